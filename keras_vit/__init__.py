@@ -1,0 +1,46 @@
+"""Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
+
+from keras_vit import inspection, layers
+from keras_vit.models import (
+    R26ViTB32,
+    R26ViTS32,
+    R50ViTB16,
+    R50ViTL32,
+    RViTTi16,
+    ViT,
+    ViTB8,
+    ViTb32,
+    ViTB16,
+    ViTB32,
+    ViTH14,
+    ViTL16,
+    ViTL32,
+    ViTS16,
+    ViTS32,
+    ViTTi16,
+    list_models,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "R26ViTB32",
+    "R26ViTS32",
+    "R50ViTB16",
+    "R50ViTL32",
+    "RViTTi16",
+    "ViT",
+    "ViTB16",
+    "ViTB32",
+    "ViTB8",
+    "ViTH14",
+    "ViTL16",
+    "ViTL32",
+    "ViTS16",
+    "ViTS32",
+    "ViTTi16",
+    "ViTb32",
+    "inspection",
+    "layers",
+    "list_models",
+]

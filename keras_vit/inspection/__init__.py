@@ -1,0 +1,5 @@
+"""What a model has learned and where it looks."""
+
+from keras_vit.inspection.attention import attention_rollout, attention_weights
+
+__all__ = ["attention_rollout", "attention_weights"]

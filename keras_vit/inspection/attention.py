@@ -1,0 +1,82 @@
+"""Where a model looked: attention weights, computed again on demand."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers import TransformerBlock
+
+
+def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
+    """Returns the attention of every block on a batch of images.
+
+    The forward pass keeps no attention; here each block's is computed again
+    from the block's input.
+
+    Args:
+        model: A model of this package, whatever its grid and classifier.
+        images: `[B, H, W, C]`, as the model takes them.
+
+    Returns:
+        For each block the softmax weights `[B, A, T, T]` in float32: head,
+        query token, key token.
+
+    Raises:
+        ValueError: If the model has no Transformer block.
+    """
+    blocks = _blocks(model)
+    inputs = keras.Model(model.inputs, [block.input for block in blocks])(
+        images, training=False
+    )
+    return [
+        ops.convert_to_numpy(block.attention_weights(x))
+        for block, x in zip(blocks, _as_list(inputs), strict=True)
+    ]
+
+
+def attention_rollout(model: keras.Model, images) -> np.ndarray:
+    """Returns how much each patch reaches the model's output.
+
+    Attention is averaged over heads, mixed half and half with the identity
+    for the residual, and multiplied through all blocks. Read from the class
+    token where the model has one, else from the mean of all tokens.
+
+    Args:
+        model: A model of this package.
+        images: `[B, H, W, C]`, as the model takes them.
+
+    Returns:
+        `[B, rows, columns]`, one value for each patch; each image's sum is 1.
+
+    Raises:
+        ValueError: If the model has no Transformer block.
+
+    Reference:
+        Abnar & Zuidema 2020 (2005.00928), as in Figure 6 and appendix D.8.
+    """
+    weights = attention_weights(model, images)
+    tokens = weights[0].shape[-1]
+    rollout = np.eye(tokens)
+    for attention in weights:
+        mixed = (attention.mean(axis=1) + np.eye(tokens)) / 2  # [B, T, T]
+        rollout = mixed @ rollout
+    rows, columns = model.get_layer("embedding").grid_size
+    first = tokens - rows * columns
+    reached = rollout[:, 0] if first else rollout.mean(axis=1)  # [B, T]
+    patches = reached[:, first:]
+    patches = patches / patches.sum(axis=-1, keepdims=True)
+    return patches.reshape(-1, rows, columns)
+
+
+def _blocks(model):
+    blocks = [x for x in model.layers if isinstance(x, TransformerBlock)]
+    if not blocks:
+        raise ValueError(
+            "`model` must have Transformer blocks of keras_vit. Received: "
+            f"{model.name}, with none among its {len(model.layers)} layers"
+        )
+    return blocks
+
+
+def _as_list(inputs):
+    return inputs if isinstance(inputs, (list, tuple)) else [inputs]

@@ -1,0 +1,24 @@
+"""Layers that the model families share."""
+
+from keras_vit.layers.add_position_embs import AddPositionEmbs
+from keras_vit.layers.class_token import ClassToken
+from keras_vit.layers.classification_head import ClassificationHead
+from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
+from keras_vit.layers.patch_embedding import PatchEmbedding, as_pair
+from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
+from keras_vit.layers.std_conv import StdConv2D
+from keras_vit.layers.transformer_block import TransformerBlock
+
+__all__ = [
+    "AddPositionEmbs",
+    "BottleneckUnit",
+    "ClassToken",
+    "ClassificationHead",
+    "MlpBlock",
+    "MultiHeadSelfAttention",
+    "PatchEmbedding",
+    "ResNetV2Stem",
+    "StdConv2D",
+    "TransformerBlock",
+]

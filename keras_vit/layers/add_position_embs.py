@@ -1,0 +1,110 @@
+"""Position embeddings that are added to the tokens (appendix D.4, Table 8)."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.patch_embedding import as_pair
+
+KINDS = ("learned_1d", "learned_2d")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AddPositionEmbs(keras.layers.Layer):
+    """Adds a learned embedding of its position to each token.
+
+    `learned_1d` is one table over the tokens in raster order. `learned_2d` is
+    a table of D/2 values over rows and another over columns; a patch gets the
+    two of its place, concatenated, and the class token, which has no place, a
+    vector of its own. The grid is kept as (height, width), since a 4x4 and a
+    2x8 grid have as many tokens and are different grids.
+
+    The paper's relative embeddings are no sum on the tokens but a bias on the
+    attention logits: `MultiHeadSelfAttention(relative_positions=True)`.
+
+    Args:
+        grid_size: Patches per side, or (height, width) of the grid of patches.
+        class_token: Whether a class token precedes the patches.
+        kind: "learned_1d" (the paper's choice) or "learned_2d".
+
+    Input shape: `[B, T, D]`, T = height x width, + 1 with a class token.
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If `kind` is unknown, if T does not fit the grid, or if
+            D is odd with "learned_2d".
+
+    Reference:
+        Dosovitskiy et al. 2021, equation 1 and Table 8; checked against
+        `AddPositionEmbs` in vit_jax/models_vit.py.
+    """
+
+    def __init__(
+        self,
+        grid_size: int | tuple[int, int],
+        class_token: bool = True,
+        kind: str = "learned_1d",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if kind not in KINDS:
+            raise ValueError(
+                f"`kind` of AddPositionEmbs must be one of {KINDS}. "
+                f"Received: kind={kind!r}"
+            )
+        self.grid_size = as_pair(grid_size, "grid_size")
+        self.class_token = class_token
+        self.kind = kind
+
+    def build(self, input_shape):
+        tokens, width = input_shape[1:]
+        rows, columns = self.grid_size
+        expected = rows * columns + int(self.class_token)
+        if tokens != expected:
+            raise ValueError(
+                f"AddPositionEmbs `{self.name}` expects {expected} tokens: a "
+                f"grid of {rows}x{columns} patches"
+                f"{' and a class token' if self.class_token else ''}. "
+                f"Received: input_shape={tuple(input_shape)}"
+            )
+        if self.kind == "learned_1d":
+            self.pos_embedding = self._table(
+                "pos_embedding", (1, tokens, width)
+            )
+            return
+        if width % 2:
+            raise ValueError(
+                f"AddPositionEmbs `{self.name}` with kind='learned_2d' needs "
+                "an even token width, half for rows and half for columns. "
+                f"Received: width={width}"
+            )
+        self.row_embedding = self._table("row_embedding", (rows, width // 2))
+        self.column_embedding = self._table(
+            "column_embedding", (columns, width // 2)
+        )
+        if self.class_token:
+            self.class_embedding = self._table("class_embedding", (1, width))
+
+    def _table(self, name, shape):
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+
+    def call(self, inputs):
+        if self.kind == "learned_1d":
+            return inputs + ops.cast(self.pos_embedding, inputs.dtype)
+        rows, columns = self.grid_size
+        table = ops.concatenate(
+            [
+                ops.repeat(self.row_embedding, columns, axis=0),
+                ops.tile(self.column_embedding, (rows, 1)),
+            ],
+            axis=-1,
+        )  # [N, D]
+        if self.class_token:
+            table = ops.concatenate([self.class_embedding, table], axis=0)
+        return inputs + ops.cast(table, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

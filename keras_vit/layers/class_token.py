@@ -1,0 +1,35 @@
+"""The class token of section 3.1."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ClassToken(keras.layers.Layer):
+    """Puts one learned token before the sequence: `z_0^0 = x_class`.
+
+    The token starts at zero, as in the authors' code.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N + 1, D]`
+
+    Reference:
+        Dosovitskiy et al. 2021, equation 1; checked against the parameter
+        `cls` in vit_jax/models_vit.py.
+    """
+
+    def build(self, input_shape):
+        self.cls = self.add_weight(
+            name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros"
+        )
+
+    def call(self, inputs):
+        batch_size, _, width = ops.shape(inputs)
+        cls = ops.broadcast_to(
+            ops.cast(self.cls, inputs.dtype), (batch_size, 1, width)
+        )
+        return ops.concatenate([cls, inputs], axis=1)  # [B, N + 1, D]
+
+    def compute_output_shape(self, input_shape):
+        batch_size, tokens, width = input_shape
+        return (batch_size, tokens + 1, width)

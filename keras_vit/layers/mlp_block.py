@@ -1,0 +1,64 @@
+"""The MLP of a Transformer block."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MlpBlock(keras.layers.Layer):
+    """Two dense layers with a GELU between: `Dense(gelu(Dense(x)))`.
+
+    Dropout follows each of the two, as in the authors' code.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        dropout_rate: Share of activations set to zero in training.
+        gelu_approximate: The tanh form of GELU (the authors' weights) or the
+            exact one (weights trained in timm or Hugging Face).
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        Dosovitskiy et al. 2021, section 3.1; checked against `MlpBlock` in
+        vit_jax/models_vit.py.
+    """
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        gelu_approximate: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+        self.gelu_approximate = gelu_approximate
+
+    def build(self, input_shape):
+        def dense(units, name):
+            return keras.layers.Dense(
+                units,
+                kernel_initializer="glorot_uniform",
+                bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+
+        self.dense_0 = dense(self.mlp_dim, "Dense_0")
+        self.dense_0.build(input_shape)
+        self.dense_1 = dense(input_shape[-1], "Dense_1")
+        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        )
+
+    def call(self, inputs, training=None):
+        x = self.dense_0(inputs)
+        x = keras.activations.gelu(x, approximate=self.gelu_approximate)
+        x = self.dropout(x, training=training)
+        x = self.dense_1(x)
+        return self.dropout(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,135 @@
+"""Multi-head self-attention (appendix A)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MultiHeadSelfAttention(keras.layers.Layer):
+    """Scaled dot-product self-attention over `num_heads` heads.
+
+        [q, k, v] = z U_qkv,   A = softmax(q k^T / sqrt(E)),   SA(z) = A v
+        MSA(z) = [SA_1(z); ...; SA_A(z)] U_msa
+
+    One fused projection makes q, k and v. The softmax is computed in float32
+    under every dtype policy.
+
+    With `relative_positions` every pair of tokens gets a bias on its logit:
+    the query's product with a learned embedding of the distance i - j of the
+    two in the sequence, as if attending once more with positions as keys
+    (Table 8, "Rel. Pos. Emb."). The class token counts as position 0.
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        dropout_rate: Share of attention weights set to zero in training.
+        relative_positions: Whether to add the relative position bias.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If D is no multiple of `num_heads`.
+
+    Reference:
+        Dosovitskiy et al. 2021, equations 5 to 8 and appendix D.4; checked
+        against `MultiHeadDotProductAttention` of Flax.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        dropout_rate: float = 0.0,
+        relative_positions: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.dropout_rate = dropout_rate
+        self.relative_positions = relative_positions
+
+    def build(self, input_shape):
+        tokens, width = input_shape[1:]
+        if width % self.num_heads:
+            raise ValueError(
+                f"MultiHeadSelfAttention `{self.name}` splits the token width "
+                "(`hidden_size`) into `num_heads` equal parts, so the width "
+                f"must be a multiple of it. Received: hidden_size={width}, "
+                f"num_heads={self.num_heads}"
+            )
+        self.head_size = width // self.num_heads
+        self.qkv = keras.layers.Dense(
+            3 * width,
+            # Glorot's bound for each D x D third, not for the fused kernel:
+            # twice its mean of fans is (D + 3 D) / 2 = 2 D.
+            kernel_initializer=keras.initializers.VarianceScaling(
+                scale=2.0, mode="fan_avg", distribution="uniform"
+            ),
+            name="qkv",
+            dtype=self.dtype_policy,
+        )
+        self.qkv.build(input_shape)
+        self.out = keras.layers.Dense(
+            width,
+            kernel_initializer="glorot_uniform",
+            name="out",
+            dtype=self.dtype_policy,
+        )
+        self.out.build(input_shape)
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        )
+        if self.relative_positions:
+            self.relative_embedding = self.add_weight(
+                name="relative_embedding",
+                shape=(self.num_heads, 2 * tokens - 1, self.head_size),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+            )
+
+    def call(self, inputs, training=None):
+        weights, value = self._attend(inputs)
+        weights = ops.cast(weights, value.dtype)
+        weights = self.dropout(weights, training=training)
+        x = ops.matmul(weights, value)  # [B, A, T, E]
+        x = ops.transpose(x, (0, 2, 1, 3))
+        x = ops.reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
+        return self.out(x)
+
+    def attention_weights(self, inputs):
+        """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
+        return self._attend(inputs)[0]
+
+    def _attend(self, inputs):
+        """Returns float32 attention weights and the values of each head."""
+        tokens = inputs.shape[1]
+        qkv = self.qkv(inputs)
+        qkv = ops.reshape(qkv, (-1, tokens, 3, self.num_heads, self.head_size))
+        # Heads before tokens: the products below are then plain batched
+        # matrix products, which XLA runs faster than the einsum form.
+        qkv = ops.transpose(qkv, (2, 0, 3, 1, 4))  # [3, B, A, T, E]
+        # Scaled before the product, so that float16 logits do not overflow.
+        query = qkv[0] * self.head_size**-0.5
+        logits = ops.matmul(query, ops.transpose(qkv[1], (0, 1, 3, 2)))
+        if self.relative_positions:
+            logits = logits + self._relative_bias(query)
+        logits = ops.cast(logits, "float32")
+        return ops.softmax(logits, axis=-1), qkv[2]
+
+    def _relative_bias(self, query):
+        """Logits of the relative attention.
+
+        Row i of the product holds distances T - 1 to -(T - 1) from left to
+        right; the one wanted for column j is i - j, at T - 1 - i + j. Padding
+        each row by one and reading the flat memory in rows of 2 T - 1 shifts
+        row i by i places, which puts them in line without a gather.
+        """
+        tokens = query.shape[2]
+        table = ops.cast(self.relative_embedding, query.dtype)
+        x = ops.matmul(query, ops.transpose(table, (0, 2, 1)))
+        x = ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, 1)))
+        x = ops.reshape(x, (-1, self.num_heads, 2 * tokens * tokens))
+        x = x[:, :, tokens - 1 : tokens - 1 + tokens * (2 * tokens - 1)]
+        x = ops.reshape(x, (-1, self.num_heads, tokens, 2 * tokens - 1))
+        return x[..., :tokens]  # [B, A, T, T]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,92 @@
+"""Patch embedding: an image becomes a sequence of linear projections."""
+
+import keras
+from keras import ops
+
+
+def as_pair(size: int | tuple[int, int], argument: str) -> tuple[int, int]:
+    """Returns `size` as (height, width).
+
+    Args:
+        size: One integer for a square, or a pair (height, width).
+        argument: The name that an error message gives to `size`.
+
+    Raises:
+        ValueError: If `size` is neither a positive integer nor a pair of them.
+    """
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
+        raise ValueError(
+            f"`{argument}` must be a positive integer or a pair of them "
+            f"(height, width). Received: {argument}={size!r}"
+        )
+    return pair
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEmbedding(keras.layers.Layer):
+    """Cuts an image into patches and projects each to `hidden_size` values.
+
+    Equation 1 without the class token: `[x_p^1 E; ...; x_p^N E] + bias`. It is
+    the convolution whose stride equals its kernel, written as one matrix
+    product over the flattened patches.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of a token.
+
+    Input shape: `[B, H, W, C]`, H and W multiples of the patch.
+    Output shape: `[B, N, D]`, patches in raster order.
+
+    Raises:
+        ValueError: If H or W is unknown or no multiple of the patch.
+
+    Reference:
+        Dosovitskiy et al. 2021, section 3.1; checked against the layer
+        `embedding` in vit_jax/models_vit.py.
+    """
+
+    def __init__(
+        self, patch_size: int | tuple[int, int], hidden_size: int, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.patch_size = as_pair(patch_size, "patch_size")
+        self.hidden_size = hidden_size
+
+    def build(self, input_shape):
+        self.grid_size = _grid_size(input_shape, self.patch_size, self.name)
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(*self.patch_size, input_shape[-1], self.hidden_size),
+            initializer="lecun_normal",
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(self.hidden_size,), initializer="zeros"
+        )
+
+    def call(self, inputs):
+        (rows, columns), (height, width) = self.grid_size, self.patch_size
+        channels = inputs.shape[-1]
+        x = ops.reshape(inputs, (-1, rows, height, columns, width, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        x = ops.reshape(x, (-1, rows * columns, height * width * channels))
+        kernel = ops.reshape(self.kernel, (-1, self.hidden_size))
+        return ops.matmul(x, kernel) + self.bias  # [B, N, D]
+
+    def compute_output_shape(self, input_shape):
+        rows, columns = _grid_size(input_shape, self.patch_size, self.name)
+        return (input_shape[0], rows * columns, self.hidden_size)
+
+
+def _grid_size(input_shape, patch_size, name):
+    """The number of patches per column and per row of an image."""
+    size = tuple(input_shape[1:3])
+    if any(n is None or n % p for n, p in zip(size, patch_size, strict=True)):
+        raise ValueError(
+            f"PatchEmbedding `{name}` needs an image whose height and width "
+            f"are known multiples of the patch, {patch_size[0]}x"
+            f"{patch_size[1]} pixels. Received: height={size[0]}, "
+            f"width={size[1]}. Resize or crop the image, or choose another "
+            "`input_shape` or `patch_size`."
+        )
+    return size[0] // patch_size[0], size[1] // patch_size[1]

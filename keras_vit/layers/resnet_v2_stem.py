@@ -1,0 +1,170 @@
+"""The ResNet trunk of the hybrids: GroupNorm and standardised convolutions."""
+
+import keras
+
+from keras_vit.layers.std_conv import StdConv2D
+
+
+def _group_norm(name, **kwargs):
+    """GroupNorm as the authors' code has it."""
+    return keras.layers.GroupNormalization(
+        groups=32, epsilon=1e-6, name=name, **kwargs
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BottleneckUnit(keras.layers.Layer):
+    """A post-activation bottleneck: 1x1, 3x3 and 1x1 convolutions.
+
+    Each convolution is followed by GroupNorm; ReLU follows the first two and
+    the residual sum. Where the shape changes the shortcut is projected.
+
+    Args:
+        filters: Width of the bottleneck; the output is four times as wide.
+        strides: Stride of the 3x3 convolution.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
+
+    Reference:
+        He et al. 2016; Dosovitskiy et al. 2021, section 3.1; checked against
+        `ResidualUnit` in vit_jax/models_resnet.py.
+    """
+
+    def __init__(self, filters: int, strides: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.strides = strides
+
+    def build(self, input_shape):
+        self.needs_projection = (
+            self.strides != 1 or input_shape[-1] != 4 * self.filters
+        )
+
+        def conv_and_norm(number, shape, filters, kernel_size, strides=1):
+            conv = StdConv2D(
+                filters,
+                kernel_size,
+                strides,
+                name=f"conv{number}",
+                dtype=self.dtype_policy,
+            )
+            conv.build(shape)
+            shape = conv.compute_output_shape(shape)
+            norm = _group_norm(
+                f"gn{number}",
+                # The branch starts as zero, the unit as its shortcut.
+                gamma_initializer="zeros" if number == 3 else "ones",
+                dtype=self.dtype_policy,
+            )
+            norm.build(shape)
+            return conv, norm, shape
+
+        width = self.filters
+        self.conv1, self.gn1, shape = conv_and_norm(1, input_shape, width, 1)
+        self.conv2, self.gn2, shape = conv_and_norm(
+            2, shape, width, 3, self.strides
+        )
+        self.conv3, self.gn3, _ = conv_and_norm(3, shape, 4 * width, 1)
+        if self.needs_projection:
+            self.conv_proj, self.gn_proj, _ = conv_and_norm(
+                "_proj", input_shape, 4 * width, 1, self.strides
+            )
+
+    def call(self, inputs):
+        shortcut = inputs
+        if self.needs_projection:
+            shortcut = self.gn_proj(self.conv_proj(inputs))
+        x = keras.activations.relu(self.gn1(self.conv1(inputs)))
+        x = keras.activations.relu(self.gn2(self.conv2(x)))
+        x = self.gn3(self.conv3(x))
+        return keras.activations.relu(shortcut + x)
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, _ = input_shape
+        height, width = (
+            None if n is None else -(-n // self.strides)
+            for n in (height, width)
+        )
+        return (batch_size, height, width, 4 * self.filters)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResNetV2Stem(keras.layers.Layer):
+    """The convolutional trunk of a hybrid: root, then stages of bottlenecks.
+
+    The root is a 7x7 convolution and a 3x3 max-pooling, each of stride 2.
+    Stage i has width 64 x `width_factor` x 2^i and, from the second on,
+    stride 2 in its first unit. Without stages the root alone is the trunk.
+
+    Args:
+        num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
+        width_factor: Multiplies every width; 64 x it is a multiple of 32.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H / s, W / s, 256 x width_factor x 2^(stages - 1)]`,
+        s = 4 x 2^(stages - 1), rounded up at each halving; s = 4 and 64
+        channels without stages.
+
+    Raises:
+        ValueError: If a width is no multiple of GroupNorm's 32 groups.
+
+    Reference:
+        Dosovitskiy et al. 2021, section 4.1; checked against `ResNetStage`
+        in vit_jax/models_resnet.py and the trunk in vit_jax/models_vit.py.
+    """
+
+    def __init__(
+        self,
+        num_units: tuple[int, ...] = (3, 4, 6, 3),
+        width_factor: float = 1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_units = tuple(num_units)
+        self.width_factor = width_factor
+
+    def build(self, input_shape):
+        width = int(64 * self.width_factor)
+        self.conv_root = StdConv2D(
+            width, 7, strides=2, name="conv_root", dtype=self.dtype_policy
+        )
+        self.conv_root.build(input_shape)
+        shape = self.conv_root.compute_output_shape(input_shape)
+        self.gn_root = _group_norm("gn_root", dtype=self.dtype_policy)
+        self.gn_root.build(shape)
+        self.pool = keras.layers.MaxPooling2D(
+            3, strides=2, padding="same", name="pool", dtype=self.dtype_policy
+        )
+        shape = self.pool.compute_output_shape(shape)
+        self.units = []
+        for block, count in enumerate(self.num_units):
+            for unit in range(count):
+                layer = BottleneckUnit(
+                    width * 2**block,
+                    strides=2 if block > 0 and unit == 0 else 1,
+                    name=f"block{block + 1}_unit{unit + 1}",
+                    dtype=self.dtype_policy,
+                )
+                layer.build(shape)
+                shape = layer.compute_output_shape(shape)
+                self.units.append(layer)
+
+    def call(self, inputs):
+        x = keras.activations.relu(self.gn_root(self.conv_root(inputs)))
+        x = self.pool(x)
+        for unit in self.units:
+            x = unit(x)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, _ = input_shape
+        halvings = 1 + max(1, len(self.num_units))
+        for _ in range(halvings):
+            height, width = (
+                None if n is None else -(-n // 2) for n in (height, width)
+            )
+        channels = int(64 * self.width_factor)
+        if self.num_units:
+            channels *= 4 * 2 ** (len(self.num_units) - 1)
+        return (batch_size, height, width, channels)

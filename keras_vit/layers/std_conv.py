@@ -1,0 +1,74 @@
+"""Convolution with weight standardisation."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StdConv2D(keras.layers.Layer):
+    """A convolution without bias whose kernel is standardised.
+
+        w' = (w - mean(w)) / (std(w) + 1e-5)
+
+    with mean and standard deviation per output channel, over height, width
+    and input channels. Padding is TensorFlow's "SAME" on every backend.
+
+    Args:
+        filters: Number of output channels.
+        kernel_size: Pixels per side of the kernel.
+        strides: Pixels from one output to the next.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, ceil(H / strides), ceil(W / strides), filters]`
+
+    Reference:
+        Qiao et al. 2019 (1903.10520); checked against `StdConv` in
+        vit_jax/models_resnet.py, which adds epsilon to the standard deviation
+        (BiT adds 1e-10 to the variance).
+    """
+
+    def __init__(
+        self, filters: int, kernel_size: int, strides: int = 1, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.strides = strides
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(
+                self.kernel_size,
+                self.kernel_size,
+                input_shape[-1],
+                self.filters,
+            ),
+            initializer="lecun_normal",
+            # Standardised as stored; only the result takes the compute dtype.
+            autocast=False,
+        )
+
+    def call(self, inputs):
+        # float16 variables have too little range for statistics.
+        dtype = keras.backend.result_type(self.kernel.dtype, "float32")
+        kernel = ops.cast(self.kernel, dtype)
+        # Not in place, which on PyTorch would change the variable itself.
+        kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
+        deviation = ops.std(kernel, axis=(0, 1, 2), keepdims=True)
+        kernel = kernel / (deviation + 1e-5)
+        return ops.conv(
+            inputs,
+            ops.cast(kernel, inputs.dtype),
+            strides=self.strides,
+            padding="same",
+            data_format="channels_last",
+        )
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, _ = input_shape
+        height, width = (
+            None if n is None else -(-n // self.strides)
+            for n in (height, width)
+        )
+        return (batch_size, height, width, self.filters)

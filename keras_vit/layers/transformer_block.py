@@ -1,0 +1,111 @@
+"""The encoder block of equations 2 and 3."""
+
+import keras
+
+from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TransformerBlock(keras.layers.Layer):
+    """A pre-norm Transformer encoder block.
+
+        z' = z + MSA(LN(z))
+        z  = z' + MLP(LN(z'))
+
+    Args:
+        num_heads: Number of attention heads; divides the token width D.
+        mlp_dim: Width of the MLP's hidden layer.
+        dropout_rate: Dropout after attention and after each dense layer of
+            the MLP.
+        attention_dropout_rate: Dropout of the attention weights.
+        drop_path_rate: Probability with which an example skips each of the
+            two residual branches in training (stochastic depth).
+        gelu_approximate: The tanh form of GELU, or the exact one.
+        layer_norm_epsilon: Added to the variance in LayerNorm.
+        relative_positions: See `MultiHeadSelfAttention`.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If D is no multiple of `num_heads`.
+
+    Reference:
+        Dosovitskiy et al. 2021, equations 2 and 3; checked against
+        `Encoder1DBlock` in vit_jax/models_vit.py. Stochastic depth: Huang et
+        al. 2016, as used by Steiner et al. 2021.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        gelu_approximate: bool = True,
+        layer_norm_epsilon: float = 1e-6,
+        relative_positions: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.drop_path_rate = drop_path_rate
+        self.gelu_approximate = gelu_approximate
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.relative_positions = relative_positions
+
+    def build(self, input_shape):
+        def layer_norm(name):
+            return keras.layers.LayerNormalization(
+                epsilon=self.layer_norm_epsilon,
+                name=name,
+                dtype=self.dtype_policy,
+            )
+
+        # The sublayers are named as in the authors' linen checkpoints.
+        self.norm_0 = layer_norm("LayerNorm_0")
+        self.attention = MultiHeadSelfAttention(
+            self.num_heads,
+            dropout_rate=self.attention_dropout_rate,
+            relative_positions=self.relative_positions,
+            name="MultiHeadDotProductAttention_0",
+            dtype=self.dtype_policy,
+        )
+        self.norm_1 = layer_norm("LayerNorm_1")
+        self.mlp = MlpBlock(
+            self.mlp_dim,
+            dropout_rate=self.dropout_rate,
+            gelu_approximate=self.gelu_approximate,
+            name="MlpBlock_0",
+            dtype=self.dtype_policy,
+        )
+        for layer in (self.norm_0, self.attention, self.norm_1, self.mlp):
+            layer.build(input_shape)
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        )
+        self.drop_path = keras.layers.Dropout(
+            self.drop_path_rate,
+            noise_shape=(None, 1, 1),  # one draw per example
+            name="drop_path",
+            dtype=self.dtype_policy,
+        )
+
+    def call(self, inputs, training=None):
+        x = self.attention(self.norm_0(inputs), training=training)
+        x = self.dropout(x, training=training)
+        z = inputs + self.drop_path(x, training=training)
+        x = self.mlp(self.norm_1(z), training=training)
+        return z + self.drop_path(x, training=training)
+
+    def attention_weights(self, inputs):
+        """Returns the block's attention on its `inputs`, `[B, A, T, T]`."""
+        return self.attention.attention_weights(self.norm_0(inputs))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

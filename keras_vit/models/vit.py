@@ -1,0 +1,356 @@
+"""The Vision Transformer and its hybrids.
+
+Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (2010.11929), checked
+against vit_jax/models_vit.py of google-research/vision_transformer. What
+differs: models take pixels in [0, 255] and scale them themselves, and q, k and
+v come from one projection.
+"""
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.weights import load, registry
+from keras_vit.weights.rules import vit as rules
+
+CLASSIFIERS = ("token", "gap", "unpooled")
+POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")
+POSITION_PLACEMENTS = ("stem", "every_layer", "every_layer_shared")
+
+_TINY = dict(hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768)
+_SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
+_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+_LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
+_HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
+
+# Table 1, the sizes that the release adds to it, and the hybrids of section
+# 4.1, whose patches are cut from the trunk's feature map.
+VARIANTS = {
+    "ViTTi16": dict(patch_size=16, **_TINY),
+    "ViTS32": dict(patch_size=32, **_SMALL),
+    "ViTS16": dict(patch_size=16, **_SMALL),
+    "ViTB32": dict(patch_size=32, **_BASE),
+    "ViTB16": dict(patch_size=16, **_BASE),
+    "ViTB8": dict(patch_size=8, **_BASE),
+    "ViTL32": dict(patch_size=32, **_LARGE),
+    "ViTL16": dict(patch_size=16, **_LARGE),
+    "ViTH14": dict(patch_size=14, **_HUGE),
+    # Figure 4: "ViT-b is ViT-B with all hidden dimensions halved".
+    "ViTb32": dict(patch_size=32, **_SMALL),
+    # The root alone divides by 4: patches of 8 make 32 pixels, not 16.
+    "RViTTi16": dict(patch_size=8, resnet_units=(), **_TINY),
+    "R26ViTS32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_SMALL),
+    "R26ViTB32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_BASE),
+    # Stage 4 is removed and its units placed in stage 3 (option ii).
+    "R50ViTB16": dict(patch_size=1, resnet_units=(3, 4, 9), **_BASE),
+    "R50ViTL32": dict(patch_size=1, resnet_units=(3, 4, 6, 3), **_LARGE),
+}
+
+
+def ViT(
+    *,
+    weights: str | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, int, int] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int],
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    mlp_dim: int,
+    classifier: str = "token",
+    representation_size: int | None = None,
+    dropout_rate: float = 0.0,
+    attention_dropout_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    position_embedding: str = "learned_1d",
+    position_placement: str = "stem",
+    gelu_approximate: bool = True,
+    layer_norm_epsilon: float = 1e-6,
+    resnet_units: tuple[int, ...] | None = None,
+    resnet_width: float = 1,
+    head_bias_init: float = 0.0,
+    labels: tuple[str, ...] | None = None,
+) -> keras.Model:
+    """Builds a Vision Transformer, or a hybrid, of any size.
+
+    Args:
+        weights: Path of an authors' npz file, or None for random weights.
+        include_top: Whether to end in class scores; without it the output is
+            the representation y of equation 4.
+        classes: Number of classes; None takes the weights' own, or 1000.
+            Another number than the weights' starts a new head from zeros and
+            drops their `pre_logits`, as the paper fine-tunes.
+        input_shape: (height, width, channels) in pixels; None takes the
+            weights' own, or (224, 224, 3). Position embeddings are resampled
+            to another grid, patch kernels folded to other channels.
+        classifier_activation: Activation of the head; None gives logits.
+        include_preprocessing: Whether the model takes pixels in [0, 255] and
+            scales them to [-1, 1]; otherwise it takes scaled values.
+        name: Name of the model.
+        patch_size: Pixels per side of a patch, or (height, width); of the
+            feature map in a hybrid.
+        hidden_size: Width D of the tokens.
+        num_layers: Number of Transformer blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: "token" reads the class token, "gap" the average of all
+            tokens, "unpooled" the grid of all tokens.
+        representation_size: Width of the tanh layer `pre_logits` before the
+            head, or None for none. None takes the weights' own.
+        dropout_rate: Dropout after the position embeddings and in the blocks.
+        attention_dropout_rate: Dropout of the attention weights.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        position_embedding: "learned_1d", "learned_2d", "relative" or "none"
+            (Table 8).
+        position_placement: Where embeddings are added: "stem" (once, before
+            the encoder), "every_layer" (a table for each block) or
+            "every_layer_shared" (one table, before each block).
+        gelu_approximate: The tanh form of GELU, or the exact one; a property
+            of the weights.
+        layer_norm_epsilon: Epsilon of every LayerNorm; of the weights too.
+        resnet_units: Units per stage of the hybrid's trunk, () for its root
+            alone, or None for no trunk.
+        resnet_width: Width factor of the trunk.
+        head_bias_init: The head's first bias; -10 for a sigmoid loss over
+            many classes.
+        labels: Names of the classes, kept in `model.get_layer("head").labels`.
+
+    Input shape: `[B, H, W, C]`, uint8 or float.
+    Output shape: `[B, classes]`; `[B, D]` without the top; with "unpooled"
+        `[B, H / P, W / P, ...]`.
+
+    Returns:
+        A functional `keras.Model`. Its blocks are `encoderblock_{i}`.
+
+    Raises:
+        ValueError: If arguments contradict one another, if the image is no
+            multiple of the patch, or if the weights do not fit the model.
+
+    Example:
+        model = keras_vit.ViT(
+            patch_size=4, hidden_size=64, num_layers=4, num_heads=4,
+            mlp_dim=128, input_shape=(32, 32, 3), classes=10,
+        )
+
+    Reference:
+        Dosovitskiy et al. 2021, section 3 and equations 1 to 4.
+    """
+    _check_choice("classifier", classifier, CLASSIFIERS)
+    _check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+    _check_choice("position_placement", position_placement, POSITION_PLACEMENTS)
+    if position_embedding in ("relative", "none") and (
+        position_placement != "stem"
+    ):
+        raise ValueError(
+            "`position_placement` says where embeddings are added to tokens; "
+            f"with position_embedding={position_embedding!r} none is added, "
+            "so leave it at 'stem' (Table 8 has no such case). Received: "
+            f"position_placement={position_placement!r}"
+        )
+    if hidden_size % num_heads:
+        raise ValueError(
+            "`hidden_size` must be a multiple of `num_heads`. Received: "
+            f"hidden_size={hidden_size}, num_heads={num_heads}"
+        )
+    if classes is None and labels is not None:
+        classes = len(labels)
+
+    arrays = None
+    keep_head = False
+    if weights is not None:
+        arrays = rules.respell(load.read_npz(registry.locate(weights)))
+        source = rules.describe(arrays)
+        keep_head = include_top and classes in (None, source.classes)
+        if keep_head:
+            classes = source.classes
+            representation_size = (
+                representation_size or source.representation_size
+            )
+        if input_shape is None:
+            scale = (
+                1
+                if resnet_units is None
+                else 2 ** (1 + max(1, len(resnet_units)))
+            )
+            rows, columns = layers.as_pair(patch_size, "patch_size")
+            side = source.grid_size
+            input_shape = (
+                side[0] * rows * scale,
+                side[1] * columns * scale,
+                source.channels,
+            )
+    input_shape = input_shape or (224, 224, 3)
+    classes = 1000 if classes is None else classes
+    if include_top and classes < 1:
+        raise ValueError(
+            f"`classes` must be at least 1. Received: classes={classes}"
+        )
+
+    # Equation 1: patches, class token, positions.
+    images = keras.Input(input_shape, name="images")
+    x = images
+    if include_preprocessing:
+        x = keras.layers.Rescaling(
+            1 / 127.5, offset=-1.0, name="preprocessing", dtype="float32"
+        )(x)
+    if resnet_units is not None:
+        x = layers.ResNetV2Stem(
+            tuple(resnet_units), resnet_width, name="resnet"
+        )(x)
+    embedding = layers.PatchEmbedding(patch_size, hidden_size, name="embedding")
+    x = embedding(x)  # [B, N, D]
+    if classifier == "token":
+        x = layers.ClassToken(name="class_token")(x)  # [B, N + 1, D]
+
+    def add_positions(suffix):
+        return layers.AddPositionEmbs(
+            embedding.grid_size,
+            class_token=classifier == "token",
+            kind=position_embedding,
+            name=f"posembed_{suffix}",
+        )
+
+    learned = position_embedding in ("learned_1d", "learned_2d")
+    if learned and position_placement != "every_layer":
+        shared_positions = add_positions("input")
+    if learned and position_placement == "stem":
+        x = shared_positions(x)
+    if dropout_rate:
+        x = keras.layers.Dropout(dropout_rate, name="posembed_dropout")(x)
+
+    # Equations 2 and 3: the encoder.
+    for i in range(num_layers):
+        if learned and position_placement == "every_layer":
+            x = add_positions(str(i))(x)
+        elif learned and position_placement == "every_layer_shared":
+            x = shared_positions(x)
+        x = layers.TransformerBlock(
+            num_heads,
+            mlp_dim,
+            dropout_rate=dropout_rate,
+            attention_dropout_rate=attention_dropout_rate,
+            drop_path_rate=drop_path_rate * i / max(1, num_layers - 1),
+            gelu_approximate=gelu_approximate,
+            layer_norm_epsilon=layer_norm_epsilon,
+            relative_positions=position_embedding == "relative",
+            name=f"encoderblock_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(
+        epsilon=layer_norm_epsilon, name="encoder_norm"
+    )(x)
+
+    # Equation 4: the representation y, then the head.
+    if classifier == "token":
+        x = x[:, 0]  # [B, D]
+    elif classifier == "gap":
+        x = ops.mean(x, axis=1)  # [B, D]
+    else:
+        x = keras.layers.Reshape((*embedding.grid_size, hidden_size))(x)
+    if include_top:
+        if representation_size:
+            x = keras.layers.Dense(
+                representation_size, activation="tanh", name="pre_logits"
+            )(x)
+        x = layers.ClassificationHead(
+            classes,
+            labels=labels,
+            activation=classifier_activation,
+            bias_initializer=keras.initializers.Constant(head_bias_init),
+            name="head",
+            dtype="float32",
+        )(x)
+    model = keras.Model(images, x, name=name or "ViT")
+
+    if arrays is not None:
+        arrays = rules.fit(
+            arrays,
+            grid_size=embedding.grid_size,
+            channels=input_shape[-1],
+            keep_head=keep_head,
+            keep_pre_logits=include_top and bool(representation_size),
+        )
+        load.assign(
+            model.weights,
+            arrays,
+            rules.rules(num_heads),
+            source=weights,
+            skip=() if keep_head else ("head/",),
+        )
+        if keep_head:
+            load.warn_if_zero_head(arrays, weights)
+    return model
+
+
+def _check_choice(argument, value, choices):
+    if value not in choices:
+        raise ValueError(
+            f"`{argument}` must be one of {choices}. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def _constructor(variant, description):
+    """Makes the constructor of a variant: ViT with the sizes of its row."""
+
+    def constructor(
+        weights: str | None = None,
+        include_top: bool = True,
+        classes: int | None = None,
+        input_shape: tuple[int, int, int] | None = None,
+        classifier_activation: str | None = None,
+        include_preprocessing: bool = True,
+        name: str | None = None,
+        **architecture,
+    ) -> keras.Model:
+        return ViT(
+            weights=weights and registry.locate(weights, variant),
+            include_top=include_top,
+            classes=classes,
+            input_shape=input_shape,
+            classifier_activation=classifier_activation,
+            include_preprocessing=include_preprocessing,
+            name=name or variant,
+            **{**VARIANTS[variant], **architecture},
+        )
+
+    constructor.__name__ = constructor.__qualname__ = variant
+    constructor.__doc__ = f"""{description}
+
+    Args:
+        weights: Name of released weights ("imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", ...), path of an authors'
+            npz file, or None for random weights.
+        include_top, classes, input_shape, classifier_activation,
+            include_preprocessing, name: See `keras_vit.ViT`.
+        **architecture: Any other argument of `keras_vit.ViT`, in place of
+            the variant's own: {VARIANTS[variant]}.
+
+    Input shape: `[B, H, W, C]`, pixels in [0, 255], uint8 or float.
+    Output shape: `[B, classes]`, logits.
+
+    Raises:
+        ValueError: As `keras_vit.ViT` does.
+    """
+    return constructor
+
+
+ViTTi16 = _constructor("ViTTi16", "ViT-Ti/16, of the augreg release.")
+ViTS32 = _constructor("ViTS32", "ViT-S/32, of the augreg release.")
+ViTS16 = _constructor("ViTS16", "ViT-S/16, of the augreg release.")
+ViTB32 = _constructor("ViTB32", "ViT-B/32 of Table 1.")
+ViTB16 = _constructor("ViTB16", "ViT-B/16 of Table 1.")
+ViTB8 = _constructor("ViTB8", "ViT-B/8, of the augreg release.")
+ViTL32 = _constructor("ViTL32", "ViT-L/32 of Table 1.")
+ViTL16 = _constructor("ViTL16", "ViT-L/16 of Table 1.")
+ViTH14 = _constructor("ViTH14", "ViT-H/14 of Table 1.")
+ViTb32 = _constructor("ViTb32", "ViT-b/32 of Figure 4: half of ViT-B/32.")
+RViTTi16 = _constructor("RViTTi16", "R+ViT-Ti/16: a ResNet's root, ViT-Ti.")
+R26ViTS32 = _constructor("R26ViTS32", "R26+ViT-S/32, a hybrid.")
+R26ViTB32 = _constructor("R26ViTB32", "R26+ViT-B/32, a hybrid.")
+R50ViTB16 = _constructor("R50ViTB16", "R50+ViT-B/16, a hybrid.")
+R50ViTL32 = _constructor("R50ViTL32", "R50+ViT-L/32, a hybrid.")

@@ -1,0 +1,1 @@
+"""Released weights: where they are, what they hold, how they are loaded."""
