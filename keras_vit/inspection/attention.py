@@ -25,7 +25,7 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
         ValueError: If the model has no Transformer block.
     """
     blocks = _blocks(model)
-    inputs = keras.Model(model.inputs, [block.input for block in blocks])(
+    inputs = keras.Model(model.input, [block.input for block in blocks])(
         images, training=False
     )
     return [

@@ -1,0 +1,148 @@
+"""Images that are arrays in memory."""
+
+import os
+import zipfile
+import zlib
+
+import numpy as np
+
+from keras_vit.data.lazy import optional
+from keras_vit.data.split import hold_out
+
+
+def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
+    """Scikit-learn's 1,797 handwritten digits, 8x8 pixels in grey.
+
+    Args:
+        eval_fraction: Share of each class held out.
+        seed: Seed of that choice.
+
+    Returns:
+        The fields of a training and an evaluation `Source`.
+    """
+    images, labels = optional("sklearn.datasets").load_digits(return_X_y=True)
+    # The set has 17 shades, 0 to 16.
+    images = np.round(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype("uint8")
+    names = tuple(str(digit) for digit in range(10))
+    return _held_out("digits", images, labels, names, eval_fraction, seed)
+
+
+def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
+    """Reads x_train and y_train, and x_test and y_test where they are there.
+
+    Args:
+        path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, y `[N]` or
+            `[N, 1]`, classes counted from 0.
+        eval_fraction: Share of each class held out where there is no x_test.
+        seed: Seed of that choice.
+
+    Returns:
+        The fields of a training and an evaluation `Source`.
+
+    Raises:
+        ValueError: If the file is damaged, lacks an array, holds pickles, or
+            shapes or labels are wrong.
+    """
+    data = _read(path)
+    for key in ("x_train", "y_train"):
+        if key not in data:
+            raise ValueError(
+                f"{path!r} must hold `x_train` and `y_train`. "
+                f"Received: {sorted(data)}"
+            )
+    if ("x_test" in data) != ("y_test" in data):
+        raise ValueError(
+            f"{path!r} must hold both `x_test` and `y_test` or neither. "
+            f"Received: {sorted(data)}"
+        )
+    images = _images(path, "x_train", data["x_train"])
+    labels = _labels(path, "y_train", data["y_train"], len(images))
+    classes = int(labels.max()) + 1
+    names = tuple(str(label) for label in range(classes))
+    if classes < 2:
+        raise ValueError(
+            f"`y_train` of {path!r} must have at least 2 classes. Received: "
+            f"{classes}"
+        )
+    if "x_test" not in data:
+        return _held_out(path, images, labels, names, eval_fraction, seed)
+    test_images = _images(path, "x_test", data["x_test"])
+    test_labels = _labels(path, "y_test", data["y_test"], len(test_images))
+    if test_labels.max() >= classes:
+        raise ValueError(
+            f"`y_test` of {path!r} must hold classes of `y_train`, 0 to "
+            f"{classes - 1}. Received: {int(test_labels.max())}"
+        )
+    return (
+        _fields(path, images, labels, names),
+        _fields(path, test_images, test_labels, names),
+    )
+
+
+def _read(path):
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (
+        AttributeError,
+        EOFError,
+        OSError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
+            raise ValueError(
+                f"{path!r} holds pickled Python objects, which could run "
+                "code; only plain arrays are read."
+            ) from None
+        raise ValueError(
+            f"`dataset` must be a whole npz file of arrays. Received: "
+            f"{os.fspath(path)!r}, which does not read as one: {error}"
+        ) from error
+
+
+def _images(path, key, images):
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    if images.ndim != 4 or images.size == 0 or images.dtype.kind not in "uif":
+        raise ValueError(
+            f"`{key}` of {path!r} must hold images as numbers "
+            "[N, H, W] or [N, H, W, C], at least one. Received: shape "
+            f"{images.shape}, {images.dtype}"
+        )
+    return images if images.dtype == np.uint8 else images.astype("float32")
+
+
+def _labels(path, key, labels, count):
+    if labels.shape not in ((count,), (count, 1)):
+        raise ValueError(
+            f"`{key}` of {path!r} must hold one label for each of {count} "
+            f"images. Received: shape {labels.shape}"
+        )
+    labels = labels.reshape(-1)
+    if labels.dtype.kind not in "ui" or labels.min() < 0:
+        wrong = labels[labels < 0][:5] if labels.dtype.kind in "if" else labels
+        raise ValueError(
+            f"`{key}` of {path!r} must hold classes counted from 0 as "
+            f"integers. Received: {labels.dtype}, such as {wrong[:5].tolist()}"
+        )
+    return labels.astype("int64")
+
+
+def _held_out(name, images, labels, class_names, fraction, seed):
+    return tuple(
+        _fields(name, images[part], labels[part], class_names)
+        for part in hold_out(labels, fraction, seed)
+    )
+
+
+def _fields(name, images, labels, class_names):
+    return dict(
+        name=name,
+        class_names=class_names,
+        num_examples=len(images),
+        image_shape=images.shape[1:],
+        images=images,
+        labels=labels.astype("int64"),
+    )

@@ -1,0 +1,141 @@
+"""Bytes of an image file into pixels, exactly as evaluation sees them."""
+
+import os
+
+import numpy as np
+
+from keras_vit.data.lazy import tensorflow
+
+
+def decode_image(encoded, channels: int = 3):
+    """Decodes JPEG, PNG, GIF (the first frame) or BMP, told by content.
+
+    Grey becomes colour or colour grey as `channels` asks; alpha is dropped;
+    16-bit PNG is brought to 8 bits, CMYK JPEG to RGB.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a file.
+        channels: 1 or 3.
+
+    Returns:
+        uint8 `[H, W, channels]`.
+    """
+    tf = tensorflow()
+    start = tf.strings.substr(encoded, 0, 4)
+
+    def jpeg_or_png():
+        return tf.io.decode_image(
+            encoded, channels=channels, expand_animations=False
+        )
+
+    image = tf.cond(
+        tf.strings.regex_full_match(start, "(?s)GIF8"),
+        lambda: recolour(tf.io.decode_gif(encoded)[0], channels),
+        lambda: tf.cond(
+            tf.strings.substr(start, 0, 2) == b"BM",
+            lambda: recolour(tf.io.decode_bmp(encoded), channels),
+            jpeg_or_png,
+        ),
+    )
+    image.set_shape((None, None, channels))
+    return image
+
+
+def recolour(image, channels: int):
+    """Gives an image 1 or 3 channels; a second or fourth, alpha, is dropped.
+
+    Args:
+        image: `[H, W, C]`, C from 1 to 4.
+        channels: 1 or 3.
+
+    Returns:
+        `[H, W, channels]`, of the same type.
+    """
+    tf = tensorflow()
+    colour = tf.cond(
+        tf.shape(image)[-1] >= 3,
+        lambda: image[..., :3],
+        lambda: tf.repeat(image[..., :1], 3, axis=-1),
+    )
+    colour = tf.ensure_shape(colour, (None, None, 3))
+    if channels == 3:
+        return colour
+    return tf.cast(
+        tf.round(tf.image.rgb_to_grayscale(tf.cast(colour, "float32"))),
+        image.dtype,
+    )
+
+
+def resize(image, image_size: tuple[int, int]):
+    """Resizes directly to (height, width), bilinearly, as the authors do.
+
+    An image whose static size is right already stays as it is, uint8 and all.
+
+    Args:
+        image: `[H, W, C]`.
+        image_size: (height, width) in pixels.
+
+    Returns:
+        `[height, width, C]`, float32 where it was resized.
+    """
+    tf = tensorflow()
+    if tuple(image.shape[:2]) == tuple(image_size):
+        return image
+    return tf.image.resize(image, image_size)
+
+
+def read_image(
+    path: str | os.PathLike, image_size: tuple[int, int], channels: int = 3
+) -> np.ndarray:
+    """Reads one image file as evaluation does.
+
+    Args:
+        path: The file.
+        image_size: (height, width) in pixels.
+        channels: 1 or 3.
+
+    Returns:
+        float32 `[height, width, channels]` in [0, 255].
+
+    Raises:
+        ValueError: If the file is missing or does not decode.
+    """
+    tf = tensorflow()
+    if not os.path.isfile(path):
+        raise ValueError(f"There is no image file {os.fspath(path)!r}.")
+    try:
+        with tf.device("CPU"):
+            image = decode_image(tf.io.read_file(os.fspath(path)), channels)
+            return resize(image, image_size).numpy()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF or BMP: "
+            f"{error.message}"
+        ) from None
+
+
+def find_broken(paths, channels: int = 3) -> tuple[str, ...]:
+    """Returns the files that do not decode, after trying every one.
+
+    Args:
+        paths: Image files.
+        channels: 1 or 3.
+    """
+    tf = tensorflow()
+    paths = [os.fspath(path) for path in paths]
+    if not paths:
+        return ()
+
+    def try_one(i, path):
+        image = decode_image(tf.io.read_file(path), channels)
+        # An image without pixels is as good as none.
+        with tf.control_dependencies([tf.debugging.assert_positive(tf.size(image))]):
+            return tf.identity(i)
+
+    sound = (
+        tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
+        .map(try_one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .ignore_errors(log_warning=False)
+    )
+    sound = {int(i) for i in sound.as_numpy_iterator()}
+    return tuple(path for i, path in enumerate(paths) if i not in sound)

@@ -1,0 +1,41 @@
+"""Optional packages, imported where they are used."""
+
+import functools
+import importlib
+
+import keras
+
+
+def optional(module: str):
+    """Imports an optional module.
+
+    Args:
+        module: Its name.
+
+    Raises:
+        ImportError: If it is not installed; the message says how to.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Reading data needs `{module.split('.')[0]}`, which is not "
+            "installed: pip install 'keras_vit[recipes]'"
+        ) from error
+
+
+@functools.cache
+def tensorflow():
+    """Returns TensorFlow, which runs the input pipeline on every backend.
+
+    Where another backend computes, its accelerators are hidden from
+    TensorFlow, which would otherwise take their memory.
+    """
+    tf = optional("tensorflow")
+    if keras.backend.backend() != "tensorflow":
+        try:
+            tf.config.set_visible_devices([], "GPU")
+            tf.config.set_visible_devices([], "TPU")
+        except RuntimeError:
+            pass  # TensorFlow is already in use: too late to hide them
+    return tf

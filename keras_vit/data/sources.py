@@ -1,0 +1,121 @@
+"""Where labelled images come from."""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_vit.data import arrays, folder, tfds
+from keras_vit.data.lazy import optional
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Source:
+    """A set of labelled images, not yet decoded.
+
+    Exactly one of `paths`, `images` and `stream` holds the images.
+
+    Attributes:
+        name: What to call it in messages.
+        class_names: Names of the classes by index.
+        num_examples: Number of images.
+        image_shape: (height, width, channels) in pixels where all images
+            share it, else None.
+        labels: Class of each image, `[N]`, for `paths` and `images`.
+        paths: Files of images.
+        images: Pixels, `[N, H, W, C]`.
+        stream: Returns a tf.data.Dataset of (encoded image, label).
+        skipped: Files left out because they do not decode.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    num_examples: int
+    image_shape: tuple[int, int, int] | None = None
+    labels: np.ndarray | None = None
+    paths: tuple[str, ...] | None = None
+    images: np.ndarray | None = None
+    stream: Callable | None = None
+    skipped: tuple[str, ...] = ()
+
+
+def load(
+    dataset: str,
+    *,
+    train_split: str = "",
+    eval_split: str = "",
+    eval_fraction: float = 0.2,
+    seed: int = 0,
+    data_dir: str = "",
+    manual_dir: str = "",
+    try_gcs: bool = False,
+    broken: str = "error",
+) -> tuple[Source, Source]:
+    """Finds a data set and returns its training and its evaluation part.
+
+    Args:
+        dataset: "digits" (scikit-learn's handwritten digits, 8x8x1), a folder
+            of images, an npz file, or a name of TensorFlow Datasets.
+        train_split: TFDS split to train on; "" is "train".
+        eval_split: TFDS split to evaluate on; "" is "test" or, without it,
+            "validation".
+        eval_fraction: Share of each class held out for evaluation where the
+            data set has no part of its own for it.
+        seed: Seed of that choice.
+        data_dir: Where TFDS keeps prepared data; "" is its default.
+        manual_dir: Where TFDS finds archives that are fetched by hand.
+        try_gcs: Whether TFDS reads prepared data from Google Cloud.
+        broken: "error", or "skip" to leave out the files of a folder that do
+            not decode (`Source.skipped` lists them).
+
+    Returns:
+        Training and evaluation source.
+
+    Raises:
+        ValueError: If there is no such data set (with the nearest names), or
+            it is empty, has fewer than two classes, or wrong labels.
+    """
+    if broken not in ("error", "skip"):
+        raise ValueError(
+            f"`broken` must be 'error' or 'skip'. Received: broken={broken!r}"
+        )
+    if not 0 < eval_fraction < 1:
+        raise ValueError(
+            "`eval_fraction` must lie between 0 and 1. "
+            f"Received: eval_fraction={eval_fraction}"
+        )
+    path = os.path.expanduser(dataset)
+    if dataset == "digits":
+        parts = arrays.digits(eval_fraction, seed)
+    elif os.path.isdir(path):
+        parts = folder.find(path, eval_fraction, seed, broken)
+    elif os.path.isfile(path):
+        parts = arrays.read_npz(path, eval_fraction, seed)
+    elif os.path.isabs(path) or dataset.startswith(".") or path != dataset or (
+        dataset.endswith(".npz")
+    ):
+        raise ValueError(
+            "`dataset` must be an existing folder or npz file. "
+            f"Received: dataset={dataset!r}, which is not there"
+        )
+    else:
+        if not tfds.exists(dataset):
+            names = ["digits", *optional("tensorflow_datasets").list_builders()]
+            nearest = difflib.get_close_matches(dataset, names, n=5, cutoff=0.5)
+            raise ValueError(
+                "`dataset` must be 'digits', a folder of images, an npz file "
+                f"or a name of TFDS. Received: dataset={dataset!r}, which is "
+                f"none of them. Nearest names: {nearest or names[:5]}"
+            )
+        parts = tfds.find(
+            dataset,
+            train_split,
+            eval_split,
+            data_dir=data_dir,
+            manual_dir=manual_dir,
+            try_gcs=try_gcs,
+        )
+    train, evaluation = (Source(**part) for part in parts)
+    return train, evaluation

@@ -1,0 +1,36 @@
+"""A part of every class held out for evaluation."""
+
+import numpy as np
+
+
+def hold_out(
+    labels: np.ndarray, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Splits examples so that each class gives the same share.
+
+    Args:
+        labels: Class of each example, `[N]`.
+        fraction: Share of each class to hold out; at least one example of
+            each class is held out, and one kept.
+        seed: Seed of the choice.
+
+    Returns:
+        Indices kept and indices held out, both in ascending order.
+
+    Raises:
+        ValueError: If a class has fewer than two examples.
+    """
+    rng = np.random.default_rng(seed)
+    held_out = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise ValueError(
+                "Holding out `eval_fraction` needs at least 2 images of each "
+                f"class. Received: 1 image of class {label}"
+            )
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        held_out.append(rng.permutation(members)[:count])
+    held_out = np.sort(np.concatenate(held_out))
+    kept = np.setdiff1d(np.arange(len(labels)), held_out)
+    return kept, held_out

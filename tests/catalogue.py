@@ -1,0 +1,146 @@
+"""Every public layer and model, with small arguments and an input shape.
+
+The properties in tests/test_catalogue.py run over this table; a public layer
+or constructor that is not in it fails there.
+"""
+
+import keras_vit
+from keras_vit import layers
+
+TINY = dict(
+    patch_size=4,
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    mlp_dim=32,
+    input_shape=(16, 8, 3),
+    classes=5,
+)
+
+# Name -> (layer class, arguments, input shape without the batch).
+LAYERS = {
+    "PatchEmbedding": (
+        layers.PatchEmbedding,
+        dict(patch_size=(4, 2), hidden_size=6),
+        (8, 12, 3),
+    ),
+    "ClassToken": (layers.ClassToken, {}, (4, 6)),
+    "AddPositionEmbs": (
+        layers.AddPositionEmbs,
+        dict(grid_size=(2, 3)),
+        (7, 6),
+    ),
+    "AddPositionEmbs 2-D": (
+        layers.AddPositionEmbs,
+        dict(grid_size=(2, 3), kind="learned_2d"),
+        (7, 6),
+    ),
+    "AddPositionEmbs 2-D gap": (
+        layers.AddPositionEmbs,
+        dict(grid_size=(2, 3), kind="learned_2d", class_token=False),
+        (6, 6),
+    ),
+    "MultiHeadSelfAttention": (
+        layers.MultiHeadSelfAttention,
+        dict(num_heads=2, dropout_rate=0.1),
+        (5, 6),
+    ),
+    "MultiHeadSelfAttention relative": (
+        layers.MultiHeadSelfAttention,
+        dict(num_heads=2, relative_positions=True),
+        (5, 6),
+    ),
+    "MlpBlock": (
+        layers.MlpBlock,
+        dict(mlp_dim=9, dropout_rate=0.1, gelu_approximate=False),
+        (5, 6),
+    ),
+    "TransformerBlock": (
+        layers.TransformerBlock,
+        dict(
+            num_heads=2,
+            mlp_dim=9,
+            dropout_rate=0.1,
+            attention_dropout_rate=0.1,
+            drop_path_rate=0.1,
+        ),
+        (5, 6),
+    ),
+    "StdConv2D": (
+        layers.StdConv2D,
+        dict(filters=4, kernel_size=3, strides=2),
+        (7, 6, 3),
+    ),
+    "BottleneckUnit": (
+        layers.BottleneckUnit,
+        dict(filters=32, strides=2),
+        (7, 6, 32),
+    ),
+    "ResNetV2Stem": (
+        layers.ResNetV2Stem,
+        dict(num_units=(1, 1), width_factor=0.5),
+        (16, 17, 3),
+    ),
+    "ResNetV2Stem root": (
+        layers.ResNetV2Stem,
+        dict(num_units=(), width_factor=0.5),
+        (9, 8, 3),
+    ),
+    "ClassificationHead": (
+        layers.ClassificationHead,
+        dict(units=3, labels=("cat", "dog", "frog")),
+        (6,),
+    ),
+}
+
+# Name -> arguments of keras_vit.ViT on top of TINY.
+MODELS = {
+    "token": dict(),
+    "gap": dict(classifier="gap"),
+    "unpooled": dict(classifier="unpooled"),
+    "pre_logits": dict(representation_size=12, labels=tuple("abcde")),
+    "features": dict(include_top=False),
+    "probabilities": dict(classifier_activation="softmax"),
+    "dropout": dict(
+        dropout_rate=0.1, attention_dropout_rate=0.1, drop_path_rate=0.1
+    ),
+    "scaled input": dict(include_preprocessing=False),
+    "no positions": dict(position_embedding="none"),
+    "relative": dict(position_embedding="relative"),
+    "2-D": dict(position_embedding="learned_2d"),
+    "1-D every layer": dict(position_placement="every_layer"),
+    "1-D shared": dict(position_placement="every_layer_shared"),
+    "2-D every layer": dict(
+        position_embedding="learned_2d", position_placement="every_layer"
+    ),
+    "2-D shared": dict(
+        position_embedding="learned_2d",
+        position_placement="every_layer_shared",
+    ),
+    "hybrid": dict(
+        patch_size=1,
+        resnet_units=(1, 1),
+        resnet_width=0.5,
+        input_shape=(16, 24, 3),
+    ),
+    "hybrid root": dict(
+        patch_size=(2, 1),
+        resnet_units=(),
+        resnet_width=0.5,
+        input_shape=(16, 24, 1),
+    ),
+}
+
+# Shrinks a named constructor to test its wiring.
+SHRUNK = dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, classes=3)
+
+
+def make_layer(name, **kwargs):
+    """Returns the layer of that name in the table, and its input shape."""
+    layer_class, arguments, shape = LAYERS[name]
+    return layer_class(**{**arguments, **kwargs}), shape
+
+
+def make_model(name, **kwargs):
+    """Returns the model of that name in the table."""
+    return keras_vit.ViT(**{**TINY, **MODELS[name], **kwargs})

@@ -1,0 +1,306 @@
+"""Batches: order, crops, formats; and every example counted once."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+tf = pytest.importorskip("tensorflow")
+
+
+def source_of(count=10, size=(6, 5), channels=3, dtype="uint8"):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *size, channels)).astype(dtype)
+    return data.Source(
+        name="noise",
+        class_names=("a", "b", "c"),
+        num_examples=count,
+        image_shape=(*size, channels),
+        images=images,
+        labels=np.arange(count) % 3,
+    )
+
+
+def take(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+TRAIN = dict(batch_size=4, image_size=(6, 5))
+
+
+@pytest.mark.parametrize("crop", ["inception", "pad", "none"])
+def test_the_seed_decides_and_a_run_can_start_at_any_step(crop):
+    arguments = dict(**TRAIN, crop=crop, pad=2)
+    source = source_of()
+    run = take(data.train_batches(source, seed=7, **arguments), 9)
+    later = take(
+        data.train_batches(source, seed=7, start_step=5, **arguments), 4
+    )
+    for a, b in zip(run[5:], later, strict=True):
+        np.testing.assert_array_equal(a["images"], b["images"])
+        np.testing.assert_array_equal(a["labels"], b["labels"])
+    other = take(data.train_batches(source, seed=8, **arguments), 1)
+    assert not np.array_equal(run[0]["images"], other[0]["images"])
+
+
+def test_every_epoch_holds_each_example_once_in_its_own_order():
+    source = source_of(count=8)
+    batches = take(
+        data.train_batches(source, **TRAIN, crop="none", flip=False), 6
+    )
+    orders = []
+    for epoch in range(3):
+        images = np.concatenate(
+            [b["images"] for b in batches[2 * epoch : 2 * epoch + 2]]
+        )
+        orders.append(
+            [
+                int(np.flatnonzero((source.images == x).all((1, 2, 3)))[0])
+                for x in images
+            ]
+        )
+        assert sorted(orders[-1]) == list(range(8))
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_labels_are_one_hot_of_the_image():
+    source = source_of(count=8)
+    (batch,) = take(
+        data.train_batches(source, **TRAIN, crop="none", flip=False), 1
+    )
+    assert batch["labels"].dtype == np.float32
+    for image, label in zip(batch["images"], batch["labels"], strict=True):
+        index = np.flatnonzero((source.images == image).all((1, 2, 3)))[0]
+        np.testing.assert_array_equal(label, np.eye(3)[index % 3])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 99])
+def test_evaluation_sees_each_example_once_in_order(batch_size):
+    source = source_of()
+    dataset = data.eval_batches(
+        source, batch_size=batch_size, image_size=(6, 5)
+    )
+    images = np.concatenate([b["images"] for b in dataset.as_numpy_iterator()])
+    np.testing.assert_array_equal(images, source.images)
+    assert len(dataset) == -(-10 // batch_size)
+
+
+def test_bytes_stay_bytes_where_nothing_needs_float():
+    def dtype(**arguments):
+        dataset = data.train_batches(source_of(), **{**TRAIN, **arguments})
+        return dataset.element_spec["images"].dtype
+
+    assert dtype(crop="none") == tf.uint8
+    assert dtype(crop="pad", pad=1) == tf.uint8
+    assert dtype(crop="inception") == tf.float32
+    assert dtype(crop="none", image_size=(7, 7)) == tf.float32
+
+
+def test_flips_half_of_the_time():
+    source = source_of(count=200)
+    (batch,) = take(
+        data.train_batches(
+            source, batch_size=200, image_size=(6, 5), crop="none"
+        ),
+        1,
+    )
+    upright = 0
+    for image in batch["images"]:
+        same = (source.images == image).all((1, 2, 3)).any()
+        mirrored = (source.images[:, :, ::-1] == image).all((1, 2, 3)).any()
+        assert same != mirrored
+        upright += same
+    assert 70 <= upright <= 130
+
+
+def test_pad_crop_moves_by_up_to_the_padding():
+    image = np.full((1, 6, 6, 1), 9, "uint8")
+    source = data.Source(
+        name="square",
+        class_names=("a", "b"),
+        num_examples=1,
+        images=image,
+        labels=np.array([0]),
+    )
+    (batch,) = take(
+        data.train_batches(
+            source,
+            batch_size=300,
+            image_size=(6, 6),
+            channels=1,
+            crop="pad",
+            pad=2,
+        ),
+        1,
+    )
+    filled = (batch["images"][..., 0] > 0).sum(axis=(1, 2))
+    assert set(filled) == {h * w for h in (4, 5, 6) for w in (4, 5, 6)}
+
+
+def test_inception_crops_have_the_areas_asked_for():
+    rows, columns = np.meshgrid(np.arange(60), np.arange(80), indexing="ij")
+    image = np.stack([rows, columns, 0 * rows], axis=-1).astype("uint8")
+    source = data.Source(
+        name="ramp",
+        class_names=("a", "b"),
+        num_examples=1,
+        images=image[np.newaxis],
+        labels=np.array([0]),
+    )
+    (batch,) = take(
+        data.train_batches(
+            source, batch_size=300, image_size=(32, 32), flip=False
+        ),
+        1,
+    )
+    # The slope of the ramp is the scale of the crop.
+    height = (batch["images"][:, 30, 0, 0] - batch["images"][:, 1, 0, 0]) / 29
+    width = (batch["images"][:, 0, 30, 1] - batch["images"][:, 0, 1, 1]) / 29
+    area = height * width * 32 * 32 / (60 * 80)
+    assert 0.03 < area.min() < 0.15 and 0.8 < area.max() < 1.05
+    aspect = width / height
+    assert 0.7 < aspect.min() and aspect.max() < 1.42
+
+
+def encode_bmp(pixels):
+    """A BMP of 8 bits grey, 24 or 32 bits, bottom row first."""
+    height, width, channels = pixels.shape
+    order = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}[channels]
+    rows = pixels[::-1, :, order].reshape(height, -1)
+    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
+    palette = (
+        b"".join(bytes([i, i, i, 0]) for i in range(256))
+        if channels == 1
+        else b""
+    )
+    offset = 54 + len(palette)
+    header = struct.pack(
+        "<2sIHHI", b"BM", offset + rows.size, 0, 0, offset
+    ) + struct.pack(
+        "<IiiHHIIiiII",
+        40,
+        width,
+        height,
+        1,
+        8 * channels,
+        0,
+        rows.size,
+        0,
+        0,
+        0,
+        0,
+    )
+    return header + palette + rows.astype("uint8").tobytes()
+
+
+# One pixel, black, as the smallest GIF there is.
+GIF = bytes.fromhex(
+    "47494638396101000100800000000000ffffff2c00000000010001000002024401003b"
+)
+
+
+class TestFormats:
+    image = np.random.default_rng(0).integers(0, 256, (4, 3, 3)).astype("uint8")
+
+    def decode(self, encoded, channels=3):
+        return data.decode_image(tf.constant(encoded), channels).numpy()
+
+    def test_png_is_exact(self):
+        encoded = tf.io.encode_png(self.image).numpy()
+        np.testing.assert_array_equal(self.decode(encoded), self.image)
+
+    def test_png_drops_alpha(self):
+        alpha = np.concatenate([self.image, self.image[..., :1]], -1)
+        encoded = tf.io.encode_png(alpha).numpy()
+        np.testing.assert_array_equal(self.decode(encoded), self.image)
+
+    def test_png_of_16_bits(self):
+        wide = self.image.astype("uint16") * 257
+        encoded = tf.io.encode_png(wide).numpy()
+        np.testing.assert_allclose(self.decode(encoded), self.image, atol=1)
+
+    def test_jpeg_in_grey_and_colour(self):
+        grey = tf.io.encode_jpeg(self.image[..., :1]).numpy()
+        assert self.decode(grey).shape == (4, 3, 3)
+        assert self.decode(grey, 1).shape == (4, 3, 1)
+        colour = tf.io.encode_jpeg(self.image).numpy()
+        assert self.decode(colour, 1).shape == (4, 3, 1)
+
+    @pytest.mark.parametrize("channels", [1, 3, 4])
+    def test_bmp(self, channels):
+        pixels = np.concatenate([self.image, self.image], -1)[..., :channels]
+        found = self.decode(encode_bmp(pixels))
+        expected = pixels[..., :3] if channels > 1 else pixels.repeat(3, -1)
+        np.testing.assert_array_equal(found, expected)
+
+    def test_gif(self):
+        np.testing.assert_array_equal(self.decode(GIF), np.zeros((1, 1, 3)))
+        np.testing.assert_array_equal(self.decode(GIF, 1), np.zeros((1, 1, 1)))
+
+    def test_training_and_reading_take_all_of_them(self, tmp_path):
+        files = {
+            "a.png": tf.io.encode_png(self.image).numpy(),
+            "b.JPG": tf.io.encode_jpeg(self.image).numpy(),
+            "c.bmp": encode_bmp(self.image),
+            "gif under another name.jpg": GIF,
+        }
+        for name in ("x", "y"):
+            (tmp_path / name).mkdir()
+            for file, encoded in files.items():
+                (tmp_path / name / file).write_bytes(encoded)
+        train, evaluation = data.load(str(tmp_path))
+        assert train.num_examples + evaluation.num_examples == 8
+        for channels in (1, 3):
+            (batch,) = take(
+                data.train_batches(
+                    train, batch_size=12, image_size=(8, 8), channels=channels
+                ),
+                1,
+            )
+            assert batch["images"].shape == (12, 8, 8, channels)
+            read = data.read_image(evaluation.paths[0], (8, 8), channels)
+            (batch,) = take(
+                data.eval_batches(
+                    evaluation,
+                    batch_size=1,
+                    image_size=(8, 8),
+                    channels=channels,
+                ),
+                1,
+            )
+            np.testing.assert_array_equal(batch["images"][0], read)
+
+
+def test_reading_names_the_file_that_is_missing_or_broken(tmp_path):
+    with pytest.raises(ValueError, match="no image file.*absent.png"):
+        data.read_image(tmp_path / "absent.png", (4, 4))
+    path = tmp_path / "broken.png"
+    path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="broken.png.*does not decode"):
+        data.read_image(path, (4, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (dict(batch_size=0), "batch_size"),
+        (dict(image_size=(0, 4)), "image_size"),
+        (dict(channels=2), "channels"),
+        (dict(crop="centre"), "centre"),
+        (dict(pad=-1), "pad=-1"),
+        (dict(start_step=-1), "start_step=-1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        data.train_batches(source_of(), **{**TRAIN, **arguments})
+
+
+def test_arrays_of_many_channels_keep_them():
+    source = source_of(channels=5)
+    (batch,) = take(data.train_batches(source, **TRAIN, channels=5), 1)
+    assert batch["images"].shape == (4, 6, 5, 5)
+    with pytest.raises(ValueError, match="5 channels"):
+        data.train_batches(source, **TRAIN, channels=3)

@@ -1,0 +1,235 @@
+"""Data sets found, and told what is wrong with them."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+tf = pytest.importorskip("tensorflow")
+
+
+def write_image(path, shade=100, size=(6, 5)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = np.full((*size, 3), shade, "uint8")
+    path.write_bytes(tf.io.encode_jpeg(image, quality=100).numpy())
+    return path
+
+
+def make_folder(root, classes=("cat", "dog"), count=5):
+    for i, name in enumerate(classes):
+        for j in range(count):
+            write_image(root / name / f"{j}.jpg", shade=40 * i + 5 * j)
+    return root
+
+
+def test_digits_hold_out_a_fifth_of_each_class():
+    train, evaluation = data.load("digits")
+    assert train.num_examples + evaluation.num_examples == 1797
+    assert train.image_shape == (8, 8, 1)
+    assert train.images.dtype == np.uint8 and train.images.max() == 255
+    for label in range(10):
+        held_out = (evaluation.labels == label).sum()
+        total = held_out + (train.labels == label).sum()
+        assert abs(held_out - total / 5) <= 1
+
+
+def test_the_seed_decides_what_is_held_out():
+    def images(seed):
+        return data.load("digits", seed=seed)[1].images
+
+    np.testing.assert_array_equal(images(0), images(0))
+    assert not np.array_equal(images(0), images(1))
+
+
+def test_a_folder_of_classes_is_split(tmp_path):
+    make_folder(tmp_path)
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "cat" / ".hidden.jpg").write_text("not an image")
+    train, evaluation = data.load(str(tmp_path))
+    assert train.class_names == ("cat", "dog")
+    assert (train.num_examples, evaluation.num_examples) == (8, 2)
+    assert not set(train.paths) & set(evaluation.paths)
+    for source in (train, evaluation):
+        for path, label in zip(source.paths, source.labels, strict=True):
+            assert source.class_names[label] in path
+
+
+@pytest.mark.parametrize("name", ["test", "val", "validation"])
+def test_train_and_test_folders(tmp_path, name):
+    make_folder(tmp_path / "train", ("a", "b", "c"))
+    make_folder(tmp_path / name, ("c", "b"), count=2)
+    train, evaluation = data.load(str(tmp_path))
+    assert (train.num_examples, evaluation.num_examples) == (15, 4)
+    assert evaluation.class_names == ("a", "b", "c")
+    assert evaluation.labels.tolist() == [1, 1, 2, 2]
+
+
+def test_npz_with_and_without_a_test_part(tmp_path):
+    x = np.arange(40 * 4 * 4).reshape(40, 4, 4).astype("uint8")
+    y = np.arange(40).reshape(40, 1) % 4
+    path = str(tmp_path / "set.npz")
+    np.savez(path, x_train=x, y_train=y)
+    train, evaluation = data.load(path)
+    assert (train.num_examples, evaluation.num_examples) == (32, 8)
+    assert train.image_shape == (4, 4, 1)
+    np.savez(path, x_train=x, y_train=y, x_test=x[:3], y_test=y[:3])
+    train, evaluation = data.load(path)
+    assert (train.num_examples, evaluation.num_examples) == (40, 3)
+
+
+def test_tfds_by_name(monkeypatch, tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with tfds.testing.mock_data(num_examples=10):
+            train, evaluation = data.load("cifar10", data_dir=str(tmp_path))
+            assert train.class_names[:2] == ("airplane", "automobile")
+            assert train.image_shape == (32, 32, 3)
+            arguments = dict(batch_size=4, image_size=(16, 16))
+            batches = data.train_batches(train, **arguments, seed=1)
+            first = list(batches.take(4).as_numpy_iterator())
+            later = data.train_batches(
+                train, **arguments, seed=1, start_step=2
+            )
+            for a, b in zip(
+                first[2:], later.take(2).as_numpy_iterator(), strict=True
+            ):
+                np.testing.assert_array_equal(a["images"], b["images"])
+            assert first[0]["images"].shape == (4, 16, 16, 3)
+            assert first[0]["labels"].shape == (4, 10)
+
+
+def test_skipping_leaves_broken_files_out_and_lists_them(tmp_path):
+    make_folder(tmp_path)
+    broken = tmp_path / "cat" / "3.jpg"
+    broken.write_bytes(b"no image")
+    train, evaluation = data.load(str(tmp_path), broken="skip")
+    assert train.skipped == (str(broken),)
+    assert train.num_examples + evaluation.num_examples == 9
+    assert str(broken) not in train.paths + evaluation.paths
+
+
+def test_broken_files_are_found_and_named(tmp_path):
+    make_folder(tmp_path)
+    paths = [tmp_path / "cat" / f"{i}.jpg" for i in range(3)]
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(paths[1].read_bytes()[:200])
+    paths[2].unlink()
+    assert data.find_broken(paths) == tuple(map(str, paths))
+    train, _ = data.load(str(tmp_path), eval_fraction=0.01)
+    message = data.explain_broken(train)
+    assert str(paths[0]) in message or str(paths[1]) in message
+    assert "broken='skip'" in message
+
+
+def test_sound_files_need_no_explanation(tmp_path):
+    train, _ = data.load(str(make_folder(tmp_path)))
+    assert data.explain_broken(train) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "warns"), [(0, 1, True), (-1, 1, True), (0, 255, False)]
+)
+def test_scaled_floats_warn(tmp_path, low, high, warns):
+    x = np.random.default_rng(0).uniform(low, high, (8, 4, 4, 3))
+    path = str(tmp_path / "set.npz")
+    np.savez(path, x_train=x.astype("float32"), y_train=np.arange(8) % 2)
+    train, _ = data.load(path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data.warn_if_scaled(train)
+    assert [w for w in caught if "scaled already" in str(w.message)] == (
+        caught if warns else []
+    )
+    assert bool(caught) == warns
+
+
+class TestBadInput:
+    def check(self, dataset, *words, **arguments):
+        with pytest.raises(ValueError) as error:
+            data.load(str(dataset), **arguments)
+        for word in words:
+            assert str(word) in str(error.value)
+
+    def test_unknown_name_gives_the_nearest(self):
+        self.check("cifar11", "cifar10", "'cifar11'", "TFDS")
+        self.check("digts", "digits")
+
+    def test_a_path_that_is_not_there(self, tmp_path):
+        self.check(tmp_path / "absent", "not there", tmp_path / "absent")
+        self.check("absent.npz", "not there")
+
+    def test_empty_folder(self, tmp_path):
+        self.check(tmp_path, "no folder in it", tmp_path)
+
+    def test_class_without_images(self, tmp_path):
+        make_folder(tmp_path)
+        (tmp_path / "empty").mkdir()
+        self.check(tmp_path, "has none", tmp_path / "empty")
+
+    def test_one_class(self, tmp_path):
+        make_folder(tmp_path, ("cat",))
+        self.check(tmp_path, "at least 2 classes", "cat")
+
+    def test_one_image_of_a_class(self, tmp_path):
+        make_folder(tmp_path, count=1)
+        self.check(tmp_path, "eval_fraction", "1 image")
+
+    def test_classes_that_training_lacks(self, tmp_path):
+        make_folder(tmp_path / "train")
+        make_folder(tmp_path / "test", ("cat", "zebra"))
+        self.check(tmp_path, "zebra")
+
+    def test_arguments(self):
+        self.check("digits", "eval_fraction=1.5", eval_fraction=1.5)
+        self.check("digits", "broken='ignore'", broken="ignore")
+
+    @pytest.mark.parametrize(
+        ("arrays", "word"),
+        [
+            (dict(x_train=np.zeros((4, 2, 2))), "y_train"),
+            (dict(x_train=np.zeros((4, 2)), y_train=np.zeros(4, int)), "(4, 2)"),
+            (
+                dict(x_train=np.zeros((4, 2, 2)), y_train=np.zeros(3, int)),
+                "shape (3,)",
+            ),
+            (
+                dict(x_train=np.zeros((4, 2, 2)), y_train=np.array([0, 1, -1, 0])),
+                "-1",
+            ),
+            (dict(x_train=np.zeros((4, 2, 2)), y_train=np.ones(4) / 2), "float"),
+            (
+                dict(
+                    x_train=np.zeros((4, 2, 2)),
+                    y_train=np.array([0, 1, 0, 1]),
+                    x_test=np.zeros((1, 2, 2)),
+                    y_test=np.array([2]),
+                ),
+                "Received: 2",
+            ),
+            (
+                dict(
+                    x_train=np.zeros((4, 2, 2)),
+                    y_train=np.array([0, 1, 0, 1]),
+                    x_test=np.zeros((1, 2, 2)),
+                ),
+                "y_test",
+            ),
+            (
+                dict(x_train=np.array([{}], dtype=object), y_train=np.zeros(1, int)),
+                "pickled",
+            ),
+        ],
+    )
+    def test_npz(self, tmp_path, arrays, word):
+        path = tmp_path / "set.npz"
+        np.savez(path, **arrays)
+        self.check(path, word)
+
+    def test_npz_truncated(self, tmp_path):
+        path = tmp_path / "set.npz"
+        np.savez(path, x_train=np.zeros((40, 9, 9)), y_train=np.zeros(40, int))
+        path.write_bytes(path.read_bytes()[:500])
+        self.check(path, "whole npz file", path)

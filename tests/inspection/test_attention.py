@@ -1,0 +1,75 @@
+"""Attention, computed again on demand."""
+
+import numpy as np
+import pytest
+from catalogue import make_model
+from keras import ops
+
+import keras
+from keras_vit import inspection
+
+CASES = ["token", "gap", "unpooled", "hybrid", "relative", "1-D shared"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_are_distributions_over_keys(name):
+    model = make_model(name)
+    x = np.random.default_rng(0).uniform(0, 255, (3, *model.input_shape[1:]))
+    weights = inspection.attention_weights(model, x.astype("float32"))
+    rows, columns = model.get_layer("embedding").grid_size
+    tokens = rows * columns + int(name not in ("gap", "unpooled"))
+    assert len(weights) == 2
+    for attention in weights:
+        assert attention.shape == (3, 2, tokens, tokens)
+        assert attention.dtype == np.float32
+        np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rollout_has_the_grid_and_sums_to_one(name):
+    model = make_model(name)
+    x = np.random.default_rng(0).uniform(0, 255, (3, *model.input_shape[1:]))
+    rollout = inspection.attention_rollout(model, x.astype("uint8"))
+    assert rollout.shape == (3, *model.get_layer("embedding").grid_size)
+    np.testing.assert_allclose(rollout.sum(axis=(1, 2)), 1, rtol=1e-6)
+    assert (rollout >= 0).all()
+
+
+def test_weights_are_those_the_block_used():
+    model = make_model("token")
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.3)
+    x = rng.uniform(0, 255, (2, *model.input_shape[1:])).astype("float32")
+    weights = inspection.attention_weights(model, x)[1]
+    block = model.get_layer("encoderblock_1")
+    z = keras.Model(model.input, block.input)(x)
+    attention = block.attention
+    normed = block.norm_0(z)
+    value = ops.convert_to_numpy(attention.qkv(normed))[..., 32:]
+    value = value.reshape(2, -1, 2, 8)
+    mixed = np.einsum("baij,bjae->biae", weights, value).reshape(2, -1, 16)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(attention(normed)),
+        ops.convert_to_numpy(attention.out(mixed)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_rollout_follows_the_only_path():
+    # With uniform attention everywhere all patches count alike.
+    model = make_model("token")
+    for weight in model.weights:
+        if "qkv" in weight.path:
+            weight.assign(np.zeros(weight.shape))
+    x = np.zeros((1, *model.input_shape[1:]), "float32")
+    rollout = inspection.attention_rollout(model, x)
+    np.testing.assert_allclose(rollout, 1 / rollout[0].size, rtol=1e-6)
+
+
+def test_a_model_without_blocks_is_refused():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain")
+    with pytest.raises(ValueError, match="Transformer blocks.*plain"):
+        inspection.attention_weights(model, np.zeros((1, 4)))

@@ -1,0 +1,317 @@
+"""The ViT family: the authors' numbers, Table 1, Table 8, bad arguments."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
+CASES = sorted(path.name.split(".")[0] for path in GOLDENS.glob("*.io.npz"))
+
+# Parameters at 224x224 pixels with a head of 1000 classes, and what the
+# paper's Table 1 or the release says, in millions, where it does.
+PARAMETERS = {
+    "ViTTi16": (5_717_416, 6),
+    "ViTS32": (22_878_952, 23),
+    "ViTS16": (22_050_664, 22),
+    "ViTb32": (22_878_952, None),
+    "ViTB32": (88_224_232, 88),
+    "ViTB16": (86_567_656, 86),
+    "ViTB8": (86_576_872, None),
+    "ViTL32": (306_535_400, 307),
+    "ViTL16": (304_326_632, 304),
+    "ViTH14": (632_045_800, 632),
+    "RViTTi16": (6_337_704, None),
+    "R26ViTS32": (36_431_912, None),
+    "R26ViTB32": (101_383_976, None),
+    "R50ViTB16": (98_659_112, None),
+    "R50ViTL32": (328_994_856, None),
+}
+
+
+def golden(case):
+    """Returns the authors' data, a path to their checkpoint, and a builder."""
+    data = np.load(GOLDENS / f"{case}.io.npz")
+    config = json.loads(str(data["config"]))
+    transformer = config["transformer"]
+    architecture = dict(
+        patch_size=tuple(config["patches"]["size"]),
+        hidden_size=config["hidden_size"],
+        num_layers=transformer["num_layers"],
+        num_heads=transformer["num_heads"],
+        mlp_dim=transformer["mlp_dim"],
+        classifier=config["classifier"],
+    )
+    if "resnet" in config:
+        architecture.update(
+            resnet_units=tuple(config["resnet"]["num_layers"]),
+            resnet_width=config["resnet"]["width_factor"],
+        )
+    (checkpoint,) = GOLDENS.glob(f"{case}.ckpt*.npz")
+
+    def build(**kwargs):
+        return keras_vit.ViT(**{**architecture, **kwargs})
+
+    return data, str(checkpoint), build
+
+
+def assert_agrees(found, expected, scale=None):
+    """The bound of the design: 1e-5 of the largest logit."""
+    scale = np.abs(expected).max() if scale is None else scale
+    difference = np.abs(ops.convert_to_numpy(found) - expected).max()
+    assert difference <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("case", CASES)
+class TestAuthorsNumbers:
+    def test_logits_and_activations_agree(self, case):
+        data, checkpoint, build = golden(case)
+        model = build(weights=checkpoint, include_preprocessing=False)
+        assert model.input_shape[1:] == data["input"].shape[1:]
+        model = keras.Model(
+            model.input,
+            {
+                "logits": model.output,
+                "pre_logits": model.get_layer("head").input,
+                "encoded": model.get_layer("encoder_norm").output,
+            },
+        )
+        eager = model(data["input"], training=False)
+        compiled = model.predict(data["input"], verbose=0)
+        for key in ("logits", "pre_logits", "encoded"):
+            assert_agrees(eager[key], data[key])
+            assert_agrees(compiled[key], data[key])
+
+    def test_pixels_agree_with_scaled_input(self, case):
+        data, checkpoint, build = golden(case)
+        pixels = np.round(data["input"] * 127.5 + 127.5).astype("uint8")
+        scaled = (pixels.astype("float32") - 127.5) / 127.5
+        takes_scaled = build(weights=checkpoint, include_preprocessing=False)
+        expected = takes_scaled.predict(scaled, verbose=0)
+        takes_pixels = build(weights=checkpoint)
+        assert_agrees(takes_pixels.predict(pixels, verbose=0), expected)
+        assert_agrees(takes_pixels(pixels.astype("float32")), expected)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [dict(gelu_approximate=False), dict(layer_norm_epsilon=1e-3)],
+        ids=["exact GELU", "Keras' epsilon"],
+    )
+    def test_a_wrong_constant_shows(self, case, wrong):
+        data, checkpoint, build = golden(case)
+        model = build(
+            weights=checkpoint, include_preprocessing=False, **wrong
+        )
+        difference = np.abs(
+            model.predict(data["input"], verbose=0) - data["logits"]
+        ).max()
+        assert difference > 1e-5 * np.abs(data["logits"]).max()
+
+
+def test_epsilon_of_1e_6_and_1e_12_can_be_told_apart():
+    # Large activations that hardly vary: the epsilon is then all there is.
+    x = 100 + 1e-3 * np.random.default_rng(0).normal(size=(1, 3, 8))
+    outputs = []
+    for epsilon in (1e-6, 1e-12):
+        block = keras_vit.layers.TransformerBlock(
+            2, 8, layer_norm_epsilon=epsilon
+        )
+        block.build((None, 3, 8))
+        for i, weight in enumerate(block.weights):
+            weight.assign(
+                np.random.default_rng(i).normal(size=weight.shape)
+            )
+        outputs.append(ops.convert_to_numpy(block(x.astype("float32"))))
+    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("variant", keras_vit.list_models())
+def test_parameter_counts_equal_table_1(variant):
+    expected, millions = PARAMETERS[variant]
+    # One and two blocks count the same as all of them, without the memory.
+    architecture = keras_vit.models.vit.VARIANTS[variant]
+    one, two = (
+        keras_vit.ViT(**{**architecture, "num_layers": n}).count_params()
+        for n in (1, 2)
+    )
+    found = one + (architecture["num_layers"] - 1) * (two - one)
+    assert found == expected
+    if millions is not None:
+        assert int(found / 1e6) == millions or round(found / 1e6) == millions
+
+
+def test_the_whole_of_vit_b_16_has_the_counted_parameters():
+    assert keras_vit.ViTB16().count_params() == PARAMETERS["ViTB16"][0]
+
+
+def tiny(**kwargs):
+    arguments = dict(
+        patch_size=4,
+        hidden_size=16,
+        num_layers=3,
+        num_heads=2,
+        mlp_dim=32,
+        input_shape=(8, 12, 3),
+        classes=5,
+    )
+    return keras_vit.ViT(**{**arguments, **kwargs})
+
+
+def test_stable_layer_names():
+    names = [layer.name for layer in tiny(representation_size=8).layers]
+    for name in (
+        "preprocessing",
+        "embedding",
+        "class_token",
+        "posembed_input",
+        "encoderblock_0",
+        "encoderblock_2",
+        "encoder_norm",
+        "pre_logits",
+        "head",
+    ):
+        assert name in names
+
+
+def test_head_starts_at_zero_with_the_bias_asked_for():
+    model = tiny(head_bias_init=-10.0)
+    y = model.predict(np.ones((1, 8, 12, 3)), verbose=0)
+    np.testing.assert_array_equal(y, np.full((1, 5), -10.0))
+
+
+def test_unpooled_gives_the_grid():
+    assert tiny(classifier="unpooled").output_shape == (None, 2, 3, 5)
+    model = tiny(classifier="unpooled", include_top=False)
+    assert model.output_shape == (None, 2, 3, 16)
+
+
+def test_labels_stay_with_the_saved_model(tmp_path):
+    model = tiny(classes=None, labels=("cat", "dog"))
+    assert model.output_shape == (None, 2)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert tuple(again.get_layer("head").labels) == ("cat", "dog")
+
+
+def test_stochastic_depth_grows_linearly():
+    model = tiny(drop_path_rate=0.2)
+    rates = [model.get_layer(f"encoderblock_{i}").drop_path_rate for i in range(3)]
+    np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
+
+
+def test_stochastic_depth_drops_whole_examples():
+    block = keras_vit.layers.TransformerBlock(2, 8, drop_path_rate=0.5)
+    x = np.random.default_rng(0).normal(size=(64, 3, 4)).astype("float32")
+    y = ops.convert_to_numpy(block(x, training=True))
+    unchanged = np.isclose(y, x, atol=1e-6).all(axis=(1, 2))
+    # Both branches of a block are dropped in a quarter of the examples.
+    assert 4 <= unchanged.sum() <= 32
+    assert np.abs(y - x).max(axis=(1, 2))[~unchanged].min() > 1e-4
+
+
+def test_learned_2d_positions_are_rows_beside_columns():
+    layer = keras_vit.layers.AddPositionEmbs((2, 3), kind="learned_2d")
+    y = ops.convert_to_numpy(layer(np.zeros((1, 7, 4), "float32")))[0, 1:]
+    rows, columns = (
+        ops.convert_to_numpy(table)
+        for table in (layer.row_embedding, layer.column_embedding)
+    )
+    for i in range(2):
+        for j in range(3):
+            np.testing.assert_array_equal(
+                y[i * 3 + j], np.concatenate([rows[i], columns[j]])
+            )
+
+
+def test_relative_bias_is_the_query_times_the_distance_embedding():
+    layer = keras_vit.layers.MultiHeadSelfAttention(2, relative_positions=True)
+    layer.build((None, 4, 6))
+    rng = np.random.default_rng(0)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    x = rng.normal(size=(3, 4, 6)).astype("float32")
+    kernel, bias = (ops.convert_to_numpy(w) for w in layer.qkv.weights)
+    table = ops.convert_to_numpy(layer.relative_embedding)  # [A, 2 T - 1, E]
+    qkv = (x @ kernel + bias).reshape(3, 4, 3, 2, 3)
+    query, key = qkv[:, :, 0] / np.sqrt(3), qkv[:, :, 1]
+    logits = np.einsum("biae,bjae->baij", query, key)
+    for i in range(4):
+        for j in range(4):
+            distance = i - j  # from T - 1 = 3 at index 0 down to -3
+            logits[:, :, i, j] += np.einsum(
+                "bae,ae->ba", query[:, i], table[:, 3 - distance]
+            )
+    expected = np.exp(logits - logits.max(-1, keepdims=True))
+    expected /= expected.sum(-1, keepdims=True)
+    found = ops.convert_to_numpy(layer.attention_weights(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_position_placements_have_their_tables():
+    def tables(**kwargs):
+        return sum("embedding" in w.path.split("/")[-1] for w in tiny(**kwargs).weights)
+
+    assert tables() == 1
+    assert tables(position_placement="every_layer") == 3
+    assert tables(position_placement="every_layer_shared") == 1
+    assert tables(position_embedding="none") == 0
+    assert tables(position_embedding="relative") == 3
+
+
+def test_shared_positions_are_added_before_every_block():
+    model = tiny(position_placement="every_layer_shared")
+    layer = model.get_layer("posembed_input")
+    block = model.get_layer("encoderblock_1")
+    between = keras.Model(
+        model.input,
+        [model.get_layer("encoderblock_0").output, block.input],
+    )
+    before, after = between(np.ones((1, 8, 12, 3), "float32"))
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(after - before),
+        ops.convert_to_numpy(layer.pos_embedding),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(input_shape=(9, 12, 3)), ["multiples of the patch", "height=9"]),
+        (dict(input_shape=(None, 12, 3)), ["known", "height=None"]),
+        (dict(num_heads=3), ["hidden_size=16", "num_heads=3"]),
+        (dict(classifier="cls"), ["`classifier`", "token", "'cls'"]),
+        (dict(position_embedding="sin"), ["`position_embedding`", "'sin'"]),
+        (dict(position_placement="top"), ["`position_placement`", "'top'"]),
+        (
+            dict(position_embedding="none", position_placement="every_layer"),
+            ["`position_placement`", "every_layer"],
+        ),
+        (
+            dict(hidden_size=18, num_heads=3, position_embedding="learned_2d"),
+            None,
+        ),
+        (
+            dict(hidden_size=9, num_heads=3, position_embedding="learned_2d"),
+            ["even", "width=9"],
+        ),
+        (dict(classes=0), ["`classes`", "classes=0"]),
+        (dict(labels=("a", "b")), ["`labels`", "5", "2"]),
+        (dict(patch_size=0), ["`patch_size`", "0"]),
+        (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
+        (dict(resnet_units=(1,), resnet_width=0.3, patch_size=1), ["32"]),
+    ],
+)
+def test_bad_arguments_are_named(arguments, words):
+    if words is None:
+        tiny(**arguments)
+        return
+    with pytest.raises(ValueError) as error:
+        tiny(**arguments)
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,204 @@
+"""What holds for every layer and every model, each property once."""
+
+import inspect
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from catalogue import LAYERS, MODELS, SHRUNK, make_layer, make_model
+from keras import ops
+
+import keras_vit
+
+NAMES = pathlib.Path(__file__).parent / "goldens" / "names"
+
+
+def images_for(model, batch_size=2, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (batch_size, *model.input_shape[1:])
+    if "preprocessing" in [layer.name for layer in model.layers]:
+        return rng.integers(0, 256, shape).astype("float32")
+    return rng.uniform(-1, 1, shape).astype("float32")
+
+
+def values_for(shape, batch_size=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch_size, *shape)).astype("float32")
+
+
+def fill(weights, seed=0):
+    """Random values everywhere, so that no zero hides a difference."""
+    rng = np.random.default_rng(seed)
+    for weight in weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.2)
+
+
+def test_every_public_layer_is_in_the_catalogue():
+    listed = {entry[0].__name__ for entry in LAYERS.values()}
+    public = {
+        name
+        for name in keras_vit.layers.__all__
+        if inspect.isclass(getattr(keras_vit.layers, name))
+    }
+    assert public == listed
+
+
+def test_every_constructor_is_public():
+    assert set(keras_vit.list_models()) <= set(keras_vit.__all__)
+    for name in keras_vit.__all__:
+        assert hasattr(keras_vit, name)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+class TestLayers:
+    def test_symbolic_shape_equals_eager_shape(self, name):
+        layer, shape = make_layer(name)
+        symbolic = layer(keras.Input(shape))
+        eager = layer(values_for(shape))
+        assert symbolic.shape[0] is None
+        assert symbolic.shape[1:] == tuple(eager.shape)[1:]
+        assert layer.compute_output_shape((None, *shape)) == symbolic.shape
+
+    def test_config_holds_every_argument(self, name):
+        layer, _ = make_layer(name)
+        config = layer.get_config()
+        signature = inspect.signature(type(layer).__init__).parameters
+        own = [p for p in signature if p not in ("self", "kwargs")]
+        assert set(own) <= set(config)
+        again = type(layer).from_config(config)
+        assert again.get_config() == config
+
+    def test_saving_and_loading_keeps_the_output(self, name, tmp_path):
+        layer, shape = make_layer(name)
+        inputs = keras.Input(shape)
+        model = keras.Model(inputs, layer(inputs))
+        fill(model.weights)
+        x = values_for(shape)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(
+            model.predict(x, verbose=0), again.predict(x, verbose=0)
+        )
+        assert [w.path for w in model.weights] == [
+            w.path for w in again.weights
+        ]
+
+    def test_compiled_equals_eager(self, name):
+        layer, shape = make_layer(name)
+        inputs = keras.Input(shape)
+        model = keras.Model(inputs, layer(inputs))
+        fill(model.weights)
+        x = values_for(shape, batch_size=3)
+        eager = ops.convert_to_numpy(model(x, training=False))
+        compiled = model.predict(x, batch_size=2, verbose=0)
+        np.testing.assert_allclose(compiled, eager, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+    def test_mixed_precision_computes_in_its_dtype(self, name, dtype):
+        layer, shape = make_layer(name, dtype=dtype)
+        y = layer(ops.convert_to_tensor(values_for(shape)))
+        assert keras.backend.standardize_dtype(y.dtype) == dtype[6:]
+        for weight in layer.trainable_weights:
+            assert weight.dtype == "float32"
+
+    def test_calling_leaves_the_weights_alone(self, name):
+        layer, shape = make_layer(name)
+        layer.build((None, *shape))
+        fill(layer.weights)
+        before = [ops.convert_to_numpy(w).copy() for w in layer.weights]
+        layer(values_for(shape), training=False)
+        for weight, value in zip(layer.weights, before, strict=True):
+            np.testing.assert_array_equal(ops.convert_to_numpy(weight), value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+class TestModels:
+    def test_saving_and_loading_keeps_the_output(self, name, tmp_path):
+        model = make_model(name)
+        fill(model.weights)
+        x = images_for(model, batch_size=3)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        y = model.predict(x, batch_size=2, verbose=0)
+        np.testing.assert_array_equal(
+            y, again.predict(x, batch_size=2, verbose=0)
+        )
+        assert np.isfinite(y).all()
+        assert y.std() > 0
+
+    def test_each_image_is_judged_alone(self, name):
+        model = make_model(name)
+        fill(model.weights)
+        x = images_for(model, batch_size=3)
+        together = ops.convert_to_numpy(model(x, training=False))
+        alone = ops.convert_to_numpy(model(x[1:2], training=False))
+        np.testing.assert_allclose(together[1:2], alone, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+    def test_mixed_precision_agrees_and_has_float32_logits(self, name, dtype):
+        model = make_model(name)
+        fill(model.weights)
+        keras.config.set_dtype_policy(dtype)
+        try:
+            mixed = make_model(name)
+        finally:
+            keras.config.set_dtype_policy("float32")
+        mixed.set_weights(model.get_weights())
+        x = images_for(model)
+        expected = ops.convert_to_numpy(model(x))
+        y = mixed(x)
+        if name != "features":
+            assert keras.backend.standardize_dtype(y.dtype) == "float32"
+        y = ops.convert_to_numpy(ops.cast(y, "float32"))
+        assert np.abs(y - expected).max() <= 0.1 * np.abs(expected).max()
+
+    def test_every_trainable_variable_moves_in_a_training_step(self, name):
+        model = make_model(name)
+        fill(model.weights)
+        before = [w.copy() for w in model.get_weights()]
+        x = images_for(model)
+        y = np.random.default_rng(1).normal(
+            size=(2, *model.output_shape[1:])
+        )
+        model.compile(keras.optimizers.SGD(1.0), "mse")
+        model.train_on_batch(x, y)
+        still = [
+            w.path
+            for w, old in zip(model.weights, before, strict=True)
+            if np.array_equal(ops.convert_to_numpy(w), old)
+        ]
+        assert still == []
+
+    def test_variable_names_are_those_released(self, name, update_goldens):
+        model = make_model(name)
+        found = {
+            w.path: [list(w.shape), w.dtype] for w in model.weights
+        }
+        path = NAMES / f"vit_{name.replace(' ', '_')}.json"
+        if update_goldens:
+            path.write_text(json.dumps(found, indent=1) + "\n")
+        assert found == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("name", keras_vit.list_models())
+class TestConstructors:
+    def test_all_take_the_same_first_arguments(self, name):
+        signature = inspect.signature(getattr(keras_vit, name))
+        assert list(signature.parameters)[:7] == [
+            "weights",
+            "include_top",
+            "classes",
+            "input_shape",
+            "classifier_activation",
+            "include_preprocessing",
+            "name",
+        ]
+
+    def test_arguments_override_the_variant(self, name):
+        model = getattr(keras_vit, name)(**SHRUNK)
+        assert model.name == name
+        assert model.input_shape == (None, 224, 224, 3)
+        assert model.output_shape == (None, 3)
+        assert model.get_layer("encoderblock_0").mlp_dim == 16

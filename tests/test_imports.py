@@ -1,0 +1,126 @@
+"""The one rule for imports, read off the source."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import keras
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# Package -> the packages of the house it may import besides itself.
+LIBRARY = {"models", "layers", "weights", "data"}
+UPPER = {"training", "evaluation", "inspection", "distribution", "export"}
+MAY_IMPORT = {
+    "layers": set(),
+    "weights": set(),
+    "data": set(),
+    "models": {"layers", "weights", "data"},
+    **{name: LIBRARY for name in UPPER},
+    "recipes": LIBRARY | UPPER,
+    "tools": LIBRARY | UPPER,
+}
+# These packages are NumPy and Keras and nothing else.
+PURE = {"layers", "models", "weights"}
+# Imported where they are used, never when a module is.
+LAZY = {
+    "jax",
+    "keras_cv",
+    "matplotlib",
+    "ml_collections",
+    "sklearn",
+    "tensorflow",
+    "tensorflow_datasets",
+    "torch",
+}
+
+FILES = [
+    path
+    for folder in ("keras_vit", "recipes", "tools")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def package_of(path):
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "keras_vit":
+        return parts[0]
+    return parts[1] if len(parts) > 2 else "keras_vit"
+
+
+def imports_of(path):
+    """Yields (module, whether at module level) for each import of a file."""
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in top
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", id(node) in top
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    package = package_of(path)
+    for module, at_top in imports_of(path):
+        parts = module.split(".")
+        assert parts[:2] != ["keras", "src"]
+        if package != "keras_vit" and parts[0] == "keras_vit":
+            target = parts[1] if len(parts) > 1 else "keras_vit"
+            if target in MAY_IMPORT:
+                allowed = MAY_IMPORT[package] | {package}
+                assert target in allowed, f"{path} imports {module}"
+            else:
+                assert package in ("recipes", "tools")
+        if parts[0] in ("recipes", "tools", "tests"):
+            assert parts[0] == package, f"{path} imports {module}"
+        if package in PURE:
+            known = {*sys.stdlib_module_names, "keras", "numpy", "keras_vit"}
+            assert parts[0] in known, f"{path} imports {module}"
+        if at_top and path.is_relative_to(ROOT / "keras_vit"):
+            assert parts[0] not in LAZY, f"{path} imports {module} on top"
+
+
+def test_importing_the_package_loads_only_the_backend():
+    backend = keras.backend.backend()
+    others = LAZY - {backend}
+    if backend != "tensorflow":
+        # As on a machine where TensorFlow is not installed.
+        others = others | {"tensorflow"}
+    program = textwrap.dedent(
+        f"""
+        import importlib.abc, sys
+        blocked = {sorted(others)!r}
+
+        class Blocker(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in blocked:
+                    raise ModuleNotFoundError(name)
+
+        sys.meta_path.insert(0, Blocker())
+        import numpy as np
+        import keras_vit
+        model = keras_vit.ViT(
+            patch_size=4, hidden_size=8, num_layers=1, num_heads=2,
+            mlp_dim=8, input_shape=(8, 8, 3), classes=2,
+        )
+        print(model.predict(np.zeros((1, 8, 8, 3)), verbose=0).shape)
+        print([name for name in blocked if name in sys.modules])
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": backend},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["(1, 2)", "[]"]

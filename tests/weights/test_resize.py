@@ -1,0 +1,77 @@
+"""Position grids and patch kernels of other sizes."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from keras_vit.weights import resize
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(GOLDENS.glob("*.posemb_*")), ids=lambda path: path.stem
+)
+def test_resampled_positions_are_the_authors(path):
+    data = np.load(path)
+    source, target = map(int, path.stem.split("_")[-1].split("to"))
+    found = resize.resample_positions(
+        data["before"], (source, source), (target, target)
+    )
+    assert found.dtype == np.float32
+    assert np.abs(found - data["after"]).max() <= 1e-6
+
+
+def table(rows, columns, first=1, width=3):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(1, first + rows * columns, width)).astype("float32")
+
+
+def test_each_axis_is_resampled_alone():
+    # A plane stays a plane under linear interpolation of each axis.
+    i, j = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij")
+    plane = (2 * i + 3 * j).reshape(1, 20, 1)
+    i, j = np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 1, 3), indexing="ij")
+    expected = (2 * i + 3 * j).reshape(1, 21, 1)
+    found = resize.resample_positions(plane, (4, 5), (7, 3))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_as_many_tokens_on_another_grid_are_resampled():
+    before = table(4, 4)
+    after = resize.resample_positions(before, (4, 4), (2, 8))
+    assert after.shape == before.shape
+    assert not np.allclose(after, before)
+
+
+def test_the_class_token_is_kept():
+    before = table(4, 4)
+    after = resize.resample_positions(before, (4, 4), (3, 5))
+    assert after.shape == (1, 16, 3)
+    np.testing.assert_array_equal(after[:, 0], before[:, 0])
+
+
+def test_corners_stay_where_they_are():
+    before = table(4, 4, first=0).reshape(4, 4, 3)
+    after = resize.resample_positions(
+        before.reshape(1, 16, 3), (4, 4), (6, 9)
+    ).reshape(6, 9, 3)
+    for i, j in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
+        np.testing.assert_allclose(after[i, j], before[i, j], atol=1e-6)
+
+
+@pytest.mark.parametrize("grids", [((1, 1), (3, 2)), ((4, 4), (1, 1))])
+def test_grids_of_one(grids):
+    source, target = grids
+    after = resize.resample_positions(table(*source), source, target)
+    assert after.shape == (1, 1 + target[0] * target[1], 3)
+    assert np.isfinite(after).all()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7])
+def test_folding_keeps_the_response_to_grey(channels):
+    kernel = np.random.default_rng(0).normal(size=(2, 2, 3, 4))
+    folded = resize.fold_channels(kernel, channels)
+    assert folded.shape == (2, 2, channels, 4)
+    np.testing.assert_allclose(folded.sum(axis=2), kernel.sum(axis=2))

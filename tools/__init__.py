@@ -1,0 +1,1 @@
+"""Programs beside the library: each parses, calls and prints."""

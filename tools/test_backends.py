@@ -1,0 +1,48 @@
+"""Runs the tests once on each installed backend.
+
+    python -m tools.test_backends [arguments of pytest]
+
+Keras fixes its backend when it is imported, so each backend is a process of
+its own. KERAS_BACKEND picks one; without it all that are installed are run.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def main(arguments: list[str]) -> int:
+    """Returns 0 if every backend that was run passed."""
+    asked = os.environ.get("KERAS_BACKEND")
+    wanted = (asked,) if asked else BACKENDS
+    lines, failed, ran = [], False, 0
+    for backend in wanted:
+        if importlib.util.find_spec(backend) is None:
+            lines.append(f"{backend}: not installed, not run")
+            continue
+        print(f"== {backend} ==", flush=True)
+        start = time.time()
+        code = subprocess.call(
+            [sys.executable, "-m", "pytest", *arguments],
+            env={
+                **os.environ,
+                "KERAS_BACKEND": backend,
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+            },
+        )
+        ran += 1
+        failed = failed or code != 0
+        outcome = "passed" if code == 0 else f"FAILED (exit status {code})"
+        lines.append(f"{backend}: {outcome} in {time.time() - start:.0f} s")
+    print("\n".join(["", "Backends:", *lines]), flush=True)
+    if not ran:
+        print("No backend is installed: pip install 'keras_vit[test,jax]'")
+    return int(failed or not ran)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
