@@ -159,9 +159,7 @@ class TestModels:
         fill(model.weights)
         before = [w.copy() for w in model.get_weights()]
         x = images_for(model)
-        y = np.random.default_rng(1).normal(
-            size=(2, *model.output_shape[1:])
-        )
+        y = np.random.default_rng(1).normal(size=(2, *model.output_shape[1:]))
         model.compile(keras.optimizers.SGD(1.0), "mse")
         model.train_on_batch(x, y)
         still = [
@@ -173,9 +171,7 @@ class TestModels:
 
     def test_variable_names_are_those_released(self, name, update_goldens):
         model = make_model(name)
-        found = {
-            w.path: [list(w.shape), w.dtype] for w in model.weights
-        }
+        found = {w.path: [list(w.shape), w.dtype] for w in model.weights}
         path = NAMES / f"vit_{name.replace(' ', '_')}.json"
         if update_goldens:
             path.write_text(json.dumps(found, indent=1) + "\n")

@@ -3,7 +3,7 @@
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
 from keras_vit.data.checks import explain_broken, warn_if_scaled
 from keras_vit.data.decode import decode_image, find_broken, read_image
-from keras_vit.data.sources import Source, load
+from keras_vit.data.sources import Source, load, sample
 
 __all__ = [
     "Source",
@@ -14,6 +14,7 @@ __all__ = [
     "find_broken",
     "load",
     "read_image",
+    "sample",
     "train_batches",
     "warn_if_scaled",
 ]

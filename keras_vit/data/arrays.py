@@ -81,7 +81,8 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
 
 def _read(path):
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
             return {key: archive[key] for key in archive.files}
     except (
         AttributeError,

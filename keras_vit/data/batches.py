@@ -203,19 +203,22 @@ def _shuffled(source, seed, first):
 
 
 def _shuffled_stream(source, seed):
-    """The same of a stream, shuffled within a buffer."""
-    tf = tensorflow()
-    buffer = min(SHUFFLE_BUFFER, source.num_examples)
-
-    def epoch_of(epoch):
-        shuffled = source.stream().enumerate().shuffle(
-            buffer,
-            seed=_fold((seed, 0), epoch)[0],
-            reshuffle_each_iteration=False,
+    """The same of a stream, shuffled anew in each epoch within a buffer."""
+    count = source.num_examples
+    examples = (
+        source.stream()
+        .enumerate()
+        .shuffle(min(SHUFFLE_BUFFER, count), seed=seed)
+        .repeat()
+        .enumerate()
+    )
+    return examples.map(
+        lambda position, example: (
+            position // count,
+            example[0],
+            *example[1],
         )
-        return shuffled.map(lambda i, example: (epoch, i, *example))
-
-    return tf.data.Dataset.counter().flat_map(epoch_of)
+    )
 
 
 def _fold(seed, value):

@@ -129,7 +129,9 @@ def find_broken(paths, channels: int = 3) -> tuple[str, ...]:
     def try_one(i, path):
         image = decode_image(tf.io.read_file(path), channels)
         # An image without pixels is as good as none.
-        with tf.control_dependencies([tf.debugging.assert_positive(tf.size(image))]):
+        with tf.control_dependencies(
+            [tf.debugging.assert_positive(tf.size(image))]
+        ):
             return tf.identity(i)
 
     sound = (

@@ -93,8 +93,11 @@ def load(
         parts = folder.find(path, eval_fraction, seed, broken)
     elif os.path.isfile(path):
         parts = arrays.read_npz(path, eval_fraction, seed)
-    elif os.path.isabs(path) or dataset.startswith(".") or path != dataset or (
-        dataset.endswith(".npz")
+    elif (
+        os.path.isabs(path)
+        or dataset.startswith(".")
+        or path != dataset
+        or (dataset.endswith(".npz"))
     ):
         raise ValueError(
             "`dataset` must be an existing folder or npz file. "
@@ -119,3 +122,23 @@ def load(
         )
     train, evaluation = (Source(**part) for part in parts)
     return train, evaluation
+
+
+def sample(source: Source, count: int) -> Source:
+    """Returns about `count` examples, spread evenly over a source.
+
+    Args:
+        source: A part of `load`.
+        count: How many examples; a stream is not cut, only read from its
+            start.
+    """
+    if source.stream is not None or source.num_examples <= count:
+        return source
+    chosen = np.linspace(0, source.num_examples - 1, count).astype(int)
+    return dataclasses.replace(
+        source,
+        num_examples=count,
+        labels=source.labels[chosen],
+        paths=source.paths and tuple(source.paths[i] for i in chosen),
+        images=None if source.images is None else source.images[chosen],
+    )

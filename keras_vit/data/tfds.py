@@ -52,14 +52,21 @@ def find(
         )
     splits = builder.info.splits
     if not eval_split:
-        eval_split = "test" if "test" in splits else "validation"
+        eval_split = "validation" if "validation" in splits else "test"
+        eval_split = "test" if "test" in splits else eval_split
     parts = []
     for argument, split in (
         ("train_split", train_split or "train"),
         ("eval_split", eval_split),
     ):
+        stream = _stream(builder, split, keys)
         try:
-            info = splits[split]
+            # Some sets, mocked ones among them, do not state their sizes.
+            num_examples = (
+                splits[split].num_examples
+                if splits
+                else int(stream().reduce(0, lambda count, _: count + 1))
+            )
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"`{argument}` must be a split of {name!r}: {sorted(splits)}. "
@@ -70,9 +77,9 @@ def find(
             dict(
                 name=f"{name} {split}",
                 class_names=tuple(features[keys[1]].names),
-                num_examples=info.num_examples,
+                num_examples=num_examples,
                 image_shape=shape if None not in shape else None,
-                stream=_stream(builder, split, keys),
+                stream=stream,
             )
         )
     return tuple(parts)

@@ -41,7 +41,8 @@ def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
     name = ""
     try:
         arrays = {}
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
             for name in archive.files:
                 arrays[name] = archive[name]
     except (

@@ -85,14 +85,12 @@ def test_tfds_by_name(monkeypatch, tmp_path):
         warnings.simplefilter("ignore")
         with tfds.testing.mock_data(num_examples=10):
             train, evaluation = data.load("cifar10", data_dir=str(tmp_path))
-            assert train.class_names[:2] == ("airplane", "automobile")
+            assert len(train.class_names) == 10
             assert train.image_shape == (32, 32, 3)
             arguments = dict(batch_size=4, image_size=(16, 16))
             batches = data.train_batches(train, **arguments, seed=1)
             first = list(batches.take(4).as_numpy_iterator())
-            later = data.train_batches(
-                train, **arguments, seed=1, start_step=2
-            )
+            later = data.train_batches(train, **arguments, seed=1, start_step=2)
             for a, b in zip(
                 first[2:], later.take(2).as_numpy_iterator(), strict=True
             ):
@@ -190,16 +188,24 @@ class TestBadInput:
         ("arrays", "word"),
         [
             (dict(x_train=np.zeros((4, 2, 2))), "y_train"),
-            (dict(x_train=np.zeros((4, 2)), y_train=np.zeros(4, int)), "(4, 2)"),
+            (
+                dict(x_train=np.zeros((4, 2)), y_train=np.zeros(4, int)),
+                "(4, 2)",
+            ),
             (
                 dict(x_train=np.zeros((4, 2, 2)), y_train=np.zeros(3, int)),
                 "shape (3,)",
             ),
             (
-                dict(x_train=np.zeros((4, 2, 2)), y_train=np.array([0, 1, -1, 0])),
+                dict(
+                    x_train=np.zeros((4, 2, 2)), y_train=np.array([0, 1, -1, 0])
+                ),
                 "-1",
             ),
-            (dict(x_train=np.zeros((4, 2, 2)), y_train=np.ones(4) / 2), "float"),
+            (
+                dict(x_train=np.zeros((4, 2, 2)), y_train=np.ones(4) / 2),
+                "float",
+            ),
             (
                 dict(
                     x_train=np.zeros((4, 2, 2)),
@@ -218,7 +224,10 @@ class TestBadInput:
                 "y_test",
             ),
             (
-                dict(x_train=np.array([{}], dtype=object), y_train=np.zeros(1, int)),
+                dict(
+                    x_train=np.array([{}], dtype=object),
+                    y_train=np.zeros(1, int),
+                ),
                 "pickled",
             ),
         ],

@@ -1,11 +1,11 @@
 """Attention, computed again on demand."""
 
+import keras
 import numpy as np
 import pytest
 from catalogue import make_model
 from keras import ops
 
-import keras
 from keras_vit import inspection
 
 CASES = ["token", "gap", "unpooled", "hybrid", "relative", "1-D shared"]

@@ -36,7 +36,8 @@ PARAMETERS = {
 
 def golden(case):
     """Returns the authors' data, a path to their checkpoint, and a builder."""
-    data = np.load(GOLDENS / f"{case}.io.npz")
+    with np.load(GOLDENS / f"{case}.io.npz") as archive:
+        data = dict(archive)
     config = json.loads(str(data["config"]))
     transformer = config["transformer"]
     architecture = dict(
@@ -104,9 +105,7 @@ class TestAuthorsNumbers:
     )
     def test_a_wrong_constant_shows(self, case, wrong):
         data, checkpoint, build = golden(case)
-        model = build(
-            weights=checkpoint, include_preprocessing=False, **wrong
-        )
+        model = build(weights=checkpoint, include_preprocessing=False, **wrong)
         difference = np.abs(
             model.predict(data["input"], verbose=0) - data["logits"]
         ).max()
@@ -123,9 +122,7 @@ def test_epsilon_of_1e_6_and_1e_12_can_be_told_apart():
         )
         block.build((None, 3, 8))
         for i, weight in enumerate(block.weights):
-            weight.assign(
-                np.random.default_rng(i).normal(size=weight.shape)
-            )
+            weight.assign(np.random.default_rng(i).normal(size=weight.shape))
         outputs.append(ops.convert_to_numpy(block(x.astype("float32"))))
     assert np.abs(outputs[0] - outputs[1]).max() > 0.1
 
@@ -200,7 +197,9 @@ def test_labels_stay_with_the_saved_model(tmp_path):
 
 def test_stochastic_depth_grows_linearly():
     model = tiny(drop_path_rate=0.2)
-    rates = [model.get_layer(f"encoderblock_{i}").drop_path_rate for i in range(3)]
+    rates = [
+        model.get_layer(f"encoderblock_{i}").drop_path_rate for i in range(3)
+    ]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
 
 
@@ -254,7 +253,9 @@ def test_relative_bias_is_the_query_times_the_distance_embedding():
 
 def test_position_placements_have_their_tables():
     def tables(**kwargs):
-        return sum("embedding" in w.path.split("/")[-1] for w in tiny(**kwargs).weights)
+        return sum(
+            "embedding" in w.path.split("/")[-1] for w in tiny(**kwargs).weights
+        )
 
     assert tables() == 1
     assert tables(position_placement="every_layer") == 3

@@ -25,7 +25,8 @@ def build(weights, **kwargs):
 
 
 def arrays_of(path):
-    return dict(np.load(path))
+    with np.load(path) as archive:
+        return dict(archive)
 
 
 def save(path, arrays):
@@ -175,7 +176,10 @@ def test_nothing_is_assigned_where_something_does_not_fit():
     [
         (dict(num_layers=3), ["- Transformer/encoderblock_2/LayerNorm_0"]),
         (dict(num_layers=1), ["+ Transformer/encoderblock_1/LayerNorm_0"]),
-        (dict(hidden_size=24), ["LayerNorm_0/bias: model (24,), checkpoint (48,)"]),
+        (
+            dict(hidden_size=24),
+            ["LayerNorm_0/bias: model (24,), checkpoint (48,)"],
+        ),
         # As many values in all, cut into other heads.
         (dict(num_heads=2), ["query/kernel: model (48, 2, 24)"]),
         (dict(classifier="gap"), ["+ cls"]),

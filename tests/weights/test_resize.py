@@ -14,7 +14,8 @@ GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
     "path", sorted(GOLDENS.glob("*.posemb_*")), ids=lambda path: path.stem
 )
 def test_resampled_positions_are_the_authors(path):
-    data = np.load(path)
+    with np.load(path) as archive:
+        data = dict(archive)
     source, target = map(int, path.stem.split("_")[-1].split("to"))
     found = resize.resample_positions(
         data["before"], (source, source), (target, target)
@@ -30,9 +31,13 @@ def table(rows, columns, first=1, width=3):
 
 def test_each_axis_is_resampled_alone():
     # A plane stays a plane under linear interpolation of each axis.
-    i, j = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij")
+    i, j = np.meshgrid(
+        np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij"
+    )
     plane = (2 * i + 3 * j).reshape(1, 20, 1)
-    i, j = np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 1, 3), indexing="ij")
+    i, j = np.meshgrid(
+        np.linspace(0, 1, 7), np.linspace(0, 1, 3), indexing="ij"
+    )
     expected = (2 * i + 3 * j).reshape(1, 21, 1)
     found = resize.resample_positions(plane, (4, 5), (7, 3))
     np.testing.assert_allclose(found, expected, atol=1e-12)

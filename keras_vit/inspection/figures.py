@@ -1,0 +1,165 @@
+"""Pictures of a training run and of where a model looked."""
+
+import csv
+import importlib
+import math
+import os
+
+import numpy as np
+
+_TRAIN, _EVAL, _RATE = "#8a8a8a", "#1f5fbf", "#c26a00"
+_RIGHT, _WRONG, _PLAIN = "#1b7f3b", "#c62828", "#222222"
+
+
+def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
+    """Draws loss, accuracy and learning rate of a run.
+
+    Args:
+        csv_path: What `keras.callbacks.CSVLogger` wrote, with the columns
+            loss, accuracy, val_loss, val_accuracy and, if it has them, step
+            and learning_rate.
+        out_path: The picture to write; its ending says the format.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If there is no finished epoch.
+    """
+    with open(csv_path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise ValueError(
+            "`csv_path` must hold at least one epoch. "
+            f"Received: {os.fspath(csv_path)!r}, which holds none"
+        )
+    columns = {
+        name: np.array([_number(row[name]) for row in rows]) for name in rows[0]
+    }
+    x, x_label = (
+        (columns["step"], "step")
+        if "step" in columns
+        else (columns["epoch"] + 1, "epoch")
+    )
+    panels = [
+        ("loss", [("loss", "training"), ("val_loss", "evaluation")]),
+        (
+            "accuracy",
+            [("accuracy", "training"), ("val_accuracy", "evaluation")],
+        ),
+        ("learning rate", [("learning_rate", None)]),
+    ]
+    panels = [
+        (title, [line for line in lines if line[0] in columns])
+        for title, lines in panels
+    ]
+    panels = [panel for panel in panels if panel[1]]
+    figure = _figure(4.2 * len(panels), 3.4)
+    for i, (title, lines) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        for name, label in lines:
+            color = _EVAL if name.startswith("val_") else _TRAIN
+            axes.plot(
+                x,
+                columns[name],
+                color=color if label else _RATE,
+                label=label,
+                linewidth=1.6,
+                marker="o" if len(rows) == 1 else None,
+            )
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_xlabel(x_label)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        if lines[0][1]:
+            axes.legend(frameon=False)
+        if "val_accuracy" in dict(lines):
+            best = int(np.nanargmax(columns["val_accuracy"]))
+            height = columns["val_accuracy"][best]
+            axes.plot(x[best], height, "o", color=_EVAL, markersize=5)
+            axes.annotate(
+                f"{height:.2%}",
+                (x[best], height),
+                xytext=(0, -14),
+                textcoords="offset points",
+                ha="right" if best > len(rows) / 2 else "left",
+                color=_EVAL,
+            )
+    figure.savefig(out_path)
+
+
+def plot_attention(
+    images: np.ndarray,
+    attention: np.ndarray,
+    titles: list[str],
+    out_path: str | os.PathLike,
+    *,
+    right: np.ndarray | None = None,
+):
+    """Draws each image, and beside it the image lit where the model looked.
+
+    Args:
+        images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
+        attention: `[B, rows, columns]`, as of `attention_rollout`.
+        titles: A line over each image.
+        out_path: The picture to write; its ending says the format.
+        right: Whether each prediction is right, to colour the titles by.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If the arguments differ in length.
+    """
+    if not len(images) == len(attention) == len(titles):
+        raise ValueError(
+            "`images`, `attention` and `titles` must have the same length. "
+            f"Received: {len(images)}, {len(attention)}, {len(titles)}"
+        )
+    per_row = min(len(images), 4)
+    num_rows = math.ceil(len(images) / per_row)
+    ratio = images.shape[1] / images.shape[2]
+    figure = _figure(3.2 * per_row, num_rows * (1.6 * ratio + 0.4))
+    grid = figure.add_gridspec(num_rows, per_row)
+    for i, (image, weights, title) in enumerate(
+        zip(images, attention, titles, strict=True)
+    ):
+        pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
+        pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
+        color = _PLAIN
+        if right is not None:
+            color = _RIGHT if right[i] else _WRONG
+        cell = figure.add_subfigure(grid[i // per_row, i % per_row])
+        cell.suptitle(title, fontsize=10, color=color)
+        for j, shown in enumerate((pixels, _lit(pixels, weights))):
+            axes = cell.add_subplot(1, 2, j + 1)
+            axes.imshow(shown, interpolation="nearest")
+            axes.set_axis_off()
+    figure.savefig(out_path)
+
+
+def _lit(pixels, weights):
+    """The image, dark where little attention lies and warm where much."""
+    height, width = pixels.shape[:2]
+    low, high = weights.min(), weights.max()
+    weights = (weights - low) / max(high - low, 1e-12)
+    rows = (np.arange(height) + 0.5) * weights.shape[0] / height
+    columns = (np.arange(width) + 0.5) * weights.shape[1] / width
+    mask = weights[rows.astype(int)][:, columns.astype(int), None]
+    warm = np.array([1.0, 0.55, 0.1])
+    return np.clip(pixels * (0.35 + 0.65 * mask) + 0.3 * mask * warm, 0, 1)
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")  # CSVLogger writes NA where it has no value
+
+
+def _figure(width, height):
+    """A figure without global state, so that no display is needed."""
+    try:
+        figure = importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise ImportError(
+            "Figures need `matplotlib`, which is not installed: "
+            "pip install 'keras_vit[recipes]'"
+        ) from error
+    return figure.Figure(figsize=(width, height), dpi=120, layout="constrained")

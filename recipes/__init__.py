@@ -1,0 +1,1 @@
+"""Programs that train, fine-tune and predict with keras_vit."""

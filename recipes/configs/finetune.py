@@ -1,0 +1,98 @@
+"""Fine-tuning, of three kinds.
+
+finetune.py                   digits from scratch, a minute on two cores
+finetune.py:ViT,DATASET       another data set from scratch, the same way
+finetune.py:ViTB16,DATASET    released weights, as in Table 4 of the paper
+
+DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
+"""
+
+import re
+
+from keras_vit.weights import registry
+from recipes import finetune
+
+# Table 4: steps and base learning rate of each data set. Where the table
+# gives a sweep, a rate from inside it.
+TABLE_4 = {
+    "imagenet2012": (20_000, 0.03),
+    "cifar100": (10_000, 0.01),
+    "cifar10": (10_000, 0.01),
+    "oxford_iiit_pet": (500, 0.01),
+    "oxford_flowers102": (500, 0.01),
+}
+# The tasks of VTAB that TFDS labels as the benchmark does, and that the table
+# does not name itself.
+VTAB = (
+    "caltech101",
+    "diabetic_retinopathy_detection",
+    "dmlab",
+    "dtd",
+    "eurosat",
+    "patch_camelyon",
+    "resisc45",
+    "sun397",
+    "svhn_cropped",
+)
+TABLE_4 |= dict.fromkeys(VTAB, (2_500, 0.01))
+
+
+def get_config(arguments: str = "ViT,digits") -> finetune.Config:
+    """Returns the config of "MODEL,DATASET"."""
+    model, comma, dataset = arguments.partition(",")
+    if not (model and comma and dataset):
+        raise ValueError(
+            "The argument of finetune.py must be MODEL,DATASET, such as "
+            f"ViTB16,cifar10. Received: {arguments!r}"
+        )
+    if model == "ViT":
+        return _from_scratch(dataset)
+    return _from_weights(model, dataset)
+
+
+def _from_scratch(dataset):
+    return finetune.Config(
+        dataset=dataset,
+        crop="pad",
+        flip=dataset != "digits",
+        batch_size=64,
+        num_epochs=60,
+        warmup_steps=100,
+        base_lr=0.002,
+        optimizer="adam",
+        label_smoothing=0.1,
+        eval_every=200,
+    )
+
+
+def _from_weights(model, dataset):
+    config = finetune.Config(
+        model=model,
+        weights=_weights(model),
+        dataset=dataset,
+        image_size=(384,),
+        flip=True,
+        batch_size=512,
+        warmup_steps=500,
+        optimizer="sgd",
+        momentum=0.9,
+        clip_norm=1.0,
+    )
+    name = re.split(r"[/:]", dataset)[0]
+    if name in TABLE_4:
+        config.total_steps, config.base_lr = TABLE_4[name]
+    else:
+        # Not in the table: fewer images, smaller batches, a rate in the same
+        # proportion.
+        config.num_epochs, config.batch_size, config.base_lr = 20, 64, 0.003
+    return config
+
+
+def _weights(model):
+    """The weights that the paper fine-tunes, or else those of augreg."""
+    names = [
+        name
+        for name in ("imagenet21k", "augreg")
+        if model in registry.CHECKPOINTS[name]
+    ]
+    return names[0] if names else ""
