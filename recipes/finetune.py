@@ -219,11 +219,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     )
     eval_every = min(config.eval_every or steps_per_epoch, total_steps)
     warmup_steps = min(config.warmup_steps, total_steps // 5)
-    optimizer = _optimizer(config, _schedule(config, total_steps, warmup_steps))
-    if config.weight_decay:
-        optimizer.exclude_from_weight_decay(
-            [v for v in model.trainable_variables if v.name != "kernel"]
-        )
+    schedule = _schedule(config, total_steps, warmup_steps)
+    optimizer = _optimizer(config, schedule, model)
 
     # Compile.
     model.compile(
@@ -455,7 +452,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(config, schedule):
+def _optimizer(config, schedule, model):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=config.weight_decay or None,
@@ -464,8 +461,13 @@ def _optimizer(config, schedule):
         ema_momentum=config.ema_momentum,
     )
     if config.optimizer == "sgd":
-        return keras.optimizers.SGD(momentum=config.momentum, **arguments)
-    return keras.optimizers.Adam(**arguments)
+        optimizer = keras.optimizers.SGD(momentum=config.momentum, **arguments)
+    else:
+        optimizer = keras.optimizers.Adam(**arguments)
+    optimizer.exclude_from_weight_decay(
+        [v for v in model.trainable_variables if v.name != "kernel"]
+    )
+    return optimizer
 
 
 class _Steps(keras.callbacks.Callback):

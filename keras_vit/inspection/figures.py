@@ -4,10 +4,12 @@ import csv
 import importlib
 import math
 import os
+import textwrap
 
 import numpy as np
 
 _TRAIN, _EVAL, _RATE = "#8a8a8a", "#1f5fbf", "#c26a00"
+_LIT = (1.0, 0.45, 0.0)
 _RIGHT, _WRONG, _PLAIN = "#1b7f3b", "#c62828", "#222222"
 
 
@@ -94,7 +96,7 @@ def plot_attention(
     *,
     right: np.ndarray | None = None,
 ):
-    """Draws each image, and beside it the image lit where the model looked.
+    """Draws each image, and beside it how much the model looked where.
 
     Args:
         images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -115,7 +117,10 @@ def plot_attention(
     per_row = min(len(images), 4)
     num_rows = math.ceil(len(images) / per_row)
     ratio = images.shape[1] / images.shape[2]
-    figure = _figure(3.2 * per_row, num_rows * (1.6 * ratio + 0.4))
+    side = 1.6 if len(images) > 2 else 2.8
+    figure = _figure(
+        2 * side * per_row, num_rows * (side * ratio + 0.45) + 0.25
+    )
     grid = figure.add_gridspec(num_rows, per_row)
     for i, (image, weights, title) in enumerate(
         zip(images, attention, titles, strict=True)
@@ -126,24 +131,22 @@ def plot_attention(
         if right is not None:
             color = _RIGHT if right[i] else _WRONG
         cell = figure.add_subfigure(grid[i // per_row, i % per_row])
-        cell.suptitle(title, fontsize=10, color=color)
-        for j, shown in enumerate((pixels, _lit(pixels, weights))):
-            axes = cell.add_subplot(1, 2, j + 1)
-            axes.imshow(shown, interpolation="nearest")
+        title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
+        cell.suptitle(title, fontsize=9, color=color)
+        # Left the image; right the same in grey, orange where attention is.
+        left, lit = (cell.add_subplot(1, 2, j + 1) for j in range(2))
+        extent = (0, pixels.shape[1], pixels.shape[0], 0)
+        grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
+        for axes, shown in ((left, pixels), (lit, grey)):
+            axes.imshow(shown, extent=extent, interpolation="nearest")
+        overlay = np.empty((*weights.shape, 4))
+        overlay[..., :3] = _LIT
+        overlay[..., 3] = 0.75 * weights / weights.max()
+        lit.imshow(overlay, extent=extent, interpolation="bilinear")
+        for axes in (left, lit):
             axes.set_axis_off()
+    figure.supxlabel("orange: where the model looked", fontsize=8, color=_LIT)
     figure.savefig(out_path)
-
-
-def _lit(pixels, weights):
-    """The image, dark where little attention lies and warm where much."""
-    height, width = pixels.shape[:2]
-    low, high = weights.min(), weights.max()
-    weights = (weights - low) / max(high - low, 1e-12)
-    rows = (np.arange(height) + 0.5) * weights.shape[0] / height
-    columns = (np.arange(width) + 0.5) * weights.shape[1] / width
-    mask = weights[rows.astype(int)][:, columns.astype(int), None]
-    warm = np.array([1.0, 0.55, 0.1])
-    return np.clip(pixels * (0.35 + 0.65 * mask) + 0.3 * mask * warm, 0, 1)
 
 
 def _number(text):

@@ -1,0 +1,46 @@
+"""A run of the recipe that takes seconds, shared by the tests."""
+
+import pytest
+
+from recipes import finetune
+
+
+def small_config(**changes):
+    return finetune.Config(
+        **dict(
+            dataset="digits",
+            architecture=finetune.Architecture(
+                patch_size=4,
+                hidden_size=16,
+                num_layers=2,
+                num_heads=2,
+                mlp_dim=32,
+            ),
+            crop="pad",
+            batch_size=32,
+            total_steps=5,
+            eval_every=2,
+            warmup_steps=1,
+            base_lr=0.01,
+            optimizer="adam",
+        )
+        | changes
+    )
+
+
+@pytest.fixture(scope="session")
+def make_config():
+    return small_config
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory):
+    """(config, workdir, results, what was printed)"""
+    import contextlib
+    import io
+
+    workdir = tmp_path_factory.mktemp("digits")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        results = finetune.run(small_config(), str(workdir))
+    return small_config(), workdir, results, printed.getvalue()

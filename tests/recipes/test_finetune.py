@@ -1,0 +1,264 @@
+"""The fine-tuning recipe, from images to a model that can be used."""
+
+import csv
+import json
+import shutil
+import struct
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from recipes import finetune
+
+pytestmark = pytest.mark.filterwarnings(
+    # TensorFlow 2.21's own use of NumPy and protobuf.
+    "ignore::DeprecationWarning:tensorflow"
+)
+
+
+def rows_of(workdir):
+    with open(workdir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_folder(root, per_class=6, size=(20, 30), parts=("",)):
+    rng = np.random.default_rng(0)
+    for part in parts:
+        for shade, name in ((40, "dark"), (200, "light")):
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for i in range(per_class):
+                pixels = shade + rng.integers(0, 40, (*size, 3))
+                encoded = tf.io.encode_jpeg(pixels.astype("uint8"))
+                (folder / f"{i}.jpg").write_bytes(encoded.numpy())
+
+
+def test_a_run_leaves_everything_in_its_workdir(digits_run):
+    _, workdir, results, printed = digits_run
+    for name in (
+        "config.json",
+        "metrics.csv",
+        "best.keras",
+        "curves.png",
+        "predictions.png",
+        "examples",
+        "tensorboard",
+    ):
+        assert (workdir / name).exists(), name
+    for part in ("train", "validation"):
+        assert any((workdir / "tensorboard" / part).iterdir())
+    for name in ("curves.png", "predictions.png"):
+        start = (workdir / name).read_bytes()[:24]
+        assert start[:4] == b"\x89PNG"
+        assert min(struct.unpack(">II", start[16:])) > 200
+        assert str(workdir / name) in printed
+    assert f"{results['accuracy']:.2%} of 359 evaluation images" in printed
+    assert "python -m recipes.predict" in printed
+
+
+def test_config_json_holds_fields_and_what_became_of_open_ones(digits_run):
+    config, workdir, *_ = digits_run
+    written = json.loads((workdir / "config.json").read_text())
+    assert written["config"]["base_lr"] == config.base_lr
+    assert written["config"]["architecture"]["hidden_size"] == 16
+    derived = written["derived"]
+    assert derived["image_size"] == [8, 8]
+    assert derived["channels"] == 1
+    assert derived["classes"] == 10
+    assert derived["train_images"] + derived["eval_images"] == 1797
+
+
+def test_training_stops_at_exactly_the_last_step(digits_run):
+    rows = rows_of(digits_run[1])
+    assert [int(row["step"]) for row in rows] == [2, 4, 5]
+    assert float(rows[-1]["learning_rate"]) == 0
+    assert float(rows[-1]["val_loss"]) > 0
+
+
+def test_best_keras_has_the_highest_evaluation_accuracy(digits_run):
+    _, workdir, results, _ = digits_run
+    best = max(float(row["val_accuracy"]) for row in rows_of(workdir))
+    assert results["accuracy"] == pytest.approx(best, abs=1e-6)
+    model = keras.models.load_model(workdir / "best.keras", compile=False)
+    assert model.get_layer("head").labels == tuple("0123456789")
+
+
+def test_a_workdir_of_another_config_is_refused_before_any_work(
+    digits_run, make_config, monkeypatch
+):
+    monkeypatch.setattr(finetune.data, "load", lambda *_, **__: 1 / 0)
+    with pytest.raises(ValueError, match="base_lr: 0.01 there, 0.5 here"):
+        finetune.run(make_config(base_lr=0.5), str(digits_run[1]))
+
+
+def test_the_same_run_gives_the_same_numbers(digits_run, tmp_path, make_config):
+    workdir = tmp_path / "again"
+    shutil.copytree(digits_run[1], workdir)
+    finetune.run(make_config(), str(workdir))
+    assert rows_of(workdir) == rows_of(digits_run[1])
+    assert len(list((workdir / "tensorboard" / "train").iterdir())) == 1
+
+
+def test_evaluated_and_saved_weights_are_the_polyak_average(
+    tmp_path, make_config, monkeypatch
+):
+    seen = []
+
+    class Recorder(finetune._Steps):
+        def on_train_batch_end(self, batch, logs=None):
+            if keras.backend.backend() == "jax":
+                self.model.jax_state_sync()
+            seen.append(self.model.get_weights())
+            super().on_train_batch_end(batch, logs)
+
+    monkeypatch.setattr(finetune, "_Steps", Recorder)
+    results = finetune.run(
+        make_config(ema_momentum=0.6, total_steps=8, eval_every=4),
+        str(tmp_path),
+    )
+    assert len(seen) == 8
+    average, averages = seen[0], []
+    for weights in seen:
+        average = [
+            0.6 * old + 0.4 * new
+            for old, new in zip(average, weights, strict=True)
+        ]
+        averages.append(average)
+    rows = rows_of(tmp_path)
+    best = int(np.argmax([float(row["val_accuracy"]) for row in rows]))
+    saved = keras.models.load_model(tmp_path / "best.keras").get_weights()
+    for ours, expected in zip(saved, averages[4 * best + 3], strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+    differences = [
+        np.abs(a - b).max() for a, b in zip(saved, seen[-1], strict=True)
+    ]
+    assert max(differences) > 1e-4
+    assert results["loss"] == pytest.approx(
+        float(rows[best]["val_loss"]), abs=1e-5
+    )
+
+
+def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
+    write_folder(tmp_path / "photos", parts=("train", "test"))
+    workdir = tmp_path / "run"
+    finetune.run(
+        make_config(
+            dataset=str(tmp_path / "photos"),
+            image_size=(16, 24),
+            architecture=finetune.Architecture(
+                hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32
+            ),
+            crop="inception",
+            flip=True,
+            batch_size=4,
+            total_steps=0,
+            num_epochs=2,
+            eval_every=0,
+            optimizer="sgd",
+            weight_decay=0.1,
+            label_smoothing=0.1,
+        ),
+        str(workdir),
+    )
+    derived = json.loads((workdir / "config.json").read_text())["derived"]
+    assert derived["image_size"] == [16, 24]
+    assert derived["model"]["patch_size"] == 4
+    assert (derived["total_steps"], derived["eval_every"]) == (6, 3)
+    model = keras.models.load_model(workdir / "best.keras", compile=False)
+    assert model.get_layer("head").labels == ("dark", "light")
+
+
+def test_a_broken_image_stops_the_run_with_its_path(tmp_path, make_config):
+    write_folder(tmp_path / "photos")
+    broken = tmp_path / "photos" / "dark" / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff\xe0 and no more")
+    config = make_config(
+        dataset=str(tmp_path / "photos"), image_size=(8,), batch_size=4
+    )
+    with pytest.raises(ValueError, match="dark/broken.jpg"):
+        finetune.run(config, str(tmp_path / "run"))
+    config.broken = "skip"
+    finetune.run(config, str(tmp_path / "other"))
+    written = json.loads((tmp_path / "other" / "config.json").read_text())
+    assert written["derived"]["skipped_images"] == 1
+
+
+def test_weight_decay_is_for_kernels_alone(make_config):
+    model = keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=1,
+        mlp_dim=8,
+        input_shape=(8, 8, 1),
+        classes=2,
+    )
+    optimizer = finetune._optimizer(make_config(weight_decay=0.1), 0.1, model)
+    assert optimizer.weight_decay == 0.1
+    decayed = {
+        variable.path.split("/")[-1]
+        for variable in model.trainable_variables
+        if optimizer._use_weight_decay(variable)
+    }
+    assert decayed == {"kernel"}
+    assert finetune._optimizer(make_config(), 0.1, model).weight_decay is None
+
+
+def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
+    rate = finetune._schedule(make_config(base_lr=0.5), 30, 10)
+    rates = [float(rate(step)) for step in range(31)]
+    np.testing.assert_allclose(rates[:11], np.linspace(0, 0.5, 11), atol=1e-6)
+    cosine = 0.25 * (1 + np.cos(np.pi * np.linspace(0, 1, 21)))
+    np.testing.assert_allclose(rates[10:], cosine, atol=1e-6)
+    constant_start = finetune._schedule(make_config(base_lr=0.5), 30, 0)
+    assert float(constant_start(0)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(model="ViTB61"), "Nearest names: .*ViTB16"),
+        (dict(optimizer="adamw"), "`optimizer` must be one of"),
+        (dict(crop="centre"), "`crop` must be one of"),
+        (dict(batch_size=0), "`batch_size` must be at least 1"),
+        (dict(total_steps=-1), "`total_steps` must be at least 0"),
+        (dict(total_steps=0), "`total_steps` or `num_epochs`"),
+        (dict(ema_momentum=1.0), "`ema_momentum` .* below 1"),
+        (dict(label_smoothing=float("nan")), "`label_smoothing`"),
+        (dict(base_lr=0.0), "`base_lr` must be a positive number"),
+        (dict(image_size=(8, 0)), "`image_size` must be"),
+        (dict(image_size=(8, 8, 1)), "`image_size` must be"),
+        (dict(image_size=("a",)), "`image_size` must be"),
+        (dict(channels=5), "`channels` must be"),
+        (dict(dataset="digit"), "Nearest names: .*digits"),
+        (dict(dataset="./nowhere"), "which is not there"),
+        (dict(weights="nowhere.npz"), "`weights` must be"),
+        (dict(image_size=(10,)), "multiples of the patch, 4x4"),
+        (
+            dict(architecture=finetune.Architecture(classifier="unpooled")),
+            "`architecture.classifier`",
+        ),
+        (
+            dict(architecture=finetune.Architecture(num_heads=7)),
+            "`hidden_size` must be a multiple of `num_heads`",
+        ),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_no_workdir(
+    tmp_path, make_config, changes, message
+):
+    workdir = tmp_path / "run"
+    with pytest.raises(ValueError, match=message):
+        finetune.run(make_config(**changes), str(workdir))
+    assert not workdir.exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, make_config):
+    config = make_config(
+        optimizer="sgd", base_lr=1e30, clip_norm=0.0, warmup_steps=0
+    )
+    with pytest.raises(ValueError, match="`base_lr` must be low enough"):
+        finetune.run(config, str(tmp_path))
