@@ -60,7 +60,7 @@ def _from_scratch(dataset):
         crop="pad",
         flip=not digits,  # a mirrored 2 is no 2
         batch_size=64,
-        num_epochs=60,
+        num_epochs=120 if digits else 60,
         warmup_steps=100,
         base_lr=0.003,
         optimizer="adam",
