@@ -38,7 +38,7 @@ class Architecture:
 
     Attributes:
         patch_size: Pixels per side of a patch. model="ViT" has the largest
-            that leaves 8 patches or more a side.
+            that leaves 8 patches a side, but no less than 4 pixels.
         hidden_size: Width D of the tokens.
         num_layers: Number of Transformer blocks.
         num_heads: Attention heads.
@@ -275,7 +275,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         f"{image_size[0]}x{image_size[1]}x{channels} pixels; "
         f"{train.num_examples} images of {len(train.class_names)} classes to "
         f"train on, {evaluation.num_examples} to evaluate"
-        + (f", {skipped} broken ones left out" if skipped else "")
+        + (f", {skipped} broken files left out" if skipped else "")
         + f"; {total_steps} steps of {config.batch_size}, evaluated every "
         f"{eval_every}.",
         flush=True,
@@ -333,6 +333,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         f"evaluation images right (the last evaluation: "
         f"{history['val_accuracy'][-1]:.2%})."
     )
+    width = len(str(workdir / "predictions.png"))
     for name, description in (
         ("best.keras", "the model, best at evaluation"),
         ("curves.png", "loss, accuracy and learning rate"),
@@ -341,7 +342,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         ("config.json", "what was run"),
         ("tensorboard", f"tensorboard --logdir {workdir / 'tensorboard'}"),
     ):
-        print(f"  {str(workdir / name):30} {description}")
+        print(f"  {str(workdir / name):{width}}  {description}")
     command = ["python", "-m", "recipes.predict", str(workdir / "best.keras")]
     command += examples[:3] or ["image.jpg"]
     command += ["--attention", str(workdir / "attention.png")]
@@ -434,8 +435,10 @@ def _model_arguments(config, image_size):
         for n in range(1, min(image_size) + 1)
         if not any(side % n for side in image_size)
     ]
-    few = [n for n in fitting if min(image_size) // n >= 8]
-    return dict(patch_size=max(few or fitting[:1]), **SMALL) | arguments
+    patch_size = max(n for n in fitting if n == 1 or min(image_size) // n >= 8)
+    if patch_size < 4:
+        patch_size = next((n for n in fitting if n >= 4), patch_size)
+    return dict(patch_size=patch_size, **SMALL) | arguments
 
 
 def _schedule(config, total_steps, warmup_steps):

@@ -73,9 +73,10 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
         axes.spines[["top", "right"]].set_visible(False)
         if lines[0][1]:
             axes.legend(frameon=False)
-        if "val_accuracy" in dict(lines):
-            best = int(np.nanargmax(columns["val_accuracy"]))
-            height = columns["val_accuracy"][best]
+        evaluated = columns.get("val_accuracy", np.array(np.nan))
+        if title == "accuracy" and np.isfinite(evaluated).any():
+            best = int(np.nanargmax(evaluated))
+            height = evaluated[best]
             axes.plot(x[best], height, "o", color=_EVAL, markersize=5)
             axes.annotate(
                 f"{height:.2%}",

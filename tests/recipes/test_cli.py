@@ -94,7 +94,7 @@ def test_help_tells_fields_and_values(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["recipe", "--help"])
     cli.main(finetune.run, finetune.DEFAULT_CONFIG)
     text = capsys.readouterr().out
-    assert "--config.architecture.patch_size=0" in text
+    assert "--config.architecture.patch_size=0\n" in text
     assert "base_lr: The highest learning rate." in text
 
 

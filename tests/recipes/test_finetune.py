@@ -13,11 +13,6 @@ import tensorflow as tf
 import keras_vit
 from recipes import finetune
 
-pytestmark = pytest.mark.filterwarnings(
-    # TensorFlow 2.21's own use of NumPy and protobuf.
-    "ignore::DeprecationWarning:tensorflow"
-)
-
 
 def rows_of(workdir):
     with open(workdir / "metrics.csv", newline="") as file:
@@ -171,6 +166,10 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     assert model.get_layer("head").labels == ("dark", "light")
 
 
+@pytest.mark.filterwarnings(
+    # Keras' CSVLogger leaves its file open when `fit` ends in an error.
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_a_broken_image_stops_the_run_with_its_path(tmp_path, make_config):
     write_folder(tmp_path / "photos")
     broken = tmp_path / "photos" / "dark" / "broken.jpg"
@@ -184,6 +183,30 @@ def test_a_broken_image_stops_the_run_with_its_path(tmp_path, make_config):
     finetune.run(config, str(tmp_path / "other"))
     written = json.loads((tmp_path / "other" / "config.json").read_text())
     assert written["derived"]["skipped_images"] == 1
+
+
+@pytest.mark.parametrize(
+    ("image_size", "patch_size"),
+    [
+        ((8, 8), 4),
+        ((28, 28), 4),
+        ((32, 32), 4),
+        ((224, 224), 28),
+        ((384, 224), 16),
+        ((2, 2), 1),
+    ],
+)
+def test_the_small_model_takes_patches_that_fit(
+    make_config, image_size, patch_size
+):
+    config = make_config(architecture=finetune.Architecture(num_layers=2))
+    arguments = finetune._model_arguments(config, image_size)
+    assert arguments == finetune.SMALL | {
+        "patch_size": patch_size,
+        "num_layers": 2,
+    }
+    config.model = "ViTB16"
+    assert finetune._model_arguments(config, image_size) == {"num_layers": 2}
 
 
 def test_weight_decay_is_for_kernels_alone(make_config):
