@@ -1,6 +1,6 @@
 """Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import inspection, layers
+from keras_vit import data, inspection, layers
 from keras_vit.models import (
     R26ViTB32,
     R26ViTS32,
@@ -40,6 +40,7 @@ __all__ = [
     "ViTS32",
     "ViTTi16",
     "ViTb32",
+    "data",
     "inspection",
     "layers",
     "list_models",

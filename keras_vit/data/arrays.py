@@ -123,7 +123,7 @@ def _labels(path, key, labels, count):
         )
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "ui" or labels.min() < 0:
-        wrong = labels[labels < 0][:5] if labels.dtype.kind in "if" else labels
+        wrong = labels[labels < 0] if labels.dtype.kind == "i" else labels
         raise ValueError(
             f"`{key}` of {path!r} must hold classes counted from 0 as "
             f"integers. Received: {labels.dtype}, such as {wrong[:5].tolist()}"
@@ -134,7 +134,9 @@ def _labels(path, key, labels, count):
 def _held_out(name, images, labels, class_names, fraction, seed):
     return tuple(
         _fields(name, images[part], labels[part], class_names)
-        for part in hold_out(labels, fraction, seed)
+        for part in hold_out(
+            labels, fraction, seed, name=name, class_names=class_names
+        )
     )
 
 

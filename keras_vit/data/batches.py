@@ -64,12 +64,12 @@ def train_batches(
         example_seed = _fold(_fold((seed, 0), epoch), index)
         if crop == "inception":
             if image.dtype != tf.string:
-                image = _pixels(image, channels)
+                image = _pixels(source, image, channels)
             image = crops.inception_crop(
                 image, image_size, channels, example_seed
             )
         else:
-            image = _pixels(image, channels)
+            image = _pixels(source, image, channels)
             image = (
                 crops.pad_crop(image, image_size, pad, example_seed)
                 if crop == "pad"
@@ -83,7 +83,7 @@ def train_batches(
     if source.stream is None:
         examples = _shuffled(source, seed, first)
     else:
-        examples = _shuffled_stream(source, seed).skip(first)
+        examples = _shuffled_stream(source, seed, first)
     return (
         examples.map(
             prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -120,12 +120,14 @@ def eval_batches(
     _check(source, batch_size, image_size, channels)
 
     def prepare(image, label):
-        image = resize(_pixels(image, channels), image_size)
+        image = resize(_pixels(source, image, channels), image_size)
         return _element(source, image, label)
 
     if source.stream is None:
         read = _reader(source)
-        examples = tf.data.Dataset.range(source.num_examples).map(read)
+        examples = tf.data.Dataset.range(source.num_examples).map(
+            read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
     else:
         examples = source.stream()
     batches = (
@@ -149,11 +151,16 @@ def as_pairs(dataset):
 
 
 def _check(source, batch_size, image_size, channels):
-    if batch_size < 1:
+    if not _is_count(batch_size):
         raise ValueError(
-            f"`batch_size` must be at least 1. Received: {batch_size}"
+            "`batch_size` must be at least 1 and a whole number. "
+            f"Received: {batch_size}"
         )
-    if len(image_size) != 2 or min(image_size) < 1:
+    if (
+        not isinstance(image_size, tuple | list)
+        or len(image_size) != 2
+        or not all(map(_is_count, image_size))
+    ):
         raise ValueError(
             "`image_size` must be (height, width) in pixels. "
             f"Received: {image_size}"
@@ -167,6 +174,10 @@ def _check(source, batch_size, image_size, channels):
             f"channels={channels} for {source.name!r}"
             + (f" of {own} channels" if own else "")
         )
+
+
+def _is_count(value):
+    return isinstance(value, int | np.integer) and value >= 1
 
 
 def _reader(source):
@@ -202,23 +213,27 @@ def _shuffled(source, seed, first):
     )
 
 
-def _shuffled_stream(source, seed):
+def _shuffled_stream(source, seed, first):
     """The same of a stream, shuffled anew in each epoch within a buffer."""
+    tf = tensorflow()
     count = source.num_examples
-    examples = (
-        source.stream()
-        .enumerate()
-        .shuffle(min(SHUFFLE_BUFFER, count), seed=seed)
-        .repeat()
-        .enumerate()
-    )
-    return examples.map(
-        lambda position, example: (
-            position // count,
-            example[0],
-            *example[1],
+    examples = source.stream().enumerate()
+
+    def epoch_of(epoch):
+        # `shuffle` mixes in the seed of the graph, here that of this function
+        # alone, which would else be the process' global seed. A shuffle that
+        # reshuffles itself would go on where the last iterator stopped.
+        tf.compat.v1.set_random_seed(1)
+        shuffled = examples.shuffle(
+            min(SHUFFLE_BUFFER, count),
+            # Folding once leaves the first number the same in each epoch.
+            seed=_fold(_fold((seed, 0), epoch), np.int64(0))[0],
+            reshuffle_each_iteration=False,
         )
-    )
+        return shuffled.map(lambda index, example: (epoch, index, *example))
+
+    epochs = tf.data.Dataset.counter(start=first // count)
+    return epochs.flat_map(epoch_of).skip(first % count)
 
 
 def _fold(seed, value):
@@ -228,10 +243,14 @@ def _fold(seed, value):
     )
 
 
-def _pixels(image, channels):
+def _pixels(source, image, channels):
     """Pixels `[H, W, channels]` of a file's bytes or of an array."""
-    if image.dtype == tensorflow().string:
-        return decode_image(image, channels)
+    tf = tensorflow()
+    if image.dtype == tf.string:
+        image = decode_image(image, channels)
+        if source.image_shape is None:
+            return image
+        return tf.ensure_shape(image, (*source.image_shape[:2], channels))
     if image.shape[-1] == channels:
         return image
     shape = (*image.shape[:2], channels)
@@ -245,10 +264,13 @@ def _element(source, image, label):
     classes = len(source.class_names)
     with tf.control_dependencies(
         [
-            tf.debugging.assert_less(
-                label,
-                np.int64(classes),
-                f"`labels` of {source.name!r} must be below {classes}",
+            tf.debugging.Assert(
+                (label >= 0) & (label < classes),
+                [
+                    f"The labels of {source.name!r} must be 0 to "
+                    f"{classes - 1}. Received:",
+                    label,
+                ],
             )
         ]
     ):

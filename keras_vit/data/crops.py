@@ -1,13 +1,13 @@
 """Random crops and flips for training, a pure function of image and seed."""
 
-from keras_vit.data.decode import decode_image, resize
+from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.lazy import tensorflow
 
 
 def inception_crop(image, image_size: tuple[int, int], channels: int, seed):
     """Crops 5 to 100 % of the area at an aspect of 3/4 to 4/3, and resizes.
 
-    Of a JPEG, only the crop is decoded.
+    Of a JPEG, only the crop is decoded, but for CMYK in grey.
 
     Args:
         image: Bytes of a file (a scalar string) or pixels `[H, W, C]`.
@@ -47,7 +47,7 @@ def inception_crop(image, image_size: tuple[int, int], channels: int, seed):
 
     if image.dtype == tf.string:
         image = tf.cond(
-            tf.io.is_jpeg(image),
+            tf.io.is_jpeg(image) & ~cmyk_to_grey(image, channels),
             decode_window,
             lambda: crop_pixels(decode_image(image, channels)),
         )

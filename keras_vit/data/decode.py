@@ -19,8 +19,15 @@ def decode_image(encoded, channels: int = 3):
 
     Returns:
         uint8 `[H, W, channels]`.
+
+    Raises:
+        ValueError: If `channels` is neither 1 nor 3.
     """
     tf = tensorflow()
+    if channels not in (1, 3):
+        raise ValueError(
+            f"`channels` of an image file must be 1 or 3. Received: {channels}"
+        )
     start = tf.strings.substr(encoded, 0, 4)
 
     def jpeg_or_png():
@@ -34,11 +41,35 @@ def decode_image(encoded, channels: int = 3):
         lambda: tf.cond(
             tf.strings.substr(start, 0, 2) == b"BM",
             lambda: recolour(tf.io.decode_bmp(encoded), channels),
-            jpeg_or_png,
+            lambda: tf.cond(
+                cmyk_to_grey(encoded, channels),
+                lambda: recolour(tf.io.decode_jpeg(encoded, 3), channels),
+                jpeg_or_png,
+            ),
         ),
     )
     image.set_shape((None, None, channels))
     return image
+
+
+def cmyk_to_grey(encoded, channels: int):
+    """Returns whether this is the one JPEG that the decoder cannot turn grey.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a file.
+        channels: 1 or 3, as asked for.
+
+    Returns:
+        Scalar bool tensor.
+    """
+    tf = tensorflow()
+    if channels != 1:
+        return tf.constant(False)
+    return tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: tf.io.extract_jpeg_shape(encoded)[2] == 4,
+        lambda: False,
+    )
 
 
 def recolour(image, channels: int):
@@ -95,10 +126,11 @@ def read_image(
         channels: 1 or 3.
 
     Returns:
-        float32 `[height, width, channels]` in [0, 255].
+        `[height, width, channels]` in [0, 255], float32.
 
     Raises:
-        ValueError: If the file is missing or does not decode.
+        ValueError: If the file is missing or does not decode, or `channels`
+            is neither 1 nor 3.
     """
     tf = tensorflow()
     if not os.path.isfile(path):

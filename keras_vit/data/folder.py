@@ -30,8 +30,9 @@ def find(
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the folder is empty, a class has no image, there are
-            fewer than two classes, or evaluation has classes of its own.
+        ValueError: If the folder is empty, a class has no image (or none
+            that decodes, when skipping), there are fewer than two classes, or
+            evaluation has classes of its own.
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
@@ -42,11 +43,24 @@ def find(
             f"least 2 classes. Received: {list(names)}"
         )
     paths, labels, skipped = _without_broken(paths, labels, broken)
+    lost = [name for i, name in enumerate(names) if i not in labels]
+    if lost:
+        raise ValueError(
+            f"Every class in {str(train_root)!r} must have an image that "
+            f"decodes. Received: none in {lost}, {len(skipped)} broken "
+            f"files in all, such as {skipped[0]!r}"
+        )
     evaluation_roots = [
         root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()
     ]
     if train_root == root or not evaluation_roots:
-        kept, held_out = hold_out(labels, eval_fraction, seed)
+        kept, held_out = hold_out(
+            labels,
+            eval_fraction,
+            seed,
+            name=str(train_root),
+            class_names=names,
+        )
         return (
             _fields(train_root, paths[kept], labels[kept], names, skipped),
             _fields(train_root, paths[held_out], labels[held_out], names),
@@ -63,6 +77,11 @@ def find(
     eval_paths, eval_labels, eval_skipped = _without_broken(
         eval_paths, in_train[eval_labels], broken
     )
+    if not len(eval_paths):
+        raise ValueError(
+            f"{str(eval_root)!r} must have an image that decodes. Received: "
+            f"{len(eval_skipped)} broken files, such as {eval_skipped[0]!r}"
+        )
     return (
         _fields(train_root, paths, labels, names, skipped),
         _fields(eval_root, eval_paths, eval_labels, names, eval_skipped),

@@ -97,7 +97,7 @@ def load(
         os.path.isabs(path)
         or dataset.startswith(".")
         or path != dataset
-        or (dataset.endswith(".npz"))
+        or dataset.endswith(".npz")
     ):
         raise ValueError(
             "`dataset` must be an existing folder or npz file. "
@@ -110,7 +110,8 @@ def load(
             raise ValueError(
                 "`dataset` must be 'digits', a folder of images, an npz file "
                 f"or a name of TFDS. Received: dataset={dataset!r}, which is "
-                f"none of them. Nearest names: {nearest or names[:5]}"
+                "no path that is there and no such name. "
+                f"Nearest names: {nearest or names[:5]}"
             )
         parts = tfds.find(
             dataset,

@@ -4,7 +4,12 @@ import numpy as np
 
 
 def hold_out(
-    labels: np.ndarray, fraction: float, seed: int
+    labels: np.ndarray,
+    fraction: float,
+    seed: int,
+    *,
+    name: str,
+    class_names: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits examples so that each class gives the same share.
 
@@ -13,6 +18,8 @@ def hold_out(
         fraction: Share of each class to hold out; at least one example of
             each class is held out, and one kept.
         seed: Seed of the choice.
+        name: What to call the data set in messages.
+        class_names: Names of the classes by index.
 
     Returns:
         Indices kept and indices held out, both in ascending order.
@@ -26,8 +33,9 @@ def hold_out(
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
             raise ValueError(
-                "Holding out `eval_fraction` needs at least 2 images of each "
-                f"class. Received: 1 image of class {label}"
+                f"Holding out `eval_fraction` of {name!r} needs at least 2 "
+                "images of each class. Received: 1 image of class "
+                f"{class_names[label]!r}"
             )
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         held_out.append(rng.permutation(members)[:count])

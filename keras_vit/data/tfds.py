@@ -29,10 +29,18 @@ def find(
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the set has no labelled images or no such split.
+        ValueError: If the set has no labelled images, no such split, config
+            or version.
     """
     tfds = optional("tensorflow_datasets")
-    builder = tfds.builder(name, data_dir=data_dir or None, try_gcs=try_gcs)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir or None, try_gcs=try_gcs)
+    except (AssertionError, ValueError) as error:
+        # TFDS asserts that it knows the version.
+        raise ValueError(
+            "`dataset` must name a config and version that TFDS has. "
+            f"Received: dataset={name!r}: {error}"
+        ) from error
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(
             manual_dir=manual_dir or None

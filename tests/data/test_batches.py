@@ -1,7 +1,9 @@
 """Batches: order, crops, formats; and every example counted once."""
 
+import io
 import struct
 
+import keras
 import numpy as np
 import pytest
 
@@ -21,6 +23,21 @@ def source_of(count=10, size=(6, 5), channels=3, dtype="uint8"):
         images=images,
         labels=np.arange(count) % 3,
     )
+
+
+def stream_of(count=10, labels=None):
+    """A source of PNG bytes, as TFDS gives them."""
+    images = source_of(count).images
+    encoded = [tf.io.encode_png(image).numpy() for image in images]
+    labels = np.arange(count) % 3 if labels is None else np.array(labels)
+    source = data.Source(
+        name="stream",
+        class_names=("a", "b", "c"),
+        num_examples=count,
+        image_shape=(6, 5, 3),
+        stream=lambda: tf.data.Dataset.from_tensor_slices((encoded, labels)),
+    )
+    return source, images
 
 
 def take(dataset, count):
@@ -63,6 +80,61 @@ def test_every_epoch_holds_each_example_once_in_its_own_order():
         )
         assert sorted(orders[-1]) == list(range(8))
     assert orders[0] != orders[1] != orders[2]
+
+
+def order_of(batches, images):
+    seen = np.concatenate([batch["images"] for batch in batches])
+    return [
+        int(np.flatnonzero((images == image).all((1, 2, 3)))[0])
+        for image in seen
+    ]
+
+
+def test_a_stream_has_each_example_once_an_epoch_in_its_own_order():
+    source, images = stream_of()
+    batches = data.train_batches(
+        source, batch_size=5, image_size=(6, 5), crop="none", flip=False
+    )
+    order = order_of(take(batches, 6), images)
+    epochs = [order[:10], order[10:20], order[20:]]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+@pytest.mark.parametrize("start_step", [0, 1, 2, 3, 7])
+def test_a_stream_starts_at_any_step_whatever_was_read_before(start_step):
+    source, _ = stream_of()
+    dataset = data.train_batches(source, **TRAIN, seed=7)
+    take(dataset, 1)  # `fit` looks at a batch before it starts
+    run = take(dataset, 10)
+    keras.utils.set_random_seed(1234)
+    later = data.train_batches(source, **TRAIN, seed=7, start_step=start_step)
+    for a, b in zip(run[start_step:], take(later, 10), strict=False):
+        np.testing.assert_array_equal(a["images"], b["images"])
+        np.testing.assert_array_equal(a["labels"], b["labels"])
+
+
+def test_a_stream_is_evaluated_in_order_and_keeps_its_bytes():
+    source, images = stream_of()
+    batches = data.eval_batches(source, batch_size=4, image_size=(6, 5))
+    found = [batch["images"] for batch in batches.as_numpy_iterator()]
+    assert [len(batch) for batch in found] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate(found), images)
+    assert found[0].dtype == np.uint8
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_outside_the_classes_stop_the_run(label):
+    source, _ = stream_of(4, labels=[0, 1, label, 2])
+    batches = data.eval_batches(source, batch_size=4, image_size=(6, 5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0 to 2"):
+        take(batches, 1)
+
+
+def test_pairs_are_what_fit_takes():
+    batches = data.eval_batches(source_of(), batch_size=4, image_size=(6, 5))
+    images, labels = next(iter(data.as_pairs(batches)))
+    assert images.shape == (4, 6, 5, 3) and labels.shape == (4, 3)
 
 
 def test_labels_are_one_hot_of_the_image():
@@ -239,6 +311,32 @@ class TestFormats:
         np.testing.assert_array_equal(self.decode(GIF), np.zeros((1, 1, 3)))
         np.testing.assert_array_equal(self.decode(GIF, 1), np.zeros((1, 1, 1)))
 
+    def test_cmyk_jpeg(self, tmp_path):
+        pillow = pytest.importorskip("PIL.Image")
+        buffer = io.BytesIO()
+        pillow.new("CMYK", (8, 8), (0, 255, 255, 0)).save(buffer, "JPEG")
+        colour = self.decode(buffer.getvalue())
+        assert colour.shape == (8, 8, 3)
+        assert (colour[..., 0] > 200).all() and (colour[..., 1:] < 60).all()
+        grey = self.decode(buffer.getvalue(), 1)
+        assert grey.shape == (8, 8, 1)
+        for name in "ab":
+            (tmp_path / name).mkdir()
+            for i in range(2):
+                (tmp_path / name / f"{i}.jpg").write_bytes(buffer.getvalue())
+        train, _ = data.load(str(tmp_path))
+        for channels in (1, 3):
+            arguments = dict(batch_size=2, image_size=(4, 4))
+            (batch,) = take(
+                data.train_batches(train, **arguments, channels=channels), 1
+            )
+            assert batch["images"].shape == (2, 4, 4, channels)
+
+    def test_channels_of_files_are_1_or_3(self):
+        encoded = tf.io.encode_png(self.image).numpy()
+        with pytest.raises(ValueError, match="1 or 3. Received: 2"):
+            self.decode(encoded, 2)
+
     def test_training_and_reading_take_all_of_them(self, tmp_path):
         files = {
             "a.png": tf.io.encode_png(self.image).numpy(),
@@ -286,7 +384,9 @@ def test_reading_names_the_file_that_is_missing_or_broken(tmp_path):
     ("arguments", "word"),
     [
         (dict(batch_size=0), "batch_size"),
+        (dict(batch_size=2.5), "batch_size"),
         (dict(image_size=(0, 4)), "image_size"),
+        (dict(image_size=8), "image_size"),
         (dict(channels=2), "channels"),
         (dict(crop="centre"), "centre"),
         (dict(pad=-1), "pad=-1"),

@@ -109,6 +109,30 @@ def test_skipping_leaves_broken_files_out_and_lists_them(tmp_path):
     assert str(broken) not in train.paths + evaluation.paths
 
 
+def test_skipping_does_not_empty_a_class_in_silence(tmp_path):
+    make_folder(tmp_path / "train")
+    make_folder(tmp_path / "test")
+    for path in (tmp_path / "test").rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="test.*10 broken files"):
+        data.load(str(tmp_path), broken="skip")
+    for path in (tmp_path / "train" / "cat").iterdir():
+        path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="train.*none in .'cat'"):
+        data.load(str(tmp_path), broken="skip")
+
+
+def test_a_broken_file_stops_the_run_and_is_explained(tmp_path):
+    make_folder(tmp_path)
+    for path in (tmp_path / "cat").iterdir():
+        path.write_bytes(b"no image")
+    train, _ = data.load(str(tmp_path))
+    batches = data.train_batches(train, batch_size=8, image_size=(4, 4))
+    with pytest.raises(tf.errors.OpError):
+        next(iter(batches))
+    assert "4 of 8 image files" in data.explain_broken(train)
+
+
 def test_broken_files_are_found_and_named(tmp_path):
     make_folder(tmp_path)
     paths = [tmp_path / "cat" / f"{i}.jpg" for i in range(3)]
@@ -153,7 +177,11 @@ class TestBadInput:
 
     def test_unknown_name_gives_the_nearest(self):
         self.check("cifar11", "cifar10", "'cifar11'", "TFDS")
-        self.check("digts", "digits")
+        self.check("digts", "digits", "no path")
+
+    @pytest.mark.parametrize("name", ["cifar10:9.9.9", "cifar10/absent"])
+    def test_a_config_or_version_that_tfds_lacks(self, name):
+        self.check(name, name, "config and version")
 
     def test_a_path_that_is_not_there(self, tmp_path):
         self.check(tmp_path / "absent", "not there", tmp_path / "absent")
@@ -173,7 +201,7 @@ class TestBadInput:
 
     def test_one_image_of_a_class(self, tmp_path):
         make_folder(tmp_path, count=1)
-        self.check(tmp_path, "eval_fraction", "1 image")
+        self.check(tmp_path, "eval_fraction", "1 image", tmp_path, "'cat'")
 
     def test_classes_that_training_lacks(self, tmp_path):
         make_folder(tmp_path / "train")
