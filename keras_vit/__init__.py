@@ -1,6 +1,6 @@
 """Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import data, inspection, layers
+from keras_vit import data, inspection, layers, weights
 from keras_vit.models import (
     R26ViTB32,
     R26ViTS32,
@@ -20,6 +20,7 @@ from keras_vit.models import (
     ViTTi16,
     list_models,
 )
+from keras_vit.weights import list_weights, save_checkpoint
 
 __version__ = "0.1.0"
 
@@ -44,4 +45,7 @@ __all__ = [
     "inspection",
     "layers",
     "list_models",
+    "list_weights",
+    "save_checkpoint",
+    "weights",
 ]

@@ -24,8 +24,18 @@ MAY_IMPORT = {
     "recipes": LIBRARY | UPPER,
     "tools": LIBRARY | UPPER,
 }
-# These packages are NumPy and Keras and nothing else.
+# These packages are NumPy and Keras and nothing else,
 PURE = {"layers", "models", "weights"}
+# but for the libraries of files and servers, where these are read.
+FILES_AND_SERVERS = {
+    "fsspec",
+    "google_crc32c",
+    "h5py",
+    "huggingface_hub",
+    "ml_dtypes",
+    "safetensors",
+    "torch",
+}
 # Imported where they are used, never when a module is.
 LAZY = {
     "jax",
@@ -83,6 +93,8 @@ def test_imports_point_one_way(path):
             assert parts[0] == package, f"{path} imports {module}"
         if package in PURE:
             known = {*sys.stdlib_module_names, "keras", "numpy", "keras_vit"}
+            if package == "weights" and not at_top:
+                known |= FILES_AND_SERVERS
             assert parts[0] in known, f"{path} imports {module}"
         if at_top and path.is_relative_to(ROOT / "keras_vit"):
             assert parts[0] not in LAZY, f"{path} imports {module} on top"

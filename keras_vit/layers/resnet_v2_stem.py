@@ -4,11 +4,28 @@ import keras
 
 from keras_vit.layers.std_conv import StdConv2D
 
+# Whose epsilons: of GroupNorm, and of the standardised convolutions. In a
+# trained trunk of timm's they differ in the fifth digit of the logits.
+NUMERICS = {
+    "authors": (1e-6, dict(epsilon=1e-5)),
+    "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
+}
 
-def _group_norm(name, **kwargs):
-    """GroupNorm as the authors' code has it."""
+
+def _group_norm(name, numerics, **kwargs):
     return keras.layers.GroupNormalization(
-        groups=32, epsilon=1e-6, name=name, **kwargs
+        groups=32, epsilon=NUMERICS[numerics][0], name=name, **kwargs
+    )
+
+
+def _std_conv(filters, kernel_size, strides, name, numerics, **kwargs):
+    return StdConv2D(
+        filters,
+        kernel_size,
+        strides,
+        **NUMERICS[numerics][1],
+        name=name,
+        **kwargs,
     )
 
 
@@ -22,6 +39,7 @@ class BottleneckUnit(keras.layers.Layer):
     Args:
         filters: Width of the bottleneck; the output is four times as wide.
         strides: Stride of the 3x3 convolution.
+        numerics: See `ResNetV2Stem`.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
@@ -31,10 +49,17 @@ class BottleneckUnit(keras.layers.Layer):
         `ResidualUnit` in vit_jax/models_resnet.py.
     """
 
-    def __init__(self, filters: int, strides: int = 1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        numerics: str = "authors",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.strides = strides
+        self.numerics = numerics
 
     def build(self, input_shape):
         self.needs_projection = (
@@ -42,17 +67,19 @@ class BottleneckUnit(keras.layers.Layer):
         )
 
         def conv_and_norm(number, shape, filters, kernel_size, strides=1):
-            conv = StdConv2D(
+            conv = _std_conv(
                 filters,
                 kernel_size,
                 strides,
-                name=f"conv{number}",
+                f"conv{number}",
+                self.numerics,
                 dtype=self.dtype_policy,
             )
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
             norm = _group_norm(
                 f"gn{number}",
+                self.numerics,
                 # The branch starts as zero, the unit as its shortcut.
                 gamma_initializer="zeros" if number == 3 else "ones",
                 dtype=self.dtype_policy,
@@ -100,6 +127,9 @@ class ResNetV2Stem(keras.layers.Layer):
     Args:
         num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
         width_factor: Multiplies every width; 64 x it is a multiple of 32.
+        numerics: Whose epsilons in GroupNorm and weight standardisation:
+            "authors" (1e-6; 1e-5 added to the deviation) or "timm" (1e-5;
+            1e-8 added to the variance). A property of the weights.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, H / s, W / s, 256 x width_factor x 2^(stages - 1)]`,
@@ -107,7 +137,8 @@ class ResNetV2Stem(keras.layers.Layer):
         channels without stages.
 
     Raises:
-        ValueError: If a width is no multiple of GroupNorm's 32 groups.
+        ValueError: If a width is no multiple of GroupNorm's 32 groups, or
+            `numerics` is unknown.
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1; checked against `ResNetStage`
@@ -118,20 +149,29 @@ class ResNetV2Stem(keras.layers.Layer):
         self,
         num_units: tuple[int, ...] = (3, 4, 6, 3),
         width_factor: float = 1,
+        numerics: str = "authors",
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if numerics not in NUMERICS:
+            raise ValueError(
+                f"`numerics` of ResNetV2Stem must be one of {tuple(NUMERICS)}. "
+                f"Received: numerics={numerics!r}"
+            )
         self.num_units = tuple(num_units)
         self.width_factor = width_factor
+        self.numerics = numerics
 
     def build(self, input_shape):
         width = int(64 * self.width_factor)
-        self.conv_root = StdConv2D(
-            width, 7, strides=2, name="conv_root", dtype=self.dtype_policy
+        self.conv_root = _std_conv(
+            width, 7, 2, "conv_root", self.numerics, dtype=self.dtype_policy
         )
         self.conv_root.build(input_shape)
         shape = self.conv_root.compute_output_shape(input_shape)
-        self.gn_root = _group_norm("gn_root", dtype=self.dtype_policy)
+        self.gn_root = _group_norm(
+            "gn_root", self.numerics, dtype=self.dtype_policy
+        )
         self.gn_root.build(shape)
         self.pool = keras.layers.MaxPooling2D(
             3, strides=2, padding="same", name="pool", dtype=self.dtype_policy
@@ -143,6 +183,7 @@ class ResNetV2Stem(keras.layers.Layer):
                 layer = BottleneckUnit(
                     width * 2**block,
                     strides=2 if block > 0 and unit == 0 else 1,
+                    numerics=self.numerics,
                     name=f"block{block + 1}_unit{unit + 1}",
                     dtype=self.dtype_policy,
                 )

@@ -8,32 +8,42 @@ from keras import ops
 class StdConv2D(keras.layers.Layer):
     """A convolution without bias whose kernel is standardised.
 
-        w' = (w - mean(w)) / (std(w) + 1e-5)
+        w' = (w - mean(w)) / (sqrt(var(w) + variance_epsilon) + epsilon)
 
-    with mean and standard deviation per output channel, over height, width
+    with mean and variance per output channel, over height, width
     and input channels. Padding is TensorFlow's "SAME" on every backend.
 
     Args:
         filters: Number of output channels.
         kernel_size: Pixels per side of the kernel.
         strides: Pixels from one output to the next.
+        epsilon: Added to the standard deviation, as the authors do.
+        variance_epsilon: Added to the variance, as timm (1e-8) and BiT
+            (1e-10) do instead.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), filters]`
 
     Reference:
         Qiao et al. 2019 (1903.10520); checked against `StdConv` in
-        vit_jax/models_resnet.py, which adds epsilon to the standard deviation
-        (BiT adds 1e-10 to the variance).
+        vit_jax/models_resnet.py.
     """
 
     def __init__(
-        self, filters: int, kernel_size: int, strides: int = 1, **kwargs
+        self,
+        filters: int,
+        kernel_size: int,
+        strides: int = 1,
+        epsilon: float = 1e-5,
+        variance_epsilon: float = 0.0,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides
+        self.epsilon = epsilon
+        self.variance_epsilon = variance_epsilon
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -55,8 +65,9 @@ class StdConv2D(keras.layers.Layer):
         kernel = ops.cast(self.kernel, dtype)
         # Not in place, which on PyTorch would change the variable itself.
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
-        deviation = ops.std(kernel, axis=(0, 1, 2), keepdims=True)
-        kernel = kernel / (deviation + 1e-5)
+        variance = ops.mean(ops.square(kernel), axis=(0, 1, 2), keepdims=True)
+        deviation = ops.sqrt(variance + self.variance_epsilon)
+        kernel = kernel / (deviation + self.epsilon)
         return ops.conv(
             inputs,
             ops.cast(kernel, inputs.dtype),

@@ -10,10 +10,10 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.weights import load, registry
-from keras_vit.weights.rules import vit as rules
+from keras_vit.weights import checkpoint, load, registry
+from keras_vit.weights.rules import table
 
-CLASSIFIERS = ("token", "gap", "unpooled")
+CLASSIFIERS = ("token", "gap", "gap_norm", "unpooled")
 POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")
 POSITION_PLACEMENTS = ("stem", "every_layer", "every_layer_shared")
 
@@ -56,40 +56,52 @@ def ViT(
     classifier_activation: str | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
-    patch_size: int | tuple[int, int],
-    hidden_size: int,
-    num_layers: int,
-    num_heads: int,
-    mlp_dim: int,
-    classifier: str = "token",
+    patch_size: int | tuple[int, int] | None = None,
+    hidden_size: int | None = None,
+    num_layers: int | None = None,
+    num_heads: int | None = None,
+    mlp_dim: int | None = None,
+    classifier: str | None = None,
     representation_size: int | None = None,
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
     drop_path_rate: float = 0.0,
     position_embedding: str = "learned_1d",
     position_placement: str = "stem",
-    gelu_approximate: bool = True,
-    layer_norm_epsilon: float = 1e-6,
+    gelu_approximate: bool | None = None,
+    layer_norm_epsilon: float | None = None,
     resnet_units: tuple[int, ...] | None = None,
-    resnet_width: float = 1,
+    resnet_width: float | None = None,
+    resnet_numerics: str | None = None,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
     head_bias_init: float = 0.0,
     labels: tuple[str, ...] | None = None,
+    position_grid: tuple[int, int] | None = None,
+    resize_patches: bool = False,
 ) -> keras.Model:
     """Builds a Vision Transformer, or a hybrid, of any size.
 
+    What is None is taken from the weights, and without weights is what the
+    text says; sizes must be given then.
+
     Args:
-        weights: Path of an authors' npz file, or None for random weights.
+        weights: A checkpoint (see `keras_vit.weights.open_checkpoint`): an
+            authors' npz file, a state dict of timm, a directory of
+            transformers or "hf://owner/name", a model or preset of
+            keras-hub, our own `.weights.h5` or `.keras`. None for random
+            weights.
         include_top: Whether to end in class scores; without it the output is
             the representation y of equation 4.
-        classes: Number of classes; None takes the weights' own, or 1000.
-            Another number than the weights' starts a new head from zeros and
-            drops their `pre_logits`, as the paper fine-tunes.
-        input_shape: (height, width, channels) in pixels; None takes the
-            weights' own, or (224, 224, 3). Position embeddings are resampled
-            to another grid, patch kernels folded to other channels.
+        classes: Number of classes; 1000. Another number than the weights'
+            starts a new head from zeros and drops their `pre_logits`, as the
+            paper fine-tunes.
+        input_shape: (height, width, channels) in pixels; (224, 224, 3).
+            Position embeddings are resampled to another grid, patch kernels
+            folded to other channels.
         classifier_activation: Activation of the head; None gives logits.
         include_preprocessing: Whether the model takes pixels in [0, 255] and
-            scales them to [-1, 1]; otherwise it takes scaled values.
+            scales them; otherwise it takes scaled values.
         name: Name of the model.
         patch_size: Pixels per side of a patch, or (height, width); of the
             feature map in a hybrid.
@@ -97,10 +109,11 @@ def ViT(
         num_layers: Number of Transformer blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: "token" reads the class token, "gap" the average of all
-            tokens, "unpooled" the grid of all tokens.
+        classifier: "token" reads the class token; "gap" the average of all
+            tokens, "gap_norm" with the last LayerNorm after the average
+            (timm's `fc_norm`); "unpooled" the grid of all tokens. "token".
         representation_size: Width of the tanh layer `pre_logits` before the
-            head, or None for none. None takes the weights' own.
+            head; none.
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
@@ -110,15 +123,24 @@ def ViT(
         position_placement: Where embeddings are added: "stem" (once, before
             the encoder), "every_layer" (a table for each block) or
             "every_layer_shared" (one table, before each block).
-        gelu_approximate: The tanh form of GELU, or the exact one; a property
-            of the weights.
-        layer_norm_epsilon: Epsilon of every LayerNorm; of the weights too.
+        gelu_approximate: The tanh form of GELU, or the exact one; tanh.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
         resnet_units: Units per stage of the hybrid's trunk, () for its root
-            alone, or None for no trunk.
-        resnet_width: Width factor of the trunk.
+            alone; no trunk.
+        resnet_width: Width factor of the trunk; 1.
+        resnet_numerics: Epsilons of the trunk, "authors" or "timm";
+            "authors".
+        pixel_mean, pixel_std: What is subtracted from pixels and what they
+            are divided by, for all channels or each; 127.5, which scales
+            them to [-1, 1].
         head_bias_init: The head's first bias; -10 for a sigmoid loss over
             many classes.
-        labels: Names of the classes, kept in `model.get_layer("head").labels`.
+        labels: Names of the classes, kept in `model.get_layer("head").labels`;
+            none.
+        position_grid: (height, width) of the weights' position embeddings,
+            where these cover no square and the file does not tell.
+        resize_patches: Whether to fit the weights to another `patch_size`
+            (FlexiViT), rather than refuse them.
 
     Input shape: `[B, H, W, C]`, uint8 or float.
     Output shape: `[B, classes]`; `[B, D]` without the top; with "unpooled"
@@ -140,6 +162,38 @@ def ViT(
     Reference:
         Dosovitskiy et al. 2021, section 3 and equations 1 to 4.
     """
+    source = facts = None
+    if weights is not None:
+        source = checkpoint.open_checkpoint(
+            weights
+            if not isinstance(weights, str)
+            else registry.locate(weights),
+            position_grid,
+        )
+        facts = source.facts
+
+    def own(given, fact, default=None):
+        """What is given, or else the weights' own, or else the default."""
+        return given if given is not None else (facts or {}).get(fact, default)
+
+    patch_size = own(patch_size, "patch_size")
+    hidden_size = own(hidden_size, "hidden_size")
+    num_layers = own(num_layers, "num_layers")
+    num_heads = own(num_heads, "num_heads")
+    mlp_dim = own(mlp_dim, "mlp_dim")
+    resnet_units = own(resnet_units, "resnet_units")
+    resnet_width = own(resnet_width, "resnet_width", 1)
+    resnet_numerics = own(resnet_numerics, "resnet_numerics", "authors")
+    classifier = own(classifier, "classifier", "token")
+    gelu_approximate = own(gelu_approximate, "gelu_approximate", True)
+    layer_norm_epsilon = own(layer_norm_epsilon, "layer_norm_epsilon", 1e-6)
+    _check_sizes(
+        patch_size=patch_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+    )
     _check_choice("classifier", classifier, CLASSIFIERS)
     _check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
     _check_choice("position_placement", position_placement, POSITION_PLACEMENTS)
@@ -152,38 +206,22 @@ def ViT(
             "so leave it at 'stem' (Table 8 has no such case). Received: "
             f"position_placement={position_placement!r}"
         )
-    if hidden_size % num_heads:
-        raise ValueError(
-            "`hidden_size` must be a multiple of `num_heads`. Received: "
-            f"hidden_size={hidden_size}, num_heads={num_heads}"
-        )
     if classes is None and labels is not None:
         classes = len(labels)
-
-    arrays = None
-    keep_head = False
-    if weights is not None:
-        arrays = rules.respell(load.read_npz(registry.locate(weights)))
-        source = rules.describe(arrays)
-        keep_head = include_top and classes in (None, source.classes)
-        if keep_head:
-            classes = source.classes
-            representation_size = (
-                representation_size or source.representation_size
-            )
-        if input_shape is None:
-            scale = (
-                1
-                if resnet_units is None
-                else 2 ** (1 + max(1, len(resnet_units)))
-            )
-            rows, columns = layers.as_pair(patch_size, "patch_size")
-            side = source.grid_size
-            input_shape = (
-                side[0] * rows * scale,
-                side[1] * columns * scale,
-                source.channels,
-            )
+    keep_head = (
+        source is not None
+        and include_top
+        and facts["classes"] is not None
+        and classes in (None, facts["classes"])
+    )
+    if keep_head:
+        classes = facts["classes"]
+        labels = own(labels, "labels")
+        representation_size = own(representation_size, "representation_size")
+    if input_shape is None and source is not None and "grid" in facts:
+        input_shape = tuple(
+            n * s for n, s in zip(facts["grid"], facts["stride"], strict=True)
+        ) + (facts["channels"],)
     input_shape = input_shape or (224, 224, 3)
     classes = 1000 if classes is None else classes
     if include_top and classes < 1:
@@ -195,12 +233,20 @@ def ViT(
     images = keras.Input(input_shape, name="images")
     x = images
     if include_preprocessing:
+        mean, std = _pixel_scale(pixel_mean, pixel_std, facts, input_shape[-1])
         x = keras.layers.Rescaling(
-            1 / 127.5, offset=-1.0, name="preprocessing", dtype="float32"
+            [1 / s for s in std] if isinstance(std, list) else 1 / std,
+            offset=(
+                [-m / s for m, s in zip(mean, std, strict=True)]
+                if isinstance(std, list)
+                else -mean / std
+            ),
+            name="preprocessing",
+            dtype="float32",
         )(x)
     if resnet_units is not None:
         x = layers.ResNetV2Stem(
-            tuple(resnet_units), resnet_width, name="resnet"
+            tuple(resnet_units), resnet_width, resnet_numerics, name="resnet"
         )(x)
     embedding = layers.PatchEmbedding(patch_size, hidden_size, name="embedding")
     x = embedding(x)  # [B, N, D]
@@ -240,16 +286,17 @@ def ViT(
             relative_positions=position_embedding == "relative",
             name=f"encoderblock_{i}",
         )(x)
-    x = keras.layers.LayerNormalization(
+    norm = keras.layers.LayerNormalization(
         epsilon=layer_norm_epsilon, name="encoder_norm"
-    )(x)
+    )
+    x = norm(ops.mean(x, axis=1)) if classifier == "gap_norm" else norm(x)
 
     # Equation 4: the representation y, then the head.
     if classifier == "token":
         x = x[:, 0]  # [B, D]
     elif classifier == "gap":
         x = ops.mean(x, axis=1)  # [B, D]
-    else:
+    elif classifier == "unpooled":
         x = keras.layers.Reshape((*embedding.grid_size, hidden_size))(x)
     if include_top:
         if representation_size:
@@ -266,24 +313,71 @@ def ViT(
         )(x)
     model = keras.Model(images, x, name=name or "ViT")
 
-    if arrays is not None:
-        arrays = rules.fit(
-            arrays,
-            grid_size=embedding.grid_size,
-            channels=input_shape[-1],
-            keep_head=keep_head,
-            keep_pre_logits=include_top and bool(representation_size),
+    if source is not None:
+        layout = table.Layout(
+            num_layers=num_layers,
+            num_heads=num_heads,
+            resnet_units=resnet_units,
+            classifier=classifier,
+            representation=include_top and bool(representation_size),
+            head=keep_head,
         )
-        load.assign(
-            model.weights,
-            arrays,
-            rules.rules(num_heads),
-            source=weights,
-            skip=() if keep_head else ("head/",),
+        load.fill(
+            model,
+            source,
+            layout,
+            grid_size=embedding.grid_size,
+            resize_patches=resize_patches,
         )
         if keep_head:
-            load.warn_if_zero_head(arrays, weights)
+            load.warn_if_zero_head(model, source)
     return model
+
+
+def _check_sizes(**sizes):
+    for argument, size in sizes.items():
+        if size is None:
+            raise ValueError(
+                f"`{argument}` must be given, since no weights tell it. "
+                f"Received: {argument}=None"
+            )
+    if sizes["hidden_size"] % sizes["num_heads"]:
+        raise ValueError(
+            "`hidden_size` must be a multiple of `num_heads`. Received: "
+            f"hidden_size={sizes['hidden_size']}, "
+            f"num_heads={sizes['num_heads']}"
+        )
+
+
+def _pixel_scale(mean, std, facts, channels):
+    """Returns mean and standard deviation of pixels: numbers, or lists."""
+    if facts is not None and "pixel_mean" not in facts and mean is None:
+        raise ValueError(
+            "`pixel_mean` and `pixel_std` must be given, since the weights do "
+            "not tell how their pixels are scaled and a wrong scale costs "
+            "points in silence: 127.5 and 127.5 for most of timm's and "
+            "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
+            "57.375) for DeiT and MAE; or pass include_preprocessing=False "
+            "and scale images yourself. Received: pixel_mean=None"
+        )
+    facts = facts or {}
+    mean = facts.get("pixel_mean", 127.5) if mean is None else mean
+    std = facts.get("pixel_std", 127.5) if std is None else std
+    scales = []
+    for argument, value in (("pixel_mean", mean), ("pixel_std", std)):
+        values = [value] if isinstance(value, (int, float)) else list(value)
+        if len(set(values)) == 1:
+            values = values[:1] * channels
+        if len(values) != channels or (argument == "pixel_std" and 0 in values):
+            raise ValueError(
+                f"`{argument}` must be one number, or one for each of the "
+                f"{channels} channels, and no `pixel_std` 0. Received: "
+                f"{argument}={value}"
+            )
+        scales.append(values)
+    if all(len(set(values)) == 1 for values in scales):
+        return scales[0][0], scales[1][0]
+    return scales
 
 
 def _check_choice(argument, value, choices):
@@ -308,7 +402,7 @@ def _constructor(variant, description):
         **architecture,
     ) -> keras.Model:
         return ViT(
-            weights=weights and registry.locate(weights, variant),
+            weights=registry.locate(weights, variant),
             include_top=include_top,
             classes=classes,
             input_shape=input_shape,
@@ -323,8 +417,9 @@ def _constructor(variant, description):
 
     Args:
         weights: Name of released weights ("imagenet21k",
-            "imagenet21k+imagenet2012", "augreg", ...), path of an authors'
-            npz file, or None for random weights.
+            "imagenet21k+imagenet2012", "augreg", ...; see
+            `keras_vit.list_weights("{variant}")`), any checkpoint that
+            `keras_vit.ViT` takes, or None for random weights.
         include_top, classes, input_shape, classifier_activation,
             include_preprocessing, name: See `keras_vit.ViT`.
         **architecture: Any other argument of `keras_vit.ViT`, in place of

@@ -1,1 +1,14 @@
-"""Released weights: where they are, what they hold, how they are loaded."""
+"""Checkpoints: names and bytes, in NumPy. Knows variable paths, no model."""
+
+from keras_vit.weights.augreg import best
+from keras_vit.weights.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.weights.registry import list_weights
+from keras_vit.weights.save import save_checkpoint
+
+__all__ = [
+    "Checkpoint",
+    "best",
+    "list_weights",
+    "open_checkpoint",
+    "save_checkpoint",
+]

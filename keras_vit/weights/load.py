@@ -1,147 +1,145 @@
-"""The one loader: arrays of a checkpoint into the variables of a model.
+"""The one loader: a checkpoint of any dialect into the variables of a model.
 
-Everything in the file is used and every variable is filled, or it is an error
-that shows both sides.
+Everything in the checkpoint is used and every variable is filled, or it is an
+error that shows both sides.
 """
 
-import os
-import re
 import warnings
-import zipfile
-import zlib
 
-import numpy as np
+from keras import ops
 
-
-def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads all arrays of an npz file. Nothing is ever unpickled.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Name -> array.
-
-    Raises:
-        ValueError: If the file is missing, no npz, truncated or damaged, or
-            holds pickled objects.
-    """
-    if not os.path.isfile(path):
-        raise ValueError(
-            "`weights` must be an existing npz file. Received: "
-            f"weights={os.fspath(path)!r}, which is "
-            f"{'a directory' if os.path.isdir(path) else 'not there'}"
-        )
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"`weights` must be an npz file (a zip archive of arrays). "
-            f"Received: {os.fspath(path)!r}, which is no zip archive or is "
-            "truncated. Fetch it again."
-        )
-    name = ""
-    try:
-        arrays = {}
-        with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            for name in archive.files:
-                arrays[name] = archive[name]
-    except (
-        OSError,
-        EOFError,
-        KeyError,
-        NotImplementedError,
-        RuntimeError,
-        SyntaxError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        if "allow_pickle" in str(error):
-            raise ValueError(
-                f"{os.fspath(path)!r} holds pickled Python objects under "
-                f"`{name}`, which could run code; only plain arrays are read."
-            ) from None
-        raise ValueError(
-            f"{os.fspath(path)!r} is damaged at `{name}`: {error}. Fetch it "
-            "again."
-        ) from error
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-            raise ValueError(
-                f"{os.fspath(path)!r} must hold arrays of floats. Received: "
-                f"`{name}` of {getattr(array, 'dtype', 'raw bytes')}"
-            )
-    return arrays
+from keras_vit.weights import resize
+from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, blank
+from keras_vit.weights.rules import table
 
 
-def assign(
-    variables: list,
-    arrays: dict[str, np.ndarray],
-    rules: tuple,
+def fill(
+    model,
+    source: Checkpoint,
+    layout: table.Layout,
     *,
-    source: str,
-    skip: tuple[str, ...] = (),
+    grid_size: tuple[int, int],
+    resize_patches: bool = False,
 ) -> None:
-    """Fills a model's variables from the arrays of a checkpoint.
+    """Fills a model's variables from a checkpoint.
+
+    Position embeddings are resampled to the model's grid and patch kernels
+    folded to its channels. A head that the layout lacks, and `pre_logits`
+    with it, is left out on both sides.
 
     Args:
-        variables: The model's `weights`.
-        arrays: Name -> array; each must be used.
-        rules: The family's table, such as `rules.vit.rules(num_heads)`.
-        source: What to call the checkpoint in an error.
-        skip: Prefixes of variable paths that keep their first values.
+        model: The model.
+        source: The checkpoint.
+        layout: What the model has of the checkpoint's; without `head`, the
+            model's head keeps its first values.
+        grid_size: (height, width) of the model's grid of patches.
+        resize_patches: Whether to resize patch kernels to the model's.
 
     Raises:
         ValueError: If a variable finds no array, an array no variable, or
-            the shapes differ. Nothing is assigned then.
+            the shapes differ; nothing is assigned then. If an array turns
+            out damaged when it is read.
     """
+    own_heads = source.layout.num_heads
+    if own_heads not in (0, layout.num_heads) and source.dialect != "jax":
+        raise ValueError(
+            f"`num_heads` must be that of the checkpoint {source.name!r}, "
+            f"{own_heads}. Received: num_heads={layout.num_heads}"
+        )
+    rules = {rule.path: rule for rule in source.rules.rules(layout)}
+    left_out = {
+        name
+        for rule in source.rules.rules(source.layout)
+        for name in rule.sources
+        if not layout.head
+        and (
+            rule.path.startswith("head/")
+            or (
+                rule.path.startswith("pre_logits/")
+                and not layout.representation
+            )
+        )
+    }
+    arrays = {
+        name: array
+        for name, array in source.arrays.items()
+        if name not in left_out
+    }
+
     missing, shapes, plan, used = [], [], [], set()
-    for variable in variables:
-        if variable.path.startswith(skip):
+    for variable in model.weights:
+        path = variable.path
+        if path.startswith("head/") and not layout.head:
             continue
-        rule, names = _rule_of(variable.path, rules)
+        rule = rules.get(path)
+        if rule is None and path in arrays:  # our own files have our paths
+            rule = table.Rule(path, (path,))
         if rule is None:
-            missing.append(f"{variable.path} (no checkpoint has it)")
+            missing.append(f"{path} (no checkpoint has it)")
             continue
-        used.update(names)
-        absent = [name for name in names if name not in arrays]
+        used.update(rule.sources)
+        absent = [name for name in rule.sources if name not in arrays]
         if absent:
             missing.extend(absent)
             continue
-        found = [arrays[name] for name in names]
-        # A value without memory: only its shape goes through the transform.
-        blank = np.broadcast_to(np.float32(0), variable.shape)
+        found = [arrays[name] for name in rule.sources]
+
+        def value(*parts, rule=rule, variable=variable):
+            return _fit(
+                rule.transform.join(*parts),
+                variable,
+                source.facts.get("grid"),
+                grid_size,
+                resize_patches,
+            )
+
+        # Arrays without memory: only their shapes go through the transforms.
+        wanted = rule.transform.split(blank(variable.shape))
         differences = [
             f"{name}: model {expected.shape}, checkpoint {array.shape}"
             for name, array, expected in zip(
-                names, found, rule.split(blank), strict=True
+                rule.sources, found, wanted, strict=True
             )
             if array.shape != expected.shape
         ]
+        if differences and path in (POSITIONS, *_KERNELS):
+            fitted = value(*(blank(array.shape) for array in found))
+            if fitted.shape == tuple(variable.shape):
+                differences = []
         if differences:
             shapes.extend(differences)
         else:
-            plan.append((variable, rule, found))
+            plan.append((variable, value, found))
     unused = [name for name in arrays if name not in used]
     if missing or unused or shapes:
         raise ValueError(
-            f"The checkpoint {os.fspath(source)!r} does not fit the model. "
-            "Expected the same names and shapes on both sides. Received:\n"
+            f"The checkpoint {source.name!r} does not fit the model. Expected "
+            "the same names and shapes on both sides. Received:\n"
             + _listing("-", "missing in the checkpoint", missing)
             + _listing("+", "in the checkpoint, unused by the model", unused)
             + _listing("~", "of another shape", shapes)
             + "Is it a checkpoint of this architecture?"
         )
-    for variable, rule, found in plan:
-        variable.assign(rule.join(*found))
+    for variable, value, found in plan:
+        variable.assign(value(*(array.read() for array in found)))
 
 
-def _rule_of(path, rules):
-    for rule in rules:
-        match = re.fullmatch(rule.path, path)
-        if match:
-            return rule, [name.format(*match.groups()) for name in rule.sources]
-    return None, []
+_KERNELS = ("resnet/conv_root/kernel", "embedding/kernel")
+
+
+def _fit(value, variable, source_grid, grid_size, resize_patches):
+    """Adapts a value to another grid, other channels, another patch."""
+    if variable.path == POSITIONS:
+        if source_grid is None or value.ndim != 3:
+            return value
+        return resize.resample_positions(value, source_grid, grid_size)
+    if variable.path in _KERNELS and value.ndim == 4:
+        if variable.path == "embedding/kernel" and resize_patches:
+            value = resize.resize_patches(value, tuple(variable.shape[:2]))
+        # A hybrid's patches are of features, which nobody folds.
+        if variable.shape[2] <= 4 or value.shape[2] <= 4:
+            value = resize.fold_channels(value, variable.shape[2])
+    return value
 
 
 def _listing(sign, title, lines, limit=20):
@@ -153,16 +151,16 @@ def _listing(sign, title, lines, limit=20):
     return f"{sign} {len(lines)} {title}:\n{shown}"
 
 
-def warn_if_zero_head(arrays: dict[str, np.ndarray], source: str) -> None:
+def warn_if_zero_head(model, source: Checkpoint) -> None:
     """Warns where a checkpoint's head is all zeros and so knows no classes.
 
     Args:
-        arrays: Name -> array, with `head/kernel` among them.
-        source: What to call the checkpoint.
+        model: The model, with the checkpoint's head.
+        source: The checkpoint.
     """
-    if not arrays["head/kernel"].any():
+    if not ops.convert_to_numpy(model.get_layer("head").kernel).any():
         warnings.warn(
-            f"The head of {os.fspath(source)!r} is all zeros: its classes all "
+            f"The head of {source.name!r} is all zeros: its classes all "
             "score alike. The imagenet21k files of 2020 were published so, "
             "for fine-tuning: pass `classes=...` or `include_top=False`. The "
             "weights named 'augreg' have a head that knows the 21k classes.",

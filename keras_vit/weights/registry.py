@@ -1,118 +1,381 @@
-"""Names of the released checkpoints, and the files behind them."""
+"""The released checkpoints: names, files, and what is known of each."""
 
+import dataclasses
 import difflib
+import hashlib
 import os
+import re
+import urllib.parse
 
-import keras
+from keras_vit.weights import download, hub
 
 BASE_URL = "https://storage.googleapis.com/vit_models/"
+CLASSES = {
+    "imagenet21k": 21_843,
+    "imagenet2012": 1_000,
+    "cifar10": 10,
+    "cifar100": 100,
+    "oxford_iiit_pet": 37,
+    "oxford-iiit-pet": 37,
+    "resisc45": 45,
+    "kitti": 4,
+}
 
-# Recommended by Steiner et al. 2021 for each model: (pre-trained, learning
-# rate of its fine-tuning on ImageNet at 384 pixels).
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Released:
+    """A released checkpoint.
+
+    Attributes:
+        name: What `weights` is called.
+        variant: The constructor it is for.
+        file: Its file under `base_url`.
+        base_url: Where it is.
+        dialect: How its arrays are named.
+        classes: Number of classes of its head.
+        image_size: Pixels per side.
+        pre_logits: Whether it has the tanh layer before its head.
+        zero_head: Whether its head is all zeros, to be fine-tuned.
+        input_range: What pixels are scaled to, inside the model.
+        gelu: Form of its GELU.
+        source: The paper.
+        licence: Of the file.
+        top1: Published accuracy on ImageNet, in percent, or None.
+        size: Bytes, where known.
+        sha256: Digest, where known.
+    """
+
+    name: str
+    variant: str
+    file: str
+    base_url: str = BASE_URL
+    dialect: str = "jax"
+    classes: int = CLASSES["imagenet2012"]
+    image_size: int = 224
+    pre_logits: bool = False
+    zero_head: bool = False
+    input_range: tuple[float, float] = (-1.0, 1.0)
+    gelu: str = "tanh"
+    source: str = "2010.11929"
+    licence: str = "Apache-2.0"
+    top1: float | None = None
+    size: int | None = None
+    sha256: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the file is; KERAS_VIT_WEIGHTS_URL names another server."""
+        base = os.environ.get("KERAS_VIT_WEIGHTS_URL", self.base_url)
+        return f"{base.rstrip('/')}/{urllib.parse.quote(self.file, safe='/+')}"
+
+    @property
+    def path(self) -> str:
+        """Where it is, or will be, in the cache."""
+        return os.path.join(download.cache_dir(), *self.file.split("/"))
+
+    def fetch(self) -> str:
+        """Returns the path of its file, downloaded and verified."""
+        return download.fetch(
+            self.url, self.path, size=self.size, sha256=self.sha256
+        )
+
+
+# Recommended by Steiner et al. 2021 (2106.10270) for each model, by its
+# pre-training: file, learning rate of its fine-tuning on ImageNet, resolution
+# and top-1 of that.
 _AUGREG = {
     "ViTTi16": (
         "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0",
-        0.03,
+        *("0.03", 384, 78.22),
     ),
-    "ViTS32": ("S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", 0.01),
+    "ViTS32": (
+        "S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0",
+        *("0.01", 384, 79.58),
+    ),
     "ViTS16": (
         "S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0",
-        0.03,
+        *("0.03", 384, 83.73),
     ),
     "ViTB32": (
         "B_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0",
-        0.01,
+        *("0.01", 384, 83.59),
     ),
     "ViTB16": (
         "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
-        0.03,
+        *("0.03", 384, 85.49),
+    ),
+    # Not in the table of recommendations: the file that timm took.
+    "ViTB8": (
+        "B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
+        *("0.01", 224, None),
     ),
     "ViTL16": (
         "L_16-i21k-300ep-lr_0.001-aug_strong1-wd_0.1-do_0.0-sd_0.0",
-        0.01,
+        *("0.01", 384, 85.59),
     ),
     "RViTTi16": (
         "R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0",
-        0.03,
+        *("0.03", 384, 75.40),
     ),
     "R26ViTS32": (
         "R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0",
-        0.03,
+        *("0.03", 384, 83.85),
     ),
     "R50ViTL32": (
         "R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1",
-        0.01,
+        *("0.01", 384, 85.99),
     ),
 }
+_AUGREG_PAPER = "2106.10270"
+_FILE_OF_2020 = {
+    "ViTB16": "ViT-B_16",
+    "ViTB32": "ViT-B_32",
+    "ViTL16": "ViT-L_16",
+    "ViTL32": "ViT-L_32",
+    "ViTH14": "ViT-H_14",
+    "R50ViTB16": "R50+ViT-B_16",
+}
+_FINE_TUNED = "imagenet21k+imagenet2012"
 
-# Name of the weights -> variant -> file under BASE_URL.
-CHECKPOINTS = {
-    "imagenet21k": {
-        "ViTB16": "imagenet21k/ViT-B_16.npz",
-        "ViTB32": "imagenet21k/ViT-B_32.npz",
-        "ViTL16": "imagenet21k/ViT-L_16.npz",
-        "ViTL32": "imagenet21k/ViT-L_32.npz",
-        "ViTH14": "imagenet21k/ViT-H_14.npz",
-        "R50ViTB16": "imagenet21k/R50+ViT-B_16.npz",
-    },
-    "imagenet21k+imagenet2012": {
-        "ViTB16": "imagenet21k+imagenet2012/ViT-B_16.npz",
-        "ViTB32": "imagenet21k+imagenet2012/ViT-B_32.npz",
-        "ViTL16": "imagenet21k+imagenet2012/ViT-L_16.npz",
-        "ViTL32": "imagenet21k+imagenet2012/ViT-L_32.npz",
-        "R50ViTB16": "imagenet21k+imagenet2012/R50+ViT-B_16.npz",
-    },
-    "imagenet21k+imagenet2012-224": {
-        "ViTB16": "imagenet21k+imagenet2012/ViT-B_16-224.npz",
-        "ViTL16": "imagenet21k+imagenet2012/ViT-L_16-224.npz",
-    },
-    "augreg": {
-        variant: f"augreg/{file}.npz" for variant, (file, _) in _AUGREG.items()
-    },
-    "augreg+imagenet2012": {
-        variant: (
-            f"augreg/{file}--imagenet2012-steps_20k-lr_{rate}-res_384.npz"
+
+def _all():
+    for variant, file in _FILE_OF_2020.items():
+        yield Released(
+            name="imagenet21k",
+            variant=variant,
+            file=f"imagenet21k/{file}.npz",
+            classes=CLASSES["imagenet21k"],
+            pre_logits=True,
+            zero_head=True,
         )
-        for variant, (file, rate) in _AUGREG.items()
-    },
+    for variant, file in _FILE_OF_2020.items():
+        if variant != "ViTH14":
+            yield Released(
+                name=_FINE_TUNED,
+                variant=variant,
+                file=f"{_FINE_TUNED}/{file}.npz",
+                image_size=384,
+            )
+    for variant in ("ViTB16", "ViTL16"):
+        yield Released(
+            name=f"{_FINE_TUNED}-224",
+            variant=variant,
+            file=f"{_FINE_TUNED}/{_FILE_OF_2020[variant]}-224.npz",
+        )
+    for variant, (file, rate, size, top1) in _AUGREG.items():
+        yield Released(
+            name="augreg",
+            variant=variant,
+            file=f"augreg/{file}.npz",
+            classes=CLASSES["imagenet21k"],
+            source=_AUGREG_PAPER,
+        )
+        tuned = f"--imagenet2012-steps_20k-lr_{rate}-res_{size}"
+        yield Released(
+            name="augreg+imagenet2012",
+            variant=variant,
+            file=f"augreg/{file}{tuned}.npz",
+            image_size=size,
+            source=_AUGREG_PAPER,
+            top1=top1,
+        )
+    for variant in ("ViTB16", "ViTB32"):
+        yield Released(
+            name="sam",
+            variant=variant,
+            file=f"sam/{_FILE_OF_2020[variant]}.npz",
+            source="2106.01548",
+        )
+    for variant, file in (("ViTS16", "ViT-S_16"), ("ViTB16", "ViT-B_16")):
+        yield Released(
+            name="gsam",
+            variant=variant,
+            file=f"gsam/{file}.npz",
+            source="2203.08065",
+        )
+
+
+CHECKPOINTS = tuple(_all())
+
+# A file name of augreg: model, data, training, and fine-tuning if any.
+_AUGREG_NAME = re.compile(
+    r"(?P<model>Ti_16|S_32|S_16|B_32|B_16|B_8|L_16|R_Ti_16|R26_S_32|R50_L_32)"
+    r"-(?P<data>i21k_30|i21k|i1k)-\d+ep-lr_[\d.]+"
+    r"-aug_(none|light0|light1|medium1|medium2|strong1|strong2)"
+    r"-wd_[\d.]+-do_[\d.]+-sd_[\d.]+"
+    r"(--(?P<tuned>[a-z][\w-]*?)-steps_[\d.]+k-lr_[\d.]+-res_(?P<size>\d+))?"
+)
+_AUGREG_VARIANTS = {
+    file.split("-")[0]: variant for variant, (file, *_) in _AUGREG.items()
 }
 
 
-def locate(weights: str | os.PathLike, variant: str | None = None) -> str:
-    """Returns the path of a checkpoint, fetching it where it has a name.
+def augreg(file: str) -> Released:
+    """Returns the entry of any of the 50,000 augreg checkpoints.
 
     Args:
-        weights: A path, or a name of `CHECKPOINTS`.
+        file: Its name in augreg/index.csv, without ".npz".
+
+    Raises:
+        ValueError: If it is no such name.
+    """
+    match = _AUGREG_NAME.fullmatch(file.removesuffix(".npz"))
+    if not match:
+        raise ValueError(
+            "`weights='augreg:FILE'` must be a file name of augreg's "
+            "index.csv, such as 'augreg:"
+            f"{_AUGREG['ViTB16'][0]}'. Received: {file!r}"
+        )
+    data = match["tuned"] or (
+        "imagenet2012" if match["data"] == "i1k" else "imagenet21k"
+    )
+    if data not in CLASSES:
+        raise ValueError(
+            f"`weights='augreg:FILE'` must be fine-tuned on one of "
+            f"{tuple(CLASSES)}. Received: {data!r}"
+        )
+    return Released(
+        name=f"augreg:{match[0]}",
+        variant=_AUGREG_VARIANTS[match["model"]],
+        file=f"augreg/{match[0]}.npz",
+        classes=CLASSES[data],
+        image_size=int(match["size"] or 224),
+        source=_AUGREG_PAPER,
+    )
+
+
+def find(weights: str, variant: str | None) -> Released | None:
+    """Returns the entry of a name, or None if it is no name of the variant.
+
+    Raises:
+        ValueError: If an augreg file is of another variant, or none.
+    """
+    if weights.startswith("augreg:"):
+        entry = augreg(weights.removeprefix("augreg:"))
+        if variant not in (None, entry.variant):
+            raise ValueError(
+                f"`weights` must be of {variant}. Received: {weights!r}, "
+                f"which is of {entry.variant}"
+            )
+        return entry
+    for entry in CHECKPOINTS:
+        if entry.name == weights and entry.variant == variant:
+            return entry
+    return None
+
+
+def names(variant: str) -> list[str]:
+    """Returns the names of a variant's weights."""
+    return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
+
+
+def locate(weights, variant: str | None = None):
+    """Returns the path of a checkpoint, fetching it where it is not here.
+
+    Args:
+        weights: A path, a name of `CHECKPOINTS`, "augreg:FILE",
+            "hf://owner/name", or a URL (https, http, file, gs). What is no
+            string is returned as it is.
         variant: The constructor that asks, such as "ViTB16"; None knows no
-            names, only paths.
+            names but "augreg:FILE".
 
     Returns:
-        The path of a file; a fetched one is in Keras' cache directory. The
-        environment variable KERAS_VIT_WEIGHTS_URL names another server.
+        The path of a file or directory; a fetched one is in the cache.
 
     Raises:
         ValueError: If there is neither such a file nor such weights for the
-            variant; the nearest names are given.
+            variant; the nearest names are given. As `download.fetch` does.
+        ConnectionError: If the network fails.
     """
-    path = os.path.expanduser(os.fspath(weights))
+    if not isinstance(weights, (str, os.PathLike)):
+        return weights
+    text = os.fspath(weights)
+    path = os.path.expanduser(text)
     if os.path.exists(path):
         return path
-    names = [name for name, files in CHECKPOINTS.items() if variant in files]
-    if weights in names:
-        base_url = os.environ.get("KERAS_VIT_WEIGHTS_URL", BASE_URL)
-        file = CHECKPOINTS[weights][variant]
-        return keras.utils.get_file(
-            os.path.basename(file),
-            origin=f"{base_url.rstrip('/')}/{file}",
-            cache_subdir=os.path.join("keras_vit", os.path.dirname(file)),
-        )
-    nearest = difflib.get_close_matches(path, names, n=3, cutoff=0.4) or names
+    entry = find(text, variant)
+    if entry is not None:
+        return entry.fetch()
+    if text.startswith("hf://"):
+        return hub.fetch(text.removeprefix("hf://"))
+    if "://" in text:
+        return _fetch_url(text)
+    known = names(variant) if variant else []
+    nearest = difflib.get_close_matches(path, known, n=3, cutoff=0.4) or known
     raise ValueError(
         "`weights` must be the path of a checkpoint"
         + (
             f" or a name of {variant}'s weights, such as {nearest}"
-            if names
+            if known
             else ""
         )
-        + f". Received: weights={os.fspath(weights)!r}, and no such file exists"
+        + f". Received: weights={text!r}, and no such file exists"
     )
+
+
+def _fetch_url(url):
+    """Keeps what a URL names under the last part of its path."""
+    name = os.path.basename(urllib.parse.urlsplit(url).path)
+    if not re.fullmatch(r"[\w+-][\w.+-]*", name):
+        raise ValueError(
+            "`weights`, where it is a URL, must end in a file's name. "
+            f"Received: {url!r}"
+        )
+    folder = hashlib.sha256(url.encode()).hexdigest()[:16]
+    path = os.path.join(download.cache_dir(), "urls", folder, name)
+    return download.fetch(url, path)
+
+
+class Table(list):
+    """Entries that print as a table."""
+
+    def __repr__(self):  # noqa: D105
+        rows = [
+            ["model", "weights", "pixels", "classes", "top-1", "paper", "file"]
+        ]
+        for entry in self:
+            zeros = " (zeros)" if entry.zero_head else ""
+            rows.append(
+                [
+                    entry.variant,
+                    entry.name,
+                    str(entry.image_size),
+                    f"{entry.classes}{zeros}",
+                    f"{entry.top1:.2f}" if entry.top1 else "",
+                    entry.source,
+                    entry.file,
+                ]
+            )
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = (
+            "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+        )
+        return "\n".join(lines)
+
+
+def list_weights(variant: str | None = None) -> Table:
+    """Lists the released checkpoints.
+
+    Args:
+        variant: A constructor, such as "ViTB16"; None lists all.
+
+    Returns:
+        A list of entries that prints as a table; "(zeros)" marks heads that
+        are made to be fine-tuned and know no classes.
+
+    Raises:
+        ValueError: If no weights are known for the variant.
+
+    Example:
+        print(keras_vit.list_weights("ViTB16"))
+    """
+    found = Table(
+        entry for entry in CHECKPOINTS if variant in (None, entry.variant)
+    )
+    if not found:
+        known = sorted({entry.variant for entry in CHECKPOINTS})
+        raise ValueError(
+            f"`variant` must be one with released weights: {known}. "
+            f"Received: {variant!r}"
+        )
+    return found

@@ -53,6 +53,49 @@ def _interpolation(m, n):
     return matrix
 
 
+def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resizes a patch kernel so that resized patches embed as before.
+
+    The kernel w' for which <resize(x), w'> is closest to <x, w> over all
+    patches x: the pseudo-inverse of bilinear resizing, transposed, applied to
+    w. Growing patches lose nothing.
+
+    Args:
+        kernel: `[h, w, C, D]`.
+        size: (height, width) wanted, in pixels.
+
+    Returns:
+        `[height, width, C, D]`; the kernel itself where the sizes are equal.
+
+    Reference:
+        Beyer et al. 2023, "FlexiViT" (2212.08013), section 3.4.
+    """
+    if kernel.shape[:2] == tuple(size):
+        return kernel
+    # Resizing acts on each axis alone, and so does its pseudo-inverse.
+    rows, columns = (
+        np.linalg.pinv(_resizing(m, n).T)
+        for m, n in zip(kernel.shape[:2], size, strict=True)
+    )
+    resized = np.einsum(
+        "ih,jw,hwcd->ijcd", rows, columns, kernel, optimize=True
+    )
+    return resized.astype(kernel.dtype)
+
+
+def _resizing(m, n):
+    """The [n, m] matrix of bilinear resizing with antialiasing.
+
+    Output j covers the input around (j + 1/2) m / n - 1/2, with a triangle
+    as wide as a pixel of the coarser side.
+    """
+    scale = max(m / n, 1.0)
+    centres = (np.arange(n) + 0.5) * m / n - 0.5
+    distances = np.abs(np.arange(m)[None, :] - centres[:, None]) / scale
+    weights = np.maximum(0.0, 1.0 - distances)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
 def fold_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     """Adapts a kernel's input channels, keeping their sum.
 

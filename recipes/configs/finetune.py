@@ -92,9 +92,6 @@ def _from_weights(model, dataset):
 
 def _weights(model):
     """The weights that the paper fine-tunes, or else those of augreg."""
-    names = [
-        name
-        for name in ("imagenet21k", "augreg")
-        if model in registry.CHECKPOINTS[name]
-    ]
+    known = registry.names(model)
+    names = [name for name in ("imagenet21k", "augreg") if name in known]
     return names[0] if names else ""

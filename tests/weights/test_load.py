@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit.weights import load, registry
-from keras_vit.weights.rules import vit as rules
+from keras_vit.weights import checkpoint, load
+from keras_vit.weights.rules import jax, table
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
@@ -39,46 +39,11 @@ def value(model, path):
     return ops.convert_to_numpy(variable)
 
 
-@pytest.mark.parametrize("path", [TOKEN, PRE_LOGITS, HYBRID])
-def test_rules_invert(path):
-    arrays = rules.respell(arrays_of(path))
-    num_heads = 2 if path == HYBRID else 3
-    if path == HYBRID:
-        model = build(
-            path,
-            hidden_size=32,
-            num_heads=2,
-            mlp_dim=64,
-            patch_size=1,
-            resnet_units=(1, 2),
-            resnet_width=0.5,
-        )
-    else:
-        model = build(path)
-    table = rules.rules(num_heads)
-    back = {}
-    for variable in model.weights:
-        rule, names = load._rule_of(variable.path, table)
-        parts = rule.split(ops.convert_to_numpy(variable))
-        back.update(zip(names, parts, strict=True))
-    assert back.keys() == arrays.keys()
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(back[name], array)
-
-
-def test_both_spellings_are_one():
-    old = rules.respell(arrays_of(HYBRID))
-    assert "Transformer/encoderblock_1/LayerNorm_1/scale" in old
-    assert old["gn_root/scale"].shape == (32,)
-    new = arrays_of(TOKEN)
-    assert rules.respell(new) is new
-
-
 def test_another_resolution_resamples_the_positions():
     model = build(TOKEN, input_shape=(32, 96, 3))
     assert model.output_shape == (None, 7)
     found = value(model, "posembed_input/pos_embedding")
-    source = arrays_of(TOKEN)[rules.POSITIONS]
+    source = arrays_of(TOKEN)[jax.POSITIONS]
     np.testing.assert_array_equal(found[:, 0], source[:, 0])
     grid = source[0, 1:].reshape(4, 4, 48)
     found = found[0, 1:].reshape(2, 6, 48)
@@ -89,7 +54,7 @@ def test_another_resolution_resamples_the_positions():
 def test_the_grid_and_not_its_size_decides():
     model = build(TOKEN, input_shape=(32, 128, 3))  # 2x8, from 4x4
     found = value(model, "posembed_input/pos_embedding")
-    assert not np.allclose(found, arrays_of(TOKEN)[rules.POSITIONS])
+    assert not np.allclose(found, arrays_of(TOKEN)[jax.POSITIONS])
 
 
 def test_other_classes_get_a_zero_head_without_pre_logits():
@@ -160,13 +125,15 @@ def test_a_missing_an_unused_and_a_misshapen_array_are_all_listed(tmp_path):
     assert "odd.npz" in text
 
 
-def test_nothing_is_assigned_where_something_does_not_fit():
+def test_nothing_is_assigned_where_something_does_not_fit(tmp_path):
     model = build(None, input_shape=(64, 64, 3), classes=7)
     before = [w.copy() for w in model.get_weights()]
     arrays = arrays_of(TOKEN)
-    del arrays["cls"]
-    with pytest.raises(ValueError, match="- cls"):
-        load.assign(model.weights, arrays, rules.rules(3), source="x")
+    del arrays["Transformer/encoder_norm/scale"]
+    source = checkpoint.open_checkpoint(save(tmp_path / "x.npz", arrays))
+    layout = table.Layout(num_layers=2, num_heads=3)
+    with pytest.raises(ValueError, match="- Transformer/encoder_norm/scale"):
+        load.fill(model, source, layout, grid_size=(4, 4))
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -197,93 +164,78 @@ def test_another_architecture_gives_the_difference(arguments, words):
         assert word in str(error.value)
 
 
-class TestDamagedFiles:
-    def check(self, path, *words):
-        with pytest.raises(ValueError) as error:
+class TestPositions:
+    def saved(self, tmp_path, grid=(2, 6)):
+        model = build(TOKEN, input_shape=(16 * grid[0], 16 * grid[1], 3))
+        keras_vit.save_checkpoint(model, tmp_path / "wide.npz")
+        return model, tmp_path / "wide.npz"
+
+    def test_a_grid_that_the_file_does_not_tell_is_asked_for(self, tmp_path):
+        model, path = self.saved(tmp_path)
+        with pytest.raises(ValueError, match="12 position.*`position_grid="):
             build(path)
-        for word in (path.name, *words):
-            assert word in str(error.value)
+        again = build(path, position_grid=(2, 6))
+        assert again.input_shape == (None, 32, 96, 3)
+        x = np.random.default_rng(0).uniform(0, 255, (1, 32, 96, 3))
+        np.testing.assert_array_equal(
+            again.predict(x, verbose=0), model.predict(x, verbose=0)
+        )
 
-    def test_missing(self, tmp_path):
-        self.check(tmp_path / "absent.npz", "no such file")
+    def test_a_grid_of_another_number_is_refused(self, tmp_path):
+        _, path = self.saved(tmp_path)
+        with pytest.raises(ValueError, match=r"cover no grid of \(3, 5\)"):
+            build(path, position_grid=(3, 5))
 
-    def test_directory(self, tmp_path):
-        self.check(tmp_path, "directory")
+    def test_a_keras_file_tells_its_grid(self, tmp_path):
+        model, _ = self.saved(tmp_path, (1, 16))
+        model.save(tmp_path / "wide.keras")
+        again = keras_vit.ViT(weights=tmp_path / "wide.keras")
+        assert again.input_shape == (None, 16, 256, 3)
 
-    @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-    def test_truncated(self, tmp_path, share):
-        data = TOKEN.read_bytes()
-        path = tmp_path / "short.npz"
-        path.write_bytes(data[: int(len(data) * share)])
-        self.check(path, "truncated")
-
-    def test_flipped_byte(self, tmp_path):
-        data = bytearray(TOKEN.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        path = tmp_path / "flipped.npz"
-        path.write_bytes(data)
-        self.check(path, "damaged")
-
-    def test_not_npz(self, tmp_path):
-        path = tmp_path / "text.npz"
-        path.write_text("weights")
-        self.check(path, "no zip archive")
-
-    def test_pickles_are_refused_and_not_run(self, tmp_path):
-        ran = []
-
-        class Bomb:
-            def __reduce__(self):
-                return (ran.append, (1,))
-
-        path = tmp_path / "pickle.npz"
-        np.savez(path, cls=np.array([Bomb()], dtype=object))
-        self.check(path, "pickled")
-        assert ran == []
-
-    def test_integers(self, tmp_path):
+    def test_a_lost_class_token_is_named(self, tmp_path):
         arrays = arrays_of(TOKEN)
-        arrays["cls"] = arrays["cls"].astype("int32")
-        self.check(save(tmp_path / "ints.npz", arrays), "`cls` of int32")
-
-    def test_no_vit(self, tmp_path):
-        path = save(tmp_path / "other.npz", {"a": np.zeros(2, "float32")})
-        with pytest.raises(ValueError, match="no ViT of the authors"):
-            build(path)
-
-    def test_positions_of_no_square(self, tmp_path):
-        arrays = arrays_of(TOKEN)
-        arrays[rules.POSITIONS] = arrays[rules.POSITIONS][:, :14]
-        path = save(tmp_path / "grid.npz", arrays)
-        with pytest.raises(ValueError, match="square grid.*13 patches"):
-            build(path)
+        del arrays["cls"]
+        with pytest.raises(ValueError, match="a class token, which is missing"):
+            build(save(tmp_path / "lost.npz", arrays))
 
 
-class TestNames:
-    def test_unknown_weights_give_the_nearest_names(self):
-        with pytest.raises(ValueError) as error:
-            keras_vit.ViTB16(weights="imagenet-21k")
-        assert "imagenet21k" in str(error.value)
-        assert "ViTB16" in str(error.value)
-
-    def test_weights_of_another_variant_are_unknown(self):
-        with pytest.raises(ValueError, match="no such file exists"):
-            keras_vit.ViTB8(weights="imagenet21k")
-
-    def test_a_named_checkpoint_is_fetched_once(self, tmp_path, monkeypatch):
-        server, cache = tmp_path / "server", tmp_path / "cache"
-        (server / "imagenet21k").mkdir(parents=True)
-        file = server / "imagenet21k" / "ViT-B_16.npz"
-        file.write_bytes(TOKEN.read_bytes())
-        monkeypatch.setenv("KERAS_VIT_WEIGHTS_URL", server.as_uri())
-        monkeypatch.setenv("KERAS_HOME", str(cache))
-        small = dict(hidden_size=48, num_layers=2, num_heads=3, mlp_dim=96)
-        model = keras_vit.ViTB16(weights="imagenet21k", **small)
+class TestPatches:
+    def test_another_patch_is_refused_unless_asked_for(self):
+        with pytest.raises(ValueError, match="~ embedding/kernel"):
+            build(TOKEN, patch_size=8)
+        model = build(TOKEN, patch_size=8, resize_patches=True)
         assert model.input_shape == (None, 64, 64, 3)
-        assert model.output_shape == (None, 7)
-        file.unlink()
-        keras_vit.ViTB16(weights="imagenet21k", **small)
+        assert value(model, "embedding/kernel").shape == (8, 8, 3, 48)
 
-    def test_every_named_file_is_of_a_constructor(self):
-        for files in registry.CHECKPOINTS.values():
-            assert set(files) <= set(keras_vit.list_models())
+    def test_upscaled_images_give_the_same_tokens(self):
+        # Growing patches lose nothing: images resized as the patches are.
+        small = build(TOKEN, patch_size=16)
+        large = build(
+            TOKEN, patch_size=32, resize_patches=True,
+            input_shape=(128, 128, 3),
+        )  # fmt: skip
+        rng = np.random.default_rng(0)
+        patches = rng.uniform(0, 255, (16, 16, 16, 3)).astype("float32")
+        grown = ops.convert_to_numpy(
+            ops.image.resize(patches, (32, 32), "bilinear")
+        )
+
+        def image(patches):
+            rows = patches.reshape(4, 4, *patches.shape[1:])
+            return np.concatenate(np.concatenate(rows, axis=1), axis=1)[None]
+
+        expected = small.predict(image(patches), verbose=0)
+        found = large.predict(image(grown), verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_sizes_come_from_the_weights():
+    model = keras_vit.ViT(weights=HYBRID)
+    assert model.get_layer("resnet").num_units == (1, 2)
+    assert model.get_layer("resnet").width_factor == 0.5
+    assert model.get_layer("encoderblock_1").num_heads == 2
+
+
+def test_sizes_must_come_from_somewhere():
+    with pytest.raises(ValueError, match="`patch_size` must be given"):
+        keras_vit.ViT()

@@ -1,0 +1,376 @@
+"""Fetches a file over a network that fails: resumed, verified, atomic.
+
+Bytes gather in `incomplete/<name>.part` beside the final file, under a lock,
+and move to their place only when length and hashes are those of the server.
+"""
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import tempfile
+import time
+import urllib.parse
+
+from keras_vit.weights import transport
+
+BLOCK = 1 << 20  # bytes read at a time
+ATTEMPTS = 5  # in a row without a new byte, before giving up
+BACKOFF = 0.5  # seconds before the second attempt; doubles
+
+_AGAIN = "Delete it and fetch it again."
+
+
+def fetch(
+    url: str,
+    path: str | os.PathLike,
+    *,
+    size: int | None = None,
+    sha256: str | None = None,
+    progress: bool = True,
+) -> str:
+    """Returns the path of a complete, verified file, downloading it if absent.
+
+    Length and hashes are checked against what the server says (Content-Length,
+    x-goog-hash) and `path` plus ".json" records them for `verify`. A file that
+    is there already is taken as it is, but for `size` and `sha256`. An
+    interrupted download continues at the next call. Processes that want the
+    same file take turns.
+
+    Args:
+        url: Where it is: http, https, file, or gs (through fsspec and gcsfs).
+        path: Where to put it.
+        size: Its length in bytes, where known.
+        sha256: Its SHA-256 in hex, where known.
+        progress: Whether to show a bar, if Keras logs interactively.
+
+    Returns:
+        `path` as a string.
+
+    Raises:
+        ValueError: If the file is not at the URL or is not the one expected,
+            or is absent here while KERAS_VIT_OFFLINE is set.
+        ConnectionError: If the connection fails again and again. What has
+            come is kept where the server can continue.
+        OSError: If the disk is full or the folder cannot be written.
+    """
+    path = os.fsdecode(path)
+    sha256 = sha256 and sha256.lower()
+    folder, name = os.path.split(path)
+    if name in ("", ".", "..", "incomplete"):
+        raise ValueError(
+            "`path` must end in the name of a file, other than 'incomplete'. "
+            f"Received: path={path!r}"
+        )
+    if _is_there(path, size, sha256):
+        return path
+    scheme, host, *_ = urllib.parse.urlsplit(url)
+    if scheme not in transport.OPENERS or not (host or scheme == "file"):
+        raise ValueError(
+            "`url` must begin with http://, https:// or gs:// and a host, or "
+            f"with file://. Received: url={url!r}"
+        )
+    if scheme != "file" and transport.is_offline():
+        raise ValueError(
+            f"{path!r} is not there and KERAS_VIT_OFFLINE forbids "
+            f"to download it. Place the file of {url} there by hand, or unset "
+            "KERAS_VIT_OFFLINE."
+        )
+    base = os.path.join(folder, "incomplete", name)
+    part, record = f"{base}.part", f"{base}.json"
+    with _locked(f"{base}.lock"):
+        # Another process may have brought it while this one waited.
+        if _is_there(path, size, sha256):
+            return path
+        try:
+            found = _download(url, path, part, size, sha256, progress)
+            with open(record, "w") as file:
+                json.dump({"url": url, **found}, file, indent=2)
+            # In this order no file is ever without its record.
+            os.replace(record, f"{path}.json")
+            os.replace(part, path)
+        except ConnectionError:
+            raise  # `_pull` has decided what is kept
+        except Exception:
+            _remove(part)
+            _remove(record)
+            raise
+    return path
+
+
+def verify(path: str | os.PathLike) -> None:
+    """Checks a file against the record written beside it at download.
+
+    Args:
+        path: The file that `fetch` returned.
+
+    Raises:
+        ValueError: If it differs, or there is no file or no record.
+    """
+    path = os.fsdecode(path)
+    record = _record(path)
+    if record is None or not os.path.isfile(path):
+        raise ValueError(
+            "`path` must be a file with its record beside it, as `fetch` "
+            f"leaves them. Received: path={path!r}, and {path}.json or the "
+            "file itself is missing or unreadable. Delete what there is and "
+            "fetch it again."
+        )
+    _compare(path, record, _digests(path), _AGAIN)
+
+
+def cache_dir() -> str:
+    """Returns the folder `keras_vit` in the cache directory of Keras.
+
+    That is $KERAS_HOME or ~/.keras, and .keras in the temporary directory
+    where it cannot be written, as `keras.utils.get_file` has it.
+    """
+    home = os.path.expanduser("~")
+    if not os.access(home, os.W_OK):
+        home = "/tmp"
+    base = os.environ.get("KERAS_HOME", os.path.join(home, ".keras"))
+    base = os.path.expanduser(base)
+    with contextlib.suppress(OSError):
+        os.makedirs(base, exist_ok=True)
+    if not os.access(base, os.W_OK):
+        temporary = "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()
+        base = os.path.join(temporary, ".keras")
+    return os.path.join(base, "keras_vit")
+
+
+def _is_there(path, size, sha256):
+    if not os.path.exists(path):
+        return False
+    if not os.path.isfile(path):
+        raise ValueError(f"`path` must be a file. Received: path={path!r}")
+    found = {"size": os.path.getsize(path)}
+    if sha256 is not None:
+        # Gigabytes are not hashed at every call: `verify` is for that.
+        found["sha256"] = (_record(path) or _digests(path))["sha256"]
+    _compare(path, {"size": size, "sha256": sha256}, found, _AGAIN)
+    return True
+
+
+def _record(path):
+    try:
+        with open(f"{path}.json") as file:
+            record = json.load(file)
+        return {name: record[name] for name in ("size", "md5", "sha256")}
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _digests(path, **more):
+    """Returns the length and the hashes, in hex; `more` are further sums."""
+    sums = {
+        "md5": hashlib.md5(usedforsecurity=False),
+        "sha256": hashlib.sha256(),
+        **more,
+    }
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            for one in sums.values():
+                one.update(block)
+        size = file.tell()
+    return {"size": size, **{n: one.digest().hex() for n, one in sums.items()}}
+
+
+def _compare(source, expected, found, remedy):
+    differences = [
+        f"{name} {expected[name]} was expected, {value} found"
+        for name, value in found.items()
+        if expected.get(name) not in (None, value)
+    ]
+    if differences:
+        raise ValueError(
+            f"{source!r} is not the file expected: {', '.join(differences)}. "
+            f"{remedy}"
+        )
+
+
+def _download(url, path, part, size, sha256, progress):
+    """Fills `part`, verified; returns its length and hashes."""
+    remedy = f"Nothing was kept. Try again; {transport.ELSEWHERE}."
+    for last in (False, True):
+        facts, resumed = _pull(url, path, part, size, sha256, progress)
+        expected = {**facts._asdict(), "sha256": sha256}
+        if size is not None:
+            expected["size"] = size
+        found = _digests(part, **_crc32c(url, facts, sha256))
+        try:
+            _compare(url, expected, found, remedy)
+        except ValueError:
+            # Of a resumed transfer the beginning may be of another object.
+            if last or not resumed:
+                raise
+            _remove(part)
+        else:
+            break
+    return {name: found[name] for name in ("size", "md5", "sha256")}
+
+
+def _pull(url, path, part, size, sha256, progress):
+    """Fills `part` in as many attempts as it takes.
+
+    Returns what the server says of the object, and whether any attempt
+    continued what an earlier one had brought.
+    """
+    opener = transport.OPENERS[urllib.parse.urlsplit(url).scheme]
+    longest, idle, resumed, resumable = 0, 0, False, True
+    known, show = transport.Facts(None), None
+    while True:
+        start = _length(part)
+        try:
+            with opener(url, start, part) as (read, begin, facts):
+                if None not in (size, facts.size):
+                    said = {"size": facts.size}
+                    _compare(
+                        url, {"size": size}, said, f"{transport.ELSEWHERE}."
+                    )
+                same = facts.etag and facts.etag == known.etag
+                if same:
+                    # A partial answer may leave out what the first one said.
+                    pairs = zip(facts, known, strict=True)
+                    facts = transport.Facts(
+                        *(old if new is None else new for new, old in pairs)
+                    )
+                # Without a hash, only an ETag shows that the rest is of the
+                # same object as the beginning.
+                hashed = facts.md5 or sha256 or _crc32c(url, facts, sha256)
+                if begin and not (begin == start and (hashed or same)):
+                    _remove(part)
+                    raise transport.Lost(
+                        "the server cannot continue a transfer"
+                    )
+                resumable = begin == start and bool(hashed)
+                known, resumed = facts, resumed or begin > 0
+                needed = (facts.size or size or 0) - start
+                if needed > _free(part):
+                    raise _disk_full(part, needed)
+                show = show or _bar(url, facts.size, progress)
+                _append(read, part, begin, facts.size, show)
+            return facts, resumed
+        except transport.Lost as error:
+            length = _length(part)
+            if length > max(longest, start):
+                longest, idle = length, 0
+            else:
+                idle += 1
+            if idle == ATTEMPTS:
+                kept = f"{length} bytes are kept: the same call continues."
+                if not (length and resumable):
+                    _remove(part)
+                    kept = "Nothing was kept."
+                raise ConnectionError(
+                    f"{url} could not be fetched: {error}; {ATTEMPTS} attempts "
+                    f"in a row brought no new byte. {kept} "
+                    f"{transport.ELSEWHERE}. Without a network, place the "
+                    f"file at {path!r} by hand."
+                ) from error
+        time.sleep(BACKOFF * 2 ** max(idle - 1, 0))
+
+
+def _append(read, part, begin, size, show):
+    position = begin
+    try:
+        with open(part, "ab" if begin else "wb") as file:
+            while size is None or position < size:
+                try:
+                    block = read(BLOCK)
+                except (OSError, http.client.HTTPException) as error:
+                    raise transport.Lost(error) from error
+                if not block:
+                    break
+                file.write(block)
+                position += len(block)
+                show(position, finalize=False)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(part, (size or position) - position) from error
+        raise
+    if size is not None and position < size:
+        raise transport.Lost(
+            f"the connection closed {size - position} bytes early"
+        )
+    show(position, finalize=True)
+
+
+def _free(part):
+    return shutil.disk_usage(os.path.dirname(part)).free
+
+
+def _disk_full(part, needed):
+    return OSError(
+        errno.ENOSPC,
+        f"No room for {part!r}: {needed or 'more'} bytes are needed, "
+        f"{_free(part)} are free. Nothing was kept. Make room, or set "
+        "KERAS_HOME, which moves the cache, to a folder on a larger disk",
+    )
+
+
+def _bar(url, size, progress):
+    if progress:
+        import keras
+
+        if keras.config.is_interactive_logging_enabled():
+            print(f"Downloading {url}")
+            bar = keras.utils.Progbar(size, interval=0.5, unit_name="byte")
+            return bar.update
+    return lambda position, finalize: None
+
+
+def _crc32c(url, facts, sha256):
+    """Returns {"crc32c": a running sum} where the server gives that hash."""
+    if facts.crc32c is None:
+        return {}
+    try:
+        import google_crc32c
+    except ImportError as error:
+        if facts.md5 or sha256:
+            return {}
+        raise ValueError(
+            f"The server of {url} gives no hash but crc32c, and google_crc32c "
+            "is not installed. Run: pip install google-crc32c"
+        ) from error
+    return {"crc32c": google_crc32c.Checksum()}
+
+
+def _length(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _remove(path):
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+
+
+@contextlib.contextmanager
+def _locked(path):
+    """Holds an exclusive lock, which the system drops if the process dies."""
+    with contextlib.ExitStack() as stack:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            file = stack.enter_context(open(path, "ab"))
+            if os.name == "nt":
+                import msvcrt
+
+                while True:  # LK_LOCK gives up after ten seconds
+                    with contextlib.suppress(OSError):
+                        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+                        break
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                "`path` must be in a folder where files can be written and "
+                f"locked. Received: {error}. KERAS_HOME moves the cache",
+            ) from error
+        yield

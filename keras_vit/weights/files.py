@@ -1,0 +1,319 @@
+"""Files of arrays: what is in them is checked before anything is read.
+
+Nothing is ever unpickled. Arrays stay in their file until they are asked for,
+so that a checkpoint is never in memory as a whole.
+"""
+
+import contextlib
+import dataclasses
+import io
+import math
+import os
+import pickle
+import textwrap
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+
+# An archive may unfold to so many times its size, and so many bytes more:
+# weights hardly compress, a bomb does nothing else.
+_MAX_UNFOLDING = 20
+_MAX_BYTES_MORE = 2**28
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An array that still is in its file.
+
+    Attributes:
+        shape: Its shape.
+        read: Returns it.
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+    def map(self, function: Callable, shape: tuple[int, ...]) -> "Stored":
+        """Returns it with a function applied once it is read."""
+        return Stored(shape, lambda: function(self.read()))
+
+
+def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
+    """Opens an npz file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Name -> array.
+
+    Raises:
+        ValueError: If it is no npz file, truncated or damaged, has a member
+            twice, claims more bytes than it can hold, or holds anything but
+            arrays of floats. Reading an array raises it too, if the array's
+            bytes do not have their checksum or are not finite.
+    """
+    import ml_dtypes  # with Keras
+
+    path = os.fspath(path)
+    archive = _open_zip(path)
+    arrays = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        with _naming(path, name):
+            with archive.open(member) as file:
+                shape, dtype = _npy_header(file)
+                header = file.tell()
+        if dtype.hasobject:
+            raise ValueError(
+                f"{path!r} holds pickled Python objects under `{name}`, which "
+                "could run code; only plain arrays are read."
+            )
+        claimed = math.prod(shape) * dtype.itemsize
+        if claimed != member.file_size - header:
+            raise ValueError(
+                f"{path!r} is damaged at `{name}`: it claims an array of "
+                f"{claimed} bytes and holds {member.file_size - header}. "
+                "Fetch it again."
+            )
+        # NumPy writes bfloat16 as two nameless bytes.
+        if dtype.str == "|V2":
+            dtype = np.dtype(ml_dtypes.bfloat16)
+        _check_dtype(path, name, dtype.name)
+
+        def read(name=name, member=member, dtype=dtype):
+            with _naming(path, name), archive.open(member) as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+            if array.dtype != dtype:
+                array = array.view(dtype)
+            return _finite(path, name, array)
+
+        arrays[name] = Stored(shape, read)
+    return arrays
+
+
+def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
+    """Opens a safetensors file, as `read_npz` does."""
+    path = os.fspath(path)
+    try:
+        import safetensors
+    except ImportError:
+        raise _needs(path, "safetensors") from None
+    with _naming(path, "its header"):
+        file = safetensors.safe_open(path, framework="numpy")
+        names = file.keys()
+    arrays = {}
+    for name in names:
+        view = file.get_slice(name)
+        dtype = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+        _check_dtype(path, name, dtype.get(view.get_dtype(), view.get_dtype()))
+
+        def read(name=name):
+            with _naming(path, name):
+                return _finite(path, name, file.get_tensor(name))
+
+        arrays[name] = Stored(tuple(view.get_shape()), read)
+    return arrays
+
+
+def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
+    """Opens a state dict that PyTorch saved, as `read_npz` does.
+
+    The state dict may stand under "model" or "state_dict".
+    """
+    path = os.fspath(path)
+    try:
+        import torch
+    except ImportError:
+        raise _needs(path, "torch") from None
+    # Before version 1.6 the format was no zip archive.
+    if zipfile.is_zipfile(path):
+        with _naming(path, "an archive member"), _open_zip(path) as archive:
+            broken = archive.testzip()
+            if broken:
+                raise zipfile.BadZipFile(f"bad checksum of {broken}")
+    with _naming(path, "its index"):
+        try:
+            state = torch.load(
+                path,
+                map_location="cpu",
+                weights_only=True,
+                mmap=zipfile.is_zipfile(path),
+            )
+        except pickle.UnpicklingError:
+            raise ValueError(
+                f"{path!r} holds more than tensors, which could run code; only "
+                "what `torch.load(..., weights_only=True)` takes is read. Save "
+                "`model.state_dict()` alone."
+            ) from None
+    for key in ("model", "state_dict"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict):
+        raise ValueError(
+            f"{path!r} must hold a dict of tensors. Received: "
+            f"{type(state).__name__}"
+        )
+    arrays = {}
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"{path!r} must hold tensors only. Received: `{name}` of "
+                f"{type(tensor).__name__}"
+            )
+        _check_dtype(path, name, str(tensor.dtype).removeprefix("torch."))
+
+        def read(name=name, tensor=tensor):
+            if tensor.dtype == torch.bfloat16:
+                tensor = tensor.float()
+            return _finite(path, name, tensor.numpy())
+
+        arrays[name] = Stored(tuple(tensor.shape), read)
+    return arrays
+
+
+def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
+    """Opens a weights file of Keras, as `read_npz` does.
+
+    Args:
+        path: The file, or what to call it.
+        content: Its bytes, where it is inside an archive.
+
+    Returns:
+        "layer/sublayer/index of the variable" -> array, with the names that
+        the layers have.
+    """
+    import h5py
+
+    with _naming(path, "its header"):
+        file = h5py.File(path if content is None else io.BytesIO(content), "r")
+    size = os.path.getsize(path) if content is None else len(content)
+    arrays = {}
+
+    def visit(group, layers):
+        # Keras keeps variables under "vars", with the layer's name.
+        variables = group.get("vars")
+        if variables is not None:
+            layers = (*layers, variables.attrs.get("name", ""))
+            for index, item in variables.items():
+                name = "/".join((*layers[1:], index))
+                arrays[name] = stored(name, item)
+        for key in group:
+            link = group.get(key, getlink=True)
+            # No weights of the model: state of training and of dropout.
+            if key in ("vars", "optimizer", "seed_generator"):
+                continue
+            if isinstance(link, h5py.HardLink) and isinstance(
+                group[key], h5py.Group
+            ):
+                visit(group[key], layers)
+
+    def stored(name, item):
+        if not isinstance(item, h5py.Dataset) or (
+            item.external or item.is_virtual
+        ):
+            raise ValueError(
+                f"{path!r} must hold plain arrays. Received: `{name}`, which "
+                "points out of the file"
+            )
+        _check_dtype(path, name, item.dtype.name)
+        if item.nbytes > _MAX_UNFOLDING * size + _MAX_BYTES_MORE:
+            raise _too_large(path, item.nbytes, size)
+
+        def read():
+            with _naming(path, name):
+                return _finite(path, name, item[()])
+
+        return Stored(item.shape, read)
+
+    with _naming(path, "its index"):
+        visit(file, ())
+    return arrays
+
+
+def read_member(path: str | os.PathLike, name: str) -> bytes:
+    """Returns a member of a zip archive, such as config.json of `.keras`."""
+    path = os.fspath(path)
+    archive = _open_zip(path)
+    with _naming(path, name):
+        return archive.read(name)
+
+
+def _open_zip(path):
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"{path!r} is no zip archive, which its kind of file is, or is "
+            "truncated. Fetch it again."
+        )
+    with _naming(path, "its index"):
+        archive = zipfile.ZipFile(path)
+    names = archive.namelist()
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{path!r} has members twice: {twice[:5]}. Fetch it again."
+        )
+    claimed = sum(member.file_size for member in archive.infolist())
+    size = os.path.getsize(path)
+    if claimed > _MAX_UNFOLDING * size + _MAX_BYTES_MORE:
+        raise _too_large(path, claimed, size)
+    return archive
+
+
+def _npy_header(file):
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version} of the npy format")
+    return shape, dtype
+
+
+@contextlib.contextmanager
+def _naming(path, name):
+    """Turns whatever a library raises over damaged bytes into a sentence."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if repr(path) in str(error):  # already is one
+            raise
+        reason = textwrap.shorten(str(error), 200) or type(error).__name__
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: {reason}. Fetch it again."
+        ) from error
+
+
+def _check_dtype(path, name, dtype):
+    if dtype not in _FLOATS:
+        raise ValueError(
+            f"{path!r} must hold arrays of floats. Received: `{name}` of "
+            f"{dtype}"
+        )
+
+
+def _finite(path, name, array):
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: it holds values that are not "
+            "finite. Fetch it again."
+        )
+    return array
+
+
+def _too_large(path, claimed, size):
+    return ValueError(
+        f"{path!r} claims to hold {claimed} bytes in a file of {size}: no "
+        "checkpoint, and not read."
+    )
+
+
+def _needs(path, library):
+    return ValueError(
+        f"Reading {path!r} needs {library}: pip install {library}"
+    )

@@ -1,0 +1,192 @@
+"""Names of ViTModel and ViTForImageClassification of transformers.
+
+As `save_pretrained` writes them; checked against transformers 5.23.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.files import Stored
+from keras_vit.weights.rules import table
+
+_BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
+_GELU = {
+    "gelu": False,
+    "gelu_python": False,
+    "gelu_new": True,
+    "gelu_fast": True,
+    "gelu_pytorch_tanh": True,
+}
+
+
+def recognises(names: set[str]) -> bool:
+    """Whether names are those of a ViT of transformers."""
+    return any(
+        name.endswith("embeddings.patch_embeddings.projection.weight")
+        for name in names
+    )
+
+
+def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], bool]:
+    """Takes the `vit.` off the names of ViTForImageClassification.
+
+    Returns:
+        The arrays, and whether it was there.
+    """
+    prefixed = any(name.startswith("vit.") for name in arrays)
+    return {
+        name.removeprefix("vit."): array for name, array in arrays.items()
+    }, prefixed
+
+
+def restore(
+    arrays: dict[str, np.ndarray], prefixed: bool
+) -> dict[str, np.ndarray]:
+    """The inverse of `flatten`."""
+    if not prefixed:
+        return arrays
+    return {
+        name if name.startswith("classifier.") else f"vit.{name}": array
+        for name, array in arrays.items()
+    }
+
+
+def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+    """Reads off names and config what the checkpoint has."""
+    return table.Layout(
+        num_layers=table.count(arrays, _BLOCK),
+        num_heads=config.get("num_attention_heads", 0),
+        representation="pooler.dense.bias" in arrays,
+        head="classifier.bias" in arrays,
+    )
+
+
+def settings(config: dict) -> dict:
+    """What config.json and preprocessor_config.json tell."""
+    if config.get("model_type", "vit") != "vit":
+        raise ValueError(
+            "expected model_type 'vit' in config.json; found "
+            f"{config['model_type']!r}"
+        )
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _GELU:
+        raise ValueError(
+            f"expected hidden_act to be one of {tuple(_GELU)}; found "
+            f"{activation!r}"
+        )
+    # The defaults are those of ViTImageProcessor.
+    processor = config.get("preprocessor", {})
+    factor = 1 / 255
+    if processor.get("do_rescale", True):
+        factor = processor.get("rescale_factor", 1 / 255)
+    mean, std = (0.0,) * 3, (1.0,) * 3
+    if processor.get("do_normalize", True):
+        mean = processor.get("image_mean", (0.5,) * 3)
+        std = processor.get("image_std", (0.5,) * 3)
+    found = dict(
+        gelu_approximate=_GELU[activation],
+        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        pixel_mean=tuple(n / factor for n in mean),
+        pixel_std=tuple(n / factor for n in std),
+    )
+    size = config.get("image_size")
+    if size:
+        found["image_size"] = (size, size) if isinstance(size, int) else size
+    names = config.get("id2label") or {}
+    # Names that only count the classes are no names.
+    if any(name != f"LABEL_{i}" for i, name in names.items()):
+        found["labels"] = tuple(str(names[i]) for i in sorted(names, key=int))
+    return found
+
+
+def config_of(facts: dict, layout: table.Layout) -> dict:
+    """Returns the config of transformers for a model; inverts `settings`."""
+    height, width = facts["image_size"]
+    (patch_size,) = set(facts["patch_size"])
+    labels = facts["labels"] or [
+        f"LABEL_{i}" for i in range(facts["classes"] or 0)
+    ]
+    config = dict(
+        architectures=[
+            "ViTForImageClassification" if layout.head else "ViTModel"
+        ],
+        model_type="vit",
+        hidden_size=facts["hidden_size"],
+        num_hidden_layers=layout.num_layers,
+        num_attention_heads=layout.num_heads,
+        intermediate_size=facts["mlp_dim"],
+        hidden_act="gelu_pytorch_tanh" if facts["gelu_approximate"] else "gelu",
+        layer_norm_eps=facts["layer_norm_epsilon"],
+        image_size=height if height == width else [height, width],
+        patch_size=patch_size,
+        num_channels=facts["channels"],
+        qkv_bias=True,
+        id2label={str(i): name for i, name in enumerate(labels)},
+        label2id={name: i for i, name in enumerate(labels)},
+    )
+    if facts.get("pixel_mean") is not None:
+        config["preprocessor"] = dict(
+            image_processor_type="ViTImageProcessor",
+            do_resize=True,
+            size=dict(height=height, width=width),
+            resample=2,
+            do_rescale=True,
+            rescale_factor=1 / 255,
+            do_normalize=True,
+            image_mean=[n / 255 for n in facts["pixel_mean"]],
+            image_std=[n / 255 for n in facts["pixel_std"]],
+        )
+    return config
+
+
+def rules(layout: table.Layout) -> list[table.Rule]:
+    """Returns the table, written out for a layout."""
+    ours, theirs = "encoderblock_{i}/", "encoder.layer.{i}."
+    attention = f"{ours}MultiHeadDotProductAttention_0"
+    their_attention = f"{theirs}attention.attention."
+    parts = ("query", "key", "value")
+    join_kernels = table.Transform(
+        lambda *parts: np.concatenate([part.T for part in parts], axis=1),
+        lambda fused: tuple(part.T for part in np.split(fused, 3, axis=1)),
+    )
+    join_biases = table.Transform(
+        lambda *parts: np.concatenate(parts),
+        lambda fused: tuple(np.split(fused, 3)),
+    )
+    dense = {
+        "pre_logits": "pooler.dense",
+        "head": "classifier",
+        f"{attention}/out": f"{theirs}attention.output.dense",
+        f"{ours}MlpBlock_0/Dense_0": f"{theirs}intermediate.dense",
+        f"{ours}MlpBlock_0/Dense_1": f"{theirs}output.dense",
+    }
+    norms = {
+        "encoder_norm": "layernorm",
+        f"{ours}LayerNorm_0": f"{theirs}layernorm_before",
+        f"{ours}LayerNorm_1": f"{theirs}layernorm_after",
+    }
+    patches = "embeddings.patch_embeddings.projection."
+    rows = [
+        ("class_token/cls", "embeddings.cls_token"),
+        ("posembed_input/pos_embedding", "embeddings.position_embeddings"),
+        ("embedding/kernel", f"{patches}weight", table.CONVOLUTION),
+        ("embedding/bias", f"{patches}bias"),
+        (
+            f"{attention}/qkv/kernel",
+            tuple(f"{their_attention}{part}.weight" for part in parts),
+            join_kernels,
+        ),
+        (
+            f"{attention}/qkv/bias",
+            tuple(f"{their_attention}{part}.bias" for part in parts),
+            join_biases,
+        ),
+    ]
+    for layer, name in dense.items():
+        rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
+        rows.append((f"{layer}/bias", f"{name}.bias"))
+    for layer, name in norms.items():
+        rows.append((f"{layer}/gamma", f"{name}.weight"))
+        rows.append((f"{layer}/beta", f"{name}.bias"))
+    return table.expand(rows, layout)

@@ -1,0 +1,268 @@
+"""The authors' npz files, and those of big_vision.
+
+One tree, spelt in several ways: that of 2020 ("MlpBlock_3"), that of Flax
+linen, and big_vision's, which puts `params/` before each name, may stack all
+blocks on a leading axis, and may keep the class token out of the position
+embeddings. `flatten` makes linen names of any of them and `restore` undoes it;
+the table speaks only linen.
+"""
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+
+from keras_vit.weights.files import Stored
+from keras_vit.weights.rules import table
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+BIG_VISION_POSITIONS = "pos_embedding"
+
+_SPELLING_2020 = {
+    "LayerNorm_1": "LayerNorm_2",
+    "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
+    "MlpBlock_0": "MlpBlock_3",
+}
+_BLOCK = re.compile(r"Transformer/encoderblock_(\d+)/")
+_STACKED = "Transformer/encoderblock/"
+_UNIT = re.compile(r"block(\d+)/unit(\d+)/")
+_ATTENTION = "MultiHeadDotProductAttention_0"
+
+
+def recognises(names: set[str]) -> bool:
+    """Whether names are those of an authors' or a big_vision checkpoint."""
+    return any("Transformer/" in name for name in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How a file spells the tree.
+
+    Attributes:
+        year_2020: Whether in the spelling of 2020.
+        params: Whether names begin with `params/`.
+        stacked: Whether all blocks are stacked on a leading axis.
+        positions: Name of the position embeddings.
+        token_apart: Whether these have no row for the class token.
+    """
+
+    year_2020: bool = False
+    params: bool = False
+    stacked: bool = False
+    positions: str = POSITIONS
+    token_apart: bool = False
+
+
+FORMS = {
+    "jax": Form(),
+    "jax_2020": Form(year_2020=True),
+    "big_vision": Form(
+        params=True, positions=BIG_VISION_POSITIONS, token_apart=True
+    ),
+}
+
+
+def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], Form]:
+    """Gives a checkpoint of any spelling the linen names and shapes.
+
+    Returns:
+        The arrays, and the form to give to `restore`.
+    """
+    params = any(name.startswith("params/") for name in arrays)
+    if params:
+        # A training checkpoint of big_vision has the optimizer's state too.
+        arrays = {
+            name.removeprefix("params/"): array
+            for name, array in arrays.items()
+            if not name.startswith(("opt/", "extra/"))
+        }
+    stacked = any(name.startswith(_STACKED) for name in arrays)
+    if stacked:
+        arrays = _unstack(arrays)
+    year_2020 = any("/MlpBlock_3/" in name for name in arrays)
+    if year_2020:
+        linen = {old: new for new, old in _SPELLING_2020.items()}
+        arrays = {
+            _respell(name, linen): (
+                array.map(lambda a: a.reshape(-1), array.shape[-1:])
+                if _is_group_norm(name) and array.shape[:-1] == (1, 1, 1)
+                else array
+            )
+            for name, array in arrays.items()
+        }
+    positions = (
+        BIG_VISION_POSITIONS if BIG_VISION_POSITIONS in arrays else POSITIONS
+    )
+    token_apart = positions == BIG_VISION_POSITIONS and "cls" in arrays
+    if positions != POSITIONS:
+        arrays[POSITIONS] = arrays.pop(positions)
+    if token_apart:
+        _, tokens, width = arrays[POSITIONS].shape
+        arrays[POSITIONS] = arrays[POSITIONS].map(
+            lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
+            (1, tokens + 1, width),
+        )
+    return arrays, Form(year_2020, params, stacked, positions, token_apart)
+
+
+def restore(arrays: dict[str, np.ndarray], form: Form) -> dict[str, np.ndarray]:
+    """Spells linen arrays as `form` says; the inverse of `flatten`."""
+    arrays = dict(arrays)
+    if form.token_apart and "cls" in arrays:
+        first, grid = np.split(arrays[POSITIONS], [1], axis=1)
+        # The token's own embedding goes into the token, where it belongs.
+        if first.any():
+            arrays["cls"] = arrays["cls"] + first
+        arrays[POSITIONS] = grid
+    arrays[form.positions] = arrays.pop(POSITIONS)
+    if form.year_2020:
+        arrays = {
+            _respell(name, _SPELLING_2020): (
+                array.reshape(1, 1, 1, -1) if _is_group_norm(name) else array
+            )
+            for name, array in arrays.items()
+        }
+    if form.stacked:
+        blocks = {}
+        for name in list(arrays):
+            match = _BLOCK.match(name)
+            if match:
+                blocks.setdefault(name[match.end() :], {})[int(match[1])] = (
+                    arrays.pop(name)
+                )
+        for name, parts in blocks.items():
+            arrays[_STACKED + name] = np.stack(
+                [parts[i] for i in range(len(parts))]
+            )
+    if form.params:
+        arrays = {f"params/{name}": array for name, array in arrays.items()}
+    return arrays
+
+
+def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+    """Reads off linen names what the checkpoint has."""
+    units = {}
+    for match in filter(None, map(_UNIT.match, arrays)):
+        units.setdefault(int(match[1]), set()).add(match[2])
+    query = f"Transformer/encoderblock_0/{_ATTENTION}/query/kernel"
+    shape = arrays[query].shape if query in arrays else ()
+    if len(shape) != 3:
+        raise ValueError(
+            f"expected `{query}` of shape [D, heads, D / heads]; found "
+            f"{'it of shape ' + str(shape) if shape else 'none'}"
+        )
+    return table.Layout(
+        num_layers=table.count(arrays, _BLOCK),
+        num_heads=shape[1],
+        resnet_units=(
+            tuple(len(units[b]) for b in sorted(units))
+            if "conv_root/kernel" in arrays
+            else None
+        ),
+        classifier="token" if "cls" in arrays else "gap",
+        representation="pre_logits/bias" in arrays,
+        head="head/bias" in arrays,
+    )
+
+
+def settings(config: dict) -> dict:
+    """What every checkpoint of the authors was trained with."""
+    return dict(
+        gelu_approximate=True,
+        layer_norm_epsilon=1e-6,
+        resnet_numerics="authors",
+        pixel_mean=127.5,
+        pixel_std=127.5,
+    )
+
+
+def rules(layout: table.Layout) -> list[table.Rule]:
+    """Returns the table, written out for a layout."""
+
+    def join_qkv(query, key, value):
+        fused = np.stack([query, key, value], axis=-3)  # [..., 3, A, E]
+        return fused.reshape(*fused.shape[:-3], -1)
+
+    def split_qkv(fused):
+        heads = fused.reshape(*fused.shape[:-1], 3, layout.num_heads, -1)
+        return tuple(np.moveaxis(heads, -3, 0))
+
+    def join_out(kernel):
+        return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
+
+    def split_out(kernel):
+        return (kernel.reshape(layout.num_heads, -1, kernel.shape[-1]),)
+
+    qkv = table.Transform(join_qkv, split_qkv)
+    out = table.Transform(join_out, split_out)
+    ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
+    unit, their_unit = "resnet/block{b}_unit{u}/", "block{b}/unit{u}/"
+    attention = f"{_ATTENTION}/"
+    query_key_value = [
+        f"{theirs}{attention}{n}/" for n in ("query", "key", "value")
+    ]
+    rows = [
+        ("class_token/cls", "cls"),
+        ("posembed_input/pos_embedding", POSITIONS),
+        ("encoder_norm/gamma", "Transformer/encoder_norm/scale"),
+        ("encoder_norm/beta", "Transformer/encoder_norm/bias"),
+        ("resnet/conv_root/kernel", "conv_root/kernel"),
+        ("resnet/gn_root/gamma", "gn_root/scale"),
+        ("resnet/gn_root/beta", "gn_root/bias"),
+        (f"{ours}{attention}out/kernel", f"{theirs}{attention}out/kernel", out),
+        (f"{ours}{attention}out/bias", f"{theirs}{attention}out/bias"),
+    ]
+    for part in ("kernel", "bias"):
+        rows += [
+            (f"{layer}/{part}", f"{layer}/{part}")
+            for layer in ("embedding", "pre_logits", "head")
+        ]
+        rows += [
+            (f"{ours}MlpBlock_0/{n}/{part}", f"{theirs}MlpBlock_0/{n}/{part}")
+            for n in ("Dense_0", "Dense_1")
+        ]
+        rows.append(
+            (
+                f"{ours}{attention}qkv/{part}",
+                tuple(name + part for name in query_key_value),
+                qkv,
+            )
+        )
+    for part, their_part in (("gamma", "scale"), ("beta", "bias")):
+        rows += [
+            (f"{ours}{norm}/{part}", f"{theirs}{norm}/{their_part}")
+            for norm in ("LayerNorm_0", "LayerNorm_1")
+        ]
+        rows += [
+            (f"{unit}gn{n}/{part}", f"{their_unit}gn{n}/{their_part}")
+            for n in ("1", "2", "3", "_proj")
+        ]
+    rows += [
+        (f"{unit}conv{n}/kernel", f"{their_unit}conv{n}/kernel")
+        for n in ("1", "2", "3", "_proj")
+    ]
+    return table.expand(rows, layout)
+
+
+def _respell(name, spelling):
+    return "/".join(spelling.get(part, part) for part in name.split("/"))
+
+
+def _is_group_norm(name):
+    return re.search(r"(^|/)gn\w*/(scale|bias)$", name) is not None
+
+
+def _unstack(arrays):
+    flat = {}
+    for name, array in arrays.items():
+        if not name.startswith(_STACKED):
+            flat[name] = array
+            continue
+        # Read once, not once for each block.
+        read = functools.cache(array.read)
+        for i in range(array.shape[0]):
+            flat[f"Transformer/encoderblock_{i}/{name[len(_STACKED) :]}"] = (
+                Stored(array.shape[1:], lambda i=i, read=read: read()[i])
+            )
+    return flat

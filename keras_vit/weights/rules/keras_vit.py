@@ -1,0 +1,129 @@
+"""Names of this package's own `.weights.h5` and `.keras` files.
+
+Keras numbers the variables of a layer; `flatten` gives them their names, and
+the table is the identity.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.files import Stored
+from keras_vit.weights.rules import table
+
+_BLOCK = re.compile(r"encoderblock_(\d+)/")
+_UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
+
+
+def recognises(names: set[str]) -> bool:
+    """Whether names are those of a model of this package."""
+    return {"embedding/0", "encoder_norm/0"} <= names
+
+
+def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], None]:
+    """Gives variables their names."""
+    named = {}
+    for name, array in arrays.items():
+        layer, _, index = name.rpartition("/")
+        if not layer:  # the metrics' own
+            continue
+        parts = _variables(layer, array.shape)
+        named[f"{layer}/{parts[int(index)]}"] = array
+    return named, None
+
+
+def _variables(layer, shape):
+    """Names of a layer's variables in the order in which it creates them."""
+    last = layer.split("/")[-1]
+    if re.match(r"LayerNorm_\d|encoder_norm|gn", last):
+        return "gamma", "beta"
+    if last == "class_token":
+        return ("cls",)
+    if last.startswith("posembed_"):
+        if len(shape) == 3:
+            return ("pos_embedding",)
+        return "row_embedding", "column_embedding", "class_embedding"
+    if last.startswith("MultiHead"):
+        return ("relative_embedding",)
+    return "kernel", "bias"
+
+
+def restore(arrays: dict[str, np.ndarray], form: None) -> dict[str, np.ndarray]:
+    """Leaves the names as they are: Keras itself writes these files."""
+    return arrays
+
+
+def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+    """Reads off names and config what the checkpoint has."""
+    units = {}
+    for match in filter(None, map(_UNIT.match, arrays)):
+        units.setdefault(int(match[1]), set()).add(match[2])
+    block = _of_class(config, "TransformerBlock")
+    return table.Layout(
+        num_layers=table.count(arrays, _BLOCK),
+        num_heads=block.get("num_heads", 0),
+        resnet_units=(
+            tuple(len(units[b]) for b in sorted(units))
+            if "resnet/conv_root/kernel" in arrays
+            else None
+        ),
+        classifier=config.get("classifier")
+        or ("token" if "class_token/cls" in arrays else "gap"),
+        representation="pre_logits/bias" in arrays,
+        head="head/bias" in arrays,
+    )
+
+
+def settings(config: dict) -> dict:
+    """What the model's own config.json in a `.keras` file tells."""
+    scaling = _of_class(config, "Rescaling")
+    block = _of_class(config, "TransformerBlock")
+    positions = _of_class(config, "AddPositionEmbs")
+    trunk = _of_class(config, "ResNetV2Stem")
+    found = dict(pixel_mean=127.5, pixel_std=127.5)
+    if scaling:
+        scale = np.asarray(scaling["scale"], float)
+        offset = np.asarray(scaling["offset"], float)
+        found["pixel_mean"] = (-offset / scale).tolist()
+        found["pixel_std"] = (1 / scale).tolist()
+    if block:
+        found["gelu_approximate"] = block["gelu_approximate"]
+        found["layer_norm_epsilon"] = block["layer_norm_epsilon"]
+    if trunk:
+        found["resnet_numerics"] = trunk.get("numerics", "authors")
+    if positions:
+        found["grid"] = tuple(positions["grid_size"])
+    labels = _of_class(config, "ClassificationHead").get("labels")
+    if labels:
+        found["labels"] = tuple(labels)
+    return found
+
+
+def _of_class(config, name):
+    """Returns the config of the first layer of a class, {} if none is."""
+    for layer in config.get("config", {}).get("layers", ()):
+        if layer["class_name"] == name:
+            return layer["config"]
+    return {}
+
+
+def rules(layout: table.Layout) -> list[table.Rule]:
+    """Returns the table, written out for a layout."""
+    block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
+    attention = f"{block}MultiHeadDotProductAttention_0"
+    dense = ["embedding", "pre_logits", "head"]
+    dense += [f"{attention}/qkv", f"{attention}/out"]
+    dense += [f"{block}MlpBlock_0/Dense_0", f"{block}MlpBlock_0/Dense_1"]
+    norms = ["encoder_norm", f"{block}LayerNorm_0", f"{block}LayerNorm_1"]
+    norms += ["resnet/gn_root"]
+    norms += [f"{unit}gn{n}" for n in ("1", "2", "3", "_proj")]
+    convolutions = ["resnet/conv_root"]
+    convolutions += [f"{unit}conv{n}" for n in ("1", "2", "3", "_proj")]
+    paths = ["class_token/cls", "posembed_input/pos_embedding"]
+    for layers, parts in (
+        (dense, ("kernel", "bias")),
+        (norms, ("gamma", "beta")),
+        (convolutions, ("kernel",)),
+    ):
+        paths += [f"{layer}/{part}" for layer in layers for part in parts]
+    return table.expand([(path, path) for path in paths], layout)

@@ -1,0 +1,213 @@
+"""Names of timm's VisionTransformer and its hybrids, and of DeiT.
+
+Checked against timm/models/vision_transformer.py and
+vision_transformer_hybrid.py of timm 1.0.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.files import Stored
+from keras_vit.weights.rules import table
+
+_BLOCK = re.compile(r"blocks\.(\d+)\.")
+_UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
+_BACKBONE = "patch_embed.backbone."
+# Heads that a state dict does not tell, by width: every ViT of timm's but a
+# few (so400m and the like, which are of other families).
+_NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+# timm builds these, with `model_args` in place of their own sizes.
+_PLAIN = "vit_base_patch16_224"
+_ARCHITECTURES = {
+    (): "vit_tiny_r_s16_p8_224",
+    (2, 2, 2, 2): "vit_small_r26_s32_224",
+    (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+}
+
+
+def recognises(names: set[str]) -> bool:
+    """Whether names are those of a ViT of timm."""
+    return any(name.endswith("patch_embed.proj.weight") for name in names)
+
+
+def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], bool]:
+    """Gives position embeddings a row for the class token.
+
+    Only the number of rows tells whether they have one: a square grid has,
+    or has not, one row more than a square number.
+
+    Returns:
+        The arrays, and whether the row was missing (timm's `no_embed_class`).
+    """
+    arrays = {
+        name.removeprefix("module."): array for name, array in arrays.items()
+    }
+    positions = arrays.get("pos_embed")
+    apart = (
+        positions is not None
+        and "cls_token" in arrays
+        and round(positions.shape[1] ** 0.5) ** 2 == positions.shape[1]
+    )
+    if apart:
+        _, tokens, width = positions.shape
+        arrays["pos_embed"] = positions.map(
+            lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
+            (1, tokens + 1, width),
+        )
+    return arrays, apart
+
+
+def restore(
+    arrays: dict[str, np.ndarray], apart: bool
+) -> dict[str, np.ndarray]:
+    """The inverse of `flatten`."""
+    arrays = dict(arrays)
+    if apart:
+        first, grid = np.split(arrays["pos_embed"], [1], axis=1)
+        if first.any():
+            arrays["cls_token"] = arrays["cls_token"] + first
+        arrays["pos_embed"] = grid
+    return arrays
+
+
+def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+    """Reads off names and config what the checkpoint has."""
+    units = {}
+    for match in filter(None, map(_UNIT.match, arrays)):
+        units.setdefault(int(match[1]), set()).add(match[2])
+    hybrid = any(name.startswith(_BACKBONE) for name in arrays)
+    pooled = "token" if "cls_token" in arrays else "gap"
+    if "fc_norm.weight" in arrays:
+        if "cls_token" in arrays:
+            raise ValueError(
+                "a class token beside average pooling is not among ViT's "
+                "classifiers here; expected a model made with "
+                "class_token=False, or global_pool='token'"
+            )
+        pooled = "gap_norm"
+    width = arrays["patch_embed.proj.weight"].shape[0]
+    arguments = config.get("model_args") or {}
+    return table.Layout(
+        num_layers=table.count(arrays, _BLOCK),
+        num_heads=arguments.get("num_heads") or _NUM_HEADS.get(width, 0),
+        resnet_units=(
+            tuple(len(units[b]) for b in sorted(units)) if hybrid else None
+        ),
+        classifier=pooled,
+        representation="pre_logits.fc.bias" in arrays,
+        head="head.bias" in arrays,
+    )
+
+
+def settings(config: dict) -> dict:
+    """What timm computes with, and what its config tells of the input."""
+    arguments = config.get("model_args") or {}
+    pretrained = config.get("pretrained_cfg") or {}
+    activation = str(arguments.get("act_layer") or "gelu")
+    if activation not in ("gelu", "gelu_tanh"):
+        raise ValueError(
+            f"expected GELU in the blocks; found act_layer={activation!r}"
+        )
+    found = dict(
+        gelu_approximate=activation == "gelu_tanh",
+        layer_norm_epsilon=1e-6,
+        resnet_numerics="timm",
+    )
+    if "mean" in pretrained and "std" in pretrained:
+        found["pixel_mean"] = tuple(255 * n for n in pretrained["mean"])
+        found["pixel_std"] = tuple(255 * n for n in pretrained["std"])
+    if pretrained.get("input_size"):
+        found["image_size"] = tuple(pretrained["input_size"][1:])
+    labels = pretrained.get("label_names") or config.get("label_names")
+    if labels:
+        found["labels"] = tuple(map(str, labels))
+    return found
+
+
+def config_of(facts: dict, layout: table.Layout) -> dict:
+    """Returns the config.json of timm for a model; inverts `settings`."""
+    height, width = facts["image_size"]
+    arguments = dict(
+        img_size=[height, width],
+        patch_size=max(facts["patch_size"]),
+        embed_dim=facts["hidden_size"],
+        depth=layout.num_layers,
+        num_heads=layout.num_heads,
+        mlp_ratio=facts["mlp_dim"] / facts["hidden_size"],
+        class_token=layout.classifier == "token",
+        global_pool="token" if layout.classifier == "token" else "avg",
+        fc_norm=layout.classifier == "gap_norm",
+    )
+    if facts["gelu_approximate"]:
+        arguments["act_layer"] = "gelu_tanh"
+    pretrained = dict(
+        input_size=[facts["channels"], height, width],
+        num_classes=facts["classes"] or 0,
+        interpolation="bilinear",
+        crop_pct=1.0,
+    )
+    if facts.get("pixel_mean") is not None:
+        pretrained["mean"] = [n / 255 for n in facts["pixel_mean"]]
+        pretrained["std"] = [n / 255 for n in facts["pixel_std"]]
+    if facts["labels"]:
+        pretrained["label_names"] = list(facts["labels"])
+    return dict(
+        architecture=_ARCHITECTURES.get(layout.resnet_units, _PLAIN),
+        num_classes=facts["classes"] or 0,
+        num_features=facts["hidden_size"],
+        model_args=arguments,
+        pretrained_cfg=pretrained,
+    )
+
+
+def rules(layout: table.Layout) -> list[table.Rule]:
+    """Returns the table, written out for a layout."""
+    ours, theirs = "encoderblock_{i}/", "blocks.{i}."
+    attention = "MultiHeadDotProductAttention_0"
+    unit = "resnet/block{b}_unit{u}/"
+    their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
+    norm = "fc_norm" if layout.classifier == "gap_norm" else "norm"
+    # The root alone is a plain sequence, not a ResNet with a stem.
+    root = _BACKBONE + ("stem." if layout.resnet_units else "")
+    dense = {
+        "pre_logits": "pre_logits.fc",
+        "head": "head",
+        f"{ours}{attention}/qkv": f"{theirs}attn.qkv",
+        f"{ours}{attention}/out": f"{theirs}attn.proj",
+        f"{ours}MlpBlock_0/Dense_0": f"{theirs}mlp.fc1",
+        f"{ours}MlpBlock_0/Dense_1": f"{theirs}mlp.fc2",
+    }
+    norms = {
+        "encoder_norm": norm,
+        f"{ours}LayerNorm_0": f"{theirs}norm1",
+        f"{ours}LayerNorm_1": f"{theirs}norm2",
+        "resnet/gn_root": f"{root}norm",
+        f"{unit}gn1": f"{their_unit}norm1",
+        f"{unit}gn2": f"{their_unit}norm2",
+        f"{unit}gn3": f"{their_unit}norm3",
+        f"{unit}gn_proj": f"{their_unit}downsample.norm",
+    }
+    convolutions = {
+        "embedding": "patch_embed.proj",
+        "resnet/conv_root": f"{root}conv",
+        f"{unit}conv1": f"{their_unit}conv1",
+        f"{unit}conv2": f"{their_unit}conv2",
+        f"{unit}conv3": f"{their_unit}conv3",
+        f"{unit}conv_proj": f"{their_unit}downsample.conv",
+    }
+    rows = [
+        ("class_token/cls", "cls_token"),
+        ("posembed_input/pos_embedding", "pos_embed"),
+        ("embedding/bias", "patch_embed.proj.bias"),
+    ]
+    for layer, name in dense.items():
+        rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
+        rows.append((f"{layer}/bias", f"{name}.bias"))
+    for layer, name in norms.items():
+        rows.append((f"{layer}/gamma", f"{name}.weight"))
+        rows.append((f"{layer}/beta", f"{name}.bias"))
+    for layer, name in convolutions.items():
+        rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
+    return table.expand(rows, layout)

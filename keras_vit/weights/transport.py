@@ -1,0 +1,159 @@
+"""How bytes come from a server: http and https, files, Google's gs.
+
+An opener is given a URL, the offset at which to start and the file of what has
+come already. It yields a function that reads up to n bytes, the offset at
+which those begin (for the caller to compare), and the facts.
+"""
+
+import base64
+import contextlib
+import http.client
+import os
+import re
+import typing
+import urllib.error
+import urllib.parse
+import urllib.request
+
+TIMEOUT = 60  # seconds without a byte that make a connection lost
+ELSEWHERE = "KERAS_VIT_WEIGHTS_URL names another server"
+
+
+class Lost(Exception):
+    """The connection failed in a way that another attempt may mend."""
+
+
+class Facts(typing.NamedTuple):
+    """What the server says of the whole object; None where it is silent."""
+
+    size: int | None
+    md5: str | None = None  # in hex, as all hashes here
+    crc32c: str | None = None
+    etag: str | None = None  # where it stands for the very bytes
+
+
+def is_offline() -> bool:
+    """Whether KERAS_VIT_OFFLINE forbids to use the network."""
+    value = os.environ.get("KERAS_VIT_OFFLINE", "")
+    return value.lower() not in ("", "0", "false")
+
+
+@contextlib.contextmanager
+def _http(url, start, part):
+    # Compressed on the way, lengths and hashes would be those of other bytes.
+    headers = {"User-Agent": "keras_vit", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        with contextlib.closing(error):
+            raise _refusal(url, start, part, error) from error
+    except http.client.InvalidURL as error:
+        raise ValueError(f"`url` must be a valid URL: {error}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Lost(getattr(error, "reason", error)) from error
+    with answer:
+        coding = answer.headers.get("Content-Encoding", "identity")
+        if coding != "identity":
+            raise ValueError(
+                f"The server of {url} must send plain bytes. Received: "
+                f"Content-Encoding {coding}. {ELSEWHERE}."
+            )
+        begin, total = 0, answer.headers.get("Content-Length")
+        if answer.status == 206:
+            said = answer.headers.get("Content-Range", "")
+            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", said)
+            begin, total = (int(found[1]), found[2]) if found else (-1, None)
+        entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
+        # base64 ends in "=" too: the first one separates.
+        hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
+        etag = answer.headers.get("ETag", "")
+        yield (
+            # Other than `read`, it loses nothing that came before a failure.
+            answer.read1,
+            begin,
+            Facts(
+                None if total is None else int(total),
+                _hex(hashes.get("md5")),
+                _hex(hashes.get("crc32c")),
+                None if etag.startswith("W/") else etag,
+            ),
+        )
+
+
+def _refusal(url, start, part, error):
+    """Returns what to raise for an HTTP status that is no success."""
+    status = f"HTTP {error.code} {error.reason}"
+    if error.code == 416 and start:
+        # Nothing follows the part. If it is whole, its last byte is asked for
+        # again: only with a body does the server send the hashes.
+        whole = error.headers.get("Content-Range") == f"bytes */{start}"
+        os.truncate(part, start - 1 if whole else 0)
+        return Lost(status)
+    if error.code in (408, 429) or error.code >= 500:
+        return Lost(status)
+    return _absent(url, status)
+
+
+def _absent(url, answer):
+    return ValueError(
+        "`url` must be of a file that all may read. Received: "
+        f"url={url!r}, which answers: {answer}. keras_vit.list_weights() lists "
+        f"the names; {ELSEWHERE}."
+    )
+
+
+def _hex(code):
+    return code and base64.b64decode(code).hex()
+
+
+@contextlib.contextmanager
+def _file(url, start, part):
+    source = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+    try:
+        file = open(source, "rb")
+    except OSError as error:
+        raise _absent(url, error) from error
+    with file:
+        yield file.read, 0, Facts(os.path.getsize(source))
+
+
+@contextlib.contextmanager
+def _gs(url, start, part):
+    try:
+        import fsspec
+
+        system = fsspec.filesystem("gs")
+        info = system.info(url)
+        file = system.open(url, "rb")
+    except ImportError as error:
+        raise ValueError(
+            f"`url` begins with gs://, which needs other packages: {error}. "
+            f"Run: pip install fsspec gcsfs. Received: url={url!r}"
+        ) from error
+    except FileNotFoundError as error:
+        raise _absent(url, error) from error
+    except Exception as error:  # gcsfs and aiohttp have kinds of their own
+        raise Lost(error) from error
+
+    def read(count):
+        try:
+            return file.read(count)
+        except Exception as error:
+            raise Lost(error) from error
+
+    with file:
+        begin = start if start < info["size"] else 0
+        file.seek(begin)
+        hashes = _hex(info.get("md5Hash")), _hex(info.get("crc32c"))
+        yield read, begin, Facts(info["size"], *hashes, info.get("etag"))
+
+
+OPENERS = {
+    "http": _http,
+    "https": _http,
+    "file": _file,
+    "gs": _gs,
+}

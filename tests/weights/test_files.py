@@ -1,0 +1,350 @@
+"""Files that are damaged, hostile or of another kind."""
+
+import io
+import json
+import pathlib
+import pickle
+import zipfile
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import checkpoint, files
+from keras_vit.weights.rules import jax
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
+TOKEN = GOLDENS / "vit_token.ckpt.npz"
+
+
+def arrays_of(path=TOKEN):
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def read_all(path):
+    """What a loader reads of a file: all of it."""
+    source = checkpoint.open_checkpoint(path)
+    return {name: array.read() for name, array in source.arrays.items()}
+
+
+def refused(path, *words):
+    """The file is refused in one sentence that names it; returns that."""
+    with pytest.raises(ValueError) as error:
+        read_all(path)
+    text = str(error.value)
+    for word in (path.name, *words):
+        assert word in text
+    assert "Traceback" not in text
+    assert len(text) < 600
+    return text
+
+
+def small_arrays():
+    """A ViT of a few kilobytes, so that every byte can be damaged."""
+    model = keras_vit.ViT(
+        patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
+        input_shape=(4, 4, 1), classes=2,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Bytes of the same small ViT in each kind of file, and its values."""
+    folder = tmp_path_factory.mktemp("small")
+    model = small_arrays()
+    keras_vit.save_checkpoint(model, folder / "a.npz")
+    model.save(folder / "a.keras")
+    model.save_weights(folder / "a.weights.h5")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def same_or_refused(path, expected):
+    """A damaged file either raises in one sentence or reads right."""
+    try:
+        found = read_all(path)
+    except ValueError as error:
+        text = str(error)
+        assert path.name in text
+        assert len(text) < 1500
+        return True
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+    return False
+
+
+class TestDamagedNpz:
+    def test_truncations(self, small, tmp_path):
+        content = small["a.npz"]
+        path = tmp_path / "short.npz"
+        for length in np.linspace(0, len(content) - 1, 60).astype(int):
+            path.write_bytes(content[:length])
+            refused(path)
+
+    def test_flipped_bytes_never_give_wrong_numbers(self, small, tmp_path):
+        content = small["a.npz"]
+        path = tmp_path / "flipped.npz"
+        path.write_bytes(content)
+        expected = read_all(path)
+        places = np.random.default_rng(0).choice(len(content), 120, False)
+        caught = 0
+        for place in places:
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << (place % 8)
+            path.write_bytes(damaged)
+            caught += same_or_refused(path, expected)
+        # The rest are bytes that say nothing, such as dates.
+        assert caught > 80
+
+    def test_every_array_missing_in_turn(self, tmp_path):
+        arrays = arrays_of()
+        for i, name in enumerate(sorted(arrays)[:12]):
+            path = tmp_path / f"{i}.npz"
+            np.savez(path, **{k: v for k, v in arrays.items() if k != name})
+            with pytest.raises(ValueError) as error:
+                keras_vit.ViT(
+                    weights=path, patch_size=16, hidden_size=48, num_layers=2,
+                    num_heads=3, mlp_dim=96, classes=7, classifier="token",
+                    input_shape=(64, 64, 3),
+                )  # fmt: skip
+            assert name in str(error.value)
+
+    @pytest.mark.parametrize("name", ["cls", "head/kernel", jax.POSITIONS])
+    def test_wrong_shapes(self, name, tmp_path):
+        arrays = arrays_of()
+        arrays[name] = np.zeros((*arrays[name].shape, 2), "float32")
+        path = tmp_path / "shapes.npz"
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=name):
+            keras_vit.ViT(weights=path, num_layers=2)
+
+    @pytest.mark.parametrize("dtype", ["int32", "bool", "complex64", "S4"])
+    def test_wrong_dtypes(self, dtype, tmp_path):
+        arrays = arrays_of()
+        arrays["cls"] = np.zeros(arrays["cls"].shape, dtype)
+        path = tmp_path / "dtype.npz"
+        np.savez(path, **arrays)
+        refused(path, "`cls`", "floats")
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_values_that_are_not_finite(self, value, tmp_path):
+        arrays = arrays_of()
+        arrays["cls"][0, 0, 3] = value
+        path = tmp_path / "nan.npz"
+        np.savez(path, **arrays)
+        refused(path, "`cls`", "not finite")
+
+    def test_a_member_twice(self, tmp_path):
+        path = tmp_path / "twice.npz"
+        path.write_bytes(TOKEN.read_bytes())
+        with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("cls.npy", b"")
+        refused(path, "twice", "cls.npy")
+
+    def test_pickles_are_refused_and_not_run(self, tmp_path):
+        ran = []
+
+        class Bomb:
+            def __reduce__(self):
+                return (ran.append, (1,))
+
+        path = tmp_path / "pickle.npz"
+        np.savez(path, cls=np.array([Bomb()], dtype=object))
+        refused(path, "pickled")
+        path.write_bytes(pickle.dumps(Bomb()))
+        refused(path, "no zip archive")
+        assert ran == []
+
+    def test_a_claim_of_a_terabyte_allocates_nothing(self, tmp_path):
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, dict(descr="<f4", fortran_order=False, shape=(2**38,))
+        )
+        path = tmp_path / "claim.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("cls.npy", header.getvalue() + b"\0" * 64)
+        refused(path, "claims an array of 1099511627776 bytes")
+
+    def test_a_bomb_is_not_unfolded(self, tmp_path):
+        path = tmp_path / "bomb.npz"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            with archive.open("cls.npy", "w") as member:
+                for _ in range(300):
+                    member.write(b"\0" * 2**20)
+        refused(path, "claims to hold")
+
+    def test_text(self, tmp_path):
+        path = tmp_path / "text.npz"
+        path.write_text("weights")
+        refused(path, "no zip archive")
+
+    def test_another_model(self, tmp_path):
+        path = tmp_path / "other.npz"
+        np.savez(path, a=np.zeros(2, "float32"))
+        refused(path, "must be a ViT")
+
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(ValueError, match="no such file"):
+            keras_vit.ViT(weights=str(tmp_path / "absent.npz"))
+
+    def test_a_directory_without_weights(self, tmp_path):
+        refused(tmp_path, "directory")
+
+
+class TestOwnFiles:
+    @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
+    def test_truncations(self, name, small, tmp_path):
+        content = small[name]
+        path = tmp_path / f"short-{name}"
+        for length in np.linspace(0, len(content) - 1, 12).astype(int):
+            path.write_bytes(content[:length])
+            with pytest.raises(ValueError) as error:
+                read_all(path)
+            assert path.name in str(error.value)
+
+    def test_flipped_bytes_of_keras_files(self, small, tmp_path):
+        path = tmp_path / "flipped.keras"
+        path.write_bytes(small["a.keras"])
+        expected = read_all(path)
+        content = small["a.keras"]
+        places = np.random.default_rng(1).choice(len(content), 40, False)
+        for place in places:
+            damaged = bytearray(content)
+            damaged[place] ^= 0xFF
+            path.write_bytes(damaged)
+            same_or_refused(path, expected)
+
+    def test_links_out_of_the_file_are_not_followed(self, small, tmp_path):
+        path = tmp_path / "links.weights.h5"
+        path.write_bytes(small["a.weights.h5"])
+        secret = tmp_path / "secret.bin"
+        secret.write_bytes(b"\0" * 64)
+        with h5py.File(path, "a") as file:
+            group = file["layers/class_token/vars"]
+            del group["0"]
+            group.create_dataset(
+                "0", (1, 1, 4), "float32", external=[(str(secret), 0, 16)]
+            )
+        refused(path, "points out of the file")
+
+    @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
+    def test_are_read_as_they_were_saved(self, name, small, tmp_path):
+        path = tmp_path / name
+        path.write_bytes(small[name])
+        npz = tmp_path / "a.npz"
+        npz.write_bytes(small["a.npz"])
+        arguments = {} if name == "a.keras" else dict(num_heads=1)
+        ours = keras_vit.ViT(weights=path, **arguments)
+        theirs = keras_vit.ViT(weights=npz)
+        for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_a_trained_model_with_dropout_is_read(self, tmp_path):
+        model = keras_vit.ViT(
+            patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
+            input_shape=(4, 4, 1), classes=2, dropout_rate=0.1,
+            layer_norm_epsilon=1e-3, gelu_approximate=False,
+            pixel_mean=100.0, pixel_std=50.0, labels=("a", "b"),
+            position_embedding="learned_2d",
+        )  # fmt: skip
+        model.compile("adam", "mse")
+        x = np.random.default_rng(0).uniform(0, 255, (2, 4, 4, 1))
+        model.train_on_batch(x, np.ones((2, 2)))
+        model.save(tmp_path / "a.keras")
+        again = keras_vit.ViT(
+            weights=tmp_path / "a.keras", position_embedding="learned_2d"
+        )
+        np.testing.assert_array_equal(
+            again.predict(x, verbose=0), model.predict(x, verbose=0)
+        )
+        assert again.get_layer("head").labels == ("a", "b")
+
+
+def test_bfloat16_arrays_are_read(tmp_path):
+    arrays = arrays_of()
+    half = {k: v.astype(ml_dtypes.bfloat16) for k, v in arrays.items()}
+    path = tmp_path / "half.npz"
+    np.savez(path, **half)
+    for name, array in read_all(path).items():
+        np.testing.assert_array_equal(
+            array.astype("float32"), half[name].astype("float32")
+        )
+
+
+class TestTorchFiles:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        return pytest.importorskip("torch")
+
+    def test_code_in_a_pickle_is_refused_and_not_run(self, tmp_path, torch):
+        ran = []
+
+        class Bomb:
+            def __reduce__(self):
+                return (ran.append, (1,))
+
+        path = tmp_path / "bomb.pth"
+        torch.save({"cls": torch.zeros(2), "x": Bomb()}, path)
+        refused(path, "could run code")
+        assert ran == []
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_damage_is_found(self, tmp_path, torch):
+        state = {f"blocks.{i}.norm1.weight": torch.rand(64) for i in range(4)}
+        path = tmp_path / "state.pth"
+        torch.save(state, path)
+        content = path.read_bytes()
+        for length in np.linspace(0, len(content) - 1, 8).astype(int):
+            path.write_bytes(content[:length])
+            with pytest.raises(ValueError, match=r"state\.pth"):
+                files.read_torch(path)
+        at = content.find(state["blocks.1.norm1.weight"].numpy().tobytes())
+        damaged = bytearray(content)
+        damaged[at + 5] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="checksum"):
+            files.read_torch(path)
+
+
+class TestSafetensors:
+    @pytest.fixture(autouse=True)
+    def safetensors(self):
+        return pytest.importorskip("safetensors.numpy")
+
+    def test_damage_of_the_header_is_found(self, tmp_path, safetensors):
+        path = tmp_path / "model.safetensors"
+        arrays = {"patch_embed.proj.weight": np.ones((4, 4), "float32")}
+        safetensors.save_file(arrays, path)
+        content = path.read_bytes()
+        for length in np.linspace(0, len(content) - 1, 10).astype(int):
+            path.write_bytes(content[:length])
+            refused(path, "damaged")
+        for damaged in (
+            b"\xff" * 8 + content[8:],  # a header of 16 exabytes
+            content.replace(b'"shape":[4,4]', b'"shape":[9,9]'),
+            content[:-4] + b"\0\0\xc0\x7f",  # not a number
+        ):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"model\.safetensors"):
+                files.read_safetensors(path)["patch_embed.proj.weight"].read()
+
+    def test_an_index_leads_nowhere_else(self, tmp_path):
+        index = dict(weight_map={"a": "../../secret.safetensors"})
+        (tmp_path / "model.safetensors.index.json").write_text(
+            json.dumps(index)
+        )
+        refused(tmp_path, "secret.safetensors")
+
+    def test_a_config_that_is_no_json(self, tmp_path, safetensors):
+        arrays = {"patch_embed.proj.weight": np.ones((4, 4), "float32")}
+        safetensors.save_file(arrays, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text("{")
+        with pytest.raises(ValueError, match=r"config\.json.*must be JSON"):
+            read_all(tmp_path)

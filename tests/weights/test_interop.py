@@ -1,0 +1,449 @@
+"""Models of timm, transformers and keras-hub give the same logits here."""
+
+import json
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import checkpoint, resize, save
+
+torch = pytest.importorskip("torch")
+
+SCALED = dict(include_preprocessing=False)
+# What these libraries warn of is theirs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def library():
+    """Imports a library of models, or skips the test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import torchvision  # noqa: F401
+        except RuntimeError:
+            # A torchvision for CUDA beside a torch without: its operators are
+            # missing, and what imports it, though it needs none, fails.
+            operators = torch.library.Library("torchvision", "DEF")
+            for name in ("nms", "qnms"):
+                operators.define(
+                    f"{name}(Tensor dets, Tensor scores, float iou_threshold)"
+                    " -> Tensor"
+                )
+        except ImportError:
+            pass
+        yield pytest.importorskip
+
+
+@pytest.fixture(scope="module")
+def timm(library):
+    return library("timm")
+
+
+@pytest.fixture(scope="module")
+def transformers(library):
+    return library("transformers")
+
+
+@pytest.fixture(scope="module")
+def keras_hub(library):
+    return library("keras_hub")
+
+
+def randomise(model, seed=0):
+    """Realistic values everywhere, so that no zero or one hides a mistake."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        with torch.no_grad():
+            if parameter.ndim == 1:
+                parameter += 0.3 * noise
+            else:
+                fan_in = parameter[0].numel()
+                parameter.copy_(noise * 1.5 / fan_in**0.5)
+    return model.eval()
+
+
+def save_state(model, path, config=None):
+    from safetensors.torch import save_file
+
+    path.mkdir(exist_ok=True)
+    save_file(model.state_dict(), path / "model.safetensors")
+    if config is not None:
+        (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def images(height, width, channels=3):
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1, 1, (2, height, width, channels)).astype("float32")
+
+
+def check(model, x, expected):
+    found = keras.ops.convert_to_numpy(model(x, training=False))
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def through_torch(model, x):
+    with torch.no_grad():
+        output = model(torch.from_numpy(x.transpose(0, 3, 1, 2).copy()))
+    return getattr(output, "logits", output).numpy()
+
+
+TIMM = {
+    "plain": dict(patch_size=8),
+    "14-pixel patches": dict(patch_size=14, img_size=(28, 28)),
+    "rectangle": dict(patch_size=8, img_size=(16, 40)),
+    "gap": dict(
+        patch_size=8, class_token=False, global_pool="avg", fc_norm=False
+    ),
+    "gap, then norm": dict(patch_size=8, class_token=False, global_pool="avg"),
+    "positions without the token": dict(patch_size=8, no_embed_class=True),
+    "tanh": dict(patch_size=8, act_layer="gelu_tanh"),
+}
+
+
+def make_timm(timm, case):
+    arguments = dict(img_size=(32, 32), embed_dim=48, depth=2, num_heads=3)
+    arguments |= dict(num_classes=7) | TIMM[case]
+    model = timm.models.vision_transformer.VisionTransformer(**arguments)
+    return randomise(model), arguments
+
+
+@pytest.mark.parametrize("case", TIMM)
+class TestTimm:
+    def test_logits_agree(self, case, timm, tmp_path):
+        theirs, arguments = make_timm(timm, case)
+        size = arguments["img_size"]
+        config = dict(
+            architecture="vit_base_patch16_224",
+            model_args=arguments,
+            pretrained_cfg=dict(
+                mean=(0.5,) * 3, std=(0.5,) * 3, input_size=(3, *size)
+            ),
+        )
+        path = save_state(theirs, tmp_path / "timm", config)
+        x = images(*size)
+        ours = keras_vit.ViT(weights=path, **SCALED)
+        check(ours, x, through_torch(theirs, x))
+        ours = keras_vit.ViT(weights=path)
+        check(ours, (x + 1) * 127.5, through_torch(theirs, x))
+
+    def test_there_and_back_is_the_identity(self, case, timm, tmp_path):
+        theirs, arguments = make_timm(timm, case)
+        grid = tuple(
+            n // arguments["patch_size"] for n in arguments["img_size"]
+        )
+        path = save_state(theirs, tmp_path / "timm")
+        source = checkpoint.open_checkpoint(path, grid)
+        state = theirs.state_dict()
+        back = there_and_back(source)
+        assert back.keys() == state.keys()
+        for name, array in back.items():
+            np.testing.assert_array_equal(array, state[name].numpy())
+
+
+def there_and_back(source):
+    """Their arrays as our variables, and these as theirs."""
+    num_heads = source.layout.num_heads or 3
+    source = checkpoint.with_heads(source, num_heads)
+    rules = source.rules.rules(source.layout)
+    back = {}
+    for rule in rules:
+        value = rule.transform.join(
+            *(source.arrays[name].read() for name in rule.sources)
+        )
+        parts = rule.transform.split(value)
+        back.update(zip(rule.sources, parts, strict=True))
+    return source.rules.restore(back, source.form)
+
+
+def test_a_state_dict_of_torch_is_read_too(timm, tmp_path):
+    theirs, _ = make_timm(timm, "plain")
+    path = tmp_path / "deit.pth"
+    torch.save({"model": theirs.state_dict()}, path)
+    x = images(32, 32)
+    ours = keras_vit.ViT(weights=path, num_heads=3, **SCALED)
+    check(ours, x, through_torch(theirs, x))
+
+
+def test_a_state_dict_that_tells_no_scale_must_be_told(timm, tmp_path):
+    theirs, _ = make_timm(timm, "plain")
+    path = save_state(theirs, tmp_path / "bare")
+    with pytest.raises(ValueError, match="`pixel_mean`.*do not tell"):
+        keras_vit.ViT(weights=path, num_heads=3)
+    mean, std = (
+        np.array([123.675, 116.28, 103.53]),
+        np.array([58.4, 57.1, 57.4]),
+    )
+    ours = keras_vit.ViT(
+        weights=path, num_heads=3, pixel_mean=tuple(mean), pixel_std=tuple(std)
+    )
+    x = images(32, 32)
+    check(ours, x * std + mean, through_torch(theirs, x))
+
+
+def test_the_number_of_heads_must_be_known(timm, tmp_path):
+    theirs, _ = make_timm(timm, "plain")
+    path = save_state(theirs, tmp_path / "bare")
+    with pytest.raises(ValueError, match="`num_heads` must be given"):
+        keras_vit.ViT(weights=path, **SCALED)
+
+
+def test_another_resolution_resamples_as_the_authors_do(timm, tmp_path):
+    theirs, _ = make_timm(timm, "plain")
+    path = save_state(theirs, tmp_path / "timm")
+    ours = keras_vit.ViT(
+        weights=path, num_heads=3, input_shape=(48, 24, 3), **SCALED
+    )
+    bigger, _ = make_timm(timm, "plain")
+    state = theirs.state_dict()
+    table = state["pos_embed"].numpy()
+    state["pos_embed"] = torch.from_numpy(
+        resize.resample_positions(table, (4, 4), (6, 3))
+    )
+    bigger = timm.models.vision_transformer.VisionTransformer(
+        img_size=(48, 24), patch_size=8, embed_dim=48, depth=2, num_heads=3,
+        num_classes=7,
+    )  # fmt: skip
+    bigger.load_state_dict(state)
+    x = images(48, 24)
+    check(ours, x, through_torch(bigger.eval(), x))
+
+
+HYBRIDS = {
+    "vit_tiny_r_s16_p8_224": 64,
+    "vit_small_r26_s32_224": 64,
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_hybrids_of_timm_agree(name, timm, tmp_path):
+    side = HYBRIDS[name]
+    theirs = timm.create_model(
+        name, embed_dim=48, depth=2, num_heads=3, num_classes=7, img_size=side
+    )
+    randomise(theirs)
+    path = save_state(theirs, tmp_path / "timm")
+    x = images(side, side)
+    ours = keras_vit.ViT(weights=path, num_heads=3, **SCALED)
+    assert ours.get_layer("resnet").numerics == "timm"
+    check(ours, x, through_torch(theirs, x))
+    source = checkpoint.open_checkpoint(path)
+    state = theirs.state_dict()
+    for key, array in there_and_back(source).items():
+        np.testing.assert_array_equal(array, state[key].numpy())
+
+
+def make_huggingface(transformers, kind="ViTForImageClassification", **changes):
+    arguments = dict(
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=96,
+        image_size=32,
+        patch_size=8,
+        layer_norm_eps=1e-3,
+        num_labels=7,
+        id2label={i: f"class {i}" for i in range(7)},
+    )
+    config = transformers.ViTConfig(**{**arguments, **changes})
+    return randomise(getattr(transformers, kind)(config))
+
+
+class TestHuggingFace:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            dict(hidden_act="gelu_pytorch_tanh"),
+            dict(patch_size=14, image_size=28),
+        ],
+    )
+    def test_logits_agree(self, changes, transformers, tmp_path):
+        theirs = make_huggingface(transformers, **changes)
+        theirs.save_pretrained(tmp_path)
+        side = theirs.config.image_size
+        x = images(side, side)
+        ours = keras_vit.ViT(weights=tmp_path, **SCALED)
+        check(ours, x, through_torch(theirs, x))
+        assert ours.get_layer("head").labels == tuple(
+            f"class {i}" for i in range(7)
+        )
+
+    def test_input_is_scaled_as_the_processor_does(
+        self, transformers, tmp_path
+    ):
+        theirs = make_huggingface(transformers)
+        theirs.save_pretrained(tmp_path)
+        mean, std = [0.48, 0.46, 0.41], [0.27, 0.26, 0.28]
+        (tmp_path / "preprocessor_config.json").write_text(
+            json.dumps(dict(image_mean=mean, image_std=std))
+        )
+        x = images(32, 32)
+        pixels = 255 * (x * np.array(std) + np.array(mean))
+        check(keras_vit.ViT(weights=tmp_path), pixels, through_torch(theirs, x))
+
+    def test_the_bare_model_gives_the_representation(
+        self, transformers, tmp_path
+    ):
+        theirs = make_huggingface(transformers, "ViTModel")
+        theirs.save_pretrained(tmp_path)
+        x = images(32, 32)
+        with torch.no_grad():
+            output = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2).copy()))
+        ours = keras_vit.ViT(weights=tmp_path, include_top=False, **SCALED)
+        check(ours, x, output.last_hidden_state[:, 0].numpy())
+        # The pooler is the authors' pre_logits.
+        ours = keras_vit.ViT(
+            weights=tmp_path, classes=3, representation_size=48, **SCALED
+        )
+        y = keras.Model(ours.input, ours.get_layer("pre_logits").output)
+        check(y, x, output.pooler_output.numpy())
+
+    @pytest.mark.parametrize("kind", ["ViTForImageClassification", "ViTModel"])
+    def test_there_and_back_is_the_identity(self, kind, transformers, tmp_path):
+        theirs = make_huggingface(transformers, kind)
+        theirs.save_pretrained(tmp_path / "there")
+        source = checkpoint.open_checkpoint(tmp_path / "there")
+        save.convert(source, tmp_path / "back", "huggingface")
+        again = getattr(transformers, kind).from_pretrained(tmp_path / "back")
+        state = theirs.state_dict()
+        for name, tensor in again.state_dict().items():
+            assert torch.equal(tensor, state[name]), name
+        assert again.config.layer_norm_eps == 1e-3
+        assert again.config.id2label == theirs.config.id2label
+
+    def test_shards_are_read(self, transformers, tmp_path):
+        theirs = make_huggingface(transformers)
+        theirs.save_pretrained(tmp_path, max_shard_size="50KB")
+        assert (tmp_path / "model.safetensors.index.json").exists()
+        x = images(32, 32)
+        check(
+            keras_vit.ViT(weights=tmp_path, **SCALED),
+            x,
+            through_torch(theirs, x),
+        )
+
+
+def make_keras_hub(keras_hub, pooling="token", **changes):
+    backbone = keras_hub.models.ViTBackbone(
+        **{
+            **dict(
+                image_shape=(32, 32, 3),
+                patch_size=8,
+                num_layers=2,
+                num_heads=3,
+                hidden_dim=48,
+                mlp_dim=96,
+                layer_norm_epsilon=1e-3,
+                use_class_token=pooling == "token",
+            ),
+            **changes,
+        }
+    )
+    converter = keras_hub.layers.ViTImageConverter(
+        image_size=(32, 32), scale=1 / 64, offset=-1.5
+    )
+    model = keras_hub.models.ViTImageClassifier(
+        backbone=backbone,
+        num_classes=7,
+        pooling=pooling,
+        preprocessor=keras_hub.models.ViTImageClassifierPreprocessor(
+            image_converter=converter
+        ),
+    )
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        shape = weight.shape
+        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
+        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+    return model
+
+
+@pytest.mark.parametrize("pooling", ["token", "gap"])
+class TestKerasHub:
+    def test_logits_agree(self, pooling, keras_hub, tmp_path):
+        theirs = make_keras_hub(keras_hub, pooling)
+        theirs.save_to_preset(str(tmp_path / "preset"))
+        x = images(32, 32)
+        expected = keras.ops.convert_to_numpy(theirs(x, training=False))
+        for weights in (theirs, tmp_path / "preset"):
+            check(keras_vit.ViT(weights=weights, **SCALED), x, expected)
+            # x = pixels / 64 - 1.5
+            check(keras_vit.ViT(weights=weights), (x + 1.5) * 64, expected)
+
+    def test_there_and_back_is_the_identity(self, pooling, keras_hub):
+        theirs = make_keras_hub(keras_hub, pooling)
+        source = checkpoint.open_checkpoint(theirs)
+        back = there_and_back(source)
+        assert back.keys() == source.arrays.keys()
+        for name, array in back.items():
+            np.testing.assert_array_equal(array, source.arrays[name].read())
+
+    def test_the_backbone_alone_has_no_head(self, pooling, keras_hub):
+        theirs = make_keras_hub(keras_hub, pooling).backbone
+        ours = keras_vit.ViT(weights=theirs, include_top=False, **SCALED)
+        x = images(32, 32)
+        tokens = keras.ops.convert_to_numpy(theirs(x, training=False))
+        check(
+            ours, x, tokens[:, 0] if pooling == "token" else tokens.mean(axis=1)
+        )
+
+
+class TestSavingBack:
+    """A model from here runs there."""
+
+    def trained(self, **changes):
+        arguments = dict(
+            patch_size=8,
+            hidden_size=48,
+            num_layers=2,
+            num_heads=3,
+            mlp_dim=96,
+            input_shape=(32, 32, 3),
+            labels=tuple("abcdefg"),
+        )
+        model = keras_vit.ViT(**{**arguments, **changes})
+        rng = np.random.default_rng(0)
+        for weight in model.weights:
+            shape = weight.shape
+            scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
+            weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+        return model
+
+    def test_in_transformers(self, transformers, tmp_path):
+        model = self.trained(layer_norm_epsilon=1e-5)
+        keras_vit.save_checkpoint(model, tmp_path, dialect="huggingface")
+        theirs = transformers.ViTForImageClassification.from_pretrained(
+            tmp_path
+        ).eval()
+        assert theirs.config.id2label == dict(enumerate("abcdefg"))
+        x = images(32, 32)
+        check(model, (x + 1) * 127.5, through_torch(theirs, x))
+        again = keras_vit.ViT(weights=tmp_path)
+        pixels = (x + 1) * 127.5
+        check(model, pixels, keras.ops.convert_to_numpy(again(pixels)))
+        assert again.get_layer("head").labels == tuple("abcdefg")
+
+    @pytest.mark.parametrize("classifier", ["token", "gap", "gap_norm"])
+    def test_in_timm(self, classifier, timm, tmp_path):
+        model = self.trained(classifier=classifier)
+        keras_vit.save_checkpoint(model, tmp_path, dialect="timm")
+        config = json.loads((tmp_path / "config.json").read_text())
+        theirs = timm.create_model(
+            config["architecture"],
+            checkpoint_path=str(tmp_path / "model.safetensors"),
+            num_classes=config["num_classes"],
+            **config["model_args"],
+        ).eval()
+        x = images(32, 32)
+        check(model, (x + 1) * 127.5, through_torch(theirs, x))
+        again = keras_vit.ViT(weights=tmp_path)
+        pixels = (x + 1) * 127.5
+        check(model, pixels, keras.ops.convert_to_numpy(again(pixels)))
+        assert again.get_layer("head").labels == tuple("abcdefg")

@@ -1,0 +1,216 @@
+"""Names of released weights, and how they become files."""
+
+import os
+import pathlib
+import sys
+import types
+
+import pytest
+
+import keras_vit
+from keras_vit.weights import augreg, registry
+from tools import weights as tool
+
+TOKEN = (
+    pathlib.Path(__file__).parents[1] / "goldens/numerics/vit_token.ckpt.npz"
+)
+B16 = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
+TUNED = f"{B16}--imagenet2012-steps_20k-lr_0.03-res_384"
+SMALL = dict(hidden_size=48, num_layers=2, num_heads=3, mlp_dim=96)
+# The same pre-training with another weight decay, and on ImageNet-1k.
+OTHER = B16.replace("wd_0.1", "wd_0.03")
+OTHER_TUNED = TUNED.replace("wd_0.1", "wd_0.03")
+I1K = B16.replace("i21k", "i1k")
+HYBRID = "R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0"
+INDEX = f"""\
+name,ds,final_val,adapt_ds,adapt_resolution,adapt_final_val,filename,\
+adapt_filename
+B/16,i21k,0.30,imagenet2012,384,0.85,{B16},{TUNED}
+B/16,i21k,0.20,imagenet2012,384,0.90,{OTHER},{OTHER_TUNED}
+B/16,i1k,0.99,imagenet2012,224,0.70,{I1K},
+R26+S/32,i21k,0.25,cifar100,224,0.91,{HYBRID},
+"""
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A mirror with a small file under the name of each of two weights."""
+    root = tmp_path / "server"
+    for file in ("imagenet21k/ViT-B_16.npz", f"augreg/{TUNED}.npz"):
+        path = root / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(TOKEN.read_bytes())
+    (root / "augreg/index.csv").write_text(INDEX)
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS_URL", root.as_uri())
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
+    return root
+
+
+def test_a_name_is_fetched_once_and_built(server):
+    model = keras_vit.ViTB16(weights="imagenet21k", **SMALL)
+    assert model.input_shape == (None, 64, 64, 3)
+    assert model.output_shape == (None, 7)
+    (server / "imagenet21k/ViT-B_16.npz").unlink()
+    keras_vit.ViTB16(weights="imagenet21k", **SMALL)
+
+
+def test_any_augreg_file_goes_by_its_name(server):
+    model = keras_vit.ViTB16(weights=f"augreg:{TUNED}", **SMALL)
+    assert model.output_shape == (None, 7)
+    with pytest.raises(ValueError, match="must be of ViTL16.*is of ViTB16"):
+        keras_vit.ViTL16(weights=f"augreg:{TUNED}")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "B_16", f"{B16}/../x", f"{B16}--../../a-res_3"]
+)
+def test_no_augreg_name_leaves_the_cache(name):
+    with pytest.raises(ValueError, match="must be a file name of augreg"):
+        registry.augreg(name)
+
+
+def test_what_an_augreg_name_tells():
+    entry = registry.augreg(f"{TUNED}.npz")
+    assert (entry.classes, entry.image_size) == (1000, 384)
+    assert registry.augreg(B16).classes == 21_843
+    assert registry.augreg(B16.replace("i21k", "i1k")).classes == 1000
+
+
+def test_unknown_names_give_the_nearest():
+    with pytest.raises(ValueError) as error:
+        keras_vit.ViTB16(weights="imagenet-21k")
+    assert "imagenet21k" in str(error.value)
+    assert "ViTB16" in str(error.value)
+    with pytest.raises(ValueError, match="no such file exists"):
+        keras_vit.ViTB8(weights="imagenet21k")
+
+
+def test_every_entry_is_of_a_constructor_and_once():
+    keys = [(entry.name, entry.variant) for entry in registry.CHECKPOINTS]
+    assert len(keys) == len(set(keys))
+    assert {variant for _, variant in keys} <= set(keras_vit.list_models())
+    for entry in registry.CHECKPOINTS:
+        assert entry.url.startswith(registry.BASE_URL)
+        assert entry.licence and entry.source and entry.dialect == "jax"
+        if entry.name.startswith("augreg"):
+            name = os.path.basename(entry.file)
+            again = registry.augreg(name)
+            assert again.variant == entry.variant
+            assert again.classes == entry.classes
+            assert again.image_size == entry.image_size
+            assert again.file == entry.file
+
+
+def test_the_list_is_a_table():
+    found = keras_vit.list_weights("ViTH14")
+    assert len(found) == 1
+    assert "21843 (zeros)" in str(found)
+    assert "85.49" in str(keras_vit.list_weights())
+    with pytest.raises(ValueError, match="one with released weights"):
+        keras_vit.list_weights("ViTb32")
+
+
+class TestIndex:
+    def test_the_best_by_a_score(self, server):
+        assert augreg.best("B_16").name == f"augreg:{B16}"
+        tuned = augreg.best("B/16", by="adapt_final_val")
+        assert tuned.name == f"augreg:{OTHER_TUNED}"
+        found = augreg.best("R26_S_32", ds="i21k")
+        assert found.variant == "R26ViTS32"
+
+    def test_filters(self, server):
+        best = augreg.best("B_16", ds="i1k", adapt_resolution=224)
+        assert best.classes == 1000
+        with pytest.raises(ValueError, match="No checkpoint of augreg fits"):
+            augreg.best("B_16", adapt_ds="cifar10")
+        with pytest.raises(ValueError, match="`by` must be a column"):
+            augreg.best("B_16", by="accuracy")
+
+
+def test_urls_are_fetched_and_kept_by_their_name(server):
+    url = (server / "imagenet21k/ViT-B_16.npz").as_uri()
+    path = registry.locate(url)
+    assert path.endswith("ViT-B_16.npz")
+    assert pathlib.Path(path).read_bytes() == TOKEN.read_bytes()
+    keras_vit.ViT(weights=url)
+    with pytest.raises(ValueError, match="must end in a file's name"):
+        registry.locate("https://example.com/..")
+
+
+class TestHub:
+    @pytest.fixture
+    def hub(self, monkeypatch, tmp_path):
+        """A huggingface_hub that serves one directory."""
+        asked = []
+        errors = types.ModuleType("huggingface_hub.errors")
+        for name in (
+            "RepositoryNotFoundError",
+            "RevisionNotFoundError",
+            "LocalEntryNotFoundError",
+        ):
+            setattr(errors, name, type(name, (Exception,), {}))
+
+        def snapshot_download(name, revision, allow_patterns, **kwargs):
+            asked.append((name, revision, allow_patterns, kwargs))
+            if name == "nobody/nothing":
+                raise errors.RepositoryNotFoundError
+            if kwargs["local_files_only"]:
+                raise errors.LocalEntryNotFoundError("not in the cache")
+            return str(tmp_path)
+
+        module = types.ModuleType("huggingface_hub")
+        module.snapshot_download, module.errors = snapshot_download, errors
+        monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+        monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+        return asked
+
+    def test_a_name_and_its_revision(self, hub, tmp_path):
+        (tmp_path / "model.safetensors").touch()
+        assert registry.locate("hf://google/vit@main") == str(tmp_path)
+        ((name, revision, patterns, _),) = hub
+        assert (name, revision) == ("google/vit", "main")
+        assert "pytorch_model.bin" not in patterns
+
+    def test_pickles_only_where_there_is_nothing_else(self, hub, tmp_path):
+        registry.locate("hf://google/vit")
+        assert "pytorch_model.bin" in hub[1][2]
+
+    def test_errors_are_sentences(self, hub, monkeypatch):
+        with pytest.raises(ValueError, match="'hf://nobody/nothing' is not"):
+            registry.locate("hf://nobody/nothing")
+        with pytest.raises(ValueError, match="must be hf://owner/name"):
+            registry.locate("hf://../../etc")
+        monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+        with pytest.raises(ConnectionError, match="could not be fetched"):
+            registry.locate("hf://google/vit")
+
+    def test_without_the_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(ValueError, match="pip install huggingface_hub"):
+            registry.locate("hf://google/vit")
+
+
+class TestTool:
+    def test_fetch_locate_verify(self, server, capsys):
+        assert tool.main(["locate", "ViTB16", "imagenet21k"]) == 0
+        assert "not here yet" in capsys.readouterr().out
+        assert tool.main(["fetch", "ViTB16", "imagenet21k"]) == 0
+        path = pathlib.Path(capsys.readouterr().out.strip().split("\n")[-1])
+        assert path.read_bytes() == TOKEN.read_bytes()
+        assert tool.main(["verify"]) == 0
+        assert "as it was downloaded" in capsys.readouterr().out
+        damaged = bytearray(path.read_bytes())
+        damaged[1000] ^= 1
+        path.write_bytes(damaged)
+        assert tool.main(["verify", "ViTB16", "imagenet21k"]) == 1
+        assert path.name in capsys.readouterr().err
+
+    def test_list_and_best(self, server, capsys):
+        assert tool.main(["list", "ViTB16"]) == 0
+        assert "gsam" in capsys.readouterr().out
+        assert tool.main(["best", "B_16"]) == 0
+        assert f"ViTB16 augreg:{B16}\n" in capsys.readouterr().out
+
+    def test_unknown_weights_are_a_sentence(self, capsys):
+        assert tool.main(["fetch", "ViTB16", "imagenet"]) == 1
+        assert "imagenet21k" in capsys.readouterr().err

@@ -1,0 +1,211 @@
+"""Names of the authors' files, read and written back bit for bit."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit.weights import checkpoint, save
+from tools import convert_checkpoint
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
+FILES = sorted(GOLDENS.glob("*.ckpt*.npz"))
+TOKEN = GOLDENS / "vit_token.ckpt.npz"
+GAP = GOLDENS / "vit_gap.ckpt.npz"
+
+
+def arrays_of(path):
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def spelt(arrays, form):
+    """A checkpoint of the authors as big_vision would have written it."""
+    arrays = dict(arrays)
+    if form.get("apart"):
+        table = arrays.pop("Transformer/posembed_input/pos_embedding")
+        arrays["pos_embedding"] = table[:, 1:] if "cls" in arrays else table
+    if form.get("stacked"):
+        stacked = {}
+        for name in sorted(arrays):
+            parts = name.split("/")
+            if len(parts) > 2 and parts[1].startswith("encoderblock_"):
+                rest = "/".join(["Transformer/encoderblock", *parts[2:]])
+                stacked.setdefault(rest, []).append(arrays.pop(name))
+        arrays |= {name: np.stack(parts) for name, parts in stacked.items()}
+    return {f"params/{name}": array for name, array in arrays.items()}
+
+
+BIG_VISION = [
+    {},
+    dict(apart=True),
+    dict(stacked=True),
+    dict(apart=True, stacked=True),
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_there_and_back_through_a_model(path, tmp_path):
+    model = keras_vit.ViT(weights=path)
+    dialect = "jax_2020" if "2020" in path.stem else "jax"
+    keras_vit.save_checkpoint(model, tmp_path / "back.npz", dialect)
+    same(arrays_of(tmp_path / "back.npz"), arrays_of(path))
+
+
+@pytest.mark.parametrize("path", [TOKEN, GAP], ids=lambda path: path.stem)
+@pytest.mark.parametrize("form", BIG_VISION, ids=str)
+def test_big_vision_there_and_back(path, form, tmp_path):
+    arrays = spelt(arrays_of(path), form)
+    np.savez(tmp_path / "there.npz", **arrays)
+    source = checkpoint.open_checkpoint(tmp_path / "there.npz")
+    back = {}
+    for rule in source.rules.rules(source.layout):
+        parts = [source.arrays[name].read() for name in rule.sources]
+        value = rule.transform.join(*parts)
+        parts = rule.transform.split(value)
+        back.update(zip(rule.sources, parts, strict=True))
+    same(source.rules.restore(back, source.form), arrays)
+    model = keras_vit.ViT(weights=tmp_path / "there.npz")
+    x = np.random.default_rng(0).uniform(0, 255, (2, *model.input_shape[1:]))
+    found = ops.convert_to_numpy(model(x))
+    plain = keras_vit.ViT(weights=path)
+    if form.get("apart") and "cls" in arrays_of(path):
+        # big_vision has no embedding for the token.
+        table = plain.get_layer("posembed_input").pos_embedding
+        value = ops.convert_to_numpy(table).copy()
+        value[:, 0] = 0
+        table.assign(value)
+    np.testing.assert_array_equal(found, ops.convert_to_numpy(plain(x)))
+
+
+def test_big_vision_is_written_with_the_same_numbers(tmp_path):
+    model = keras_vit.ViT(weights=TOKEN)
+    keras_vit.save_checkpoint(model, tmp_path / "a.npz", "big_vision")
+    assert "params/pos_embedding" in arrays_of(tmp_path / "a.npz")
+    again = keras_vit.ViT(weights=tmp_path / "a.npz")
+    x = np.random.default_rng(0).uniform(0, 255, (2, *model.input_shape[1:]))
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(again(x)), ops.convert_to_numpy(model(x)),
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_a_checkpoint_with_optimizer_state_is_read(tmp_path):
+    arrays = spelt(arrays_of(TOKEN), {})
+    more = {f"opt/mu/{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "train.npz", **arrays, **more)
+    keras_vit.ViT(weights=tmp_path / "train.npz")
+
+
+def test_a_map_head_is_refused_by_name(tmp_path):
+    arrays = spelt(arrays_of(GAP), {})
+    arrays["params/MAPHead_0/probe"] = np.zeros((1, 1, 48), "float32")
+    np.savez(tmp_path / "map.npz", **arrays)
+    with pytest.raises(ValueError, match=r"\+ MAPHead_0/probe"):
+        keras_vit.ViT(weights=tmp_path / "map.npz")
+
+
+class TestRefusals:
+    def model(self, **changes):
+        arguments = dict(
+            patch_size=2, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8,
+            input_shape=(4, 4, 3), classes=2,
+        )  # fmt: skip
+        return keras_vit.ViT(**{**arguments, **changes})
+
+    @pytest.mark.parametrize(
+        ("changes", "dialect", "words"),
+        [
+            (dict(gelu_approximate=False), "jax", "tanh form"),
+            (dict(layer_norm_epsilon=1e-3), "jax", "1e-6 in LayerNorm"),
+            (dict(pixel_std=58.0), "jax", "pixel_std=127.5"),
+            (dict(layer_norm_epsilon=1e-3), "timm", "1e-6 in LayerNorm"),
+        ],
+    )
+    def test_other_numbers(self, changes, dialect, words, tmp_path):
+        model = self.model(**changes)
+        path = tmp_path / ("a.npz" if dialect == "jax" else "a")
+        with pytest.raises(ValueError, match=words):
+            keras_vit.save_checkpoint(model, path, dialect)
+        assert not path.exists()
+        if dialect == "jax":
+            keras_vit.save_checkpoint(
+                model, path, dialect, allow_differences=True
+            )
+            assert path.exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "dialect", "words"),
+        [
+            (dict(classifier="gap"), "huggingface", "gap"),
+            (dict(classifier="gap_norm"), "jax", "gap_norm"),
+            (dict(representation_size=4), "huggingface", "pre_logits"),
+            (dict(representation_size=4), "timm", "pre_logits"),
+            (dict(position_embedding="learned_2d"), "jax", "1-D"),
+            ({}, "keras_hub", "`dialect` must be one of"),
+        ],
+    )
+    def test_what_has_no_place(self, changes, dialect, words, tmp_path):
+        with pytest.raises(ValueError, match=words):
+            keras_vit.save_checkpoint(
+                self.model(**changes), tmp_path / "a", dialect
+            )
+        assert list(tmp_path.iterdir()) == []
+
+    def test_no_vit(self, tmp_path):
+        import keras
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        with pytest.raises(ValueError, match="must be a ViT of keras_vit"):
+            keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+
+
+class TestConvert:
+    def test_both_ways(self, tmp_path, capsys):
+        there, back = tmp_path / "there.npz", tmp_path / "back.npz"
+        arguments = [str(TOKEN), str(there), "--dialect", "jax_2020"]
+        assert convert_checkpoint.main(arguments) == 0
+        printed = capsys.readouterr().out
+        assert "blocks 2, heads 3, width 48" in printed
+        assert f"wrote {there}: jax_2020" in printed
+        arguments = [str(there), str(back), "--dialect", "jax"]
+        assert convert_checkpoint.main(arguments) == 0
+        same(arrays_of(back), arrays_of(TOKEN))
+
+    def test_to_keras(self, tmp_path):
+        import keras
+
+        path = tmp_path / "a.keras"
+        arguments = [str(TOKEN), str(path), "--dialect", "keras_vit"]
+        assert convert_checkpoint.main(arguments) == 0
+        model = keras.models.load_model(path)
+        keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+        same(arrays_of(tmp_path / "a.npz"), arrays_of(TOKEN))
+
+    def test_an_existing_file_is_kept(self, tmp_path, capsys):
+        path = tmp_path / "a.npz"
+        path.write_text("mine")
+        arguments = [str(TOKEN), str(path), "--dialect", "jax"]
+        assert convert_checkpoint.main(arguments) == 1
+        assert "--overwrite" in capsys.readouterr().err
+        assert path.read_text() == "mine"
+        assert convert_checkpoint.main([*arguments, "--overwrite"]) == 0
+
+    def test_a_bad_source_is_a_sentence(self, tmp_path, capsys):
+        arguments = [str(tmp_path / "no.npz"), "b.npz", "--dialect", "jax"]
+        assert convert_checkpoint.main(arguments) == 1
+        assert "no such file" in capsys.readouterr().err
+
+
+def test_dialects_are_documented():
+    for dialect in save.DIALECTS:
+        assert f'"{dialect}"' in keras_vit.save_checkpoint.__doc__
