@@ -428,7 +428,7 @@ def _model_arguments(config, image_size):
     """Returns what the constructor is given of the architecture."""
     arguments = dataclasses.asdict(config.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
-    if config.model != "ViT":
+    if config.model != "ViT" or config.weights:
         return arguments
     fitting = [
         n

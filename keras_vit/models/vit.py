@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.weights import checkpoint, load, registry
+from keras_vit.weights import checkpoint, load, pixels, registry
 from keras_vit.weights.rules import table
 
 CLASSIFIERS = ("token", "gap", "gap_norm", "unpooled")
@@ -233,16 +233,11 @@ def ViT(
     images = keras.Input(input_shape, name="images")
     x = images
     if include_preprocessing:
-        mean, std = _pixel_scale(pixel_mean, pixel_std, facts, input_shape[-1])
+        scale, offset = pixels.scale_and_offset(
+            pixel_mean, pixel_std, facts, input_shape[-1]
+        )
         x = keras.layers.Rescaling(
-            [1 / s for s in std] if isinstance(std, list) else 1 / std,
-            offset=(
-                [-m / s for m, s in zip(mean, std, strict=True)]
-                if isinstance(std, list)
-                else -mean / std
-            ),
-            name="preprocessing",
-            dtype="float32",
+            scale, offset, name="preprocessing", dtype="float32"
         )(x)
     if resnet_units is not None:
         x = layers.ResNetV2Stem(
@@ -347,37 +342,6 @@ def _check_sizes(**sizes):
             f"hidden_size={sizes['hidden_size']}, "
             f"num_heads={sizes['num_heads']}"
         )
-
-
-def _pixel_scale(mean, std, facts, channels):
-    """Returns mean and standard deviation of pixels: numbers, or lists."""
-    if facts is not None and "pixel_mean" not in facts and mean is None:
-        raise ValueError(
-            "`pixel_mean` and `pixel_std` must be given, since the weights do "
-            "not tell how their pixels are scaled and a wrong scale costs "
-            "points in silence: 127.5 and 127.5 for most of timm's and "
-            "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
-            "57.375) for DeiT and MAE; or pass include_preprocessing=False "
-            "and scale images yourself. Received: pixel_mean=None"
-        )
-    facts = facts or {}
-    mean = facts.get("pixel_mean", 127.5) if mean is None else mean
-    std = facts.get("pixel_std", 127.5) if std is None else std
-    scales = []
-    for argument, value in (("pixel_mean", mean), ("pixel_std", std)):
-        values = [value] if isinstance(value, (int, float)) else list(value)
-        if len(set(values)) == 1:
-            values = values[:1] * channels
-        if len(values) != channels or (argument == "pixel_std" and 0 in values):
-            raise ValueError(
-                f"`{argument}` must be one number, or one for each of the "
-                f"{channels} channels, and no `pixel_std` 0. Received: "
-                f"{argument}={value}"
-            )
-        scales.append(values)
-    if all(len(set(values)) == 1 for values in scales):
-        return scales[0][0], scales[1][0]
-    return scales
 
 
 def _check_choice(argument, value, choices):

@@ -113,9 +113,7 @@ def open_checkpoint(
             f"{found[0]!r}: expected it to hold `{error.args[0]}`. Found: "
             f"{sorted(arrays)[:6]} ..."
         ) from None
-    except ValueError as error:
-        if repr(name) in str(error):
-            raise
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"The checkpoint {name!r} does not read as a ViT of dialect "
             f"{found[0]!r}: {error}"
@@ -216,7 +214,7 @@ def _read(path):
         )
     lower = path.lower()
     if lower.endswith(".keras"):
-        config = json.loads(files.read_member(path, "config.json"))
+        config = _parse(files.read_member(path, "config.json"), path)
         content = files.read_member(path, "model.weights.h5")
         return files.read_h5(path, content), config
     if lower.endswith((".h5", ".hdf5")):
@@ -240,9 +238,13 @@ def _config_beside(path):
 def _json(path):
     if not os.path.exists(path):
         return {}
+    with open(path, "rb") as file:
+        return _parse(file.read(), path)
+
+
+def _parse(text, path):
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
     except ValueError as error:

@@ -46,70 +46,27 @@ def fill(
             f"`num_heads` must be that of the checkpoint {source.name!r}, "
             f"{own_heads}. Received: num_heads={layout.num_heads}"
         )
-    rules = {rule.path: rule for rule in source.rules.rules(layout)}
-    left_out = {
-        name
-        for rule in source.rules.rules(source.layout)
-        for name in rule.sources
-        if not layout.head
-        and (
-            rule.path.startswith("head/")
-            or (
-                rule.path.startswith("pre_logits/")
-                and not layout.representation
-            )
-        )
-    }
-    arrays = {
-        name: array
-        for name, array in source.arrays.items()
-        if name not in left_out
-    }
 
-    missing, shapes, plan, used = [], [], [], set()
-    for variable in model.weights:
-        path = variable.path
-        if path.startswith("head/") and not layout.head:
-            continue
-        rule = rules.get(path)
-        if rule is None and path in arrays:  # our own files have our paths
-            rule = table.Rule(path, (path,))
+    def fit(path, value, shape):
+        return _fit(
+            path, value, shape, source.facts.get("grid"), grid_size,
+            resize_patches,
+        )  # fmt: skip
+
+    arrays = _without_the_top(source, layout)
+    plan, missing, shapes = [], [], []
+    for variable, rule in _rules_of(model, source, layout, arrays):
         if rule is None:
-            missing.append(f"{path} (no checkpoint has it)")
+            missing.append(f"{variable.path} (no checkpoint has it)")
             continue
-        used.update(rule.sources)
         absent = [name for name in rule.sources if name not in arrays]
         if absent:
             missing.extend(absent)
             continue
-        found = [arrays[name] for name in rule.sources]
-
-        def value(*parts, rule=rule, variable=variable):
-            return _fit(
-                rule.transform.join(*parts),
-                variable,
-                source.facts.get("grid"),
-                grid_size,
-                resize_patches,
-            )
-
-        # Arrays without memory: only their shapes go through the transforms.
-        wanted = rule.transform.split(blank(variable.shape))
-        differences = [
-            f"{name}: model {expected.shape}, checkpoint {array.shape}"
-            for name, array, expected in zip(
-                rule.sources, found, wanted, strict=True
-            )
-            if array.shape != expected.shape
-        ]
-        if differences and path in (POSITIONS, *_KERNELS):
-            fitted = value(*(blank(array.shape) for array in found))
-            if fitted.shape == tuple(variable.shape):
-                differences = []
-        if differences:
-            shapes.extend(differences)
-        else:
-            plan.append((variable, value, found))
+        differences = _differences(variable, rule, arrays, fit)
+        shapes.extend(differences)
+        plan.append((variable, rule))
+    used = {name for _, rule in plan for name in rule.sources}
     unused = [name for name in arrays if name not in used]
     if missing or unused or shapes:
         raise ValueError(
@@ -120,25 +77,81 @@ def fill(
             + _listing("~", "of another shape", shapes)
             + "Is it a checkpoint of this architecture?"
         )
-    for variable, value, found in plan:
-        variable.assign(value(*(array.read() for array in found)))
+    for variable, rule in plan:
+        value = rule.transform.join(
+            *(arrays[name].read() for name in rule.sources)
+        )
+        variable.assign(fit(variable.path, value, tuple(variable.shape)))
+
+
+def _without_the_top(source, layout):
+    """Returns the arrays but for a head that the model does not take over."""
+    dropped = ()
+    if not layout.head:
+        dropped = ("head/",)
+        if not layout.representation:
+            dropped += ("pre_logits/",)
+    names = {
+        name
+        for rule in source.rules.rules(source.layout)
+        if dropped and rule.path.startswith(dropped)
+        for name in rule.sources
+    }
+    return {
+        name: array
+        for name, array in source.arrays.items()
+        if name not in names
+    }
+
+
+def _rules_of(model, source, layout, arrays):
+    """Yields each variable to fill with its rule, or None."""
+    rules = {rule.path: rule for rule in source.rules.rules(layout)}
+    for variable in model.weights:
+        path = variable.path
+        if path.startswith("head/") and not layout.head:
+            continue
+        rule = rules.get(path)
+        if rule is None and path in arrays:  # our own files have our paths
+            rule = table.Rule(path, (path,))
+        yield variable, rule
+
+
+def _differences(variable, rule, arrays, fit):
+    """Lists the arrays that do not have the shape a variable wants."""
+    # Arrays without memory: only their shapes go through the transforms.
+    found = [blank(arrays[name].shape) for name in rule.sources]
+    differences = [
+        f"{name}: model {wanted.shape}, checkpoint {array.shape}"
+        for name, array, wanted in zip(
+            rule.sources,
+            found,
+            rule.transform.split(blank(variable.shape)),
+            strict=True,
+        )
+        if array.shape != wanted.shape
+    ]
+    if differences and variable.path in (POSITIONS, *_KERNELS):
+        shape = tuple(variable.shape)
+        value = fit(variable.path, rule.transform.join(*found), shape)
+        if value.shape == shape:
+            return []
+    return differences
 
 
 _KERNELS = ("resnet/conv_root/kernel", "embedding/kernel")
 
 
-def _fit(value, variable, source_grid, grid_size, resize_patches):
+def _fit(path, value, shape, source_grid, grid_size, resize_patches):
     """Adapts a value to another grid, other channels, another patch."""
-    if variable.path == POSITIONS:
-        if source_grid is None or value.ndim != 3:
-            return value
+    if path == POSITIONS and source_grid is not None and value.ndim == 3:
         return resize.resample_positions(value, source_grid, grid_size)
-    if variable.path in _KERNELS and value.ndim == 4:
-        if variable.path == "embedding/kernel" and resize_patches:
-            value = resize.resize_patches(value, tuple(variable.shape[:2]))
+    if path in _KERNELS and value.ndim == 4:
+        if path == "embedding/kernel" and resize_patches:
+            value = resize.resize_patches(value, shape[:2])
         # A hybrid's patches are of features, which nobody folds.
-        if variable.shape[2] <= 4 or value.shape[2] <= 4:
-            value = resize.fold_channels(value, variable.shape[2])
+        if min(shape[2], value.shape[2]) <= 4:
+            value = resize.fold_channels(value, shape[2])
     return value
 
 

@@ -1,0 +1,61 @@
+"""How pixels are scaled: as the weights were trained, or as one says."""
+
+
+def scale_and_offset(
+    mean: float | tuple[float, ...] | None,
+    std: float | tuple[float, ...] | None,
+    facts: dict | None,
+    channels: int,
+) -> tuple[float, float] | tuple[list[float], list[float]]:
+    """Returns the scale and the offset of (pixels - mean) / std.
+
+    Args:
+        mean: What is subtracted, for all channels or each; None takes the
+            weights' own, or 127.5 without weights.
+        std: What is divided by, likewise.
+        facts: What the weights tell, or None without weights.
+        channels: Number of channels.
+
+    Returns:
+        Two numbers, or two lists where the channels differ.
+
+    Raises:
+        ValueError: If neither the caller nor the weights tell, or the
+            numbers are not those of so many channels.
+    """
+    if facts is not None and "pixel_mean" not in facts and mean is None:
+        raise ValueError(
+            "`pixel_mean` and `pixel_std` must be given, since the weights do "
+            "not tell how their pixels are scaled and a wrong scale costs "
+            "points in silence: 127.5 and 127.5 for most of timm's and "
+            "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
+            "57.375) for DeiT and MAE; or pass include_preprocessing=False "
+            "and scale images yourself. Received: pixel_mean=None"
+        )
+    facts = facts or {}
+    mean = facts.get("pixel_mean", 127.5) if mean is None else mean
+    std = facts.get("pixel_std", 127.5) if std is None else std
+    mean = _each("pixel_mean", mean, channels)
+    std = _each("pixel_std", std, channels)
+    if 0 in std:
+        raise ValueError(
+            f"`pixel_std` must not be 0. Received: pixel_std={std}"
+        )
+    scale = [1 / s for s in std]
+    offset = [-m / s for m, s in zip(mean, std, strict=True)]
+    if len(set(scale)) == len(set(offset)) == 1:
+        return scale[0], offset[0]
+    return scale, offset
+
+
+def _each(argument, value, channels):
+    """Returns a number for each channel."""
+    values = [value] if isinstance(value, (int, float)) else list(value)
+    if len(set(values)) == 1:  # alike for any number of channels
+        values = values[:1] * channels
+    if len(values) != channels:
+        raise ValueError(
+            f"`{argument}` must be one number, or one for each of the "
+            f"{channels} channels. Received: {argument}={value}"
+        )
+    return values
