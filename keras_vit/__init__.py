@@ -1,6 +1,7 @@
 """Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import data, inspection, layers, weights
+from keras_vit import data, export, inspection, layers, weights
+from keras_vit.export import export_savedmodel
 from keras_vit.models import (
     R26ViTB32,
     R26ViTS32,
@@ -42,6 +43,8 @@ __all__ = [
     "ViTTi16",
     "ViTb32",
     "data",
+    "export",
+    "export_savedmodel",
     "inspection",
     "layers",
     "list_models",

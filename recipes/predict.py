@@ -1,9 +1,16 @@
 """Says what is on images, and where the model looked.
 
-python -m recipes.predict MODEL.keras image.jpg ... [--attention out.png]
+python -m recipes.predict MODEL IMAGE ... [--format csv] [--attention out.png]
+
+MODEL is a .keras file, a SavedModel (a version's directory), released weights
+as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
+keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern ("photos/*.jpg").
 """
 
 import argparse
+import csv
+import glob
+import json
 import os
 import sys
 
@@ -13,8 +20,10 @@ import numpy as np
 import keras_vit
 from keras_vit import data
 from keras_vit.inspection import figures
+from recipes import served
 
-BATCH_SIZE = 32
+FORMATS = ("table", "csv", "jsonl")
+ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,93 +36,197 @@ def main(arguments: list[str] | None = None) -> int:
         The exit status: 1 if an image could not be read, else 0.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m recipes.predict", description=__doc__.split("\n")[0]
+        prog="python -m recipes.predict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", help="a .keras file, such as best.keras")
-    parser.add_argument("images", nargs="+", help="JPEG, PNG, BMP or GIF")
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("images", metavar="IMAGE", nargs="+")
     parser.add_argument(
         "--top_k", type=int, default=5, help="classes to print (5)"
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=32, help="images at a time (32)"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="table", help="of the output"
     )
     parser.add_argument(
         "--attention", metavar="OUT.png", help="where to draw the attention"
     )
     options = parser.parse_args(arguments)
     try:
-        model = _load(options.model)
-        if options.top_k < 1:
-            raise ValueError(
-                f"--top_k must be at least 1. Received: --top_k={options.top_k}"
-            )
+        for name in ("top_k", "batch_size"):
+            if getattr(options, name) < 1:
+                raise ValueError(
+                    f"--{name} must be at least 1. Received: "
+                    f"--{name}={getattr(options, name)}"
+                )
+        classifier = _classifier(options.model)
         if options.attention:
-            _check_writable(options.attention)
-    except ValueError as error:
+            _check_attention(options.attention, classifier)
+        paths = _find(options.images)
+    except (ValueError, ConnectionError) as error:
         parser.exit(2, f"{error}\n")
 
-    paths, images = [], []
-    for path in options.images:
-        try:
-            image = data.read_image(
-                path, model.input_shape[1:3], model.input_shape[3]
-            )
-        except ValueError as error:
-            print(error, file=sys.stderr)
-        else:
-            paths.append(path)
-            images.append(image)
-    if not images:
-        return 1
-    images = np.stack(images)
-    probabilities = _probabilities(model, images)
-    names = model.get_layer("head").labels or range(probabilities.shape[-1])
-    tops = np.argsort(-probabilities, axis=-1)[:, : options.top_k]
-    for path, top, row in zip(paths, tops, probabilities, strict=True):
-        print(path)
-        for index in top:
-            print(f"  {row[index]:7.2%}  {names[index]}")
-    if options.attention:
+    print_row = _printer(options.format)
+    shown, broken = [], 0
+    for i in range(0, len(paths), options.batch_size):
+        batch = paths[i : i + options.batch_size]
+        for path, image, scores in classifier.predict(batch):
+            if isinstance(scores, str):
+                broken += 1
+                print(scores, file=sys.stderr)
+                continue
+            top = np.argsort(-scores)[: options.top_k]
+            rows = [
+                (int(n), classifier.names[n], float(scores[n])) for n in top
+            ]
+            print_row(path, rows)
+            if options.attention:
+                shown.append((image, rows[0]))
+        if sys.stderr.isatty():
+            done = min(i + options.batch_size, len(paths))
+            print(f"\r{done} of {len(paths)} images", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    if shown:
+        images = np.stack([image for image, _ in shown])
         figures.plot_attention(
             images,
-            _attention(model, images),
-            [
-                f"{names[top[0]]} {row[top[0]]:.0%}"
-                for top, row in zip(tops, probabilities, strict=True)
-            ],
+            _attention(classifier.model, images, options.batch_size),
+            [f"{name} {score:.0%}" for _, (_, name, score) in shown],
             options.attention,
         )
-        print(f"Where the model looked: {options.attention}")
-    return 0 if len(paths) == len(options.images) else 1
+        print(f"Where the model looked: {options.attention}", file=sys.stderr)
+    return 1 if broken else 0
 
 
-def _load(path):
-    """Loads a classifier of this package, without its optimizer."""
-    if not os.path.isfile(path):
-        raise ValueError(
-            f"MODEL must be a .keras file. Received: {path!r}, which is no file"
-        )
+class _OfKeras:
+    """A Keras model that says what is on files."""
+
+    def __init__(self, model):
+        self.model = model
+        head = model.get_layer("head")
+        self.names = head.labels or [str(i) for i in range(head.units)]
+        linear = head.activation in (None, keras.activations.linear)
+        self.makes_logits = linear
+
+    def predict(self, paths):
+        """Yields (path, image, probabilities or what is wrong)."""
+        found, images = [], []
+        for path in paths:
+            try:
+                image = data.read_image(
+                    path,
+                    self.model.input_shape[1:3],
+                    self.model.input_shape[3],
+                )
+            except ValueError as error:
+                yield path, None, str(error)
+            else:
+                found.append(path)
+                images.append(image)
+        if not images:
+            return
+        images = np.stack(images)
+        scores = self.model.predict_on_batch(images)
+        if self.makes_logits:
+            scores = keras.ops.softmax(scores)
+        scores = keras.ops.convert_to_numpy(scores)
+        yield from zip(found, images, scores, strict=True)
+
+
+def _classifier(name):
+    """Loads what the command line calls MODEL."""
+    if os.path.isfile(os.path.join(name, "saved_model.pb")):
+        return served.Classifier(name)
     try:
-        model = keras.models.load_model(path, compile=False)
+        model = _load(name)
     except (ValueError, OSError, TypeError) as error:
         raise ValueError(
-            f"MODEL must be a .keras file. Received: {path!r}, which does not "
-            f"load: {error}"
+            "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
+            f"or a checkpoint. Received: {name!r}, which does not load: "
+            f"{error}"
         ) from None
     if not any(layer.name == "head" for layer in model.layers) or (
         len(model.output_shape) != 2
     ):
         raise ValueError(
             "MODEL must be a classifier of keras_vit, with a layer `head`. "
-            f"Received: {path!r}, with output shape {model.output_shape}"
+            f"Received: {name!r}, with output shape {model.output_shape}"
         )
-    channels = model.input_shape[-1]
-    if channels not in (1, 3):
+    if model.input_shape[-1] not in (1, 3):
         raise ValueError(
             "MODEL must take images of 1 or 3 channels, as files have. "
-            f"Received: {path!r}, which takes {channels}"
+            f"Received: {name!r}, which takes {model.input_shape[-1]}"
         )
-    return model
+    return _OfKeras(model)
 
 
-def _check_writable(path):
+def _load(name):
+    if name.endswith(".keras") and os.path.isfile(name):
+        return keras.models.load_model(name, compile=False)
+    variant, _, weights = name.partition(":")
+    if variant in keras_vit.list_models() and weights:
+        return getattr(keras_vit, variant)(weights=weights)
+    return keras_vit.ViT(weights=name)
+
+
+def _find(images):
+    """Returns the files that the command line names, in a stable order."""
+    paths = []
+    for name in images:
+        if os.path.isdir(name):
+            found = sorted(
+                os.path.join(folder, file)
+                for folder, _, files in os.walk(name)
+                for file in files
+                if file.lower().endswith(ENDINGS)
+            )
+            if not found:
+                raise ValueError(
+                    f"IMAGE must be a folder with images ({', '.join(ENDINGS)})"
+                    f". Received: {name!r}, which has none"
+                )
+        elif os.path.exists(name):
+            found = [name]
+        else:
+            # A missing file is reported among the others, not here.
+            found = sorted(glob.glob(name, recursive=True)) or [name]
+        paths += found
+    return paths
+
+
+def _printer(kind):
+    """Returns what prints an image's (index, name, score) rows."""
+    writer = csv.writer(sys.stdout)
+    if kind == "csv":
+        writer.writerow(["image", "rank", "index", "class", "score"])
+
+    def table(path, rows):
+        print(path)
+        for _, name, score in rows:
+            print(f"  {score:7.2%}  {name}")
+
+    def lines(path, rows):
+        for rank, (index, name, score) in enumerate(rows, 1):
+            writer.writerow([path, rank, index, name, f"{score:.6g}"])
+
+    def objects(path, rows):
+        keys = ("index", "class", "score")
+        found = [dict(zip(keys, row, strict=True)) for row in rows]
+        print(json.dumps(dict(image=path, predictions=found)))
+
+    return dict(table=table, csv=lines, jsonl=objects)[kind]
+
+
+def _check_attention(path, classifier):
+    if not isinstance(classifier, _OfKeras):
+        raise ValueError(
+            "--attention needs a .keras file or weights: a SavedModel does "
+            "not tell where it looks. Received a SavedModel"
+        )
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise ValueError(
@@ -122,20 +235,13 @@ def _check_writable(path):
         )
 
 
-def _probabilities(model, images):
-    outputs = model.predict(images, batch_size=BATCH_SIZE, verbose=0)
-    if model.get_layer("head").activation is keras.activations.linear:
-        outputs = keras.ops.convert_to_numpy(keras.ops.softmax(outputs))
-    return outputs
-
-
-def _attention(model, images):
+def _attention(model, images, batch_size):
     return np.concatenate(
         [
             keras_vit.inspection.attention_rollout(
-                model, images[i : i + BATCH_SIZE]
+                model, images[i : i + batch_size]
             )
-            for i in range(0, len(images), BATCH_SIZE)
+            for i in range(0, len(images), batch_size)
         ]
     )
 

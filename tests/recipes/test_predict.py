@@ -1,7 +1,11 @@
 """Predictions of a saved model, from the command line."""
 
+import csv
+import json
+import pathlib
 import re
 import shlex
+import shutil
 
 import keras
 import numpy as np
@@ -10,6 +14,8 @@ import pytest
 import keras_vit
 from keras_vit import data
 from recipes import predict
+
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 
 
 def test_the_command_that_the_run_printed_works(
@@ -89,7 +95,7 @@ def refused(capsys, *arguments):
 
 
 def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
-    assert "which is no file" in refused(capsys, tmp_path / "no.keras", "x")
+    assert "no such file" in refused(capsys, tmp_path / "no.keras", "x")
     (tmp_path / "text.keras").write_text("text")
     assert "does not load" in refused(capsys, tmp_path / "text.keras", "x")
     inputs = keras.Input((4,))
@@ -114,4 +120,101 @@ def test_bad_options_are_refused(digits_run, capsys):
     assert "--top_k" in refused(capsys, model, "x", "--top_k=0")
     assert "--attention" in refused(
         capsys, model, "x", "--attention", "nowhere/out.png"
+    )
+
+
+def example(digits_run, n=0):
+    return str(sorted((digits_run[1] / "examples").iterdir())[n])
+
+
+def test_csv_and_json_lines_say_the_same(digits_run, capsys):
+    model = str(digits_run[1] / "best.keras")
+    arguments = [model, example(digits_run), "--top_k=2"]
+    assert predict.main([*arguments, "--format=csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert predict.main([*arguments, "--format=jsonl"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["image"] == rows[0]["image"] == arguments[1]
+    assert [row["rank"] for row in rows] == ["1", "2"]
+    for row, prediction in zip(rows, found["predictions"], strict=True):
+        assert row["class"] == prediction["class"]
+        assert int(row["index"]) == prediction["index"]
+        assert float(row["score"]) == pytest.approx(
+            prediction["score"], rel=1e-5
+        )
+
+
+def test_folders_and_patterns_are_read_whatever_the_batch(
+    digits_run, tmp_path, capsys
+):
+    model, folder = str(digits_run[1] / "best.keras"), tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    for i in range(5):
+        shutil.copy(example(digits_run, i), folder / f"{i}.PNG")
+    (folder / "notes.txt").write_text("no image")
+    outputs = []
+    for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
+        for batch_size in (1, 2, 32):
+            arguments = [model, images, f"--batch_size={batch_size}"]
+            assert predict.main(arguments) == 0
+            outputs.append(capsys.readouterr().out)
+    assert len(set(outputs)) == 1
+    assert outputs[0].count(".PNG") == 5
+    (tmp_path / "empty").mkdir()
+    assert "has none" in refused(capsys, model, tmp_path / "empty")
+
+
+def test_weights_are_models_too(digits_run, capsys, monkeypatch):
+    golden = GOLDENS / "vit_token.ckpt.npz"
+    image = example(digits_run)
+    assert predict.main([str(golden), image]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("%") == 5
+    built = []
+
+    def constructor(weights):
+        built.append(weights)
+        return keras_vit.ViT(weights=golden)
+
+    monkeypatch.setattr(keras_vit, "ViTB16", constructor)
+    assert predict.main(["ViTB16:augreg", image]) == 0
+    assert built == ["augreg"]
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_savedmodel_says_what_the_model_says(digits_run, tmp_path, capsys):
+    path = digits_run[1] / "best.keras"
+    model = keras.models.load_model(path)
+    version = keras_vit.export_savedmodel(model, tmp_path / "digits" / "1")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG and no more")
+    # Whole from the outside: only the decoder finds it, and fails its batch.
+    whole = bytearray(pathlib.Path(example(digits_run)).read_bytes())
+    whole[45] ^= 0xFF
+    (tmp_path / "inside.png").write_bytes(whole)
+    images = [
+        example(digits_run, 0),
+        str(tmp_path / "broken.png"),
+        str(tmp_path / "inside.png"),
+        example(digits_run, 1),
+        str(tmp_path / "absent.png"),
+    ]
+    assert predict.main([str(path), *images]) == 1
+    expected = capsys.readouterr()
+    assert predict.main([version, *images]) == 1
+    found = capsys.readouterr()
+    assert found.out.split("\n")[0] == expected.out.split("\n")[0]
+    pairs = zip(found.out.split(), expected.out.split(), strict=True)
+    for a, b in pairs:
+        if a.endswith("%"):
+            assert float(a[:-1]) == pytest.approx(float(b[:-1]), abs=0.02)
+        else:
+            assert a == b
+    for name in ("broken.png", "inside.png", "absent.png"):
+        assert name in found.err and name in expected.err
+    attention = str(tmp_path / "out.png")
+    assert "--attention needs" in refused(
+        capsys, version, images[0], "--attention", attention
     )

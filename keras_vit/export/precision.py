@@ -1,0 +1,192 @@
+"""A model in fewer bits, and the report of what that costs."""
+
+import keras
+import numpy as np
+
+from keras_vit import layers
+
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+# Pixels up to 255 and the scores are float32 in every precision.
+_ALWAYS_FLOAT32 = (
+    keras.layers.InputLayer,
+    keras.layers.Rescaling,
+    layers.ClassificationHead,
+)
+
+
+def in_precision(model: keras.Model, precision: str) -> keras.Model:
+    """Returns a copy of a model that holds and computes in a precision.
+
+    "bfloat16" and "float16" hold every weight and compute in that type, except
+    for what our layers and Keras' norms do in float32 under any policy:
+    softmax, means and variances, the scaling of pixels, the head. "int8" holds
+    the kernels of the encoder's dense layers (and of `pre_logits`) in 8 bits,
+    with one scale per output, and multiplies them with activations that are
+    rounded to 8 bits row by row; all else stays float32, the patch embedding,
+    the trunk of a hybrid and the head included.
+
+    Scores come out as float32. What a model without a head returns is in the
+    type it computes in. The copy is not compiled, saves and loads as any
+    other, and an int8 copy does not train its 8-bit kernels.
+
+    Args:
+        model: A functional model of this package, in any float precision.
+        precision: "float32", "bfloat16", "float16" or "int8".
+
+    Raises:
+        ValueError: If `precision` is unknown, or `model` is quantised already,
+            not functional, or has a model inside.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(
+            f"`precision` must be one of {PRECISIONS}. Received: {precision!r}"
+        )
+    config = _functional_config(model)
+    own = {layer.name: layer for layer in model.layers}
+    for entry in config["layers"]:
+        layer = own.get(entry["name"])  # None is an operation, without a type
+        if layer is not None and not isinstance(layer, _ALWAYS_FLOAT32):
+            entry["config"]["dtype"] = (
+                "float32" if precision == "int8" else precision
+            )
+    copy = type(model).from_config(config)
+    copy.set_weights(model.get_weights())
+    if precision == "int8":
+        _quantize(copy)
+    return copy
+
+
+def compare(
+    model: keras.Model,
+    other: keras.Model,
+    images: np.ndarray,
+    batch_size: int = 32,
+) -> dict:
+    """Says how far the outputs of two models lie apart on images.
+
+    Args:
+        model: The model to compare with.
+        other: The model that is compared, such as a copy in fewer bits.
+        images: What both take, `[B, H, W, C]`.
+        batch_size: Images at a time.
+
+    Returns:
+        `images`, their number; `max_difference`, the largest difference of two
+        outputs; `relative_difference`, that by the largest output of `model`;
+        `top1_agreement`, the share of images (of places, if `model` scores
+        each) whose largest output is the same. The differences are infinite
+        where outputs are not finite, as when float16 overflows.
+
+    Raises:
+        ValueError: If there are no images or they do not fit a model.
+    """
+    images = np.asarray(images)
+    for argument, each in (("model", model), ("other", other)):
+        if images.ndim != 4 or images.shape[1:] != each.input_shape[1:]:
+            raise ValueError(
+                f"`images` must be [B, H, W, C] of the size `{argument}` "
+                f"takes, {each.input_shape[1:]}. Received: shape {images.shape}"
+            )
+    if not len(images):
+        raise ValueError("`images` must hold one image at least. Received: 0")
+    expected, outputs = (
+        np.asarray(
+            each.predict(images, batch_size=batch_size, verbose=0), "float32"
+        )
+        for each in (model, other)
+    )
+    difference, relative = differences(expected, outputs)
+    same = expected.argmax(axis=-1) == outputs.argmax(axis=-1)
+    return dict(
+        images=len(images),
+        max_difference=difference,
+        relative_difference=relative,
+        top1_agreement=float(same.mean()),
+    )
+
+
+def differences(
+    expected: np.ndarray, outputs: np.ndarray
+) -> tuple[float, float]:
+    """Returns max |outputs - expected|, and that by max |expected|.
+
+    Both are infinite if a number of either is not finite. The second is zero
+    where nothing differs, even if all is zero.
+    """
+    if not (np.isfinite(expected).all() and np.isfinite(outputs).all()):
+        return float("inf"), float("inf")
+    difference = float(np.abs(outputs - expected).max())
+    largest = float(np.abs(expected).max())
+    if largest == 0:
+        return difference, float("inf") if difference else 0.0
+    return difference, difference / largest
+
+
+def report_text(precision: str, comparison: dict) -> str:
+    """Returns what `compare` found, as a line for people.
+
+    Args:
+        precision: What to call the copy.
+        comparison: The answer of `compare`.
+    """
+    images = comparison["images"]
+    on = f"{precision}: on {images} image{'' if images == 1 else 's'}"
+    if not np.isfinite(comparison["max_difference"]):
+        return f"{on} some outputs are not finite numbers"
+    return (
+        f"{on} outputs differ by at most {comparison['max_difference']:.3g} "
+        f"({comparison['relative_difference']:.2%} of the largest), and the "
+        f"first class is the same on {comparison['top1_agreement']:.1%}"
+    )
+
+
+def weights_bytes(model: keras.Model) -> int:
+    """Returns the size of a model's weights in memory, in bytes."""
+    return sum(
+        int(np.prod(weight.shape)) * np.dtype(weight.dtype).itemsize
+        for weight in model.weights
+    )
+
+
+def _functional_config(model):
+    """Returns the configuration of a functional model of layers."""
+    config = model.get_config() if isinstance(model, keras.Model) else {}
+    if "input_layers" not in config:
+        raise ValueError(
+            "`model` must be a functional model, as keras_vit's constructors "
+            f"return. Received: {model!r}"
+        )
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            raise ValueError(
+                "`model` must be made of layers alone. Received: a model with "
+                f"the model `{layer.name}` inside"
+            )
+    quantized = {s.quantization_mode for s in model._flatten_layers()} - {None}
+    if quantized:
+        raise ValueError(
+            "`model` must be in a float precision. Received: a model that is "
+            f"quantised already, to {', '.join(sorted(quantized))}. Start from "
+            "the model it was made of."
+        )
+    return config
+
+
+def _quantize(model):
+    """Rounds the kernels of dense layers to 8 bits, in place."""
+    # Of subclasses of Dense Keras quantises none, and warns of every layer
+    # that it cannot quantise.
+    model.quantize(
+        "int8", filters=lambda layer: type(layer) is keras.layers.Dense
+    )
+    # A layer's configuration names its own policy, not those of its sublayers:
+    # without the map the model would be loaded as float32, and not fit.
+    for layer in model.layers:
+        inner = [s for s in layer._flatten_layers() if s is not layer]
+        inner = [s for s in inner if s.quantization_mode]
+        if inner:
+            policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy)
+            for sublayer in inner:
+                policies[sublayer.path] = sublayer.dtype_policy
+            layer.dtype_policy = policies

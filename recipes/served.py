@@ -1,0 +1,62 @@
+"""A SavedModel of ours, asked without a server."""
+
+import os
+
+import tensorflow as tf
+
+
+class Classifier:
+    """Says what is on files, as TF Serving would."""
+
+    def __init__(self, directory: str | os.PathLike):
+        """Loads a version's directory.
+
+        Args:
+            directory: What `keras_vit.export_savedmodel` wrote.
+
+        Raises:
+            ValueError: If it is no SavedModel of this package.
+        """
+        # Signatures live as long as what they were loaded with.
+        self._loaded = tf.saved_model.load(os.fspath(directory))
+        labels = os.path.join(directory, "assets.extra", "labels.txt")
+        signatures = self._loaded.signatures
+        if "predict" not in signatures or not os.path.isfile(labels):
+            raise ValueError(
+                "MODEL, where it is a SavedModel, must be one that "
+                "keras_vit.export_savedmodel wrote. Received: "
+                f"{os.fspath(directory)!r}, with {list(signatures)}"
+            )
+        self._predict = signatures["predict"]
+        with open(labels, encoding="utf-8") as file:
+            self.names = file.read().splitlines()
+
+    def predict(self, paths):
+        """Yields (path, None, probabilities or what is wrong)."""
+        sound, contents = [], []
+        for path in paths:
+            try:
+                with open(path, "rb") as file:
+                    contents.append(file.read())
+            except OSError as error:
+                yield path, None, f"{path!r} cannot be read: {error}"
+            else:
+                sound.append(path)
+        if not sound:
+            return
+        try:
+            found = self._predict(image_bytes=tf.constant(contents))
+        except tf.errors.OpError as error:
+            if len(sound) == 1:
+                yield sound[0], None, f"{sound[0]!r} does not decode: {error}"
+            else:
+                for path in sound:
+                    yield from self.predict([path])
+            return
+        valid = found["valid"].numpy()
+        scores = found["probabilities"].numpy()
+        for path, right, row in zip(sound, valid, scores, strict=True):
+            if right:
+                yield path, None, row
+            else:
+                yield path, None, f"{path!r} is no image, or a part of one"

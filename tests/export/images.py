@@ -1,0 +1,84 @@
+"""Images in every format, whole and broken."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+
+def pixels(height=20, width=30, seed=0):
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (5, 5, 3)).astype("uint8")
+    return np.array(Image.fromarray(coarse).resize((width, height)))
+
+
+def encode(array, kind, mode="RGB", **options):
+    file = io.BytesIO()
+    Image.fromarray(array).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def whole():
+    """Name -> bytes of an image that decodes."""
+    array = pixels()
+    exif = Image.Exif()
+    exif[0x010E] = "a" * 3000
+    return {
+        "jpeg": encode(array, "JPEG"),
+        "jpeg of another size": encode(pixels(41, 11), "JPEG"),
+        "progressive jpeg": encode(array, "JPEG", progressive=True),
+        "jpeg with exif": encode(array, "JPEG", exif=exif),
+        "grey jpeg": encode(array, "JPEG", "L"),
+        "cmyk jpeg": encode(array, "JPEG", "CMYK"),
+        "jpeg with bytes after it": encode(array, "JPEG") + b"\0" * 9,
+        "png": encode(array, "PNG"),
+        "grey png": encode(array, "PNG", "L"),
+        "png with alpha": encode(array, "PNG", "RGBA"),
+        "png with a palette": encode(array, "PNG", "P"),
+        "gif": encode(array, "GIF"),
+        "bmp": encode(array, "BMP"),
+        "1x1 png": encode(pixels(1, 1), "PNG"),
+    }
+
+
+def with_size(content, at, value):
+    return content[:at] + value + content[at + len(value) :]
+
+
+def broken(number=300, seed=0):
+    """Name -> bytes of what is no image, or a part of one."""
+    rng = np.random.default_rng(seed)
+    images = whole()
+    jpeg, png = images["jpeg"], images["png"]
+    gif, bmp = images["gif"], images["bmp"]
+    size = jpeg.index(b"\xff\xc0") + 5
+    found = {
+        "empty": b"",
+        "text": b"an image",
+        "html": b"<html><body>404</body></html>",
+        "jpeg magic": b"\xff\xd8\xff",
+        "png magic": b"\x89PNG\r\n\x1a\n",
+        "gif magic": b"GIF89a",
+        "bmp magic": b"BM",
+        "jpeg of 4 billion pixels": with_size(jpeg, size, b"\xff" * 4),
+        "jpeg of no pixels": with_size(jpeg, size, b"\0" * 4),
+        "png of 4 billion pixels": with_size(png, 16, b"\0\0\xff\xff" * 2),
+        "png of 2^62 pixels": with_size(png, 16, b"\x7f\xff\xff\xff" * 2),
+        "gif of 4 billion pixels": with_size(gif, 6, b"\xff" * 4),
+        "bmp of 2^60 pixels": with_size(bmp, 18, b"\0\0\0\x40" * 2),
+        "bmp of negative width": with_size(bmp, 18, b"\xff" * 4),
+        "markers without end": b"\xff\xd8" + b"\xff" * 5000,
+        "segments of no length": b"\xff\xd8" + b"\xff\xe0\0\0" * 2000,
+    }
+    kinds = [jpeg, png, gif, bmp, images["progressive jpeg"]]
+    for i in range(number - len(found)):
+        content = kinds[i % len(kinds)]
+        if i % 3 == 0:
+            noise = rng.integers(0, 256, int(rng.integers(1, 3000)))
+            start = content[: int(rng.integers(0, 12))]
+            found[f"noise {i}"] = start + noise.astype("uint8").tobytes()
+        else:
+            # Shorter than the end marker's neighbourhood.
+            length = int(rng.integers(1, len(content) - 1))
+            found[f"cut {i}"] = content[:length]
+    return found

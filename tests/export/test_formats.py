@@ -1,0 +1,180 @@
+"""ONNX and LiteRT files, run by their own runtimes."""
+
+import importlib
+import importlib.util
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.export import formats, precision
+from keras_vit.models.vit import ViT
+
+BACKEND = keras.backend.backend()
+TINY = dict(
+    patch_size=4,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=2,
+    mlp_dim=64,
+    input_shape=(16, 16, 3),
+    classes=5,
+)
+CASES = {
+    "token": {},
+    "hybrid": dict(
+        patch_size=1,
+        resnet_units=(1,),
+        resnet_width=0.5,
+        input_shape=(32, 32, 3),
+    ),
+    "softmax relative": dict(
+        classifier_activation="softmax", position_embedding="relative"
+    ),
+}
+EXPORT = dict(onnx=formats.export_onnx, litert=formats.export_litert)
+RUN = dict(onnx=formats._run_onnx, litert=formats._run_litert)
+PATHS = dict(onnx="model.onnx", litert="model.tflite")
+
+pytestmark = [
+    # Of Keras' patch for tf2onnx, of tf2onnx and of jax2onnx.
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def make_model(**arguments):
+    model = ViT(**TINY | arguments)
+    rng = np.random.default_rng(0)
+    model.set_weights(
+        [w + rng.normal(0, 0.2, w.shape) for w in model.get_weights()]
+    )
+    return model
+
+
+def make_images(model, count):
+    shape = (count, *model.input_shape[1:])
+    images = np.random.default_rng(1).uniform(0, 255, shape)
+    return images.astype("float32")
+
+
+def needs(file_format):
+    """Skips the test where the format cannot be written."""
+    backends = formats._NEEDS[file_format]
+    if BACKEND not in backends:
+        pytest.skip(f"{file_format} is not written on {BACKEND}")
+    for module in backends[BACKEND]:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_file_gives_the_models_outputs(file_format, name, tmp_path):
+    needs(file_format)
+    if BACKEND == "jax" and name == "hybrid":
+        pytest.skip("jax2onnx writes a pooling that ONNX Runtime refuses")
+    model = make_model(**CASES[name])
+    path = str(tmp_path / "new" / PATHS[file_format])
+    assert EXPORT[file_format](model, path) == path
+    assert os.listdir(tmp_path / "new") == [PATHS[file_format]]
+    for count in (1, 3):
+        images = make_images(model, count)
+        expected = model.predict(images, verbose=0)
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(
+            RUN[file_format](path, images), expected, rtol=0, atol=1e-4
+        )
+
+
+def test_onnx_keeps_8_bit_kernels(tmp_path):
+    needs("onnx")
+    model = make_model(hidden_size=128, mlp_dim=512)
+    small = precision.in_precision(model, "int8")
+    path = formats.export_onnx(small, tmp_path / "model.onnx")
+    images = make_images(model, 3)
+    expected = small.predict(images, verbose=0)
+    np.testing.assert_allclose(
+        formats._run_onnx(path, images), expected, rtol=0, atol=1e-4
+    )
+    assert np.abs(expected - model.predict(images, verbose=0)).max() > 1e-3
+    assert os.path.getsize(path) < 0.5 * precision.weights_bytes(model)
+
+
+@pytest.mark.backend("jax")
+def test_hybrid_on_jax_is_refused_with_the_remedy(tmp_path):
+    needs("onnx")
+    model = make_model(**CASES["hybrid"])
+    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
+        formats.export_onnx(model, tmp_path / "model.onnx")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_a_file_that_computes_something_else_is_removed(
+    file_format, tmp_path, monkeypatch
+):
+    needs(file_format)
+    model = make_model()
+    path = tmp_path / PATHS[file_format]
+    path.write_text("the file of yesterday")
+    run = RUN[file_format]
+
+    def run_wrongly(part, images):
+        assert os.path.exists(part)
+        outputs = run(part, images)
+        return outputs + 2e-3 * np.abs(outputs).max()
+
+    monkeypatch.setattr(formats, f"_run_{file_format}", run_wrongly)
+    with pytest.raises(ValueError, match="a difference of 0.002"):
+        EXPORT[file_format](model, path)
+    assert os.listdir(tmp_path) == [PATHS[file_format]]
+    assert path.read_text() == "the file of yesterday"
+
+
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_a_missing_library_is_named_with_its_pip_line(
+    file_format, tmp_path, monkeypatch
+):
+    if BACKEND not in formats._NEEDS[file_format]:
+        pytest.skip(f"{file_format} is not written on {BACKEND}")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    packages = " ".join(formats._NEEDS[file_format][BACKEND].values())
+    with pytest.raises(ValueError, match=f"pip install {packages}$"):
+        EXPORT[file_format](make_model(), tmp_path / PATHS[file_format])
+
+
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_a_backend_that_cannot_says_which_can(
+    file_format, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(
+        ValueError, match="Received: 'torch'. Save the model as .keras and"
+    ):
+        EXPORT[file_format](make_model(), tmp_path / PATHS[file_format])
+
+
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_what_the_format_cannot_hold_is_refused(
+    file_format, tmp_path, monkeypatch
+):
+    needs(file_format)
+    export, path = EXPORT[file_format], tmp_path / PATHS[file_format]
+    model = make_model()
+    with pytest.raises(ValueError, match="`path` must end in"):
+        export(model, tmp_path / "model.pb")
+    with pytest.raises(ValueError, match=r"Received: \['float16', 'float32'\]"):
+        export(precision.in_precision(model, "float16"), path)
+    if file_format == "litert":
+        with pytest.raises(ValueError, match=r"Received: \['float32', 'int8'"):
+            export(precision.in_precision(model, "int8"), path)
+    monkeypatch.setattr(formats, "MAX_BYTES", 10_000)
+    with pytest.raises(ValueError, match="less than 2 GiB"):
+        export(model, path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_each_format_says_its_limits():
+    assert formats.LIMITS.keys() == EXPORT.keys()

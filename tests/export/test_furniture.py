@@ -1,0 +1,244 @@
+"""Warm-up, labels, model card and configs, as TF Serving reads them."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from keras_vit.export import furniture
+
+
+def extra(directory, name):
+    return directory / "assets.extra" / name
+
+
+def warmup_requests(directory):
+    pytest.importorskip("tensorflow_serving")
+    import tensorflow as tf
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    path = str(extra(directory, "tf_serving_warmup_requests"))
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        yield log.predict_log.request
+
+
+def test_warmup_asks_for_each_image_and_for_all(tmp_path):
+    pytest.importorskip("tensorflow_serving")
+    import tensorflow as tf
+
+    images = [b"\xff\xd8one", b"two", b"three\x00"]
+    furniture.write_warmup(tmp_path, images, "vit")
+    found = []
+    for request in warmup_requests(tmp_path):
+        assert request.model_spec.name == "vit"
+        assert request.model_spec.signature_name == "serving_default"
+        assert list(request.inputs) == ["image_bytes"]
+        tensor = tf.make_ndarray(request.inputs["image_bytes"])
+        assert request.inputs["image_bytes"].dtype == tf.string
+        found.append(tensor.tolist())
+    assert found == [[image] for image in images] + [images]
+
+
+def test_warmup_of_one_image_is_one_request(tmp_path):
+    pytest.importorskip("tensorflow_serving")
+    furniture.write_warmup(tmp_path, [b"one"], "vit")
+    assert len(list(warmup_requests(tmp_path))) == 1
+
+
+def test_no_request_of_the_warmup_is_larger_than_the_server_takes(tmp_path):
+    pytest.importorskip("tensorflow_serving")
+    furniture.write_warmup(tmp_path, [b"x"] * 40, "vit")
+    sizes = [
+        request.inputs["image_bytes"].tensor_shape.dim[0].size
+        for request in warmup_requests(tmp_path)
+    ]
+    assert sizes == [1] * 40 + [32, 8]
+
+
+def test_warmup_of_nothing_or_too_much_is_refused(tmp_path):
+    for requests in ([], ["text"]):
+        with pytest.raises(ValueError, match="`requests` must be a list"):
+            furniture.write_warmup(tmp_path, requests, "vit")
+    with pytest.raises(ValueError, match="at most 1000 records.* 970 images"):
+        furniture.write_warmup(tmp_path, [b"x"] * 970, "vit")
+    assert not extra(tmp_path, "").exists()
+
+
+def test_warmup_without_the_package_says_how_to_install_it(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("tensorflow")
+    monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+    monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+    with pytest.raises(ValueError, match="pip install tensorflow-serving-api"):
+        furniture.write_warmup(tmp_path, [b"x"], "vit")
+    assert not extra(tmp_path, "").exists()
+
+
+def test_labels_are_lines(tmp_path):
+    furniture.write_labels(tmp_path, ("tench, Tinca tinca", "Käse", "a|b"))
+    text = extra(tmp_path, "labels.txt").read_bytes().decode()
+    assert text == "tench, Tinca tinca\nKäse\na|b\n"
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\r", "\u2028", 3])
+def test_labels_that_are_no_line_are_refused(tmp_path, label):
+    with pytest.raises(ValueError, match=r"`labels` .*labels\[1\]="):
+        furniture.write_labels(tmp_path, ["fine", label])
+
+
+def test_card_tells_the_facts(tmp_path):
+    furniture.write_model_card(
+        tmp_path,
+        dict(
+            name="flowers",
+            architecture="ViT-B/16",
+            weights="imagenet21k",
+            classes=37,
+            labels=("rose", "a|b"),
+            input=dict(height=224, width=160, channels=3, scaling="in it"),
+            metrics={"accuracy": np.float32(0.5), "loss": float("nan")},
+            precision="float16",
+            comparison=dict(largest_difference=1.5e-4, same_first=0.99),
+            num_parameters=np.int64(85798656),
+            exported_at="2025-01-02T03:04:05+00:00",
+            trained_on="a\ntable",
+        ),
+    )
+    facts = json.loads(extra(tmp_path, "model_card.json").read_text())
+    assert facts["metrics"] == {"accuracy": 0.5, "loss": None}
+    assert facts["labels"] == ["rose", "a|b"]
+    assert facts["num_parameters"] == 85798656
+    assert facts["licence"] is None and facts["commit"] is None
+    text = extra(tmp_path, "model_card.md").read_text()
+    assert text.startswith("# flowers\n")
+    for row in (
+        "| weights from | imagenet21k |",
+        "| licence | not stated |",
+        "| parameters | 85,798,656 |",
+        "| classes | 37 |",
+        r"| names of classes | rose, a\|b, ... (37 in labels.txt) |",
+        "| input | height 224, width 160, channels 3; scaling of pixels: in",
+        "| largest_difference: 0.00015; same_first: 0.99 |",
+        "| accuracy | 0.5 |",
+        "| loss | not stated |",
+        "| exported at | 2025-01-02T03:04:05+00:00 |",
+        "| trained_on | a table |",
+    ):
+        assert row in text
+
+
+def test_card_of_an_unknown_model_says_so(tmp_path):
+    furniture.write_model_card(tmp_path, dict(metrics=None, input=None))
+    text = extra(tmp_path, "model_card.md").read_text()
+    rows = re.findall(r"^\| (?!\|)(.*) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 15
+    assert {value for _, value in rows} == {"not stated"}
+    assert "## Metrics\n\nNot stated.\n" in text
+    assert (
+        None
+        in json.loads(extra(tmp_path, "model_card.json").read_text()).values()
+    )
+
+
+def test_models_config_parses_and_names_the_model(tmp_path):
+    pytest.importorskip("tensorflow_serving")
+    from google.protobuf import text_format
+    from tensorflow_serving.config import model_server_config_pb2
+
+    furniture.write_serving_configs(tmp_path, "vit-b_16.2")
+    config = text_format.Parse(
+        (tmp_path / "models.config").read_text(),
+        model_server_config_pb2.ModelServerConfig(),
+    )
+    (model,) = config.model_config_list.config
+    assert model.name == "vit-b_16.2"
+    assert model.base_path == "/models/vit-b_16.2"
+    assert model.model_platform == "tensorflow"
+
+
+def batching_parameters():
+    """Returns a BatchingParameters, which tensorflow-serving-api leaves out.
+
+    The fields, numbers and types are those of TF Serving's
+    servables/tensorflow/session_bundle_config.proto.
+    """
+    protobuf = pytest.importorskip("google.protobuf")
+    from google.protobuf import (
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+        wrappers_pb2,
+    )
+
+    assert protobuf and wrappers_pb2  # which the types below are in
+    kind = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="test/batching_parameters.proto",
+        package="test",
+        syntax="proto3",
+        dependency=["google/protobuf/wrappers.proto"],
+    )
+    message = file.message_type.add(name="BatchingParameters")
+    for number, name, wrapper in (
+        (1, "max_batch_size", "Int64Value"),
+        (2, "batch_timeout_micros", "Int64Value"),
+        (3, "max_enqueued_batches", "Int64Value"),
+        (4, "num_batch_threads", "Int64Value"),
+        (5, "thread_pool_name", "StringValue"),
+    ):
+        message.field.add(
+            name=name,
+            number=number,
+            type=kind.TYPE_MESSAGE,
+            label=kind.LABEL_OPTIONAL,
+            type_name=f".google.protobuf.{wrapper}",
+        )
+    message.field.add(
+        name="allowed_batch_sizes",
+        number=6,
+        type=kind.TYPE_INT64,
+        label=kind.LABEL_REPEATED,
+    )
+    message.field.add(
+        name="pad_variable_length_inputs",
+        number=7,
+        type=kind.TYPE_BOOL,
+        label=kind.LABEL_OPTIONAL,
+    )
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    found = pool.FindMessageTypeByName("test.BatchingParameters")
+    return message_factory.GetMessageClass(found)()
+
+
+def test_batching_config_parses_and_holds_together(tmp_path):
+    parameters = batching_parameters()
+    from google.protobuf import text_format
+
+    furniture.write_serving_configs(tmp_path, "vit")
+    text_format.Parse((tmp_path / "batching.config").read_text(), parameters)
+    sizes = list(parameters.allowed_batch_sizes)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == parameters.max_batch_size.value == 32
+    assert parameters.batch_timeout_micros.value == 5000
+    assert parameters.num_batch_threads.value >= 1
+    assert not parameters.pad_variable_length_inputs
+
+
+def test_configs_that_somebody_edited_stay(tmp_path):
+    (tmp_path / "models.config").write_text("mine")
+    furniture.write_serving_configs(tmp_path, "vit")
+    assert (tmp_path / "models.config").read_text() == "mine"
+    assert "max_batch_size" in (tmp_path / "batching.config").read_text()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", 'a"', ".", "a:b", "-a"])
+def test_a_name_that_no_url_has_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="`model_name` must be letters"):
+        furniture.write_serving_configs(tmp_path, name)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,383 @@
+"""SavedModels: the same numbers, from bytes, whatever the bytes are."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data
+from keras_vit.export import savedmodel, sound
+
+sys.path.insert(0, os.path.dirname(__file__))
+import images  # noqa: E402
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [
+    pytest.mark.backend("tensorflow", "jax"),
+    # jax2tf, through which Keras exports from JAX, is called deprecated.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+LABELS = ("ant", "bee", "cat", "dog", "elk", "fox")
+MODELS = {
+    "plain": dict(patch_size=4, input_shape=(16, 16, 3)),
+    "hybrid": dict(
+        patch_size=1, resnet_units=(1,), resnet_width=0.5,
+        input_shape=(32, 24, 3),
+    ),
+}  # fmt: skip
+
+
+def make_model(kind="plain", **changes):
+    arguments = dict(hidden_size=32, num_layers=2, num_heads=2, mlp_dim=64)
+    arguments |= MODELS[kind] | dict(labels=LABELS) | changes
+    model = keras_vit.ViT(**arguments)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        shape = weight.shape
+        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
+        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+    return model
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request, tmp_path_factory):
+    """A model and where it was exported to."""
+    model = make_model(request.param)
+    path = tmp_path_factory.mktemp("serving") / request.param / "1"
+    keras_vit.export_savedmodel(model, path, top_k=3)
+    return model, path
+
+
+@pytest.fixture(scope="module")
+def served(exported):
+    return tf.saved_model.load(str(exported[1])).signatures
+
+
+def read(model, encoded, tmp_path):
+    """What evaluation makes of a file."""
+    file = tmp_path / "image"
+    file.write_bytes(encoded)
+    size, channels = model.input_shape[1:3], model.input_shape[3]
+    return data.read_image(file, size, channels)
+
+
+@pytest.mark.parametrize("number", [1, 2, 17])
+def test_logits_are_those_of_the_model(number, exported, served):
+    model, _ = exported
+    rng = np.random.default_rng(number)
+    x = rng.uniform(0, 255, (number, *model.input_shape[1:])).astype("float32")
+    expected = model.predict(x, verbose=0)
+    found = served["logits"](images=tf.constant(x))["logits"].numpy()
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", images.whole())
+def test_bytes_are_read_as_evaluation_reads_them(
+    name, exported, served, tmp_path
+):
+    model, _ = exported
+    encoded = images.whole()[name]
+    x = read(model, encoded, tmp_path)[None]
+    logits = keras.ops.convert_to_numpy(model(x, training=False))
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
+    found = served["serving_default"](image_bytes=tf.constant([encoded]))
+    assert found["valid"].numpy().tolist() == [True]
+    order = np.argsort(-expected)[:3]
+    assert found["indices"].numpy()[0].tolist() == order.tolist()
+    assert [c.decode() for c in found["classes"].numpy()[0]] == [
+        LABELS[i] for i in order
+    ]
+    np.testing.assert_allclose(
+        found["scores"].numpy()[0], expected[order], rtol=1e-4, atol=1e-6
+    )
+
+
+def test_the_preprocessing_is_evaluations_bit_for_bit(tmp_path):
+    # Served with a model that does nothing but show what it gets.
+    expected = []
+    for encoded in images.whole().values():
+        expected.append(read(make_model(), encoded, tmp_path))
+    functions = savedmodel._signatures(
+        lambda x: (tf.reshape(x, (-1, 768)), x[:, 0, :, 0]),
+        (16, 16), 3, LABELS, 3, "none",
+    )  # fmt: skip
+    encoded = tf.constant(list(images.whole().values()))
+    found = functions["features"](encoded)["features"]
+    np.testing.assert_array_equal(
+        found, np.reshape(expected, (len(expected), -1))
+    )
+
+
+def test_images_of_all_sizes_and_kinds_in_one_request(exported, served):
+    encoded = list(images.whole().values())
+    together = served["predict"](image_bytes=tf.constant(encoded))
+    assert together["valid"].numpy().all()
+    alone = [
+        served["predict"](image_bytes=tf.constant([e]))["probabilities"]
+        for e in encoded
+    ]
+    np.testing.assert_allclose(
+        together["probabilities"], tf.concat(alone, 0), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        together["probabilities"].numpy().sum(axis=-1), 1, rtol=1e-5
+    )
+
+
+def test_no_image_at_all_is_an_empty_answer(served):
+    found = served["serving_default"](image_bytes=tf.constant([], tf.string))
+    assert found["scores"].shape == (0, 3)
+
+
+def test_pixels_of_any_size(exported, served):
+    model, _ = exported
+    x = np.stack([images.pixels(40, 50, seed) for seed in range(2)])
+    size = model.input_shape[1:3]
+    logits = model.predict(tf.image.resize(x, size).numpy(), verbose=0)
+    expected = np.sort(tf.nn.softmax(logits).numpy(), axis=-1)[:, ::-1][:, :3]
+    for name, dtype in (("pixels", "uint8"), ("pixels_float", "float32")):
+        found = served[name](pixels=tf.constant(x.astype(dtype)))
+        np.testing.assert_allclose(
+            found["scores"], expected, rtol=1e-4, atol=1e-6
+        )
+
+
+def test_features_are_the_representation(exported, served, tmp_path):
+    model, _ = exported
+    encoded = images.whole()["png"]
+    x = read(model, encoded, tmp_path)[None]
+    y = keras.Model(model.input, model.get_layer("head").input)
+    found = served["features"](image_bytes=tf.constant([encoded]))
+    np.testing.assert_allclose(
+        found["features"], y.predict(x, verbose=0), rtol=1e-3, atol=1e-4
+    )
+
+
+class TestHostileInput:
+    def test_one_broken_image_fails_no_other(self, exported, served):
+        good = images.whole()["jpeg"]
+        bad = [
+            content
+            for name, content in images.broken(40).items()
+            if not name.startswith("noise")
+        ]
+        alone = served["predict"](image_bytes=tf.constant([good]))
+        found = served["predict"](image_bytes=tf.constant([*bad, good, *bad]))
+        valid = found["valid"].numpy()
+        assert valid.tolist() == [i == len(bad) for i in range(len(valid))]
+        probabilities = found["probabilities"].numpy()
+        assert np.isnan(probabilities[~valid]).all()
+        np.testing.assert_allclose(
+            probabilities[valid], alone["probabilities"], rtol=1e-4, atol=1e-6
+        )
+
+    def test_300_inputs_give_no_confident_answer(self, exported, served):
+        function = served["serving_default"]
+        outcomes = dict(refused=0, failed=0)
+        before = None
+        for i, (name, content) in enumerate(images.broken(300).items()):
+            if i == 100:
+                before = resident()
+            try:
+                found = function(image_bytes=tf.constant([content]))
+            except tf.errors.OpError:
+                outcomes["failed"] += 1
+                continue
+            assert not found["valid"].numpy()[0], name
+            assert np.isnan(found["scores"].numpy()).all(), name
+            assert found["classes"].numpy()[0].tolist() == [b""] * 3
+            assert found["indices"].numpy()[0].tolist() == [-1] * 3
+            outcomes["refused"] += 1
+        assert outcomes["refused"] >= 295
+        # The server lives, and its memory is where it was.
+        assert resident() - before < 64 * 2**20
+        good = tf.constant([images.whole()["jpeg"]])
+        assert function(image_bytes=good)["valid"].numpy()[0]
+
+    @pytest.mark.parametrize("wrong", [[[b"a"]], [1, 2], [1.5], b"a"], ids=str)
+    def test_wrong_types_and_shapes_are_errors(self, wrong, served):
+        with pytest.raises((TypeError, ValueError, tf.errors.OpError)):
+            served["serving_default"](image_bytes=tf.constant(wrong))
+
+
+def resident():
+    """Bytes of memory that this process holds."""
+    pages = pathlib.Path("/proc/self/statm")
+    if not pages.exists():
+        pytest.skip("this system does not tell the memory of a process")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("name", images.whole())
+def test_whole_images_are_sound(name):
+    assert sound.is_sound(tf.constant(images.whole()[name])).numpy()
+
+
+class TestWithoutKeras:
+    def test_tensorflow_alone_gives_the_same(self, exported, tmp_path):
+        model, path = exported
+        encoded = images.whole()["jpeg"]
+        (tmp_path / "image.jpg").write_bytes(encoded)
+        x = read(model, encoded, tmp_path)[None]
+        expected = keras.ops.convert_to_numpy(model(x, training=False))
+        program = textwrap.dedent(
+            """
+            import json, sys
+            # As on a machine where they are not installed.
+            sys.modules["keras"] = sys.modules["keras_vit"] = None
+            import tensorflow as tf
+            model = tf.saved_model.load(sys.argv[1])
+            encoded = tf.io.read_file(sys.argv[2])
+            predict = model.signatures["predict"]
+            found = predict(image_bytes=encoded[None])["probabilities"]
+            print(json.dumps(found.numpy().tolist()))
+            """
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, path, tmp_path / "image.jpg"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        np.testing.assert_allclose(
+            found, tf.nn.softmax(expected), rtol=1e-4, atol=1e-6
+        )
+
+    @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+    def test_a_program_in_c_gives_the_same(self, exported, served, tmp_path):
+        _, path = exported
+        encoded = images.whole()["jpeg"]
+        (tmp_path / "image.jpg").write_bytes(encoded)
+        wheel = pathlib.Path(tf.__file__).parent
+        libraries = [
+            str(next(wheel.glob(f"{name}.so*")))
+            for name in ("libtensorflow_cc", "libtensorflow_framework")
+        ]
+        program = tmp_path / "serve"
+        subprocess.run(
+            [
+                "gcc", pathlib.Path(__file__).parent / "serve.c",
+                "-o", program, f"-I{wheel / 'include'}", *libraries,
+                f"-Wl,-rpath,{wheel}",
+            ],
+            check=True,
+        )  # fmt: skip
+        signature = signature_of(path)
+        done = subprocess.run(
+            [
+                program, path, tmp_path / "image.jpg",
+                signature.inputs["image_bytes"].name,
+                signature.outputs["scores"].name,
+                signature.outputs["indices"].name,
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        rows = [line.split() for line in done.stdout.splitlines()]
+        expected = served["serving_default"](image_bytes=tf.constant([encoded]))
+        assert [int(i) for i, _ in rows] == (
+            expected["indices"].numpy()[0].tolist()
+        )
+        np.testing.assert_allclose(
+            [float(score) for _, score in rows],
+            expected["scores"].numpy()[0],
+            rtol=1e-5,
+        )
+
+
+def signature_of(path, name="serving_default"):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    model = saved_model_pb2.SavedModel()
+    model.ParseFromString((path / "saved_model.pb").read_bytes())
+    return model.meta_graphs[0].signature_def[name]
+
+
+def test_no_weight_is_saved_twice(exported):
+    model, path = exported
+    weights = sum(4 * int(np.prod(w.shape)) for w in model.weights)
+    folder = path / "variables"
+    saved = sum(file.stat().st_size for file in folder.iterdir())
+    # The index and the object graph take some kilobytes.
+    assert saved < weights + 16_000
+
+
+class TestVersions:
+    def test_an_existing_version_is_kept(self, exported):
+        model, path = exported
+        before = (path / "saved_model.pb").stat().st_mtime_ns
+        with pytest.raises(ValueError, match="must be a new version"):
+            keras_vit.export_savedmodel(model, path)
+        assert (path / "saved_model.pb").stat().st_mtime_ns == before
+
+    def test_a_version_can_be_replaced(self, tmp_path):
+        model = make_model()
+        path = tmp_path / "vit" / "7"
+        keras_vit.export_savedmodel(model, path, top_k=2)
+        keras_vit.export_savedmodel(model, path, top_k=3, overwrite=True)
+        served = tf.saved_model.load(str(path)).signatures["serving_default"]
+        assert served.structured_outputs["scores"].shape[1] == 3
+        numbers = [p.name for p in (tmp_path / "vit").iterdir() if p.is_dir()]
+        assert numbers == ["7"]
+
+    def test_a_failure_leaves_nothing(self, tmp_path, monkeypatch):
+        def fail(*arguments):
+            raise RuntimeError("no")
+
+        monkeypatch.setattr(savedmodel.furniture, "write_model_card", fail)
+        with pytest.raises(RuntimeError):
+            keras_vit.export_savedmodel(make_model(), tmp_path / "vit" / "1")
+        assert list((tmp_path / "vit").iterdir()) == []
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (dict(path="vit/latest"), "must end in the number of a version"),
+            (dict(labels=("a", "b")), "`labels` must name each of the 6"),
+            (dict(top_k=0), "`top_k` must be at least 1"),
+            (dict(activation="relu"), "`activation` must be one of"),
+        ],
+    )
+    def test_wrong_ones_are_refused(self, arguments, words, tmp_path):
+        arguments = dict(path="vit/1") | arguments
+        path = tmp_path / arguments.pop("path")
+        with pytest.raises(ValueError, match=words):
+            keras_vit.export_savedmodel(make_model(), path, **arguments)
+        assert not path.exists()
+
+    def test_a_model_without_a_head_is_refused(self, tmp_path):
+        model = keras_vit.ViT(
+            patch_size=4, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8,
+            input_shape=(8, 8, 3), include_top=False,
+        )  # fmt: skip
+        with pytest.raises(ValueError, match="with a layer `head`"):
+            keras_vit.export_savedmodel(model, tmp_path / "1")
+
+    def test_the_loss_tells_what_makes_probabilities(self):
+        model = make_model()
+        assert savedmodel.activation_of(model) == "softmax"
+        model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+        assert savedmodel.activation_of(model) == "sigmoid"
+        model = make_model(classifier_activation="sigmoid")
+        assert savedmodel.activation_of(model) == "none"
+
+
+@pytest.mark.backend("torch")
+def test_torch_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
+        keras_vit.export_savedmodel(make_model(), tmp_path / "1")

@@ -1,0 +1,140 @@
+"""Measures a SavedModel of ours against the model it was made from.
+
+    python -m tools.benchmark_serving [--model ViTB16] [--requests 10000]
+
+Exports the model with random weights to a temporary directory and prints: the
+size of the files against that of the weights, the time to load, images per
+second of `model.predict` and of the SavedModel (interleaved, on the same
+pixels), and the latency of many requests of one JPEG, first tenth against
+last, with the number of graphs before and after.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures, and prints as it goes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="ViTB16")
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--request_model", default="ViTTi16")
+    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    print(f"Keras {keras.__version__} on {keras.backend.backend()}")
+    with tempfile.TemporaryDirectory() as folder:
+        model = _random(options.model)
+        path = os.path.join(folder, "first", "1")
+        start = time.perf_counter()
+        keras_vit.export_savedmodel(model, path)
+        print(f"{options.model}: exported in {_since(start):.1f} s")
+        _sizes(model, path)
+        start = time.perf_counter()
+        loaded = tf.saved_model.load(path)
+        print(f"  loaded in {_since(start):.2f} s")
+        _throughput(model, loaded, options.batch_size, options.rounds)
+        model = _random(options.request_model)
+        path = os.path.join(folder, "second", "1")
+        keras_vit.export_savedmodel(model, path)
+        _latency(tf.saved_model.load(path), options)
+    return 0
+
+
+def _random(name):
+    model = getattr(keras_vit, name)()
+    rng = np.random.default_rng(0)
+    model.get_layer("head").kernel.assign(
+        rng.normal(size=model.get_layer("head").kernel.shape) * 0.02
+    )
+    return model
+
+
+def _since(start):
+    return time.perf_counter() - start
+
+
+def _sizes(model, path):
+    weights = sum(
+        int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize
+        for w in model.weights
+    )
+    files = sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+    print(
+        f"  {files:,} bytes of files for {weights:,} of weights: "
+        f"{files / weights:.4f}"
+    )
+
+
+def _throughput(model, loaded, batch_size, rounds):
+    size = model.input_shape[1:]
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 255, (batch_size, *size)).astype("float32")
+    serve = loaded.signatures["logits"]
+    constant = tf.constant(images)
+    candidates = {
+        "model.predict": lambda: model.predict(images, batch_size, verbose=0),
+        "SavedModel": lambda: serve(images=constant)["logits"].numpy(),
+    }
+    seconds = {name: [] for name in candidates}
+    for i in range(rounds + 1):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            if i:  # the first compiles
+                seconds[name].append(_since(start))
+    rates = {
+        name: batch_size / statistics.median(found)
+        for name, found in seconds.items()
+    }
+    for name, rate in rates.items():
+        print(f"  {name}: {rate:.2f} images a second, batches of {batch_size}")
+    print(f"  ratio {rates['SavedModel'] / rates['model.predict']:.3f}")
+
+
+def _latency(loaded, options):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (300, 400, 3)).astype("uint8")
+    request = tf.constant([tf.io.encode_jpeg(pixels).numpy()])
+    serve = loaded.signatures["serving_default"]
+    serve(image_bytes=request)
+    traced = _graphs()
+    seconds = []
+    for _ in range(options.requests):
+        start = time.perf_counter()
+        serve(image_bytes=request)["scores"].numpy()
+        seconds.append(_since(start))
+    tenth = max(1, len(seconds) // 10)
+    first, last = seconds[:tenth], seconds[-tenth:]
+    print(
+        f"{options.request_model}: {len(seconds)} requests of one JPEG, median "
+        f"{1e3 * statistics.median(seconds):.1f} ms; first tenth "
+        f"{1e3 * statistics.median(first):.1f}, last tenth "
+        f"{1e3 * statistics.median(last):.1f}; functions {traced} before, "
+        f"{_graphs()} after"
+    )
+
+
+def _graphs():
+    """Functions that TensorFlow holds: a retracing would add one."""
+    from tensorflow.python.eager import context
+
+    return len(context.context().list_function_names())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Exports a model for TF Serving.
+
+    python -m tools.export_savedmodel MODEL.keras serving/name/1
+
+Prints what it wrote and, given images, what the precision costs on them. The
+images also become the requests that warm the server up.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+
+import keras_vit
+from keras_vit import data
+from keras_vit.export import precision, savedmodel
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exports as the command line asks; returns 1 if that failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.export_savedmodel",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL.keras")
+    parser.add_argument("path", metavar="NAME/VERSION")
+    parser.add_argument("--labels", help="file of names, a line each, or JSON")
+    parser.add_argument("--top_k", type=int, default=5)
+    parser.add_argument(
+        "--activation", choices=savedmodel.ACTIVATIONS, help="over the outputs"
+    )
+    parser.add_argument(
+        "--precision", choices=precision.PRECISIONS, default="float32"
+    )
+    parser.add_argument(
+        "--images", nargs="*", default=[], help="to compare and warm up with"
+    )
+    parser.add_argument("--weights", help="source, for the model card")
+    parser.add_argument("--licence", help="for the model card")
+    parser.add_argument("--overwrite", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        _export(options)
+    except (ValueError, OSError, TypeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _export(options):
+    model = keras.models.load_model(options.model)
+    size, channels = model.input_shape[1:3], model.input_shape[3]
+    images = [data.read_image(path, size, channels) for path in options.images]
+    labels = options.labels and savedmodel.read_labels(options.labels)
+    facts = dict(
+        weights=options.weights,
+        licence=options.licence,
+        commit=_commit(options.model),
+        precision=options.precision,
+    )
+    # A copy has no loss to tell this by.
+    activation = options.activation or savedmodel.activation_of(model)
+    if options.precision != "float32":
+        other = precision.in_precision(model, options.precision)
+        if images:
+            comparison = precision.compare(model, other, np.stack(images))
+            facts["comparison"] = comparison
+            print(precision.report_text(options.precision, comparison))
+        model = other
+    warmup = []
+    for path in options.images:
+        with open(path, "rb") as file:
+            warmup.append(file.read())
+    keras_vit.export_savedmodel(
+        model,
+        options.path,
+        labels=labels,
+        top_k=options.top_k,
+        activation=activation,
+        warmup_images=tuple(warmup),
+        facts=facts,
+        overwrite=options.overwrite,
+    )
+    print(f"{options.path}: a SavedModel in {options.precision}, {activation}")
+    for folder, _, files in sorted(os.walk(options.path)):
+        for name in sorted(files):
+            file = os.path.join(folder, name)
+            print(f"  {file}  {os.path.getsize(file):,} bytes")
+    base = os.path.abspath(os.path.dirname(os.path.normpath(options.path)))
+    name = os.path.basename(base)
+    print(
+        "Serve it:\n  docker run -p 8500:8500 -p 8501:8501 "
+        f"-v {base}:/models/{name} -e MODEL_NAME={name} tensorflow/serving\n"
+        "Ask it:\n  python -m tools.classify --server localhost:8501 "
+        f"--model {name} image.jpg"
+    )
+
+
+def _commit(path):
+    """The commit of the repository that the model lies in, or None."""
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=os.path.dirname(os.path.abspath(path)),
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
