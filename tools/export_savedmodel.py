@@ -1,6 +1,8 @@
-"""Exports a model for TF Serving.
+"""Exports a model for TF Serving, or as one file for another runtime.
 
     python -m tools.export_savedmodel MODEL.keras serving/name/1
+    python -m tools.export_savedmodel MODEL.keras model.onnx
+    python -m tools.export_savedmodel MODEL.keras model.tflite
 
 Prints what it wrote and, given images, what the precision costs on them. The
 images also become the requests that warm the server up.
@@ -16,7 +18,14 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
-from keras_vit.export import precision, savedmodel
+from keras_vit.export import formats, precision, savedmodel
+
+# Ending of a file -> what writes it.
+FILES = dict(
+    onnx=formats.export_onnx,
+    tflite=formats.export_litert,
+    keras=lambda model, path: model.save(path),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL.keras")
-    parser.add_argument("path", metavar="NAME/VERSION")
+    parser.add_argument(
+        "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
+    )
     parser.add_argument("--labels", help="file of names, a line each, or JSON")
     parser.add_argument("--top_k", type=int, default=5)
     parser.add_argument(
@@ -55,7 +66,6 @@ def _export(options):
     model = keras.models.load_model(options.model)
     size, channels = model.input_shape[1:3], model.input_shape[3]
     images = [data.read_image(path, size, channels) for path in options.images]
-    labels = options.labels and savedmodel.read_labels(options.labels)
     facts = dict(
         weights=options.weights,
         licence=options.licence,
@@ -71,6 +81,27 @@ def _export(options):
             facts["comparison"] = comparison
             print(precision.report_text(options.precision, comparison))
         model = other
+    kind = os.path.splitext(options.path)[1].removeprefix(".")
+    if kind in FILES:
+        _export_file(model, options, kind)
+    else:
+        _export_version(model, options, activation, facts)
+
+
+def _export_file(model, options, kind):
+    if os.path.exists(options.path) and not options.overwrite:
+        raise ValueError(
+            f"{options.path!r} exists. Pass --overwrite to replace it."
+        )
+    FILES[kind](model, options.path)
+    size = os.path.getsize(options.path)
+    print(f"{options.path}  {size:,} bytes, in {options.precision}")
+    if kind != "keras":
+        print(formats.LIMITS["litert" if kind == "tflite" else kind])
+
+
+def _export_version(model, options, activation, facts):
+    labels = options.labels and savedmodel.read_labels(options.labels)
     warmup = []
     for path in options.images:
         with open(path, "rb") as file:

@@ -1,5 +1,13 @@
-"""Models for other programs: SavedModels for TF Serving, and other formats."""
+"""Models for other programs: SavedModels for TF Serving, ONNX, LiteRT."""
 
+from keras_vit.export.formats import export_litert, export_onnx
+from keras_vit.export.precision import compare, in_precision
 from keras_vit.export.savedmodel import export_savedmodel
 
-__all__ = ["export_savedmodel"]
+__all__ = [
+    "compare",
+    "export_litert",
+    "export_onnx",
+    "export_savedmodel",
+    "in_precision",
+]

@@ -219,7 +219,10 @@ def _write(model, directory, labels, top_k, activation):
     if keras.backend.backend() == "jax":
         archive = keras.export.ExportArchive()
         of_some = archive.track_and_add_endpoint(
-            "forward", both, input_signature=[images]
+            "forward",
+            both,
+            input_signature=[images],
+            jax2tf_kwargs={"with_gradient": False},
         )
 
         def forward(images):

@@ -26,16 +26,17 @@ CASES = {
     "token": {},
     "hybrid": HYBRID,
     "shared positions": dict(position_placement="every_layer_shared"),
-    "relative gap": dict(classifier="gap", position_embedding="relative"),
-    "pre_logits": dict(representation_size=24),
-    "softmax": dict(
-        classifier_activation="softmax", labels=("a", "b", "c", "d", "e")
+    "all else": dict(
+        classifier="gap_norm",
+        position_embedding="relative",
+        representation_size=24,
+        classifier_activation="softmax",
+        labels=("a", "b", "c", "d", "e"),
+        include_preprocessing=False,
     ),
-    "gap_norm": dict(classifier="gap_norm"),
-    "no preprocessing": dict(include_preprocessing=False),
 }
-# Measured on the three backends: at most 0.025, 0.0038 and 0.054.
-TOLERANCES = dict(float32=0, bfloat16=0.06, float16=0.01, int8=0.1)
+# Measured on the three backends: at most 0.046, 0.0052 and 0.059.
+TOLERANCES = dict(float32=0, bfloat16=0.08, float16=0.01, int8=0.1)
 DENSE = (
     "MultiHeadDotProductAttention_0/qkv",
     "MultiHeadDotProductAttention_0/out",
@@ -75,7 +76,7 @@ def test_outputs_stay_near_and_float32(kind, name):
     print(precision.report_text(f"{kind} {name}", comparison))
     assert comparison["images"] == 64
     assert comparison["relative_difference"] <= TOLERANCES[kind]
-    assert comparison["top1_agreement"] >= (1 if kind == "float32" else 0.85)
+    assert comparison["top1_agreement"] >= (1 if kind == "float32" else 0.9)
     if kind != "float32":  # it did compute otherwise
         assert comparison["max_difference"] > 0
     assert copy.predict(images[:2], verbose=0).dtype == np.float32
@@ -132,15 +133,22 @@ def test_model_is_left_as_it_was(kind):
     before = model.get_weights(), model.predict(images, verbose=0)
     copy = precision.in_precision(model, kind)
     for weight in copy.weights:
-        weight.assign(keras.ops.zeros_like(weight))
+        weight.assign(np.zeros(weight.shape))
     assert set(dtypes(model).values()) == {"float32"}
     for old, new in zip(before[0], model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     np.testing.assert_array_equal(before[1], model.predict(images, verbose=0))
 
 
-@pytest.mark.parametrize("name", ["token", "hybrid", "pre_logits"])
-@pytest.mark.parametrize("kind", precision.PRECISIONS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("bfloat16", "hybrid"),
+        ("float16", "token"),
+        ("int8", "hybrid"),
+        ("int8", "all else"),
+    ],
+)
 def test_copy_saves_and_loads(kind, name, tmp_path):
     copy = precision.in_precision(make_model(**CASES[name]), kind)
     copy.save(tmp_path / "copy.keras")
@@ -166,6 +174,7 @@ def test_half_precision_goes_back_to_float32_and_mixed_is_left():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         mixed = make_model()
+        mixed.set_weights(model.get_weights())
         whole = precision.in_precision(mixed, "float32")
         copy = precision.in_precision(mixed, "int8")
     finally:

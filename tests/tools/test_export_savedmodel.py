@@ -1,0 +1,128 @@
+"""The export command, from a saved model to what a server reads."""
+
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tools import export_savedmodel as tool
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "export"))
+import images  # noqa: E402
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [
+    pytest.mark.backend("tensorflow", "jax"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A model in a .keras file, and three photographs."""
+    folder = tmp_path_factory.mktemp("export")
+    model = keras_vit.ViT(
+        patch_size=4, hidden_size=32, num_layers=2, num_heads=2, mlp_dim=64,
+        input_shape=(16, 16, 3), classes=4,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        shape = weight.shape
+        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
+        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    model.save(folder / "model.keras")
+    for i in range(3):
+        path = folder / f"{i}.jpg"
+        path.write_bytes(images.encode(images.pixels(seed=i), "JPEG"))
+    (folder / "labels.txt").write_text("one\ntwo\nthree\nfour\n")
+    return folder
+
+
+def run(saved, path, *arguments):
+    return tool.main([str(saved / "model.keras"), str(path), *arguments])
+
+
+def card_of(path):
+    return json.loads((path / "assets.extra" / "model_card.json").read_text())
+
+
+def test_a_version_with_all_its_furniture(saved, tmp_path, capsys):
+    path = tmp_path / "numbers" / "3"
+    labels = str(saved / "labels.txt")
+    assert run(saved, path, "--labels", labels, "--licence", "MIT") == 0
+    printed = capsys.readouterr().out
+    assert "saved_model.pb" in printed and "docker run" in printed
+    assert "sigmoid" in printed  # by the model's loss
+    for file in ("labels.txt", "model_card.json", "model_card.md"):
+        assert (path / "assets.extra" / file).exists()
+    assert (path.parent / "models.config").exists()
+    card = card_of(path)
+    assert card["licence"] == "MIT"
+    assert card["labels"] == ["one", "two", "three", "four"]
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    image = (saved / "0.jpg").read_bytes()
+    found = served(image_bytes=tf.constant([image]))
+    assert found["classes"].shape == (1, 4)
+    # Each class by itself: they do not sum to one.
+    assert abs(float(tf.reduce_sum(found["scores"])) - 1) > 1e-2
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+def test_other_precisions_are_smaller_and_say_what_they_cost(
+    precision, saved, tmp_path, capsys
+):
+    pytest.importorskip("tensorflow_serving")
+    photographs = [str(saved / f"{i}.jpg") for i in range(3)]
+    sizes = {}
+    for kind in ("float32", precision):
+        path = tmp_path / kind / "1"
+        arguments = ["--precision", kind, "--images", *photographs]
+        assert run(saved, path, *arguments) == 0
+        sizes[kind] = sum(
+            f.stat().st_size for f in (path / "variables").iterdir()
+        )
+    printed = capsys.readouterr().out
+    assert f"{precision}: on 3 images" in printed
+    card = card_of(tmp_path / precision / "1")
+    assert card["precision"] == precision
+    assert card["comparison"]["images"] == 3
+    assert sizes[precision] < 0.75 * sizes["float32"]
+    warmup = tmp_path / precision / "1" / "assets.extra"
+    assert (warmup / "tf_serving_warmup_requests").exists()
+
+
+def test_errors_are_sentences(saved, tmp_path, capsys):
+    path = tmp_path / "numbers" / "1"
+    assert run(saved, path) == 0
+    assert run(saved, path) == 1
+    assert "must be a new version" in capsys.readouterr().err
+    assert run(saved, path, "--overwrite") == 0
+    assert tool.main([str(tmp_path / "no.keras"), str(path)]) == 1
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff")
+    assert run(saved, tmp_path / "a" / "1", "--images", str(broken)) == 1
+    assert "broken.jpg" in capsys.readouterr().err
+    assert not (tmp_path / "a" / "1").exists()
+
+
+def test_the_ending_of_a_file_tells_its_format(saved, tmp_path, capsys):
+    path = tmp_path / "half.keras"
+    assert run(saved, path, "--precision", "float16") == 0
+    assert "in float16" in capsys.readouterr().out
+    model = keras.models.load_model(path)
+    assert model.get_layer("embedding").kernel.dtype == "float16"
+    assert run(saved, path) == 1
+    assert "--overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.backend("tensorflow")
+def test_onnx(saved, tmp_path, capsys):
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    assert run(saved, tmp_path / "model.onnx") == 0
+    assert "neither JPEG" in capsys.readouterr().out
