@@ -9,6 +9,8 @@ images also become the requests that warm the server up.
 """
 
 import argparse
+import csv
+import json
 import os
 import subprocess
 import sys
@@ -66,12 +68,10 @@ def _export(options):
     model = keras.models.load_model(options.model)
     size, channels = model.input_shape[1:3], model.input_shape[3]
     images = [data.read_image(path, size, channels) for path in options.images]
-    facts = dict(
-        weights=options.weights,
-        licence=options.licence,
-        commit=_commit(options.model),
-        precision=options.precision,
-    )
+    facts = _of_the_run(os.path.dirname(os.path.abspath(options.model)))
+    facts |= dict(licence=options.licence, precision=options.precision)
+    facts |= dict(weights=options.weights or facts.get("weights"))
+    facts |= dict(commit=_commit(options.model))
     # A copy has no loss to tell this by.
     activation = options.activation or savedmodel.activation_of(model)
     if options.precision != "float32":
@@ -129,6 +129,27 @@ def _export_version(model, options, activation, facts):
         "Ask it:\n  python -m tools.classify --server localhost:8501 "
         f"--model {name} image.jpg"
     )
+
+
+def _of_the_run(workdir):
+    """What a recipe's workdir tells of its best.keras."""
+    facts = {}
+    config = os.path.join(workdir, "config.json")
+    metrics = os.path.join(workdir, "metrics.csv")
+    if os.path.isfile(config) and os.path.isfile(metrics):
+        with open(config, encoding="utf-8") as file:
+            config = json.load(file)["config"]
+        facts["weights"] = config["weights"] or "trained from scratch"
+        facts["dataset"] = config["dataset"]
+        with open(metrics, newline="", encoding="utf-8") as file:
+            best = max(
+                csv.DictReader(file), key=lambda row: float(row["val_accuracy"])
+            )
+        facts["metrics"] = {
+            name: float(best[name])
+            for name in ("val_accuracy", "val_loss", "step")
+        }
+    return facts
 
 
 def _commit(path):

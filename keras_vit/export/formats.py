@@ -19,9 +19,10 @@ import numpy as np
 from keras_vit.export import precision
 
 # Largest difference to the model's own outputs, by the largest output. In an
-# int8 model a difference in the last bit of a float moves an activation to the
-# next of its 255 steps now and then: two runs of Keras differ as much.
-TOLERANCES = dict(float32=1e-3, int8=2e-2)
+# int8 model a difference in a float's last bit moves some activations to the
+# next of their 255 steps: on ViT-B/16 calling and predicting differ by 1.3e-2
+# in Keras itself, its ONNX file by 1.8e-2. That finds a wrong file, no more.
+TOLERANCES = dict(float32=1e-3, int8=5e-2)
 # Both formats address their content with 31 bits.
 MAX_BYTES = 2**31 - 1
 
@@ -70,7 +71,7 @@ def export_onnx(model: keras.Model, path: str) -> str:
     Raises:
         ValueError: If the backend cannot write the format, a library is
             missing, the format cannot hold the model, or the file's outputs
-            differ from the model's by more than 1e-3 of the largest (2e-2
+            differ from the model's by more than 1e-3 of the largest (5e-2
             for int8).
     """
     return _export(model, path, "onnx", _run_onnx)

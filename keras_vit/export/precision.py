@@ -26,6 +26,9 @@ def in_precision(model: keras.Model, precision: str) -> keras.Model:
     rounded to 8 bits row by row; all else stays float32, the patch embedding,
     the trunk of a hybrid and the head included.
 
+    Fewer bits save memory first: on a CPU TensorFlow runs ViT-B/16 in int8 at
+    less than half its float32 speed.
+
     Scores come out as float32. What a model without a head returns is in the
     type it computes in. The copy is not compiled, saves and loads as any
     other, and an int8 copy does not train its 8-bit kernels.

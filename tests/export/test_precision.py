@@ -73,7 +73,6 @@ def test_outputs_stay_near_and_float32(kind, name):
     copy = precision.in_precision(model, kind)
     images = make_images(model)
     comparison = precision.compare(model, copy, images)
-    print(precision.report_text(f"{kind} {name}", comparison))
     assert comparison["images"] == 64
     assert comparison["relative_difference"] <= TOLERANCES[kind]
     assert comparison["top1_agreement"] >= (1 if kind == "float32" else 0.9)
