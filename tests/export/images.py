@@ -30,7 +30,10 @@ def whole():
         "jpeg with exif": encode(array, "JPEG", exif=exif),
         "grey jpeg": encode(array, "JPEG", "L"),
         "cmyk jpeg": encode(array, "JPEG", "CMYK"),
-        "jpeg with bytes after it": encode(array, "JPEG") + b"\0" * 9,
+        # As phones write them: a film, or a second picture.
+        "jpeg with bytes after it": encode(array, "JPEG") + bytes(range(200)),
+        "jpeg with a thumbnail": thumbnailed(array),
+        "png with bytes after it": encode(array, "PNG") + bytes(range(200)),
         "png": encode(array, "PNG"),
         "grey png": encode(array, "PNG", "L"),
         "png with alpha": encode(array, "PNG", "RGBA"),
@@ -39,6 +42,13 @@ def whole():
         "bmp": encode(array, "BMP"),
         "1x1 png": encode(pixels(1, 1), "PNG"),
     }
+
+
+def thumbnailed(array):
+    """A JPEG with another, whole, in its EXIF."""
+    outer, inner = encode(array, "JPEG"), encode(array[:8, :8], "JPEG")
+    segment = b"\xff\xe1" + (len(inner) + 8).to_bytes(2, "big") + b"Exif\0\0"
+    return outer[:2] + segment + inner + outer[2:]
 
 
 def with_size(content, at, value):
@@ -71,6 +81,7 @@ def broken(number=300, seed=0):
         "segments of no length": b"\xff\xd8" + b"\xff\xe0\0\0" * 2000,
     }
     kinds = [jpeg, png, gif, bmp, images["progressive jpeg"]]
+    kinds.append(images["jpeg with a thumbnail"])
     for i in range(number - len(found)):
         content = kinds[i % len(kinds)]
         if i % 3 == 0:
