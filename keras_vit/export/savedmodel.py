@@ -264,6 +264,11 @@ def _signatures(forward, image_size, channels, labels, top_k, activation):
         image = tf.cond(valid, pixels, lambda: tf.zeros(size))
         return tf.ensure_shape(image, size), valid
 
+    image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
+    any_size = (None, None, None, channels)
+    of_bytes = {"input_signature": [image_bytes]}
+
+    @tf.function(**of_bytes)  # one graph for all signatures that read bytes
     def from_bytes(image_bytes):
         images, valid = tf.map_fn(
             read,
@@ -299,10 +304,6 @@ def _signatures(forward, image_size, channels, labels, top_k, activation):
             indices=hide(indices, valid, -1),
             valid=valid,
         )
-
-    image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
-    any_size = (None, None, None, channels)
-    of_bytes = {"input_signature": [image_bytes]}
 
     @tf.function(**of_bytes)
     def serving_default(image_bytes):
