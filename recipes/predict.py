@@ -19,6 +19,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit.export import savedmodel
 from keras_vit.inspection import figures
 from recipes import served
 
@@ -77,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
             if isinstance(scores, str):
                 broken += 1
                 print(scores, file=sys.stderr)
+                if options.format == "jsonl":
+                    print(json.dumps(dict(image=path, error=scores)))
                 continue
             top = np.argsort(-scores)[: options.top_k]
             rows = [
@@ -87,9 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
                 shown.append((image, rows[0]))
         if sys.stderr.isatty():
             done = min(i + options.batch_size, len(paths))
-            print(f"\r{done} of {len(paths)} images", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+            print(f"{done} of {len(paths)} images", file=sys.stderr)
     if shown:
         images = np.stack([image for image, _ in shown])
         figures.plot_attention(
@@ -109,8 +110,7 @@ class _OfKeras:
         self.model = model
         head = model.get_layer("head")
         self.names = head.labels or [str(i) for i in range(head.units)]
-        linear = head.activation in (None, keras.activations.linear)
-        self.makes_logits = linear
+        self.activation = savedmodel.activation_of(model)
 
     def predict(self, paths):
         """Yields (path, image, probabilities or what is wrong)."""
@@ -131,17 +131,17 @@ class _OfKeras:
             return
         images = np.stack(images)
         scores = self.model.predict_on_batch(images)
-        if self.makes_logits:
-            scores = keras.ops.softmax(scores)
+        if self.activation != "none":
+            scores = getattr(keras.ops, self.activation)(scores)
         scores = keras.ops.convert_to_numpy(scores)
         yield from zip(found, images, scores, strict=True)
 
 
 def _classifier(name):
     """Loads what the command line calls MODEL."""
-    if os.path.isfile(os.path.join(name, "saved_model.pb")):
-        return served.Classifier(name)
     try:
+        if os.path.isfile(os.path.join(name, "saved_model.pb")):
+            return served.Classifier(name)
         model = _load(name)
     except (ValueError, OSError, TypeError) as error:
         raise ValueError(
@@ -161,12 +161,20 @@ def _classifier(name):
             "MODEL must take images of 1 or 3 channels, as files have. "
             f"Received: {name!r}, which takes {model.input_shape[-1]}"
         )
+    if not any(layer.name == "preprocessing" for layer in model.layers):
+        raise ValueError(
+            "MODEL must scale pixels itself. Received: "
+            f"{name!r}, built with include_preprocessing=False"
+        )
     return _OfKeras(model)
 
 
 def _load(name):
     if name.endswith(".keras") and os.path.isfile(name):
-        return keras.models.load_model(name, compile=False)
+        try:
+            return keras.models.load_model(name)  # the loss tells the scores
+        except (TypeError, ValueError):
+            return keras.models.load_model(name, compile=False)
     variant, _, weights = name.partition(":")
     if variant in keras_vit.list_models() and weights:
         return getattr(keras_vit, variant)(weights=weights)

@@ -27,6 +27,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dialect", choices=DIALECTS, required=True)
     parser.add_argument("--model", help="constructor that a name is of")
     parser.add_argument("--num-heads", type=int, help="where SRC is silent")
+    parser.add_argument("--position-grid", type=int, nargs=2)
+    for name in ("--pixel-mean", "--pixel-std"):
+        parser.add_argument(
+            name, type=float, nargs="+", help="where SRC is silent"
+        )
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument(
         "--allow-differences",
@@ -48,7 +53,10 @@ def _convert(flags):
             "it."
         )
     path = registry.locate(flags.source, flags.model)
-    source = checkpoint.open_checkpoint(path)
+    source = checkpoint.open_checkpoint(path, flags.position_grid)
+    for name in ("pixel_mean", "pixel_std"):
+        if getattr(flags, name):
+            source.facts[name] = getattr(flags, name)
     if flags.num_heads:
         source = checkpoint.with_heads(source, flags.num_heads)
     if flags.dialect == "keras_vit":
@@ -60,11 +68,14 @@ def _convert(flags):
         model = keras_vit.ViT(
             weights=path,
             num_heads=flags.num_heads,
+            position_grid=flags.position_grid,
+            pixel_mean=flags.pixel_mean,
+            pixel_std=flags.pixel_std,
             include_top=source.layout.head,
         )
         model.save(flags.destination)
     else:
-        if not source.layout.num_heads:
+        if not (source.layout.num_heads or source.facts["num_heads"]):
             raise ValueError(
                 f"{path!r} does not tell its number of heads; give it with "
                 "--num-heads."
@@ -78,7 +89,7 @@ def _convert(flags):
         heads=layout.num_heads,
         width=facts["hidden_size"],
         patch="x".join(map(str, facts["patch_size"])),
-        grid="x".join(map(str, facts["grid"])),
+        grid="x".join(map(str, facts.get("grid", "?"))),
         classes=facts["classes"] or "no head",
         pre_logits=facts["representation_size"] or "none",
         GELU="tanh" if facts.get("gelu_approximate", True) else "exact",

@@ -65,10 +65,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(options):
-    model = keras.models.load_model(options.model)
+    model = _load(options)
     size, channels = model.input_shape[1:3], model.input_shape[3]
     images = [data.read_image(path, size, channels) for path in options.images]
-    facts = _of_the_run(os.path.dirname(os.path.abspath(options.model)))
+    facts = {}
+    if os.path.basename(options.model) == "best.keras":
+        facts = _of_the_run(os.path.dirname(os.path.abspath(options.model)))
     facts |= dict(licence=options.licence, precision=options.precision)
     facts |= dict(weights=options.weights or facts.get("weights"))
     facts |= dict(commit=_commit(options.model))
@@ -86,6 +88,29 @@ def _export(options):
         _export_file(model, options, kind)
     else:
         _export_version(model, options, activation, facts)
+
+
+def _load(options):
+    if not os.path.isfile(options.model):
+        raise ValueError(
+            f"MODEL.keras must be a file. Received: {options.model!r}"
+        )
+    try:
+        model = keras.models.load_model(options.model)
+    except (TypeError, ValueError):
+        # A loss of one's own: then nothing tells what the outputs mean.
+        model = keras.models.load_model(options.model, compile=False)
+        if not options.activation:
+            raise ValueError(
+                "--activation must be given for a model whose loss does not "
+                f"load. Received: {options.model!r}"
+            ) from None
+    if len(model.input_shape) != 4:
+        raise ValueError(
+            "MODEL.keras must take images. Received: one that takes "
+            f"{model.input_shape}"
+        )
+    return model
 
 
 def _export_file(model, options, kind):
@@ -136,7 +161,9 @@ def _of_the_run(workdir):
     facts = {}
     config = os.path.join(workdir, "config.json")
     metrics = os.path.join(workdir, "metrics.csv")
-    if os.path.isfile(config) and os.path.isfile(metrics):
+    if not (os.path.isfile(config) and os.path.isfile(metrics)):
+        return {}
+    try:
         with open(config, encoding="utf-8") as file:
             config = json.load(file)["config"]
         facts["weights"] = config["weights"] or "trained from scratch"
@@ -149,17 +176,22 @@ def _of_the_run(workdir):
             name: float(best[name])
             for name in ("val_accuracy", "val_loss", "step")
         }
+    except (KeyError, TypeError, ValueError):  # not of a recipe
+        return {}
     return facts
 
 
 def _commit(path):
     """The commit of the repository that the model lies in, or None."""
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=os.path.dirname(os.path.abspath(path)),
-        capture_output=True,
-        text=True,
-    )
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=os.path.dirname(os.path.abspath(path)),
+            capture_output=True,
+            text=True,
+        )
+    except OSError:  # no git here
+        return None
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 

@@ -37,7 +37,14 @@ def decode_image(encoded, channels: int = 3):
 
     image = tf.cond(
         tf.strings.regex_full_match(start, "(?s)GIF8"),
-        lambda: recolour(tf.io.decode_gif(encoded)[0], channels),
+        # Not decode_gif, which would expand every frame.
+        lambda: recolour(
+            tf.ensure_shape(
+                tf.io.decode_image(encoded, 3, expand_animations=False),
+                (None, None, 3),
+            ),
+            channels,
+        ),
         lambda: tf.cond(
             tf.strings.substr(start, 0, 2) == b"BM",
             lambda: recolour(tf.io.decode_bmp(encoded), channels),

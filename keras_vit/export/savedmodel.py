@@ -4,11 +4,13 @@ import datetime
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import tempfile
 
 import keras
 
+from keras_vit import layers
 from keras_vit.data import decode
 from keras_vit.data.lazy import tensorflow
 from keras_vit.export import furniture, sound
@@ -73,12 +75,7 @@ def export_savedmodel(
     path = os.path.abspath(os.fspath(path))
     _check(model, path, top_k, activation, overwrite)
     head = model.get_layer("head")
-    labels = labels or head.labels or [str(i) for i in range(head.units)]
-    if len(labels) != head.units:
-        raise ValueError(
-            f"`labels` must name each of the {head.units} classes. Received: "
-            f"{len(labels)} names"
-        )
+    labels = _labels(labels, head)
     activation = activation or activation_of(model)
     base, version = os.path.split(path)
     os.makedirs(base, exist_ok=True)
@@ -94,12 +91,27 @@ def export_savedmodel(
         card = describe(model, labels) | dict(activation=activation)
         furniture.write_model_card(part, card | dict(name=name) | (facts or {}))
         os.chmod(part, 0o755)
-        _move(part, path)
+        _move(part, path, overwrite)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     furniture.write_serving_configs(base, os.path.basename(base))
     return path
+
+
+def _labels(labels, head):
+    """Returns a name for each class."""
+    if labels is None:
+        labels = head.labels or [str(i) for i in range(head.units)]
+    if isinstance(labels, str) or len(labels) != head.units:
+        raise ValueError(
+            f"`labels` must be a name for each of the {head.units} classes. "
+            f"Received: {labels!r}"
+        )
+    labels = [str(label) for label in labels]
+    if any(len(label.splitlines()) > 1 for label in labels):
+        raise ValueError("`labels` must be names without line breaks.")
+    return labels
 
 
 def _check(model, path, top_k, activation, overwrite):
@@ -117,12 +129,23 @@ def _check(model, path, top_k, activation, overwrite):
             "`model` must be a classifier of keras_vit, with a layer `head`. "
             f"Received: {model.name!r}, with output {model.output_shape}"
         )
+    if not isinstance(model.get_layer("head"), layers.ClassificationHead):
+        raise ValueError(
+            "`model` must have a head of keras_vit. Received: "
+            f"{type(model.get_layer('head')).__name__}"
+        )
+    if not any(layer.name == "preprocessing" for layer in model.layers):
+        raise ValueError(
+            "`model` must scale its pixels itself, since it is served with "
+            "those of files. Received: one without `preprocessing`; build it "
+            "with include_preprocessing=True"
+        )
     if model.input_shape[-1] not in (1, 3):
         raise ValueError(
             "`model` must take images of 1 or 3 channels, as files have. "
             f"Received: input_shape={model.input_shape}"
         )
-    if not os.path.basename(path).isdecimal():
+    if not re.fullmatch("0|[1-9][0-9]{0,17}", os.path.basename(path)):
         raise ValueError(
             "`path` must end in the number of a version, such as "
             f"'serving/vit/1'. Received: path={path!r}"
@@ -133,8 +156,8 @@ def _check(model, path, top_k, activation, overwrite):
             f"`path` must be a new version: {path!r} exists. Take the next "
             "number, or pass overwrite=True."
         )
-    if top_k < 1:
-        raise ValueError(f"`top_k` must be at least 1. Received: {top_k}")
+    if not isinstance(top_k, int) or top_k < 1:
+        raise ValueError(f"`top_k` must be at least 1. Received: {top_k!r}")
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
             f"`activation` must be one of {ACTIVATIONS} or None. Received: "
@@ -147,8 +170,12 @@ def activation_of(model: keras.Model) -> str:
     own = model.get_layer("head").activation
     if own is not None and own is not keras.activations.linear:
         return "none"
-    loss = getattr(model, "loss", None)
-    name = loss if isinstance(loss, str) else type(loss).__name__
+    loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)
+    name = (
+        loss
+        if isinstance(loss, str)
+        else getattr(loss, "__name__", type(loss).__name__)
+    )
     return "sigmoid" if "binary" in name.lower() else "softmax"
 
 
@@ -222,7 +249,11 @@ def _write(model, directory, labels, top_k, activation):
             "forward",
             both,
             input_signature=[images],
-            jax2tf_kwargs={"with_gradient": False},
+            # Made on one kind of machine, served on another.
+            jax2tf_kwargs={
+                "with_gradient": False,
+                "native_serialization_platforms": ("cpu", "cuda"),
+            },
         )
 
         def forward(images):
@@ -298,6 +329,8 @@ def _signatures(forward, image_size, channels, labels, top_k, activation):
 
     def answer(logits, valid):
         scores, indices = tf.math.top_k(probabilities_of(logits), top_k)
+        # Pixels may be no numbers too, and half precision may overflow.
+        valid &= tf.reduce_all(tf.math.is_finite(logits), axis=-1)
         return dict(
             scores=hide(scores, valid, float("nan")),
             classes=hide(tf.gather(labels, indices), valid, ""),
@@ -350,21 +383,45 @@ def _signatures(forward, image_size, channels, labels, top_k, activation):
     )
 
 
-def _move(part, path):
+def _move(part, path, overwrite):
     """Puts a complete version in its place, in one step."""
-    if not os.path.exists(path):
-        os.rename(part, path)
+    if not (overwrite and os.path.exists(path)):
+        try:
+            os.rename(part, path)
+        except OSError as error:
+            if os.path.exists(path):
+                raise ValueError(
+                    f"`path` must be a new version: {path!r} has appeared "
+                    "meanwhile. Take the next number."
+                ) from error
+            raise
         return
+    if not os.path.isfile(os.path.join(path, "saved_model.pb")):
+        raise ValueError(
+            f"`path` must be a version to overwrite. Received: {path!r}, "
+            "which holds no saved_model.pb"
+        )
     old = tempfile.mkdtemp(prefix="replaced-", dir=os.path.dirname(part))
     os.rename(path, os.path.join(old, "version"))
-    os.rename(part, path)
-    shutil.rmtree(old)
+    try:
+        os.rename(part, path)
+    except OSError:
+        os.rename(os.path.join(old, "version"), path)
+        raise
+    finally:
+        shutil.rmtree(old)
 
 
 def read_labels(path: str | os.PathLike) -> tuple[str, ...]:
     """Reads names of classes: a name a line, or a JSON list."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         text = file.read()
-    if os.fspath(path).endswith(".json"):
-        return tuple(map(str, json.loads(text)))
-    return tuple(text.splitlines())
+    if not os.fspath(path).endswith(".json"):
+        return tuple(text.splitlines())
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise ValueError(
+            f"{os.fspath(path)!r} must hold a JSON list of names. Received: "
+            f"{type(found).__name__}"
+        )
+    return tuple(map(str, found))

@@ -40,11 +40,12 @@ def is_sound(encoded):
             found = found * 256 + tf.cast(data[position + i], tf.int64)
         return found
 
-    def has(values, after):
-        """Whether bytes come one after another, anywhere after a place."""
-        there = data[after : length - len(values) + 1] == values[0]
+    def has(values, after, before=None):
+        """Whether bytes come one after another, between two places."""
+        end = (length if before is None else before) - len(values) + 1
+        there = data[after:end] == values[0]
         for i, value in enumerate(values[1:], 1):
-            there &= data[after + i : length - len(values) + 1 + i] == value
+            there &= data[after + i : end + i] == value
         return tf.reduce_any(there)
 
     def few(height, width):
@@ -52,29 +53,55 @@ def is_sound(encoded):
         sides = [(n > 0) & (n <= MAX_PIXELS) for n in (height, width)]
         return sides[0] & sides[1] & (height * width <= MAX_PIXELS)
 
+    def enough(height, width, begin, pixels_a_byte):
+        """Whether the data can unfold to so many pixels at all."""
+        there = tf.cast(tf.maximum(length - begin, 0), tf.int64)
+        return there * pixels_a_byte >= height * width
+
     def jpeg():
         height, width, scan = _jpeg_size_and_scan(number, length)
+        scan = tf.minimum(scan, length)
         # A thumbnail before the scan has an end of its own, and photographs
-        # may have anything behind theirs.
-        return few(height, width) & has([0xFF, 0xD9], tf.minimum(scan, length))
+        # may have anything behind theirs. A block of 8x8 has one bit at least.
+        return (
+            few(height, width)
+            & enough(height, width, scan, 8 * 64)
+            & has([0xFF, 0xD9], scan)
+        )
 
     def png():
         size = number(16, 4, "big"), number(20, 4, "big")
-        return few(*size) & has(list(b"IEND"), 24)
+        # Deflate packs 1032 bytes into one at most, and a byte has 8 pixels.
+        return (
+            few(*size)
+            & enough(*size, 24, 8 * 1032)
+            & has(list(b"IDAT"), 24)
+            & has(list(b"IEND"), 24)
+        )
 
     def gif():
         size = number(6, 2, "little"), number(8, 2, "little")
-        # One byte among many proves little: it must be the last but zeros.
-        last = tf.concat([[0], tf.where(data != 0)[:, 0]], 0)[-1]
-        return few(*size) & (data[last] == 0x3B)
+        frame, height, width = _first_frame(number, length)
+        # Among the last bytes: some writers put a line's end behind it.
+        tail = tf.maximum(length - 64, 0)
+        return (
+            few(*size)
+            & few(height, width)
+            & has([0x00, 0x3B], tf.maximum(tail, tf.minimum(frame, length)))
+        )
 
     def bmp():
         width, height = number(18, 4, "little"), number(22, 4, "little")
         # Rows may be stored from the top, which is a negative height.
         height = tf.where(height >= 2**31, 2**32 - height, height)
-        row = (width * number(28, 2, "little") + 31) // 32 * 4
+        bits = number(28, 2, "little")
+        row = (width * bits + 31) // 32 * 4
         end = number(10, 4, "little") + row * height
-        return few(height, width) & (end <= tf.cast(length, tf.int64))
+        # What TensorFlow decodes: whole bytes, not packed, and to the last.
+        plain = (bits == 8) | (bits == 24) | (bits == 32)
+        packing = number(30, 4, "little")
+        plain &= (packing == 0) | (packing == 3)
+        return few(height, width) & plain & (end == tf.cast(length, tf.int64))
 
     return tf.case(
         [
@@ -107,10 +134,12 @@ def _jpeg_size_and_scan(number, length):
 
     def following(position, height, width):
         marker = marker_at(position)
-        # C0 to CF are sizes, but for tables (C4, CC) and an extension (C8).
-        is_size = (marker >= 0xC0) & (marker <= 0xCF)
-        for other in (0xC4, 0xC8, 0xCC):
-            is_size &= marker != other
+        # The kinds that are decoded: baseline, extended and progressive, by
+        # Huffman or arithmetic codes, of 8 bits.
+        is_size = tf.zeros((), tf.bool)
+        for kind in (0xC0, 0xC1, 0xC2, 0xC9, 0xCA):
+            is_size |= marker == kind
+        is_size &= number(position + 4, 1, "big") == 8
         height = tf.where(is_size, number(position + 5, 2, "big"), height)
         width = tf.where(is_size, number(position + 7, 2, "big"), width)
         # Markers may be padded with further FF.
@@ -127,3 +156,39 @@ def _jpeg_size_and_scan(number, length):
     position = tf.minimum(position, length)
     found = marker_at(position) == 0xDA
     return tf.where(found, height, nothing), width, position
+
+
+def _first_frame(number, length):
+    """Walks a GIF's blocks to its first frame; 0 for what it does not find.
+
+    TensorFlow takes the frame's size, whatever that of the screen.
+
+    Returns:
+        The place of the frame, its height and its width.
+    """
+    tf = tensorflow()
+    nothing = tf.constant(0, tf.int64)
+    packed = number(10, 1, "little")
+    colours = tf.where(packed >= 0x80, 3 * 2 ** (packed % 8 + 1), nothing)
+
+    def going(position, inside):
+        block = number(tf.minimum(position, length), 1, "little")
+        return (position < length) & (inside | (block == 0x21))
+
+    def following(position, inside):
+        # An extension is its label, then sub-blocks up to an empty one.
+        size = tf.cast(number(position, 1, "little"), tf.int32)
+        step = tf.where(inside, size + 1, 2)
+        return position + step, ~inside | (size > 0)
+
+    position, _ = tf.while_loop(
+        going,
+        following,
+        (13 + tf.cast(colours, tf.int32), tf.constant(False)),
+        maximum_iterations=_MAX_SEGMENTS,
+    )
+    position = tf.minimum(position, length)
+    found = number(position, 1, "little") == 0x2C
+    width = number(position + 5, 2, "little")
+    height = number(position + 7, 2, "little")
+    return position, tf.where(found, height, nothing), width

@@ -66,8 +66,8 @@ def ViT(
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
     drop_path_rate: float = 0.0,
-    position_embedding: str = "learned_1d",
-    position_placement: str = "stem",
+    position_embedding: str | None = None,
+    position_placement: str | None = None,
     gelu_approximate: bool | None = None,
     layer_norm_epsilon: float | None = None,
     resnet_units: tuple[int, ...] | None = None,
@@ -119,10 +119,10 @@ def ViT(
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
-            (Table 8).
+            (Table 8); "learned_1d".
         position_placement: Where embeddings are added: "stem" (once, before
             the encoder), "every_layer" (a table for each block) or
-            "every_layer_shared" (one table, before each block).
+            "every_layer_shared" (one table, before each block); "stem".
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
         resnet_units: Units per stage of the hybrid's trunk, () for its root
@@ -165,10 +165,7 @@ def ViT(
     source = facts = None
     if weights is not None:
         source = checkpoint.open_checkpoint(
-            weights
-            if not isinstance(weights, str)
-            else registry.locate(weights),
-            position_grid,
+            registry.locate(weights), position_grid
         )
         facts = source.facts
 
@@ -185,6 +182,16 @@ def ViT(
     resnet_width = own(resnet_width, "resnet_width", 1)
     resnet_numerics = own(resnet_numerics, "resnet_numerics", "authors")
     classifier = own(classifier, "classifier", "token")
+    position_embedding = own(
+        position_embedding, "position_embedding", "learned_1d"
+    )
+    position_placement = own(position_placement, "position_placement", "stem")
+    if source is not None:
+        checkpoint.demand(
+            source,
+            gelu_approximate=gelu_approximate,
+            layer_norm_epsilon=layer_norm_epsilon,
+        )
     gelu_approximate = own(gelu_approximate, "gelu_approximate", True)
     layer_norm_epsilon = own(layer_norm_epsilon, "layer_norm_epsilon", 1e-6)
     _check_sizes(
@@ -208,6 +215,15 @@ def ViT(
         )
     if classes is None and labels is not None:
         classes = len(labels)
+    if (
+        source is not None
+        and include_top
+        and (facts["classes"] is None and classes is None)
+    ):
+        raise ValueError(
+            "`classes` must be given, or include_top=False, since the weights "
+            "have no head. Received: classes=None"
+        )
     keep_head = (
         source is not None
         and include_top
@@ -218,10 +234,12 @@ def ViT(
         classes = facts["classes"]
         labels = own(labels, "labels")
         representation_size = own(representation_size, "representation_size")
-    if input_shape is None and source is not None and "grid" in facts:
-        input_shape = tuple(
-            n * s for n, s in zip(facts["grid"], facts["stride"], strict=True)
-        ) + (facts["channels"],)
+    if input_shape is None and source is not None:
+        grid = facts.get("grid")
+        size = facts.get("image_size", (224, 224))
+        if grid is not None:
+            size = [n * s for n, s in zip(grid, facts["stride"], strict=True)]
+        input_shape = (*size, facts["channels"])
     input_shape = input_shape or (224, 224, 3)
     classes = 1000 if classes is None else classes
     if include_top and classes < 1:

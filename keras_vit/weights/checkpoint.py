@@ -104,7 +104,7 @@ def open_checkpoint(
         facts = module.settings(config)
         if position_grid is not None:
             facts["grid"] = tuple(position_grid)
-        arrays, form = module.flatten(arrays)
+        arrays, form = module.flatten(arrays, facts)
         layout = module.layout(arrays, config)
         facts |= _describe(arrays, layout, module.rules(layout), facts)
     except KeyError as error:
@@ -113,12 +113,39 @@ def open_checkpoint(
             f"{found[0]!r}: expected it to hold `{error.args[0]}`. Found: "
             f"{sorted(arrays)[:6]} ..."
         ) from None
-    except (ValueError, TypeError, AttributeError) as error:
+        if facts.get("labels") and layout.head:
+            _check_labels(facts)
+    # A config may hold anything in any place.
+    except (
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(
             f"The checkpoint {name!r} does not read as a ViT of dialect "
             f"{found[0]!r}: {error}"
         ) from None
     return Checkpoint(name, found[0], arrays, form, layout, facts)
+
+
+def demand(source: Checkpoint, **given) -> None:
+    """Checks that what a checkpoint does not tell is given.
+
+    Raises:
+        ValueError: If something is neither told nor given.
+    """
+    absent = [
+        name
+        for name, value in given.items()
+        if value is None and name not in source.facts
+    ]
+    if absent:
+        raise ValueError(
+            f"{absent} must be given, since the checkpoint {source.name!r} "
+            "does not tell them. A `.keras` file does."
+        )
 
 
 def with_heads(source: Checkpoint, num_heads: int) -> Checkpoint:
@@ -146,11 +173,14 @@ def _describe(arrays, layout, rules, facts):
         hidden_size=patches[3],
         channels=patches[2],
         num_layers=layout.num_layers,
-        num_heads=layout.num_heads or None,
+        num_heads=layout.num_heads or facts.get("num_heads"),
         mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel")[1],
         classifier=layout.classifier,
         resnet_units=layout.resnet_units,
     )
+    if found["num_heads"] is None and "timm" in facts.values():
+        # Its state dicts do not tell; most have what their width has.
+        found["num_heads"] = timm.NUM_HEADS.get(patches[3])
     scale = 1
     if layout.resnet_units is not None:
         root = shape_of("resnet/conv_root/kernel")
@@ -172,21 +202,21 @@ def _describe(arrays, layout, rules, facts):
 
 def _grid(tokens, stride, facts):
     """Returns (height, width) of the grid of position embeddings."""
-    side = math.isqrt(tokens)
-    grids = [facts.get("grid")]
-    if "image_size" in facts:
+    told = facts.get("grid")
+    if told is None and "image_size" in facts:
         size = facts["image_size"]
-        grids.append(tuple(n // s for n, s in zip(size, stride, strict=True)))
-    grids.append((side, side))
-    for grid in grids:
-        if grid is not None and math.prod(grid) == tokens:
-            return tuple(grid)
-        if grid is not None and grid == facts.get("grid"):
-            break
-    if grids[0] is not None:
-        raise ValueError(
-            f"the {tokens} position embeddings cover no grid of {grids[0]}"
-        )
+        told = tuple(n // s for n, s in zip(size, stride, strict=True))
+    if told is not None:
+        if math.prod(told) != tokens:
+            raise ValueError(
+                f"the {tokens} position embeddings cover no grid of "
+                f"{tuple(told)}, as was told; say with "
+                "`position_grid=(height, width)` what they cover"
+            )
+        return tuple(told)
+    side = math.isqrt(tokens)
+    if side * side == tokens:
+        return side, side
     if math.isqrt(tokens - 1) ** 2 == tokens - 1:
         raise ValueError(
             f"its {tokens} position embeddings are those of a square grid and "
@@ -196,6 +226,14 @@ def _grid(tokens, stride, facts):
         f"its {tokens} position embeddings cover no square grid of patches; "
         "say with `position_grid=(height, width)` what they cover"
     )
+
+
+def _check_labels(facts):
+    if len(facts["labels"]) != facts["classes"]:
+        raise ValueError(
+            f"expected a name for each of its {facts['classes']} classes; its "
+            f"config has {len(facts['labels'])}"
+        )
 
 
 def blank(shape):
@@ -223,7 +261,7 @@ def _read(path):
         return files.read_safetensors(path), _config_beside(path)
     if lower.endswith((".pth", ".pt", ".bin")):
         return files.read_torch(path), _config_beside(path)
-    return files.read_npz(path), {}
+    return files.read_npz(path), files.read_comment(path)
 
 
 def _config_beside(path):
@@ -247,7 +285,7 @@ def _parse(text, path):
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path!r} must be JSON: {error}. Fetch it again."
         ) from None
@@ -259,10 +297,9 @@ def _read_directory(path):
     if "model.weights.h5" in inside:
         return _read_preset(path, inside)
     index = "model.safetensors.index.json"
-    if index in inside:
-        shards = sorted(
-            set(_json(os.path.join(path, index))["weight_map"].values())
-        )
+    # As transformers does, one whole file comes before shards.
+    if index in inside and "model.safetensors" not in inside:
+        shards = _shards(os.path.join(path, index))
     else:
         known = ("model.safetensors", "pytorch_model.bin")
         shards = [name for name in known if name in inside][:1]
@@ -280,7 +317,10 @@ def _read_directory(path):
             if shard.endswith(".safetensors")
             else files.read_torch
         )
-        arrays |= read(file)
+        for name, array in read(file).items():
+            if name in arrays:
+                raise ValueError(f"{path!r} has `{name}` in two of its files")
+            arrays[name] = array
     if not arrays:
         raise ValueError(
             "`weights`, where it is a directory, must hold model.safetensors, "
@@ -288,6 +328,18 @@ def _read_directory(path):
             f"weights={path!r}, a directory with {inside[:8]}"
         )
     return arrays, _config_beside(os.path.join(path, shards[0]))
+
+
+def _shards(path):
+    files_of = _json(path).get("weight_map")
+    if not isinstance(files_of, dict) or not all(
+        isinstance(name, str) for name in files_of.values()
+    ):
+        raise ValueError(
+            f"{path!r} must have a `weight_map` from names to files. Fetch it "
+            "again."
+        )
+    return sorted(set(files_of.values()))
 
 
 def _read_preset(path, inside):

@@ -7,6 +7,7 @@ so that a checkpoint is never in memory as a whole.
 import contextlib
 import dataclasses
 import io
+import json
 import math
 import os
 import pickle
@@ -164,11 +165,21 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
                 f"{type(tensor).__name__}"
             )
         _check_dtype(path, name, str(tensor.dtype).removeprefix("torch."))
+        claimed = tensor.numel() * tensor.element_size()
+        if tensor.layout != torch.strided or (
+            claimed > tensor.untyped_storage().nbytes()
+        ):
+            raise ValueError(
+                f"{path!r} must hold dense tensors, of which each number is "
+                f"in the file. Received: `{name}`, of {claimed} bytes"
+            )
 
         def read(name=name, tensor=tensor):
-            if tensor.dtype == torch.bfloat16:
-                tensor = tensor.float()
-            return _finite(path, name, tensor.numpy())
+            with _naming(path, name):
+                tensor = tensor.detach()
+                if tensor.dtype == torch.bfloat16:
+                    tensor = tensor.float()
+                return _finite(path, name, tensor.numpy())
 
         arrays[name] = Stored(tuple(tensor.shape), read)
     return arrays
@@ -187,50 +198,71 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
     """
     import h5py
 
-    with _naming(path, "its header"):
-        file = h5py.File(path if content is None else io.BytesIO(content), "r")
+    def opened():
+        return h5py.File(path if content is None else io.BytesIO(content), "r")
+
     size = os.path.getsize(path) if content is None else len(content)
     arrays = {}
 
     def visit(group, layers):
         # Keras keeps variables under "vars", with the layer's name.
-        variables = group.get("vars")
-        if variables is not None:
+        if "vars" in group:
+            variables = group[own(group, "vars")]
             layers = (*layers, variables.attrs.get("name", ""))
-            for index, item in variables.items():
+            for index in variables:
                 name = "/".join((*layers[1:], index))
-                arrays[name] = stored(name, item)
+                arrays[name] = stored(name, variables[own(variables, index)])
         for key in group:
-            link = group.get(key, getlink=True)
             # No weights of the model: state of training and of dropout.
-            if key in ("vars", "optimizer", "seed_generator"):
-                continue
-            if isinstance(link, h5py.HardLink) and isinstance(
-                group[key], h5py.Group
-            ):
-                visit(group[key], layers)
+            if key not in ("vars", "optimizer", "seed_generator"):
+                if isinstance(group[own(group, key)], h5py.Group):
+                    visit(group[key], layers)
+
+    def own(group, key):
+        """The key, of something that is in this file."""
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise _points_out(path, f"{group.name}/{key}")
+        return key
 
     def stored(name, item):
         if not isinstance(item, h5py.Dataset) or (
             item.external or item.is_virtual
         ):
-            raise ValueError(
-                f"{path!r} must hold plain arrays. Received: `{name}`, which "
-                "points out of the file"
-            )
+            raise _points_out(path, name)
         _check_dtype(path, name, item.dtype.name)
         if item.nbytes > _MAX_UNFOLDING * size + _MAX_BYTES_MORE:
             raise _too_large(path, item.nbytes, size)
+        place = item.name
 
         def read():
-            with _naming(path, name):
-                return _finite(path, name, item[()])
+            # Opened anew: an open file could not be saved over.
+            with _naming(path, name), opened() as file:
+                return _finite(path, name, file[place][()])
 
         return Stored(item.shape, read)
 
-    with _naming(path, "its index"):
+    with _naming(path, "its index"), opened() as file:
         visit(file, ())
     return arrays
+
+
+def read_comment(path: str | os.PathLike) -> dict:
+    """Returns what `save_checkpoint` noted in an npz file, {} if nothing.
+
+    Raises:
+        ValueError: If the note is damaged or cut.
+    """
+    path = os.fspath(path)
+    with _open_zip(path) as archive, _naming(path, "its comment"):
+        text = archive.comment
+        with open(path, "rb") as file:
+            # The archive's last record ends in the length of the comment.
+            file.seek(-len(text) - 2, os.SEEK_END)
+            length = int.from_bytes(file.read(2), "little")
+        if length != len(text):
+            raise ValueError(f"{len(text)} of {length} bytes are there")
+        found = json.loads(text) if text.startswith(b"{") else {}
+    return found
 
 
 def read_member(path: str | os.PathLike, name: str) -> bytes:
@@ -304,6 +336,13 @@ def _finite(path, name, array):
             "finite. Fetch it again."
         )
     return array
+
+
+def _points_out(path, name):
+    return ValueError(
+        f"{path!r} must hold plain arrays. Received: `{name}`, which points "
+        "out of the file"
+    )
 
 
 def _too_large(path, claimed, size):

@@ -4,6 +4,7 @@ Everything in the checkpoint is used and every variable is filled, or it is an
 error that shows both sides.
 """
 
+import math
 import warnings
 
 from keras import ops
@@ -47,6 +48,19 @@ def fill(
             f"{own_heads}. Received: num_heads={layout.num_heads}"
         )
 
+    grid = source.facts.get("grid")
+    told = "position_embedding" in source.facts or source.dialect != "keras_vit"
+    if (
+        not told
+        and grid != tuple(grid_size)
+        and (math.prod(grid or ()) == math.prod(grid_size))
+    ):
+        raise ValueError(
+            f"`position_grid` must be given, since the checkpoint "
+            f"{source.name!r} does not tell whether its positions are a grid "
+            f"of {grid} or {tuple(grid_size)}"
+        )
+
     def fit(path, value, shape):
         return _fit(
             path, value, shape, source.facts.get("grid"), grid_size,
@@ -82,6 +96,24 @@ def fill(
             *(arrays[name].read() for name in rule.sources)
         )
         variable.assign(fit(variable.path, value, tuple(variable.shape)))
+
+
+def check_names(source: Checkpoint, rules: list) -> None:
+    """Checks that a checkpoint has what a table names, and nothing else.
+
+    Raises:
+        ValueError: With a list of both sides.
+    """
+    wanted = {name for rule in rules for name in rule.sources}
+    missing = wanted - set(source.arrays)
+    unused = set(source.arrays) - wanted
+    if missing or unused:
+        raise ValueError(
+            f"The checkpoint {source.name!r} is no complete ViT of dialect "
+            f"{source.dialect!r}, or more than one:\n"
+            + _listing("-", "missing in the checkpoint", missing)
+            + _listing("+", "in the checkpoint, of no known use", unused)
+        )
 
 
 def _without_the_top(source, layout):

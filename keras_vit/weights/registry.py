@@ -65,7 +65,7 @@ class Released:
     @property
     def url(self) -> str:
         """Where the file is; KERAS_VIT_WEIGHTS_URL names another server."""
-        base = os.environ.get("KERAS_VIT_WEIGHTS_URL", self.base_url)
+        base = os.environ.get("KERAS_VIT_WEIGHTS_URL") or self.base_url
         return f"{base.rstrip('/')}/{urllib.parse.quote(self.file, safe='/+')}"
 
     @property
@@ -290,16 +290,23 @@ def locate(weights, variant: str | None = None):
     if not isinstance(weights, (str, os.PathLike)):
         return weights
     text = os.fspath(weights)
-    path = os.path.expanduser(text)
-    if os.path.exists(path):
-        return path
+    # Names first: a folder that happens to be called so hides none.
     entry = find(text, variant)
     if entry is not None:
         return entry.fetch()
+    path = os.path.expanduser(text)
+    if os.path.exists(path):
+        return path
     if text.startswith("hf://"):
         return hub.fetch(text.removeprefix("hf://"))
     if "://" in text:
         return _fetch_url(text)
+    if not variant and text in {entry.name for entry in CHECKPOINTS}:
+        raise ValueError(
+            f"`weights={text!r}` is a name of "
+            f"{[e.variant for e in CHECKPOINTS if e.name == text]}: call that "
+            "constructor."
+        )
     known = names(variant) if variant else []
     nearest = difflib.get_close_matches(path, known, n=3, cutoff=0.4) or known
     raise ValueError(

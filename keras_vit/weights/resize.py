@@ -84,16 +84,13 @@ def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def _resizing(m, n):
-    """The [n, m] matrix of bilinear resizing with antialiasing.
+    """The [n, m] matrix of bilinear resizing as `tf.image.resize` does it.
 
-    Output j covers the input around (j + 1/2) m / n - 1/2, with a triangle
-    as wide as a pixel of the coarser side.
+    Output j reads the input at (j + 1/2) m / n - 1/2, within its borders.
     """
-    scale = max(m / n, 1.0)
-    centres = (np.arange(n) + 0.5) * m / n - 0.5
-    distances = np.abs(np.arange(m)[None, :] - centres[:, None]) / scale
-    weights = np.maximum(0.0, 1.0 - distances)
-    return weights / weights.sum(axis=1, keepdims=True)
+    positions = np.clip((np.arange(n) + 0.5) * m / n - 0.5, 0, m - 1)
+    distances = np.abs(np.arange(m)[None, :] - positions[:, None])
+    return np.maximum(0.0, 1.0 - distances)
 
 
 def fold_channels(kernel: np.ndarray, channels: int) -> np.ndarray:

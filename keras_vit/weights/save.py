@@ -1,13 +1,16 @@
 """Checkpoints for other libraries: a model's variables under their names."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import tempfile
+import zipfile
 
 import numpy as np
 from keras import ops
 
+from keras_vit.weights import load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import huggingface, jax, table, timm
 
@@ -62,13 +65,17 @@ def convert(
         source: The checkpoint.
         path, dialect, allow_differences: See `save_checkpoint`.
     """
+    rules = source.rules.rules(source.layout)
+    load.check_names(source, rules)
     values = {
         rule.path: lambda rule=rule: rule.transform.join(
             *(source.arrays[name].read() for name in rule.sources)
         )
-        for rule in source.rules.rules(source.layout)
+        for rule in rules
     }
-    write(values, source.layout, source.facts, path, dialect, allow_differences)
+    heads = source.layout.num_heads or source.facts["num_heads"]
+    layout = dataclasses.replace(source.layout, num_heads=heads or 0)
+    write(values, layout, source.facts, path, dialect, allow_differences)
 
 
 def describe_model(model) -> tuple[table.Layout, dict]:
@@ -92,6 +99,15 @@ def describe_model(model) -> tuple[table.Layout, dict]:
         raise ValueError(
             "`model` must have learned 1-D position embeddings in its stem, "
             "as other libraries have. Received one of another kind"
+        )
+    config = {layer["name"]: layer for layer in model.get_config()["layers"]}
+    if len(config["posembed_input"]["inbound_nodes"]) > 1 or any(
+        layer["class_name"] == "Reshape" for layer in config.values()
+    ):
+        raise ValueError(
+            "`model` must add its positions once and pool its tokens, as in "
+            "other libraries. Received one with position_placement="
+            "'every_layer_shared' or classifier='unpooled'"
         )
     trunk, scaling = layers.get("resnet"), layers.get("preprocessing")
     classifier = "token" if "class_token" in layers else "gap"
@@ -117,11 +133,13 @@ def describe_model(model) -> tuple[table.Layout, dict]:
         mlp_dim=block.mlp_dim,
         channels=channels,
         image_size=(height, width),
+        grid=tuple(positions.grid_size),
         classes=head and head.units,
         labels=head and head.labels,
         gelu_approximate=block.gelu_approximate,
         layer_norm_epsilon=block.layer_norm_epsilon,
         resnet_numerics=trunk and trunk.numerics,
+        resnet_width=trunk and trunk.width_factor,
     )
     if scaling is not None:
         scale = np.asarray(scaling.scale, float)
@@ -136,7 +154,7 @@ def write(values, layout, facts, path, dialect, allow_differences=False):
         raise ValueError(
             f"`dialect` must be one of {DIALECTS}. Received: {dialect!r}"
         )
-    path = os.fspath(path)
+    path = os.path.expanduser(os.fspath(path))
     module = {"timm": timm, "huggingface": huggingface}.get(dialect, jax)
     facts = _complete(facts)
     _refuse_what_has_no_place(layout, facts, dialect)
@@ -147,14 +165,27 @@ def write(values, layout, facts, path, dialect, allow_differences=False):
             + "; ".join(differences)
             + ". Pass allow_differences=True to save it nevertheless."
         )
+    rules = module.rules(layout)
+    homeless = sorted(set(values) - {rule.path for rule in rules})
+    if homeless or not layout.num_heads:
+        raise ValueError(
+            f"Dialect {dialect!r} has no place for {homeless[:5]}"
+            if homeless
+            else "The number of heads must be known. Received: num_heads=0"
+        )
+    _check_path(path, dialect)
     arrays = {}
-    for rule in module.rules(layout):
-        parts = rule.transform.split(values[rule.path]())
+    for rule in rules:
+        value = values[rule.path]()
+        if value.dtype.name == "bfloat16":  # which NumPy and torch cannot hold
+            value = value.astype("float32")
+        parts = rule.transform.split(value)
         arrays.update(zip(rule.sources, parts, strict=True))
     if module is jax:
         arrays = jax.restore(arrays, jax.FORMS[dialect])
         with _atomic(path) as file:
             np.savez(file, **arrays)
+            _note(file, grid=list(facts["grid"]))
         return
     arrays = module.restore(arrays, dialect == "huggingface" and layout.head)
     if path.endswith(".safetensors"):
@@ -163,18 +194,38 @@ def write(values, layout, facts, path, dialect, allow_differences=False):
     if path.endswith(".pth") and dialect == "timm":
         _write_torch(path, arrays)
         return
-    if os.path.splitext(path)[1] in (".npz", ".pth", ".bin", ".keras", ".h5"):
-        raise ValueError(
-            f"`path` must be {_DIRECTORY}, for dialect {dialect!r}. "
-            f"Received: {path!r}"
-        )
     os.makedirs(path, exist_ok=True)
     config = module.config_of(facts, layout)
     processor = config.pop("preprocessor", None)
     _write_safetensors(os.path.join(path, "model.safetensors"), arrays)
     _write_json(os.path.join(path, "config.json"), config)
+    file = os.path.join(path, "preprocessor_config.json")
     if processor:
-        _write_json(os.path.join(path, "preprocessor_config.json"), processor)
+        _write_json(file, processor)
+    elif os.path.exists(file):  # of another model
+        os.remove(file)
+
+
+def _check_path(path, dialect):
+    ending = os.path.splitext(path)[1]
+    wrong = ending != ".npz"
+    if dialect in ("timm", "huggingface"):
+        wrong = ending in (".npz", ".bin", ".keras", ".h5", ".pt") or (
+            ending == ".pth" and dialect != "timm"
+        )
+        wrong |= not ending and os.path.isfile(path)
+    if wrong:
+        kinds = _DIRECTORY if dialect in ("timm", "huggingface") else ".npz"
+        raise ValueError(
+            f"`path` must be {kinds} for dialect {dialect!r}. Received: "
+            f"{path!r}"
+        )
+
+
+def _note(file, **facts):
+    """Adds to an npz file what its arrays do not tell, as a comment."""
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.comment = json.dumps(facts).encode()
 
 
 def _complete(facts):
@@ -199,9 +250,16 @@ def _refuse_what_has_no_place(layout, facts, dialect):
         pre_logits_and_head=layout.representation and layout.head,
         pre_logits=layout.representation,
         patch_of_unequal_sides=len(set(facts["patch_size"])) > 1,
+        trunk_of_other_units=layout.resnet_units
+        not in (None, *timm.ARCHITECTURES),
+        trunk_of_other_width=facts.get("resnet_width") not in (None, 1),
     )
     refused = {
-        "timm": ("pre_logits",),
+        "timm": (
+            "pre_logits",
+            "trunk_of_other_units",
+            "trunk_of_other_width",
+        ),
         "huggingface": (
             "trunk",
             "gap",
@@ -221,14 +279,17 @@ def _refuse_what_has_no_place(layout, facts, dialect):
 def _differences(facts, module):
     """Says in what a library computes other numbers than the model."""
     found = []
+    if facts.get("pixel_mean") is None:
+        found.append("nothing tells how its pixels are scaled")
     if module is jax:
-        if not facts["gelu_approximate"]:
+        if not facts.get("gelu_approximate", True):
             found.append("the authors' code has GELU's tanh form, not erf")
         for name in ("pixel_mean", "pixel_std"):
-            if any(abs(n - 127.5) > 1e-3 for n in facts.get(name) or ()):
+            values = facts.get(name)
+            if any(abs(n - 127.5) > 1e-3 for n in values or ()):
                 found.append(f"it scales pixels by {name}=127.5")
     if module is not huggingface:
-        if facts["layer_norm_epsilon"] != 1e-6:
+        if facts.get("layer_norm_epsilon", 1e-6) != 1e-6:
             found.append("it adds 1e-6 in LayerNorm")
         theirs = "timm" if module is timm else "authors"
         if facts["resnet_numerics"] not in (None, theirs):
@@ -243,7 +304,7 @@ def _atomic(path):
     os.makedirs(folder, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "w+b") as file:
             yield file
         os.chmod(part, 0o644)
         os.replace(part, path)

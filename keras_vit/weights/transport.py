@@ -69,6 +69,13 @@ def _http(url, start, part):
         entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
         # base64 ends in "=" too: the first one separates.
         hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
+        chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
+        if total is None and not chunked and not hashes.get("md5"):
+            raise ValueError(
+                f"The server of {url} must tell the length or a hash of the "
+                "file; without, an early end looks like the whole. "
+                f"{ELSEWHERE}."
+            )
         etag = answer.headers.get("ETag", "")
         yield (
             # Other than `read`, it loses nothing that came before a failure.

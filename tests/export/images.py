@@ -39,7 +39,15 @@ def whole():
         "png with alpha": encode(array, "PNG", "RGBA"),
         "png with a palette": encode(array, "PNG", "P"),
         "gif": encode(array, "GIF"),
+        "animated gif": encode(
+            array,
+            "GIF",
+            save_all=True,
+            append_images=[Image.fromarray(pixels(seed=1))],
+        ),
+        "gif with a line's end": encode(array, "GIF") + b"\r\n",
         "bmp": encode(array, "BMP"),
+        "interlaced png": encode(array, "PNG", "P", optimize=True),
         "1x1 png": encode(pixels(1, 1), "PNG"),
     }
 
@@ -76,6 +84,20 @@ def broken(number=300, seed=0):
         "png of 2^62 pixels": with_size(png, 16, b"\x7f\xff\xff\xff" * 2),
         "gif of 4 billion pixels": with_size(gif, 6, b"\xff" * 4),
         "bmp of 2^60 pixels": with_size(bmp, 18, b"\0\0\0\x40" * 2),
+        "jpeg of 64 million pixels": with_size(jpeg, size, b"\x20\0" * 2),
+        # Only the decoder finds this one.
+        "noise: jpeg without a scan": jpeg[: jpeg.index(b"\xff\xda") + 12]
+        + b"\xff\xd9",
+        "jpeg of 12 bits": with_size(jpeg, size - 1, b"\x0c"),
+        "lossless jpeg": with_size(jpeg, size - 4, b"\xc3"),
+        "png of 64 million pixels": with_size(png, 16, b"\0\0\x20\0" * 2),
+        "png without data": png.replace(b"IDAT", b"teXt"),
+        "gif without a frame": gif[:13] + b"\0;",
+        "gif of a frame of 4 billion pixels": with_size(
+            gif, gif.index(b"\x2c\0\0\0\0") + 5, b"\xff" * 4
+        ),
+        "bmp of 16 bits": with_size(bmp, 28, b"\x10"),
+        "bmp with a byte more": bmp + b"\0",
         "bmp of negative width": with_size(bmp, 18, b"\xff" * 4),
         "markers without end": b"\xff\xd8" + b"\xff" * 5000,
         "segments of no length": b"\xff\xd8" + b"\xff\xe0\0\0" * 2000,

@@ -151,6 +151,14 @@ def test_pixels_of_any_size(exported, served):
         )
 
 
+def test_pixels_that_are_no_numbers_are_not_valid(served):
+    x = np.full((2, 8, 8, 3), 100.0, "float32")
+    x[1, 0, 0, 0] = np.nan
+    found = served["pixels_float"](pixels=tf.constant(x))
+    assert found["valid"].numpy().tolist() == [True, False]
+    assert found["classes"].numpy()[1].tolist() == [b""] * 3
+
+
 def test_features_are_the_representation(exported, served, tmp_path):
     model, _ = exported
     encoded = images.whole()["png"]
@@ -333,6 +341,31 @@ class TestVersions:
         numbers = [p.name for p in (tmp_path / "vit").iterdir() if p.is_dir()]
         assert numbers == ["7"]
 
+    def test_a_version_that_appears_meanwhile_is_kept(
+        self, tmp_path, monkeypatch
+    ):
+        path = tmp_path / "vit" / "1"
+        write = savedmodel._write
+
+        def slow(*arguments):
+            write(*arguments)
+            path.mkdir()
+            (path / "saved_model.pb").write_text("of another process")
+
+        monkeypatch.setattr(savedmodel, "_write", slow)
+        with pytest.raises(ValueError, match="has appeared meanwhile"):
+            keras_vit.export_savedmodel(make_model(), path)
+        assert (path / "saved_model.pb").read_text() == "of another process"
+        assert [p.name for p in path.parent.iterdir()] == ["1"]
+
+    def test_what_is_no_version_is_not_overwritten(self, tmp_path):
+        path = tmp_path / "photographs" / "2024"
+        path.mkdir(parents=True)
+        (path / "one.raw").write_text("dear")
+        with pytest.raises(ValueError, match="holds no saved_model.pb"):
+            keras_vit.export_savedmodel(make_model(), path, overwrite=True)
+        assert (path / "one.raw").exists()
+
     def test_a_failure_leaves_nothing(self, tmp_path, monkeypatch):
         def fail(*arguments):
             raise RuntimeError("no")
@@ -348,7 +381,9 @@ class TestArguments:
         ("arguments", "words"),
         [
             (dict(path="vit/latest"), "must end in the number of a version"),
-            (dict(labels=("a", "b")), "`labels` must name each of the 6"),
+            (dict(labels=("a", "b")), "must be a name for each of the 6"),
+            (dict(labels="abcdef"), "must be a name for each of the 6"),
+            (dict(path="vit/01"), "must end in the number of a version"),
             (dict(top_k=0), "`top_k` must be at least 1"),
             (dict(activation="relu"), "`activation` must be one of"),
         ],
@@ -368,11 +403,24 @@ class TestArguments:
         with pytest.raises(ValueError, match="with a layer `head`"):
             keras_vit.export_savedmodel(model, tmp_path / "1")
 
+    def test_a_model_that_does_not_scale_pixels_is_refused(self, tmp_path):
+        model = make_model(include_preprocessing=False)
+        with pytest.raises(ValueError, match="must scale its pixels itself"):
+            keras_vit.export_savedmodel(model, tmp_path / "vit" / "1")
+
     def test_the_loss_tells_what_makes_probabilities(self):
         model = make_model()
         assert savedmodel.activation_of(model) == "softmax"
         model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
         assert savedmodel.activation_of(model) == "sigmoid"
+        for loss in (
+            "binary_crossentropy",
+            keras.losses.binary_crossentropy,
+            ["binary_crossentropy"],
+            {"head": "binary_crossentropy"},
+        ):
+            model.compile("sgd", loss)
+            assert savedmodel.activation_of(model) == "sigmoid"
         model = make_model(classifier_activation="sigmoid")
         assert savedmodel.activation_of(model) == "none"
 

@@ -42,11 +42,11 @@ def refused(path, *words):
     return text
 
 
-def small_arrays():
+def small_arrays(**changes):
     """A ViT of a few kilobytes, so that every byte can be damaged."""
     model = keras_vit.ViT(
         patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
-        input_shape=(4, 4, 1), classes=2,
+        input_shape=(4, 4, 1), classes=2, **changes,
     )  # fmt: skip
     rng = np.random.default_rng(0)
     for weight in model.weights:
@@ -234,13 +234,70 @@ class TestOwnFiles:
             )
         refused(path, "points out of the file")
 
+    def test_links_to_other_files_are_not_followed(self, small, tmp_path):
+        path, other = tmp_path / "link.weights.h5", tmp_path / "other.h5"
+        path.write_bytes(small["a.weights.h5"])
+        with h5py.File(other, "w") as file:
+            file["d"] = np.ones((1, 1, 4), "float32")
+        with h5py.File(path, "a") as file:
+            group = file["layers/class_token/vars"]
+            del group["0"]
+            group["0"] = h5py.ExternalLink(str(other), "/d")
+        refused(path, "points out of the file")
+
+    def test_a_file_can_be_saved_over_once_read(self, small, tmp_path):
+        path = tmp_path / "a.keras"
+        path.write_bytes(small["a.keras"])
+        model = keras_vit.ViT(weights=path)
+        model.save_weights(tmp_path / "a.weights.h5")
+        arguments = dict(
+            num_heads=1, gelu_approximate=True, layer_norm_epsilon=1e-6,
+            pixel_mean=127.5, pixel_std=127.5,
+        )  # fmt: skip
+        again = keras_vit.ViT(weights=tmp_path / "a.weights.h5", **arguments)
+        again.save_weights(tmp_path / "a.weights.h5")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            dict(classifier="gap"),
+            dict(classifier="gap_norm"),
+            dict(classifier="unpooled"),
+            dict(position_placement="every_layer_shared"),
+            dict(position_placement="every_layer"),
+            dict(position_embedding="learned_2d"),
+            dict(position_embedding="relative"),
+            dict(position_embedding="none"),
+            dict(pixel_mean=(1.0,), pixel_std=(2.0,)),
+        ],
+        ids=str,
+    )
+    def test_a_keras_file_tells_all_of_its_model(self, changes, tmp_path):
+        model = small_arrays(**changes)
+        model.save(tmp_path / "a.keras")
+        again = keras_vit.ViT(weights=tmp_path / "a.keras")
+        x = np.random.default_rng(0).uniform(0, 255, (2, 4, 4, 1))
+        np.testing.assert_array_equal(
+            again.predict(x, verbose=0), model.predict(x, verbose=0)
+        )
+
     @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
     def test_are_read_as_they_were_saved(self, name, small, tmp_path):
         path = tmp_path / name
         path.write_bytes(small[name])
         npz = tmp_path / "a.npz"
         npz.write_bytes(small["a.npz"])
-        arguments = {} if name == "a.keras" else dict(num_heads=1)
+        arguments = {}
+        if name != "a.keras":
+            # Weights alone do not tell how the model computes.
+            with pytest.raises(ValueError, match="gelu_approximate.*must be"):
+                keras_vit.ViT(weights=path, num_heads=1)
+            arguments = dict(
+                num_heads=1, gelu_approximate=True, layer_norm_epsilon=1e-6
+            )
+            with pytest.raises(ValueError, match="`pixel_mean`"):
+                keras_vit.ViT(weights=path, **arguments)
+            arguments |= dict(pixel_mean=127.5, pixel_std=127.5)
         ours = keras_vit.ViT(weights=path, **arguments)
         theirs = keras_vit.ViT(weights=npz)
         for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):

@@ -98,6 +98,8 @@ TIMM = {
     "plain": dict(patch_size=8),
     "14-pixel patches": dict(patch_size=14, img_size=(28, 28)),
     "rectangle": dict(patch_size=8, img_size=(16, 40)),
+    # 3x5 + 1 is 16, the number of a square grid.
+    "rectangle like a square": dict(patch_size=8, img_size=(24, 40)),
     "gap": dict(
         patch_size=8, class_token=False, global_pool="avg", fc_norm=False
     ),
@@ -185,6 +187,25 @@ def test_a_state_dict_that_tells_no_scale_must_be_told(timm, tmp_path):
     )
     x = images(32, 32)
     check(ours, x * std + mean, through_torch(theirs, x))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(global_pool="avg", fc_norm=False),
+        dict(global_pool="max", class_token=False, fc_norm=False),
+    ],
+    ids=str,
+)
+def test_another_pooling_is_refused(arguments, timm, tmp_path):
+    theirs = timm.models.vision_transformer.VisionTransformer(
+        img_size=(32, 32), patch_size=8, embed_dim=48, depth=1, num_heads=3,
+        **arguments,
+    )  # fmt: skip
+    config = dict(model_args=arguments | dict(num_heads=3, img_size=(32, 32)))
+    path = save_state(theirs, tmp_path / "timm", config)
+    with pytest.raises(ValueError, match="expected global_pool"):
+        keras_vit.ViT(weights=path, **SCALED)
 
 
 def test_the_number_of_heads_must_be_known(timm, tmp_path):

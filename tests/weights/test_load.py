@@ -172,9 +172,10 @@ class TestPositions:
 
     def test_a_grid_that_the_file_does_not_tell_is_asked_for(self, tmp_path):
         model, path = self.saved(tmp_path)
+        bare = save(tmp_path / "bare.npz", arrays_of(path))
         with pytest.raises(ValueError, match="12 position.*`position_grid="):
-            build(path)
-        again = build(path, position_grid=(2, 6))
+            build(bare)
+        again = build(bare, position_grid=(2, 6))
         assert again.input_shape == (None, 32, 96, 3)
         x = np.random.default_rng(0).uniform(0, 255, (1, 32, 96, 3))
         np.testing.assert_array_equal(
@@ -185,6 +186,14 @@ class TestPositions:
         _, path = self.saved(tmp_path)
         with pytest.raises(ValueError, match=r"cover no grid of \(3, 5\)"):
             build(path, position_grid=(3, 5))
+
+    def test_our_own_npz_tells_its_grid(self, tmp_path):
+        model, path = self.saved(tmp_path, (1, 16))  # as many as 4x4
+        again = build(path, input_shape=(16, 256, 3))
+        x = np.random.default_rng(0).uniform(0, 255, (1, 16, 256, 3))
+        np.testing.assert_array_equal(
+            again.predict(x, verbose=0), model.predict(x, verbose=0)
+        )
 
     def test_a_keras_file_tells_its_grid(self, tmp_path):
         model, _ = self.saved(tmp_path, (1, 16))

@@ -151,6 +151,23 @@ class TestRefusals:
             (dict(representation_size=4), "huggingface", "pre_logits"),
             (dict(representation_size=4), "timm", "pre_logits"),
             (dict(position_embedding="learned_2d"), "jax", "1-D"),
+            (dict(classifier="unpooled"), "jax", "unpooled"),
+            (
+                dict(position_placement="every_layer_shared", num_layers=2),
+                "jax",
+                "every_layer_shared",
+            ),
+            (
+                dict(
+                    patch_size=1,
+                    resnet_units=(1,),
+                    resnet_width=0.5,
+                    resnet_numerics="timm",
+                    input_shape=(32, 32, 3),
+                ),
+                "timm",
+                "trunk_of_other_units",
+            ),
             ({}, "keras_hub", "`dialect` must be one of"),
         ],
     )
@@ -199,6 +216,16 @@ class TestConvert:
         assert "--overwrite" in capsys.readouterr().err
         assert path.read_text() == "mine"
         assert convert_checkpoint.main([*arguments, "--overwrite"]) == 0
+
+    def test_every_array_is_accounted_for(self, tmp_path, capsys):
+        arrays = arrays_of(TOKEN)
+        arrays["LayerScale/gamma"] = arrays.pop("head/bias")
+        np.savez(tmp_path / "odd.npz", **arrays)
+        out = tmp_path / "out.npz"
+        arguments = [str(tmp_path / "odd.npz"), str(out), "--dialect", "jax"]
+        assert convert_checkpoint.main(arguments) == 1
+        assert "+ LayerScale/gamma" in capsys.readouterr().err
+        assert not out.exists()
 
     def test_a_bad_source_is_a_sentence(self, tmp_path, capsys):
         arguments = [str(tmp_path / "no.npz"), "b.npz", "--dialect", "jax"]

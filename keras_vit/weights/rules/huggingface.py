@@ -28,16 +28,17 @@ def recognises(names: set[str]) -> bool:
     )
 
 
-def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], bool]:
+def flatten(
+    arrays: dict[str, Stored], facts: dict
+) -> tuple[dict[str, Stored], bool]:
     """Takes the `vit.` off the names of ViTForImageClassification.
 
     Returns:
         The arrays, and whether it was there.
     """
     prefixed = any(name.startswith("vit.") for name in arrays)
-    return {
-        name.removeprefix("vit."): array for name, array in arrays.items()
-    }, prefixed
+    plain = table.rename(arrays, lambda name: name.removeprefix("vit."))
+    return plain, prefixed
 
 
 def restore(
@@ -56,7 +57,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     """Reads off names and config what the checkpoint has."""
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=config.get("num_attention_heads", 0),
+        num_heads=int(config.get("num_attention_heads", 0)),
         representation="pooler.dense.bias" in arrays,
         head="classifier.bias" in arrays,
     )
@@ -75,6 +76,10 @@ def settings(config: dict) -> dict:
             f"expected hidden_act to be one of {tuple(_GELU)}; found "
             f"{activation!r}"
         )
+    if config.get("pooler_act", "tanh") != "tanh":
+        raise ValueError(
+            f"expected pooler_act 'tanh'; found {config['pooler_act']!r}"
+        )
     # The defaults are those of ViTImageProcessor.
     processor = config.get("preprocessor", {})
     factor = 1 / 255
@@ -86,7 +91,7 @@ def settings(config: dict) -> dict:
         std = processor.get("image_std", (0.5,) * 3)
     found = dict(
         gelu_approximate=_GELU[activation],
-        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        layer_norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
         pixel_mean=tuple(n / factor for n in mean),
         pixel_std=tuple(n / factor for n in std),
     )

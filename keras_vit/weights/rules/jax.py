@@ -63,7 +63,9 @@ FORMS = {
 }
 
 
-def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], Form]:
+def flatten(
+    arrays: dict[str, Stored], facts: dict
+) -> tuple[dict[str, Stored], Form]:
     """Gives a checkpoint of any spelling the linen names and shapes.
 
     Returns:
@@ -73,10 +75,11 @@ def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], Form]:
     if params:
         # A training checkpoint of big_vision has the optimizer's state too.
         arrays = {
-            name.removeprefix("params/"): array
+            name: array
             for name, array in arrays.items()
             if not name.startswith(("opt/", "extra/"))
         }
+        arrays = table.rename(arrays, lambda name: name.removeprefix("params/"))
     stacked = any(name.startswith(_STACKED) for name in arrays)
     if stacked:
         arrays = _unstack(arrays)
@@ -167,14 +170,22 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 
 def settings(config: dict) -> dict:
-    """What every checkpoint of the authors was trained with."""
-    return dict(
+    """What every checkpoint of the authors was trained with.
+
+    Args:
+        config: What `save_checkpoint` noted in the file: the `grid`.
+    """
+    found = dict(
         gelu_approximate=True,
         layer_norm_epsilon=1e-6,
         resnet_numerics="authors",
         pixel_mean=127.5,
         pixel_std=127.5,
     )
+    if config.get("grid"):
+        height, width = config["grid"]
+        found["grid"] = int(height), int(width)
+    return found
 
 
 def rules(layout: table.Layout) -> list[table.Rule]:

@@ -20,7 +20,9 @@ def recognises(names: set[str]) -> bool:
     return f"{_EMBEDDING}/patch_embedding/0" in names
 
 
-def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], None]:
+def flatten(
+    arrays: dict[str, Stored], facts: dict
+) -> tuple[dict[str, Stored], None]:
     """Leaves out what belongs to the optimizer."""
     return {
         name: array

@@ -20,7 +20,9 @@ def recognises(names: set[str]) -> bool:
     return {"embedding/0", "encoder_norm/0"} <= names
 
 
-def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], None]:
+def flatten(
+    arrays: dict[str, Stored], facts: dict
+) -> tuple[dict[str, Stored], None]:
     """Gives variables their names."""
     named = {}
     for name, array in arrays.items():
@@ -58,7 +60,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
-    block = _of_class(config, "TransformerBlock")
+    block = _layer(config, "TransformerBlock").get("config", {})
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=block.get("num_heads", 0),
@@ -67,20 +69,36 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
             if "resnet/conv_root/kernel" in arrays
             else None
         ),
-        classifier=config.get("classifier")
-        or ("token" if "class_token/cls" in arrays else "gap"),
+        classifier=_classifier(arrays, config),
         representation="pre_logits/bias" in arrays,
         head="head/bias" in arrays,
     )
 
 
+def _classifier(arrays, config):
+    """Reads the pooling off the graph; weights alone tell only the token."""
+    if "class_token/cls" in arrays:
+        return "token"
+    if _layer(config, "Reshape"):
+        return "unpooled"
+    norm = _layer(config, "LayerNormalization")
+    shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
+    return "gap_norm" if len(shape) == 2 else "gap"
+
+
 def settings(config: dict) -> dict:
-    """What the model's own config.json in a `.keras` file tells."""
-    scaling = _of_class(config, "Rescaling")
-    block = _of_class(config, "TransformerBlock")
-    positions = _of_class(config, "AddPositionEmbs")
-    trunk = _of_class(config, "ResNetV2Stem")
-    found = dict(pixel_mean=127.5, pixel_std=127.5)
+    """What the model's own config.json in a `.keras` file tells.
+
+    Of a `.weights.h5` file, which has none, nothing.
+    """
+    scaling = _layer(config, "Rescaling").get("config")
+    block = _layer(config, "TransformerBlock").get("config")
+    positions = _layer(config, "AddPositionEmbs")
+    trunk = _layer(config, "ResNetV2Stem").get("config")
+    found = {}
+    images = _layer(config, "InputLayer").get("config")
+    if images:
+        found["image_size"] = tuple(images["batch_shape"][1:3])
     if scaling:
         scale = np.asarray(scaling["scale"], float)
         offset = np.asarray(scaling["offset"], float)
@@ -89,21 +107,29 @@ def settings(config: dict) -> dict:
     if block:
         found["gelu_approximate"] = block["gelu_approximate"]
         found["layer_norm_epsilon"] = block["layer_norm_epsilon"]
+        relative = block.get("relative_positions", False)
+        found["position_embedding"] = "relative" if relative else "none"
     if trunk:
         found["resnet_numerics"] = trunk.get("numerics", "authors")
     if positions:
-        found["grid"] = tuple(positions["grid_size"])
-    labels = _of_class(config, "ClassificationHead").get("labels")
-    if labels:
-        found["labels"] = tuple(labels)
+        found["grid"] = tuple(positions["config"]["grid_size"])
+        found["position_embedding"] = positions["config"]["kind"]
+        found["position_placement"] = "stem"
+        if positions["config"]["name"] != "posembed_input":
+            found["position_placement"] = "every_layer"
+        elif len(positions["inbound_nodes"]) > 1:
+            found["position_placement"] = "every_layer_shared"
+    labels = _layer(config, "ClassificationHead").get("config", {})
+    if labels.get("labels"):
+        found["labels"] = tuple(labels["labels"])
     return found
 
 
-def _of_class(config, name):
-    """Returns the config of the first layer of a class, {} if none is."""
+def _layer(config, name):
+    """Returns the first layer of a class, {} if there is none."""
     for layer in config.get("config", {}).get("layers", ()):
         if layer["class_name"] == name:
-            return layer["config"]
+            return layer
     return {}
 
 

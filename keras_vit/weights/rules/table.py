@@ -118,6 +118,21 @@ def expand(rows: tuple, layout: Layout) -> list[Rule]:
     return rules
 
 
+def rename(arrays: dict, function: Callable) -> dict:
+    """Renames arrays, none onto another.
+
+    Raises:
+        ValueError: If two names become one.
+    """
+    renamed = {}
+    for name, array in arrays.items():
+        new = function(name)
+        if new in renamed:
+            raise ValueError(f"expected each array once; found `{new}` twice")
+        renamed[new] = array
+    return renamed
+
+
 def count(names, pattern) -> int:
     """Counts the different first groups that a pattern matches in names."""
     return len({match[1] for match in map(pattern.match, names) if match})

@@ -4,6 +4,7 @@ Checked against timm/models/vision_transformer.py and
 vision_transformer_hybrid.py of timm 1.0.
 """
 
+import math
 import re
 
 import numpy as np
@@ -14,12 +15,13 @@ from keras_vit.weights.rules import table
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
 _BACKBONE = "patch_embed.backbone."
-# Heads that a state dict does not tell, by width: every ViT of timm's but a
-# few (so400m and the like, which are of other families).
-_NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+# Heads that a state dict does not tell, by width. A guess: what one gives
+# comes first.
+NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+_ODD_HEADS = {"vit_base_patch16_gap_224": 16}
 # timm builds these, with `model_args` in place of their own sizes.
 _PLAIN = "vit_base_patch16_224"
-_ARCHITECTURES = {
+ARCHITECTURES = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
     (3, 4, 9): "vit_base_r50_s16_224",
@@ -32,31 +34,46 @@ def recognises(names: set[str]) -> bool:
     return any(name.endswith("patch_embed.proj.weight") for name in names)
 
 
-def flatten(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], bool]:
+def flatten(
+    arrays: dict[str, Stored], facts: dict
+) -> tuple[dict[str, Stored], bool]:
     """Gives position embeddings a row for the class token.
 
-    Only the number of rows tells whether they have one: a square grid has,
-    or has not, one row more than a square number.
+    Where nothing tells the grid, only the number of rows says whether they
+    have one: a square grid has, or has not, one row more than a square.
 
     Returns:
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
-    arrays = {
-        name.removeprefix("module."): array for name, array in arrays.items()
-    }
+    arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
     positions = arrays.get("pos_embed")
-    apart = (
-        positions is not None
-        and "cls_token" in arrays
-        and round(positions.shape[1] ** 0.5) ** 2 == positions.shape[1]
-    )
+    if positions is None or "cls_token" not in arrays:
+        return arrays, False
+    _, tokens, width = positions.shape
+    grid = facts.get("grid")
+    if grid is None and "image_size" in facts:
+        kernel = arrays["patch_embed.proj.weight"].shape[2:]
+        scale = _trunk_scale(arrays)
+        size = zip(facts["image_size"], kernel, strict=True)
+        grid = tuple(n // (scale * k) for n, k in size)
+    apart = facts.pop("no_embed_class", None)
+    if apart is None and grid is not None:
+        apart = math.prod(grid) == tokens
+    if apart is None:
+        apart = math.isqrt(tokens) ** 2 == tokens
     if apart:
-        _, tokens, width = positions.shape
         arrays["pos_embed"] = positions.map(
             lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
             (1, tokens + 1, width),
         )
     return arrays, apart
+
+
+def _trunk_scale(names):
+    if not any(name.startswith(_BACKBONE) for name in names):
+        return 1
+    stages = {match[1] for match in map(_UNIT.match, names) if match}
+    return 2 ** (1 + max(1, len(stages)))
 
 
 def restore(
@@ -87,11 +104,18 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
                 "class_token=False, or global_pool='token'"
             )
         pooled = "gap_norm"
-    width = arrays["patch_embed.proj.weight"].shape[0]
     arguments = config.get("model_args") or {}
+    implied = "token" if "cls_token" in arrays else "avg"
+    told = arguments.get("global_pool") or config.get("global_pool") or implied
+    if told != implied:
+        raise ValueError(
+            f"expected global_pool {implied!r} "
+            f"{'with' if implied == 'token' else 'without'} a class token; "
+            f"found {told!r}"
+        )
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=arguments.get("num_heads") or _NUM_HEADS.get(width, 0),
+        num_heads=int(arguments.get("num_heads") or 0),
         resnet_units=(
             tuple(len(units[b]) for b in sorted(units)) if hybrid else None
         ),
@@ -105,7 +129,12 @@ def settings(config: dict) -> dict:
     """What timm computes with, and what its config tells of the input."""
     arguments = config.get("model_args") or {}
     pretrained = config.get("pretrained_cfg") or {}
-    activation = str(arguments.get("act_layer") or "gelu")
+    architecture = str(config.get("architecture") or "")
+    # timm's SigLIP towers have the tanh form by their name alone.
+    activation = str(
+        arguments.get("act_layer")
+        or ("gelu_tanh" if "siglip" in architecture else "gelu")
+    )
     if activation not in ("gelu", "gelu_tanh"):
         raise ValueError(
             f"expected GELU in the blocks; found act_layer={activation!r}"
@@ -115,11 +144,17 @@ def settings(config: dict) -> dict:
         layer_norm_epsilon=1e-6,
         resnet_numerics="timm",
     )
+    if architecture in _ODD_HEADS:
+        found["num_heads"] = _ODD_HEADS[architecture]
     if "mean" in pretrained and "std" in pretrained:
         found["pixel_mean"] = tuple(255 * n for n in pretrained["mean"])
         found["pixel_std"] = tuple(255 * n for n in pretrained["std"])
-    if pretrained.get("input_size"):
-        found["image_size"] = tuple(pretrained["input_size"][1:])
+    # The model's own size, and not that of what it was trained from.
+    size = arguments.get("img_size") or (pretrained.get("input_size") or ())[1:]
+    if size:
+        found["image_size"] = (size, size) if isinstance(size, int) else size
+    if "no_embed_class" in arguments:
+        found["no_embed_class"] = bool(arguments["no_embed_class"])
     labels = pretrained.get("label_names") or config.get("label_names")
     if labels:
         found["labels"] = tuple(map(str, labels))
@@ -131,7 +166,8 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
     height, width = facts["image_size"]
     arguments = dict(
         img_size=[height, width],
-        patch_size=max(facts["patch_size"]),
+        in_chans=facts["channels"],
+        patch_size=list(facts["patch_size"]),
         embed_dim=facts["hidden_size"],
         depth=layout.num_layers,
         num_heads=layout.num_heads,
@@ -154,7 +190,7 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
     if facts["labels"]:
         pretrained["label_names"] = list(facts["labels"])
     return dict(
-        architecture=_ARCHITECTURES.get(layout.resnet_units, _PLAIN),
+        architecture=ARCHITECTURES.get(layout.resnet_units, _PLAIN),
         num_classes=facts["classes"] or 0,
         num_features=facts["hidden_size"],
         model_args=arguments,
