@@ -315,7 +315,7 @@ def _signatures(forward, image_size, channels, labels, top_k, activation):
     def from_pixels(pixels):
         images = tf.image.resize(pixels, image_size)
         _, logits = forward(images)
-        return logits, tf.ones(tf.shape(logits)[:1], tf.bool)
+        return logits, tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
 
     def probabilities_of(logits):
         logits = tf.cast(logits, "float32")
