@@ -71,12 +71,13 @@ def _export(options):
     facts = {}
     if os.path.basename(options.model) == "best.keras":
         facts = _of_the_run(os.path.dirname(os.path.abspath(options.model)))
-    facts |= dict(licence=options.licence, precision=options.precision)
+    facts |= dict(licence=options.licence)
     facts |= dict(weights=options.weights or facts.get("weights"))
     facts |= dict(commit=_commit(options.model))
     # A copy has no loss to tell this by.
     activation = options.activation or savedmodel.activation_of(model)
     if options.precision != "float32":
+        facts["precision"] = options.precision
         other = precision.in_precision(model, options.precision)
         if images:
             comparison = precision.compare(model, other, np.stack(images))

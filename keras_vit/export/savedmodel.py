@@ -193,6 +193,7 @@ def describe(model: keras.Model, labels) -> dict:
             scaling="in the model, from pixels in [0, 255]",
         ),
         num_parameters=model.count_params(),
+        precision=model.get_layer("encoder_norm").dtype_policy.name,
         keras=keras.__version__,
         keras_vit=_own_version(),
         backend=keras.backend.backend(),

@@ -178,9 +178,6 @@ def _describe(arrays, layout, rules, facts):
         classifier=layout.classifier,
         resnet_units=layout.resnet_units,
     )
-    if found["num_heads"] is None and "timm" in facts.values():
-        # Its state dicts do not tell; most have what their width has.
-        found["num_heads"] = timm.NUM_HEADS.get(patches[3])
     scale = 1
     if layout.resnet_units is not None:
         root = shape_of("resnet/conv_root/kernel")

@@ -158,7 +158,7 @@ def write(values, layout, facts, path, dialect, allow_differences=False):
     module = {"timm": timm, "huggingface": huggingface}.get(dialect, jax)
     facts = _complete(facts)
     _refuse_what_has_no_place(layout, facts, dialect)
-    differences = _differences(facts, module)
+    differences = _differences(layout, facts, module)
     if differences and not allow_differences:
         raise ValueError(
             f"The model would give other numbers in dialect {dialect!r}: "
@@ -276,7 +276,7 @@ def _refuse_what_has_no_place(layout, facts, dialect):
         )
 
 
-def _differences(facts, module):
+def _differences(layout, facts, module):
     """Says in what a library computes other numbers than the model."""
     found = []
     if facts.get("pixel_mean") is None:
@@ -292,7 +292,9 @@ def _differences(facts, module):
         if facts.get("layer_norm_epsilon", 1e-6) != 1e-6:
             found.append("it adds 1e-6 in LayerNorm")
         theirs = "timm" if module is timm else "authors"
-        if facts["resnet_numerics"] not in (None, theirs):
+        if layout.resnet_units is not None and (
+            facts["resnet_numerics"] != theirs
+        ):
             found.append("it has other epsilons in the trunk")
     return found
 

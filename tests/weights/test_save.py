@@ -217,6 +217,16 @@ class TestConvert:
         assert path.read_text() == "mine"
         assert convert_checkpoint.main([*arguments, "--overwrite"]) == 0
 
+    def test_a_plain_vit_goes_to_timm_and_back(self, tmp_path):
+        pytest.importorskip("safetensors")
+        there, back = tmp_path / "there", tmp_path / "back.npz"
+        # timm computes GELU as its config says, so nothing differs.
+        arguments = [str(TOKEN), str(there), "--dialect", "timm"]
+        assert convert_checkpoint.main(arguments) == 0
+        arguments = [str(there), str(back), "--dialect", "jax"]
+        assert convert_checkpoint.main(arguments) == 0
+        same(arrays_of(back), arrays_of(TOKEN))
+
     def test_every_array_is_accounted_for(self, tmp_path, capsys):
         arrays = arrays_of(TOKEN)
         arrays["LayerScale/gamma"] = arrays.pop("head/bias")

@@ -17,7 +17,7 @@ _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
 _BACKBONE = "patch_embed.backbone."
 # Heads that a state dict does not tell, by width. A guess: what one gives
 # comes first.
-NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+_NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 _ODD_HEADS = {"vit_base_patch16_gap_224": 16}
 # timm builds these, with `model_args` in place of their own sizes.
 _PLAIN = "vit_base_patch16_224"
@@ -46,6 +46,9 @@ def flatten(
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
+    width = arrays["patch_embed.proj.weight"].shape[0]
+    if width in _NUM_HEADS:
+        facts.setdefault("num_heads", _NUM_HEADS[width])
     positions = arrays.get("pos_embed")
     if positions is None or "cls_token" not in arrays:
         return arrays, False
