@@ -10,6 +10,7 @@ import textwrap
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 from keras_vit import data
@@ -39,12 +40,7 @@ def make_model(kind="plain", **changes):
     arguments = dict(hidden_size=32, num_layers=2, num_heads=2, mlp_dim=64)
     arguments |= MODELS[kind] | dict(labels=LABELS) | changes
     model = keras_vit.ViT(**arguments)
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        shape = weight.shape
-        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
-        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
-    return model
+    return realistic.fill(model)
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -6,6 +6,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 from keras_vit.weights import checkpoint, resize, save
@@ -378,12 +379,7 @@ def make_keras_hub(keras_hub, pooling="token", **changes):
             image_converter=converter
         ),
     )
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        shape = weight.shape
-        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
-        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
-    return model
+    return realistic.fill(model)
 
 
 @pytest.mark.parametrize("pooling", ["token", "gap"])
@@ -430,11 +426,7 @@ class TestSavingBack:
             labels=tuple("abcdefg"),
         )
         model = keras_vit.ViT(**{**arguments, **changes})
-        rng = np.random.default_rng(0)
-        for weight in model.weights:
-            shape = weight.shape
-            scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
-            weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+        realistic.fill(model)
         return model
 
     def test_in_transformers(self, transformers, tmp_path):

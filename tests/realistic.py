@@ -1,0 +1,14 @@
+"""Random weights of realistic size, so that no zero or one hides a mistake."""
+
+import numpy as np
+
+
+def fill(model, seed: int = 0):
+    """Fills a Keras model and returns it: kernels by their fan-in, the rest
+    around one."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        shape = weight.shape
+        scale = 0.3 if len(shape) == 1 else np.prod(shape[:-1]) ** -0.5
+        weight.assign(rng.normal(size=shape) * scale + (len(shape) == 1))
+    return model
