@@ -1,10 +1,11 @@
 """The folder that holds everything of a run, and only of that run."""
 
+import csv
 import dataclasses
 import json
+import os
 import pathlib
 import re
-import shutil
 
 
 def default(model: str, dataset: str) -> str:
@@ -19,12 +20,15 @@ def default(model: str, dataset: str) -> str:
     return f"runs/{name}" if model == "ViT" else f"runs/{name}-{model}"
 
 
-def refuse_other_config(workdir: pathlib.Path, config) -> bool:
+def refuse_other_config(
+    workdir: pathlib.Path, config, free: tuple[str, ...] = ()
+) -> bool:
     """Stops a run whose config is not the one that its workdir was begun with.
 
     Args:
         workdir: The folder, which need not exist.
         config: The dataclass.
+        free: Fields that may differ.
 
     Returns:
         Whether the workdir was begun, with this same config.
@@ -47,7 +51,7 @@ def refuse_other_config(workdir: pathlib.Path, config) -> bool:
     difference = [
         f"  {name}: {there.get(name)!r} there, {here.get(name)!r} here"
         for name in dict.fromkeys((*there, *here))
-        if there.get(name) != here.get(name)
+        if there.get(name) != here.get(name) and name.split(".")[0] not in free
     ]
     if difference:
         raise ValueError(
@@ -60,22 +64,48 @@ def refuse_other_config(workdir: pathlib.Path, config) -> bool:
 
 
 def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
-    """Begins a workdir: writes config.json, removes an earlier run's files.
+    """Writes config.json, and the folder for it.
 
     Args:
         workdir: The folder.
         config: The dataclass.
         derived: What became of fields that were left open.
     """
-    if (workdir / "config.json").exists():
-        print(f"{workdir} holds a run with this config: it is replaced.")
-        for name in ("tensorboard", "examples"):
-            shutil.rmtree(workdir / name, ignore_errors=True)
-        for name in ("best.keras", "curves.png", "predictions.png"):
-            (workdir / name).unlink(missing_ok=True)
     workdir.mkdir(parents=True, exist_ok=True)
     content = {"config": _as_json(config), "derived": derived}
-    (workdir / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    _replace(workdir / "config.json", json.dumps(content, indent=2) + "\n")
+
+
+def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
+    """Takes what comes after a step off a log, and returns what is left.
+
+    Args:
+        path: A CSV file with a column "step", which need not exist.
+        step: The last step to keep.
+    """
+    try:
+        with open(path, newline="") as file:
+            header, *lines = file.read().splitlines(keepends=True) or [""]
+    except FileNotFoundError:
+        return []
+    rows = list(csv.DictReader([header, *lines]))
+    kept = [
+        i
+        for i, line in enumerate(lines)
+        # The last line may have been cut off with the process.
+        if line.endswith("\n") and int(rows[i]["step"]) <= step
+    ]
+    text = "".join([header, *(lines[i] for i in kept)]) if kept else ""
+    _replace(path, text)
+    return [rows[i] for i in kept]
+
+
+def _replace(path, text):
+    """Writes a file that is there as a whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "w", newline="") as file:
+        file.write(text)
+    os.replace(part, path)
 
 
 def _as_json(config):

@@ -1,4 +1,4 @@
-"""From a source to batches {"images", "labels"}."""
+"""From a source to batches {"images", "labels"}, whole or a process' share."""
 
 import numpy as np
 
@@ -23,6 +23,8 @@ def train_batches(
     flip: bool = True,
     seed: int = 0,
     start_step: int = 0,
+    share: tuple[int, int] = (0, 1),
+    parts: int = 1,
 ):
     """Returns training batches without end.
 
@@ -30,9 +32,14 @@ def train_batches(
     a run can start at any step and see what it would have seen. Examples are
     shuffled as indices, or as encoded bytes in a stream, never decoded.
 
+    Where several processes train together, each reads only its `share` of
+    every batch: of files and arrays the shares are consecutive pieces of the
+    batch that one process would have; of a stream each process reads, and
+    shuffles, its own run of the examples.
+
     Args:
         source: The training part of `load`.
-        batch_size: Images in each batch.
+        batch_size: Images in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
@@ -41,17 +48,21 @@ def train_batches(
         flip: Whether to flip left to right, half of the time.
         seed: Seed of order and augmentation.
         start_step: Number of batches to pass over.
+        share: (index, count) of this process.
+        parts: Number of consecutive elements that a share is cut into, such
+            as one for each replica of a process.
 
     Returns:
         A tf.data.Dataset of {"images": `[B, H, W, C]`, float32 or, where
         nothing needs float, uint8, in [0, 255], "labels": one-hot float32
-        `[B, K]`}.
+        `[B, K]`}, B being batch_size / count / parts.
 
     Raises:
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    _check(source, batch_size, image_size, channels)
+    _check(source, image_size, channels)
+    _check_share(batch_size, share, parts)
     if crop not in CROPS:
         raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
     if pad < 0 or start_step < 0:
@@ -79,16 +90,11 @@ def train_batches(
             image = crops.flip(image, _fold(example_seed, 1))
         return _element(source, image, label)
 
-    first = start_step * batch_size
-    if source.stream is None:
-        examples = _shuffled(source, seed, first)
-    else:
-        examples = _shuffled_stream(source, seed, first)
+    shuffled = _shuffled if source.stream is None else _shuffled_stream
     return (
-        examples.map(
-            prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
-        .batch(batch_size, drop_remainder=True)
+        shuffled(source, seed, batch_size, start_step, share)
+        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .batch(batch_size // share[1] // parts, drop_remainder=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 
@@ -99,63 +105,87 @@ def eval_batches(
     batch_size: int,
     image_size: tuple[int, int],
     channels: int = 3,
+    share: tuple[int, int] = (0, 1),
+    parts: int = 1,
 ):
-    """Returns every example once, in order; the last batch may be smaller.
+    """Returns every example once, in order, in batches of one size.
 
     Images are resized directly to `image_size`, as the authors evaluate.
+    Process i of several reads the i-th run of the examples. Every process
+    yields the same number of batches, filled up with zeros of weight 0.
 
     Args:
         source: A part of `load`.
-        batch_size: Images in each batch.
+        batch_size: Images in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
+        share: (index, count) of this process.
+        parts: Number of consecutive elements that a share is cut into.
 
     Returns:
-        A tf.data.Dataset of elements as those of `train_batches`.
+        A tf.data.Dataset of elements as those of `train_batches` and
+        "weights": float32 `[B]`, 0 where there is no example. The weights of
+        all processes are 1 on average, so that a mean over all entries, which
+        is how Keras forms the loss, is the mean over the examples.
 
     Raises:
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    _check(source, batch_size, image_size, channels)
+    _check(source, image_size, channels)
+    _check_share(batch_size, share, parts)
+    start, stop = _run_of(source, share)
+    steps = -(-source.num_examples // batch_size)
+    # Keras divides a batch's weighted loss by its entries, not its weights,
+    # and a weighted metric by its weights, whatever their scale.
+    weight = steps * batch_size / source.num_examples
 
     def prepare(image, label):
         image = resize(_pixels(source, image, channels), image_size)
-        return _element(source, image, label)
+        return {
+            **_element(source, image, label),
+            "weights": tf.constant(weight, "float32"),
+        }
 
     if source.stream is None:
-        read = _reader(source)
-        examples = tf.data.Dataset.range(source.num_examples).map(
-            read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        examples = tf.data.Dataset.range(start, stop).map(
+            _reader(source),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
         )
     else:
-        examples = source.stream()
-    batches = (
-        examples.map(
-            prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        examples = source.stream(start, stop).apply(
+            tf.data.experimental.assert_cardinality(stop - start)
         )
-        .batch(batch_size)
+    examples = examples.map(
+        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    share_size = batch_size // share[1]
+    missing = steps * share_size - (stop - start)
+    return (
+        examples.concatenate(_zeros(examples.element_spec).repeat(missing))
+        .batch(share_size // parts, drop_remainder=True)
         .prefetch(tf.data.AUTOTUNE)
     )
-    count = -(-source.num_examples // batch_size)
-    return batches.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def as_pairs(dataset):
-    """Turns {"images", "labels"} into the pairs that `model.fit` takes.
+    """Turns batches into the tuples that `fit` and `evaluate` take.
 
     Args:
-        dataset: A tf.data.Dataset of such dictionaries.
+        dataset: A tf.data.Dataset of {"images", "labels"}, with "weights" or
+            without.
+
+    Returns:
+        A tf.data.Dataset of (images, labels) or (images, labels, weights).
     """
-    return dataset.map(lambda batch: (batch["images"], batch["labels"]))
+    keys = ["images", "labels"]
+    if "weights" in dataset.element_spec:
+        keys.append("weights")
+    return dataset.map(lambda batch: tuple(batch[key] for key in keys))
 
 
-def _check(source, batch_size, image_size, channels):
-    if not _is_count(batch_size):
-        raise ValueError(
-            "`batch_size` must be at least 1 and a whole number. "
-            f"Received: {batch_size}"
-        )
+def _check(source, image_size, channels):
     if (
         not isinstance(image_size, tuple | list)
         or len(image_size) != 2
@@ -176,8 +206,57 @@ def _check(source, batch_size, image_size, channels):
         )
 
 
+def _check_share(batch_size, share, parts):
+    if not _is_count(batch_size):
+        raise ValueError(
+            "`batch_size` must be at least 1 and a whole number. "
+            f"Received: {batch_size}"
+        )
+    if (
+        not isinstance(share, tuple | list)
+        or len(share) != 2
+        or not all(isinstance(n, int | np.integer) for n in share)
+        or not 0 <= share[0] < share[1]
+    ):
+        raise ValueError(
+            "`share` must be (index, count) with an index from 0 to "
+            f"count - 1. Received: share={share}"
+        )
+    if not _is_count(parts):
+        raise ValueError(
+            "`parts` must be at least 1 and a whole number. "
+            f"Received: parts={parts}"
+        )
+    if batch_size % (share[1] * parts):
+        raise ValueError(
+            "`batch_size` must be a multiple of the number of processes times "
+            f"`parts`. Received: batch_size={batch_size} for {share[1]} "
+            f"processes of {parts} parts"
+        )
+
+
 def _is_count(value):
     return isinstance(value, int | np.integer) and value >= 1
+
+
+def _run_of(source, share):
+    """First and end of one of `count` consecutive runs, as even as can be."""
+    index, count = share
+    size, longer = divmod(source.num_examples, count)
+    start = index * size + min(index, longer)
+    return start, start + size + (index < longer)
+
+
+def _zeros(element_spec):
+    """A data set of one element, all zeros."""
+    tf = tensorflow()
+    with tf.device("CPU"):
+        return tf.data.Dataset.from_tensors(
+            {
+                key: tf.zeros(spec.shape, spec.dtype)
+                for key, spec in element_spec.items()
+            }
+        )
 
 
 def _reader(source):
@@ -192,32 +271,45 @@ def _reader(source):
     return lambda i: (images[i], labels[i])
 
 
-def _shuffled(source, seed, first):
+def _shuffled(source, seed, batch_size, start_step, share):
     """Yields (epoch, index, image, label) of a random-access source."""
     tf = tensorflow()
     read = _reader(source)
-    count = source.num_examples
+    num_examples = source.num_examples
+    share_size = batch_size // share[1]
+
+    def positions_in(step):
+        first = step * batch_size + share[0] * share_size
+        return tf.data.Dataset.range(first, first + share_size)
 
     def at(position):
-        epoch, offset = position // count, position % count
+        epoch, offset = position // num_examples, position % num_examples
         index = tf.random.experimental.index_shuffle(
             offset,
             tf.stack([tf.constant(seed, "int64"), epoch]),
-            count - 1,
+            num_examples - 1,
         )
         return epoch, index, *read(index)
 
-    positions = tf.data.Dataset.counter(start=first)
+    steps = tf.data.Dataset.counter(start=start_step)
+    positions = steps.flat_map(positions_in)
     return positions.map(
         at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
-def _shuffled_stream(source, seed, first):
+def _shuffled_stream(source, seed, batch_size, start_step, share):
     """The same of a stream, shuffled anew in each epoch within a buffer."""
     tf = tensorflow()
-    count = source.num_examples
-    examples = source.stream().enumerate()
+    start, stop = _run_of(source, share)
+    count = stop - start
+    if not count:
+        raise ValueError(
+            "`share` must leave each process an example to train on. "
+            f"Received: share={share} for {source.name!r} of "
+            f"{source.num_examples} examples"
+        )
+    examples = source.stream(start, stop).enumerate(start)
 
     def epoch_of(epoch):
         # `shuffle` mixes in the seed of the graph, here that of this function
@@ -232,6 +324,7 @@ def _shuffled_stream(source, seed, first):
         )
         return shuffled.map(lambda index, example: (epoch, index, *example))
 
+    first = start_step * (batch_size // share[1])
     epochs = tf.data.Dataset.counter(start=first // count)
     return epochs.flat_map(epoch_of).skip(first % count)
 

@@ -26,7 +26,8 @@ class Source:
         labels: Class of each image, `[N]`, for `paths` and `images`.
         paths: Files of images.
         images: Pixels, `[N, H, W, C]`.
-        stream: Returns a tf.data.Dataset of (encoded image, label).
+        stream: Returns a tf.data.Dataset of (encoded image, label), the
+            examples from `start` up to `stop`, its arguments.
         skipped: Files left out because they do not decode.
     """
 

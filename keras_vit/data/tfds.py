@@ -67,13 +67,13 @@ def find(
         ("train_split", train_split or "train"),
         ("eval_split", eval_split),
     ):
-        stream = _stream(builder, split, keys)
+        read = _reader(builder, keys)
         try:
             # Some sets, mocked ones among them, do not state their sizes.
             num_examples = (
                 splits[split].num_examples
                 if splits
-                else int(stream().reduce(0, lambda count, _: count + 1))
+                else int(read(split).reduce(0, lambda count, _: count + 1))
             )
         except (KeyError, ValueError) as error:
             raise ValueError(
@@ -87,16 +87,17 @@ def find(
                 class_names=tuple(features[keys[1]].names),
                 num_examples=num_examples,
                 image_shape=shape if None not in shape else None,
-                stream=stream,
+                stream=_stream(read, split, splits),
             )
         )
     return tuple(parts)
 
 
-def _stream(builder, split, keys):
+def _reader(builder, keys):
+    """Returns a function from a split to its (encoded image, label)."""
     tfds, tf = optional("tensorflow_datasets"), tensorflow()
 
-    def stream():
+    def read(split):
         return builder.as_dataset(
             split=split,
             decoders={keys[0]: tfds.decode.SkipDecoding()},
@@ -110,4 +111,35 @@ def _stream(builder, split, keys):
             )
         )
 
+    return read
+
+
+def _stream(read, split, splits):
+    def stream(start, stop):
+        # TFDS cuts only what states its size, and leaves nothing empty.
+        if not splits or start == stop:
+            return read(split).skip(start).take(stop - start)
+        return read(_cut(split, splits, start, stop))
+
     return stream
+
+
+def _cut(split, splits, start, stop):
+    """Names the examples from `start` up to `stop` of a split.
+
+    The even splits of TFDS would cut each term of "train+test" by itself.
+    """
+    instruction = optional("tensorflow_datasets").core.ReadInstruction
+    terms = []
+    for term in instruction.from_spec(split).to_absolute(splits):
+        term_start = term.from_ or 0
+        term_stop = (
+            splits[term.splitname].num_examples if term.to is None else term.to
+        )
+        low = term_start + max(start, 0)
+        high = min(term_start + stop, term_stop)
+        if low < high:
+            terms.append(f"{term.splitname}[{low}:{high}]")
+        start -= term_stop - term_start
+        stop -= term_stop - term_start
+    return "+".join(terms)

@@ -11,8 +11,11 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         [q, k, v] = z U_qkv,   A = softmax(q k^T / sqrt(E)),   SA(z) = A v
         MSA(z) = [SA_1(z); ...; SA_A(z)] U_msa
 
-    One fused projection makes q, k and v. The softmax is computed in float32
-    under every dtype policy.
+    One fused projection makes q, k and v. Its 3 D columns are those of the
+    first head, then those of the second, and so on, and within a head those
+    of q, of k and of v: [A, 3, E]. Columns divided among devices then give
+    every device whole heads (tensor parallelism). The softmax is computed in
+    float32 under every dtype policy.
 
     With `relative_positions` every pair of tokens gets a bias on its logit:
     the query's product with a learned embedding of the distance i - j of the
@@ -102,10 +105,10 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         """Returns float32 attention weights and the values of each head."""
         tokens = inputs.shape[1]
         qkv = self.qkv(inputs)
-        qkv = ops.reshape(qkv, (-1, tokens, 3, self.num_heads, self.head_size))
+        qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
         # Heads before tokens: the products below are then plain batched
         # matrix products, which XLA runs faster than the einsum form.
-        qkv = ops.transpose(qkv, (2, 0, 3, 1, 4))  # [3, B, A, T, E]
+        qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
         # Scaled before the product, so that float16 logits do not overflow.
         query = qkv[0] * self.head_size**-0.5
         logits = ops.matmul(query, ops.transpose(qkv[1], (0, 1, 3, 2)))

@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
+from keras_vit.layers.rematerialize import rematerialize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -24,6 +25,8 @@ class TransformerBlock(keras.layers.Layer):
         gelu_approximate: The tanh form of GELU, or the exact one.
         layer_norm_epsilon: Added to the variance in LayerNorm.
         relative_positions: See `MultiHeadSelfAttention`.
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T, D]`
@@ -47,6 +50,7 @@ class TransformerBlock(keras.layers.Layer):
         gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
         relative_positions: bool = False,
+        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -58,6 +62,7 @@ class TransformerBlock(keras.layers.Layer):
         self.gelu_approximate = gelu_approximate
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_positions = relative_positions
+        self.remat = remat
 
     def build(self, input_shape):
         def layer_norm(name):
@@ -97,6 +102,14 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def call(self, inputs, training=None):
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, inputs, training):
         x = self.attention(self.norm_0(inputs), training=training)
         x = self.dropout(x, training=training)
         z = inputs + self.drop_path(x, training=training)

@@ -66,6 +66,7 @@ def ViT(
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
     drop_path_rate: float = 0.0,
+    remat: bool = False,
     position_embedding: str | None = None,
     position_placement: str | None = None,
     gelu_approximate: bool | None = None,
@@ -118,6 +119,8 @@ def ViT(
         attention_dropout_rate: Dropout of the attention weights.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
+        remat: Whether blocks recompute their activations in the backward
+            pass: less memory, a third more work.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
             (Table 8); "learned_1d".
         position_placement: Where embeddings are added: "stem" (once, before
@@ -294,6 +297,7 @@ def ViT(
             dropout_rate=dropout_rate,
             attention_dropout_rate=attention_dropout_rate,
             drop_path_rate=drop_path_rate * i / max(1, num_layers - 1),
+            remat=remat,
             gelu_approximate=gelu_approximate,
             layer_norm_epsilon=layer_norm_epsilon,
             relative_positions=position_embedding == "relative",

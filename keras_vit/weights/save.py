@@ -65,7 +65,9 @@ def convert(
         source: The checkpoint.
         path, dialect, allow_differences: See `save_checkpoint`.
     """
-    rules = source.rules.rules(source.layout)
+    heads = source.layout.num_heads or source.facts["num_heads"]
+    layout = dataclasses.replace(source.layout, num_heads=heads or 0)
+    rules = source.rules.rules(layout)
     load.check_names(source, rules)
     values = {
         rule.path: lambda rule=rule: rule.transform.join(
@@ -73,8 +75,6 @@ def convert(
         )
         for rule in rules
     }
-    heads = source.layout.num_heads or source.facts["num_heads"]
-    layout = dataclasses.replace(source.layout, num_heads=heads or 0)
     write(values, layout, source.facts, path, dialect, allow_differences)
 
 

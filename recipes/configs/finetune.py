@@ -10,7 +10,7 @@ DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
 import re
 
 from keras_vit.weights import registry
-from recipes import finetune
+from recipes import experiment
 
 # Table 4: steps and base learning rate of each data set. Where the table
 # gives a sweep, a rate from inside it.
@@ -37,7 +37,7 @@ VTAB = (
 TABLE_4 |= dict.fromkeys(VTAB, (2_500, 0.01))
 
 
-def get_config(arguments: str = "ViT,digits") -> finetune.Config:
+def get_config(arguments: str = "ViT,digits") -> experiment.Config:
     """Returns the config of "MODEL,DATASET"."""
     model, comma, dataset = arguments.partition(",")
     if not (model and comma and dataset):
@@ -51,7 +51,7 @@ def get_config(arguments: str = "ViT,digits") -> finetune.Config:
 
 
 def _from_scratch(dataset):
-    return finetune.Config(
+    return experiment.Config(
         dataset=dataset,
         crop="pad",
         flip=dataset != "digits",  # a mirrored 2 is no 2
@@ -68,7 +68,7 @@ def _from_scratch(dataset):
 
 
 def _from_weights(model, dataset):
-    config = finetune.Config(
+    config = experiment.Config(
         model=model,
         weights=_weights(model),
         dataset=dataset,

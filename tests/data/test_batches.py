@@ -35,7 +35,9 @@ def stream_of(count=10, labels=None):
         class_names=("a", "b", "c"),
         num_examples=count,
         image_shape=(6, 5, 3),
-        stream=lambda: tf.data.Dataset.from_tensor_slices((encoded, labels)),
+        stream=lambda start, stop: tf.data.Dataset.from_tensor_slices(
+            (encoded[start:stop], labels[start:stop])
+        ),
     )
     return source, images
 
@@ -118,8 +120,8 @@ def test_a_stream_is_evaluated_in_order_and_keeps_its_bytes():
     source, images = stream_of()
     batches = data.eval_batches(source, batch_size=4, image_size=(6, 5))
     found = [batch["images"] for batch in batches.as_numpy_iterator()]
-    assert [len(batch) for batch in found] == [4, 4, 2]
-    np.testing.assert_array_equal(np.concatenate(found), images)
+    assert [len(batch) for batch in found] == [4, 4, 4]
+    np.testing.assert_array_equal(np.concatenate(found)[:10], images)
     assert found[0].dtype == np.uint8
 
 
@@ -132,9 +134,14 @@ def test_labels_outside_the_classes_stop_the_run(label):
 
 
 def test_pairs_are_what_fit_takes():
-    batches = data.eval_batches(source_of(), batch_size=4, image_size=(6, 5))
+    arguments = dict(batch_size=4, image_size=(6, 5))
+    batches = data.train_batches(source_of(), **arguments)
     images, labels = next(iter(data.as_pairs(batches)))
     assert images.shape == (4, 6, 5, 3) and labels.shape == (4, 3)
+    batches = data.eval_batches(source_of(), **arguments)
+    images, labels, weights = next(iter(data.as_pairs(batches)))
+    assert images.shape == (4, 6, 5, 3) and labels.shape == (4, 3)
+    assert weights.shape == (4,)
 
 
 def test_labels_are_one_hot_of_the_image():
@@ -154,9 +161,11 @@ def test_evaluation_sees_each_example_once_in_order(batch_size):
     dataset = data.eval_batches(
         source, batch_size=batch_size, image_size=(6, 5)
     )
-    images = np.concatenate([b["images"] for b in dataset.as_numpy_iterator()])
-    np.testing.assert_array_equal(images, source.images)
-    assert len(dataset) == -(-10 // batch_size)
+    batches = list(dataset.as_numpy_iterator())
+    images = np.concatenate([batch["images"] for batch in batches])
+    np.testing.assert_array_equal(images[:10], source.images)
+    assert not images[10:].any()
+    assert len(batches) == len(dataset) == -(-10 // batch_size)
 
 
 def test_bytes_stay_bytes_where_nothing_needs_float():

@@ -46,8 +46,8 @@ def test_weights_are_those_the_block_used():
     z = keras.Model(model.input, block.input)(x)
     attention = block.attention
     normed = block.norm_0(z)
-    value = ops.convert_to_numpy(attention.qkv(normed))[..., 32:]
-    value = value.reshape(2, -1, 2, 8)
+    qkv = ops.convert_to_numpy(attention.qkv(normed))
+    value = qkv.reshape(2, -1, 2, 3, 8)[..., 2, :]
     mixed = np.einsum("baij,bjae->biae", weights, value).reshape(2, -1, 16)
     np.testing.assert_allclose(
         ops.convert_to_numpy(attention(normed)),

@@ -236,8 +236,8 @@ def test_relative_bias_is_the_query_times_the_distance_embedding():
     x = rng.normal(size=(3, 4, 6)).astype("float32")
     kernel, bias = (ops.convert_to_numpy(w) for w in layer.qkv.weights)
     table = ops.convert_to_numpy(layer.relative_embedding)  # [A, 2 T - 1, E]
-    qkv = (x @ kernel + bias).reshape(3, 4, 3, 2, 3)
-    query, key = qkv[:, :, 0] / np.sqrt(3), qkv[:, :, 1]
+    qkv = (x @ kernel + bias).reshape(3, 4, 2, 3, 3)
+    query, key = qkv[..., 0, :] / np.sqrt(3), qkv[..., 1, :]
     logits = np.einsum("biae,bjae->baij", query, key)
     for i in range(4):
         for j in range(4):

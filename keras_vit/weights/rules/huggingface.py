@@ -151,14 +151,19 @@ def rules(layout: table.Layout) -> list[table.Rule]:
     attention = f"{ours}MultiHeadDotProductAttention_0"
     their_attention = f"{theirs}attention.attention."
     parts = ("query", "key", "value")
-    join_kernels = table.Transform(
-        lambda *parts: np.concatenate([part.T for part in parts], axis=1),
-        lambda fused: tuple(part.T for part in np.split(fused, 3, axis=1)),
-    )
-    join_biases = table.Transform(
-        lambda *parts: np.concatenate(parts),
-        lambda fused: tuple(np.split(fused, 3)),
-    )
+    heads = layout.num_heads
+
+    def join(*parts):
+        columns = [part.T for part in parts]  # [..., D]
+        return table.fuse_heads(
+            *(part.reshape(*part.shape[:-1], heads, -1) for part in columns)
+        )
+
+    def split(fused):
+        parts = table.part_heads(fused, heads)  # [..., A, E]
+        return tuple(part.reshape(*part.shape[:-2], -1).T for part in parts)
+
+    qkv = table.Transform(join, split)
     dense = {
         "pre_logits": "pooler.dense",
         "head": "classifier",
@@ -180,12 +185,12 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         (
             f"{attention}/qkv/kernel",
             tuple(f"{their_attention}{part}.weight" for part in parts),
-            join_kernels,
+            qkv,
         ),
         (
             f"{attention}/qkv/bias",
             tuple(f"{their_attention}{part}.bias" for part in parts),
-            join_biases,
+            qkv,
         ),
     ]
     for layer, name in dense.items():

@@ -191,21 +191,16 @@ def settings(config: dict) -> dict:
 def rules(layout: table.Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
 
-    def join_qkv(query, key, value):
-        fused = np.stack([query, key, value], axis=-3)  # [..., 3, A, E]
-        return fused.reshape(*fused.shape[:-3], -1)
-
-    def split_qkv(fused):
-        heads = fused.reshape(*fused.shape[:-1], 3, layout.num_heads, -1)
-        return tuple(np.moveaxis(heads, -3, 0))
-
     def join_out(kernel):
         return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
 
     def split_out(kernel):
         return (kernel.reshape(layout.num_heads, -1, kernel.shape[-1]),)
 
-    qkv = table.Transform(join_qkv, split_qkv)
+    qkv = table.Transform(
+        table.fuse_heads,
+        lambda fused: table.part_heads(fused, layout.num_heads),
+    )
     out = table.Transform(join_out, split_out)
     ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
     unit, their_unit = "resnet/block{b}_unit{u}/", "block{b}/unit{u}/"

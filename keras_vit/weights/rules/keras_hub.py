@@ -77,16 +77,9 @@ def settings(config: dict) -> dict:
 def rules(layout: table.Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
     heads = layout.num_heads
-
-    def join(query, key, value):
-        fused = np.stack([query, key, value], axis=-3)  # [..., 3, A, E]
-        return fused.reshape(*fused.shape[:-3], -1)
-
-    def split(fused):
-        parts = fused.reshape(*fused.shape[:-1], 3, heads, -1)
-        return tuple(np.moveaxis(parts, -3, 0))
-
-    qkv = table.Transform(join, split)
+    qkv = table.Transform(
+        table.fuse_heads, lambda fused: table.part_heads(fused, heads)
+    )
     out = table.Transform(
         lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
         lambda kernel: (kernel.reshape(heads, -1, kernel.shape[-1]),),

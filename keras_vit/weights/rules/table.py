@@ -34,6 +34,27 @@ CONVOLUTION = Transform(
 )
 
 
+def fuse_heads(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray
+) -> np.ndarray:
+    """Makes the columns of `MultiHeadSelfAttention`'s one projection.
+
+    Args:
+        query, key, value: `[..., A, E]`, for each of A heads.
+
+    Returns:
+        `[..., 3 D]`, in the order [A, 3, E].
+    """
+    fused = np.stack([query, key, value], axis=-2)  # [..., A, 3, E]
+    return fused.reshape(*fused.shape[:-3], -1)
+
+
+def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
+    """The inverse of `fuse_heads`."""
+    heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
+    return tuple(np.moveaxis(heads, -2, 0))
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """One variable and where it stands in a checkpoint."""

@@ -203,6 +203,18 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
 
 def rules(layout: table.Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
+
+    def join(array):
+        rows = array.T  # [..., 3 D], in the order [3, A, E]
+        parts = rows.reshape(*rows.shape[:-1], 3, layout.num_heads, -1)
+        return table.fuse_heads(*np.moveaxis(parts, -3, 0))
+
+    def split(fused):
+        parts = table.part_heads(fused, layout.num_heads)
+        rows = np.stack(parts, axis=-3)  # [..., 3, A, E]
+        return (rows.reshape(*rows.shape[:-3], -1).T,)
+
+    qkv = table.Transform(join, split)
     ours, theirs = "encoderblock_{i}/", "blocks.{i}."
     attention = "MultiHeadDotProductAttention_0"
     unit = "resnet/block{b}_unit{u}/"
@@ -213,7 +225,6 @@ def rules(layout: table.Layout) -> list[table.Rule]:
     dense = {
         "pre_logits": "pre_logits.fc",
         "head": "head",
-        f"{ours}{attention}/qkv": f"{theirs}attn.qkv",
         f"{ours}{attention}/out": f"{theirs}attn.proj",
         f"{ours}MlpBlock_0/Dense_0": f"{theirs}mlp.fc1",
         f"{ours}MlpBlock_0/Dense_1": f"{theirs}mlp.fc2",
@@ -240,6 +251,12 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         ("class_token/cls", "cls_token"),
         ("posembed_input/pos_embedding", "pos_embed"),
         ("embedding/bias", "patch_embed.proj.bias"),
+        (
+            f"{ours}{attention}/qkv/kernel",
+            f"{theirs}attn.qkv.weight",
+            qkv,
+        ),
+        (f"{ours}{attention}/qkv/bias", f"{theirs}attn.qkv.bias", qkv),
     ]
     for layer, name in dense.items():
         rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))

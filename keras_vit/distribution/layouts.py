@@ -1,0 +1,248 @@
+"""Which device holds which part of each variable, on the JAX backend.
+
+Devices stand in a mesh of two axes: "data", over which a batch is divided,
+and "model", over which a block is. XLA derives all communication from where
+variables and the outputs of a few layers lie.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+import keras
+
+STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
+
+# What writes heads and hidden units is cut by columns, what reads them by
+# rows, so that a block adds up twice over the devices and not more often
+# (Shoeybi et al. 2019, 1909.08053, section 3). "_" also stands for the "/" of
+# paths: an optimizer's variables have the path of their weight in their name.
+_ATTENTION, _MLP = "MultiHeadDotProductAttention_0", "MlpBlock_0"
+_TENSOR = {
+    f"{_ATTENTION}_qkv_kernel": (None, "model"),
+    f"{_ATTENTION}_qkv_bias": ("model",),
+    f"{_ATTENTION}_relative_embedding": ("model", None, None),
+    f"{_ATTENTION}_out_kernel": ("model", None),
+    f"{_MLP}_Dense_0_kernel": (None, "model"),
+    f"{_MLP}_Dense_0_bias": ("model",),
+    f"{_MLP}_Dense_1_kernel": ("model", None),
+}
+_TENSOR_PATH = re.compile(rf"(?:^|_)({'|'.join(_TENSOR)})(?:_|$)")
+# Outputs that stay divided by examples alone, so that XLA moves variables to
+# them and not them to variables,
+_BY_EXAMPLE = re.compile(
+    r"(?:.*/)?(?:resnet(?:/.+)?|embedding|class_token|posembed_\w+"
+    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|pre_logits|head)/output"
+)
+# and those that are divided by heads or hidden units as well.
+_BY_UNIT = re.compile(r".*encoderblock_\d+/\w+/(?:qkv|Dense_0)/output")
+
+
+class Layouts(keras.distribution.ModelParallel):
+    """Cuts the variables of a ViT over the axes "data" and "model".
+
+    Args:
+        device_mesh: A mesh with these two axes.
+        fully_sharded: Whether each variable is cut over "data".
+        tensor: Whether blocks are cut over "model".
+    """
+
+    def __init__(
+        self,
+        device_mesh: keras.distribution.DeviceMesh,
+        fully_sharded: bool,
+        tensor: bool,
+    ):
+        super().__init__(
+            layout_map=keras.distribution.LayoutMap(device_mesh),
+            batch_dim_name="data",
+            auto_shard_dataset=False,
+        )
+        self._fully_sharded = fully_sharded
+        self._tensor = tensor
+
+    def get_variable_layout(self, variable):
+        """Returns where the parts of a variable lie.
+
+        Args:
+            variable: A weight of a model, or a variable of its optimizer; of
+                metrics and seeds every device holds the whole.
+
+        Raises:
+            ValueError: If a block cannot be cut as asked.
+        """
+        # Keras gives what an optimizer keeps of a weight the weight's layout.
+        if getattr(variable, "_layout", None) is not None:
+            return variable._layout
+        axes = [None] * len(variable.shape)
+        if _is_weight(variable):
+            if self._tensor:
+                axes = self._cut_block(variable, axes)
+            if self._fully_sharded:
+                axes = self._cut_all(variable, axes)
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
+
+    def get_tensor_layout(self, path):
+        """Returns where the parts of a layer's output lie, or None."""
+        if _BY_UNIT.fullmatch(path):
+            axes = ("data", None, "model" if self._tensor else None)
+        elif _BY_EXAMPLE.fullmatch(path):
+            axes = ("data",)
+        else:
+            return None
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
+
+    def _cut_block(self, variable, axes):
+        """Cuts what belongs to heads and hidden units over "model"."""
+        found = _TENSOR_PATH.search(variable.path.replace("/", "_"))
+        if not found or len(_TENSOR[found[1]]) != len(axes):
+            return axes
+        cut = _TENSOR[found[1]]
+        size = variable.shape[cut.index("model")]
+        parts = self.device_mesh.shape[1]
+        if _MLP in found[1]:
+            _check_multiple("mlp_dim", size, parts)
+        elif "relative" in found[1]:
+            _check_multiple("num_heads", size, parts)
+        else:
+            # How many heads there are, only `check_model` sees.
+            size = size // 3 if "qkv" in found[1] else size
+            _check_multiple("hidden_size", size, parts)
+        return list(cut)
+
+    def _cut_all(self, variable, axes):
+        """Cuts the last axis that is left and divides, if any, over "data".
+
+        The last axis of a kernel is that of its outputs. Their layout is
+        fixed by `get_tensor_layout`, so that XLA can only gather the kernel;
+        cut along its inputs, it would also cut their gradients, and gather
+        those of the outputs. And the statistics of a standardised kernel,
+        taken for each output channel, need no other device.
+        """
+        parts = self.device_mesh.shape[0]
+        for axis in reversed(range(len(axes))):
+            if axes[axis] is None and variable.shape[axis] % parts == 0:
+                return [*axes[:axis], "data", *axes[axis + 1 :]]
+        return axes
+
+
+def distribution(
+    strategy: str,
+    devices: Sequence,
+    model_parallel: int = 1,
+    *,
+    num_heads: int | None = None,
+    mlp_dim: int | None = None,
+) -> keras.distribution.DataParallel | keras.distribution.ModelParallel:
+    """Returns how models and batches are divided among devices (JAX).
+
+    Models must be built, compiled and trained in its `scope()`; weights may be
+    loaded there. Datasets are not divided: each process reads its own share.
+    A batch must be a multiple of the devices, or groups of them, that share
+    it.
+
+    Args:
+        strategy: "data": every device holds the whole model and a share of
+            the batch. "fsdp": besides, it holds only a share of each
+            variable, of weights as of optimizer slots, and gathers the rest
+            when it needs it (Zhao et al. 2023, 2304.11277). "tensor": groups
+            of `model_parallel` devices divide the heads and the hidden units
+            of each block among themselves. "fsdp+tensor": both.
+        devices: Names as of `keras.distribution.list_devices()`, or
+            jax.Device objects, be they of hardware that is not there. Groups
+            are made of neighbours.
+        model_parallel: Devices that share a block; 1 without "tensor".
+        num_heads, mlp_dim: The model's, to have them checked before it is
+            built; otherwise `check_model` does it after.
+
+    Raises:
+        ValueError: If the strategy is unknown, or if `model_parallel` divides
+            not the number of devices, of heads or of hidden units.
+
+    Example:
+        layout = distribution("fsdp", keras.distribution.list_devices())
+        with layout.scope():
+            model = keras_vit.ViTB16(
+                classes=10, classifier_activation="softmax"
+            )
+            model.compile("adam", "sparse_categorical_crossentropy")
+            model.fit(images, classes)
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(
+            f"`strategy` must be one of {STRATEGIES}. Received: "
+            f"strategy={strategy!r}"
+        )
+    devices = list(devices)
+    tensor = "tensor" in strategy
+    if not devices:
+        raise ValueError("`devices` must not be empty. Received: devices=[]")
+    if model_parallel < 1 or (model_parallel > 1 and not tensor):
+        raise ValueError(
+            f"`model_parallel` must be {'at least 1' if tensor else '1'} with "
+            f"strategy={strategy!r}. Received: model_parallel={model_parallel}"
+        )
+    if len(devices) % model_parallel:
+        raise ValueError(
+            f"`model_parallel` must divide the number of devices, "
+            f"{len(devices)}. Received: model_parallel={model_parallel}. "
+            f"{_remedy(len(devices))}"
+        )
+    for argument, size in (("num_heads", num_heads), ("mlp_dim", mlp_dim)):
+        if size is not None and tensor:
+            _check_multiple(argument, size, model_parallel)
+    if strategy == "data":
+        return keras.distribution.DataParallel(
+            keras.distribution.DeviceMesh((len(devices),), ["data"], devices),
+            auto_shard_dataset=False,
+        )
+    shape = (len(devices) // model_parallel, model_parallel)
+    return Layouts(
+        keras.distribution.DeviceMesh(shape, ["data", "model"], devices),
+        fully_sharded="fsdp" in strategy,
+        tensor=tensor,
+    )
+
+
+def check_model(
+    layout: keras.distribution.DataParallel | keras.distribution.ModelParallel,
+    model: keras.Model,
+) -> None:
+    """Checks that every device gets whole heads and equally many units.
+
+    Args:
+        layout: What `distribution` returned.
+        model: A model of this package, built under it or not.
+
+    Raises:
+        ValueError: If a size is no multiple of `model_parallel`.
+    """
+    if not getattr(layout, "_tensor", False):
+        return
+    parts = layout.device_mesh.shape[1]
+    for layer in model.layers:
+        for argument in ("num_heads", "mlp_dim"):
+            if hasattr(layer, argument):
+                _check_multiple(argument, getattr(layer, argument), parts)
+
+
+def _is_weight(variable):
+    """Whether a variable is none of a metric and no seed."""
+    aggregation = getattr(variable, "aggregation", "none")
+    dtype = getattr(variable, "dtype", "float32")
+    return aggregation != "sum" and keras.backend.is_float_dtype(dtype)
+
+
+def _check_multiple(argument, size, parts):
+    if size % parts:
+        raise ValueError(
+            f"`{argument}` must be a multiple of model_parallel={parts}, the "
+            f"devices that share a block. Received: {argument}={size}. "
+            f"{_remedy(size)}"
+        )
+
+
+def _remedy(number):
+    divisors = [n for n in range(1, math.isqrt(number) + 1) if not number % n]
+    divisors += [number // n for n in reversed(divisors) if n * n < number]
+    return f"These would do: model_parallel={', '.join(map(str, divisors))}"

@@ -1,0 +1,220 @@
+"""Gradient accumulation inside the training step.
+
+The paper trains with batches of 4096 images. Where such a batch does not fit,
+its parts are run one after the other and their gradients averaged; then the
+optimizer is applied once, as if the batch had been run whole. Keras' own
+`gradient_accumulation_steps` applies it at every part and so counts, decays
+and averages between them, and fails under tf.distribute.
+"""
+
+import keras
+from keras import ops
+
+
+def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
+    """Returns a model to train, which runs each batch in parts.
+
+    The gradient of a batch is the mean of those of its parts, each
+    `1 / micro_batches` of the batch, of which one at a time is in memory:
+
+        g = (g_1 + ... + g_k) / k
+
+    Part i holds the examples i, i + k, i + 2 k, ..., so that a batch spread
+    over devices has its parts spread over the same.
+
+    What is trained, and what is saved, is `model`: the one returned shares
+    its layers and weights. Compile and fit the returned one, under a
+    tf.distribute strategy in the scope in which `model` was made.
+
+    Optimizer, metrics and logs behave as with the whole batch, if the loss
+    is a mean over the examples. A layer that looks across examples, such as
+    BatchNormalization, sees those of its part.
+
+    Args:
+        model: A functional model.
+        micro_batches: Number of parts k; divides the batch of each replica.
+            With 1 the model itself is returned.
+
+    Raises:
+        ValueError: If `micro_batches` is no positive integer and, in
+            training, if it does not divide the batch of a replica.
+
+    Example:
+        trained = keras_vit.training.accumulate(model, micro_batches=8)
+        trained.compile("adam", "sparse_categorical_crossentropy")
+        trained.fit(batches_of_4096)
+        model.save("model.keras")
+    """
+    if not isinstance(micro_batches, int) or micro_batches < 1:
+        raise ValueError(
+            "`micro_batches` must be an integer of at least 1, the number of "
+            "parts of a batch. Received: "
+            f"micro_batches={micro_batches!r}"
+        )
+    if micro_batches == 1:
+        return model
+    classes = {
+        "jax": _JaxAccumulation,
+        "tensorflow": _TensorFlowAccumulation,
+        "torch": _TorchAccumulation,
+    }
+    trained = classes[keras.backend.backend()](
+        model.input, model.output, name=model.name
+    )
+    trained.micro_batches = micro_batches
+    return trained
+
+
+class _Accumulation(keras.Model):
+    """What the training steps of the backends share."""
+
+    def _check_batch(self, data, replicas=1):
+        """Refuses a batch whose known size is not divisible.
+
+        Args:
+            data: The batch.
+            replicas: Number of replicas over which it is spread.
+        """
+        size = keras.tree.flatten(data)[0].shape[0]
+        if size is not None and size % (self.micro_batches * replicas):
+            raise ValueError(
+                "`micro_batches` splits the batch of each replica into equal "
+                "parts, so the batch size must be a multiple of "
+                f"{self.micro_batches * replicas}. Received: "
+                f"micro_batches={self.micro_batches}, a batch of {size} on "
+                f"{replicas} replica(s)"
+            )
+
+    def _part(self, data, index):
+        """Returns x, y and sample weights of part `index` of a batch."""
+
+        def take(values):
+            if values is None:
+                return None
+            shape = (-1, self.micro_batches, *ops.shape(values)[1:])
+            return ops.reshape(values, shape)[:, index]
+
+        part = keras.tree.map_structure(take, data)
+        return keras.utils.unpack_x_y_sample_weight(part)
+
+    def _record(self, loss, x, y, y_pred, sample_weight):
+        """Updates the metrics with one part and returns their results."""
+        size = ops.shape(keras.tree.flatten(x)[0])[0]
+        self._loss_tracker.update_state(loss, sample_weight=size)
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+
+class _JaxAccumulation(_Accumulation):
+    def train_step(self, state, data):
+        import jax
+
+        trainable, non_trainable, optimizer_variables, metrics = state
+        distribution = keras.distribution.distribution()
+        replicas = 1
+        if distribution is not None:
+            mesh = distribution.device_mesh
+            axis = mesh.axis_names.index(distribution.batch_dim_name)
+            replicas = mesh.shape[axis]
+        self._check_batch(data, replicas)
+        differentiate = jax.value_and_grad(
+            self.compute_loss_and_updates, has_aux=True
+        )
+
+        def run_part(carry, index):
+            sums, non_trainable, metrics = carry
+            x, y, sample_weight = self._part(data, index)
+            (_, updates), gradients = differentiate(
+                trainable,
+                non_trainable,
+                metrics,
+                x,
+                y,
+                sample_weight,
+                training=True,
+                optimizer_variables=optimizer_variables,
+            )
+            loss, y_pred, non_trainable, metrics = updates
+            mapping = list(zip(self.metrics_variables, metrics, strict=True))
+            with keras.StatelessScope(mapping) as scope:
+                logs = self._record(loss, x, y, y_pred, sample_weight)
+            metrics = [
+                scope.get_current_value(v) for v in self.metrics_variables
+            ]
+            sums = jax.tree.map(jax.numpy.add, sums, gradients)
+            return (sums, non_trainable, metrics), logs
+
+        sums = jax.tree.map(jax.numpy.zeros_like, trainable)
+        (sums, non_trainable, metrics), logs = jax.lax.scan(
+            run_part,
+            (sums, list(non_trainable), list(metrics)),
+            jax.numpy.arange(self.micro_batches),
+        )
+        gradients = [g / self.micro_batches for g in sums]
+        trainable, optimizer_variables = self.optimizer.stateless_apply(
+            optimizer_variables, gradients, trainable
+        )
+        logs = {name: values[-1] for name, values in logs.items()}
+        return logs, (trainable, non_trainable, optimizer_variables, metrics)
+
+
+class _TensorFlowAccumulation(_Accumulation):
+    def train_step(self, data):
+        import tensorflow as tf
+
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._check_batch(data)  # that of this replica
+        divisible = tf.debugging.assert_equal(
+            tf.shape(keras.tree.flatten(data)[0])[0] % self.micro_batches,
+            0,
+            "`micro_batches` must divide the batch of each replica. "
+            f"Received: micro_batches={self.micro_batches}",
+        )
+        weights = self.trainable_weights
+
+        def run_part(index, sums):
+            x, y, sample_weight = self._part(data, index)
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                loss = self.compute_loss(x, y, y_pred, sample_weight)
+                scaled = self.optimizer.scale_loss(loss)
+            gradients = tape.gradient(
+                scaled,
+                weights,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+            # Keras divides the loss by the number of replicas.
+            self._record(loss * replicas, x, y, y_pred, sample_weight)
+            sums = [s + g for s, g in zip(sums, gradients, strict=True)]
+            return index + 1, sums
+
+        start = [tf.zeros(w.shape, w.dtype) for w in weights]
+        with tf.control_dependencies([divisible]):
+            _, sums = tf.while_loop(
+                lambda index, sums: index < self.micro_batches,
+                run_part,
+                (tf.constant(0), start),
+                parallel_iterations=1,
+                maximum_iterations=self.micro_batches,
+            )
+        gradients = [g / self.micro_batches for g in sums]
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return self.get_metrics_result()
+
+
+class _TorchAccumulation(_Accumulation):
+    def train_step(self, data):
+        import torch
+
+        self._check_batch(data)
+        self.zero_grad()
+        for index in range(self.micro_batches):
+            x, y, sample_weight = self._part(data, index)
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(x, y, y_pred, sample_weight)
+            self._record(loss, x, y, y_pred, sample_weight)
+            scaled = self.optimizer.scale_loss(loss)
+            (scaled / self.micro_batches).backward()
+        weights = self.trainable_weights
+        with torch.no_grad():
+            self.optimizer.apply([w.value.grad for w in weights], weights)
+        return self.get_metrics_result()

@@ -1,0 +1,280 @@
+"""The whole state of a training run on disk, from which it goes on exactly.
+
+Orbax writes, in the background and atomically; what it does not have is a
+checksum of the numbers, so a finished checkpoint is sealed with one.
+"""
+
+import concurrent.futures
+import functools
+import json
+import os
+import pathlib
+import zlib
+
+import keras
+import numpy as np
+from keras import ops
+
+SEAL = "crc32.json"
+
+
+class Checkpoints:
+    """The last checkpoints of a run, by step.
+
+    A checkpoint holds the model's variables (those of dropout's random state
+    with them), the optimizer's (step, moments and averages) and the running
+    metrics. Variables are known by their order: Keras names seeds by a
+    counter of the process.
+
+    Args:
+        directory: Where to keep them. Several processes must share it.
+        keep: Number of the last checkpoints to keep.
+        is_main: Whether this is the one process of several that writes; with
+            JAX every process writes its part, and this one seals the whole.
+
+    Raises:
+        ImportError: If orbax-checkpoint is not installed.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        *,
+        keep: int = 3,
+        is_main: bool = True,
+    ):
+        ocp = _orbax()
+        self.directory = pathlib.Path(directory).absolute()
+        self._seals = is_main
+        self._writes = is_main or keras.backend.backend() == "jax"
+        self._sealing = concurrent.futures.ThreadPoolExecutor(1)
+        self._sealed = None
+        self._damaged = []
+        self._manager = ocp.CheckpointManager(
+            self.directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                enable_async_checkpointing=True,
+                read_only=not self._writes,
+            ),
+        )
+
+    @property
+    def latest(self) -> int:
+        """Step of the newest checkpoint, 0 without any."""
+        return self._manager.latest_step() or 0
+
+    def save(self, step: int, model: keras.Model) -> None:
+        """Begins to write a checkpoint, and returns when training may go on.
+
+        Args:
+            step: Number of steps that the state has seen.
+            model: The compiled model.
+
+        Raises:
+            FloatingPointError: If a weight is not finite; nothing is written.
+        """
+        # Every process takes part: to read a variable may take them all.
+        state = _map(_state(model), _to_save) | {"generators": _generators()}
+        if not _all_finite(list(state["trainable"].values())):
+            raise FloatingPointError(
+                f"A weight is not finite after step {step}."
+            )
+        if not self._writes:
+            return
+        self.wait()
+        self._set_damaged_aside()
+        if step not in self._manager.all_steps():
+            ocp = _orbax()
+            self._manager.save(step, args=ocp.args.StandardSave(state))
+            self._sealed = self._sealing.submit(self._seal, step)
+
+    def wait(self) -> None:
+        """Returns when all is on disk."""
+        if self._sealed is not None:
+            self._sealed.result()
+
+    def close(self) -> None:
+        """Waits, and ends the threads."""
+        self.wait()
+        self._sealing.shutdown()
+        self._manager.close()
+
+    def restore(self, model: keras.Model) -> tuple[int, list]:
+        """Puts the newest whole checkpoint into a model.
+
+        If it is damaged, the one before it is taken, with a line that says
+        so; the next `save` sets it aside as `damaged-{step}`.
+
+        Args:
+            model: The compiled model, with its optimizer and metrics built.
+
+        Returns:
+            The step, 0 without a checkpoint, and the values of
+            `model.metrics_variables`, which Keras resets when training
+            begins (`None` without a checkpoint).
+        """
+        ocp = _orbax()
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            damage = _damage(self.directory / str(step))
+            if not damage:
+                template = _map(_state(model), _to_restore)
+                template["generators"] = _generators()
+                try:
+                    state = self._manager.restore(
+                        step, args=ocp.args.StandardRestore(template)
+                    )
+                except Exception as error:  # Orbax raises of every kind
+                    damage = f"{type(error).__name__}: {error}"
+            if damage:
+                self._damaged.append(step)
+                print(
+                    f"The checkpoint of step {step} is damaged: {damage}. "
+                    "The one before it is taken.",
+                    flush=True,
+                )
+                continue
+            current = _state(model)
+            for part in ("trainable", "non_trainable", "optimizer"):
+                for variable, value in zip(
+                    current[part], state[part].values(), strict=True
+                ):
+                    variable.assign(value)
+            _set_generators(state["generators"])
+            return step, list(state["metrics"].values())
+        return 0, None
+
+    def _set_damaged_aside(self):
+        """Not before a `save`, when every process has restored."""
+        while self._damaged:
+            name = str(self._damaged.pop())
+            if self._seals:
+                aside = self.directory / f"damaged-{name}"
+                os.replace(self.directory / name, aside)
+            self._manager.reload()
+
+    def _seal(self, step):
+        """Waits for the files of a checkpoint, and notes their checksums."""
+        self._manager.wait_until_finished()
+        if not self._seals:
+            return
+        folder = self.directory / str(step)
+        seal = json.dumps(_checksums(folder), indent=0)
+        (folder / (SEAL + ".part")).write_text(seal)
+        os.replace(folder / (SEAL + ".part"), folder / SEAL)
+
+
+def _orbax():
+    try:
+        import jax
+        import orbax.checkpoint as ocp
+    except ImportError as error:
+        raise ImportError(
+            "Checkpoints need orbax-checkpoint: "
+            "pip install 'keras_vit[recipes]'"
+        ) from error
+    if keras.backend.backend() != "jax":
+        # There JAX only comes with Orbax, and must not take the accelerator.
+        jax.config.update("jax_platforms", "cpu")
+    return ocp
+
+
+def _state(model):
+    return {
+        "trainable": model.trainable_variables,
+        "non_trainable": model.non_trainable_variables,
+        "optimizer": model.optimizer.variables,
+        "metrics": model.metrics_variables,
+    }
+
+
+def _all_finite(arrays):
+    if keras.backend.backend() != "jax":
+        return all(np.isfinite(array).all() for array in arrays)
+    return bool(_jax_all_finite()(arrays))
+
+
+@functools.cache
+def _jax_all_finite():
+    import jax
+
+    return jax.jit(
+        lambda arrays: functools.reduce(
+            jax.numpy.logical_and,
+            [jax.numpy.isfinite(array).all() for array in arrays],
+        )
+    )
+
+
+def _generators():
+    """States of PyTorch's own generators, which Keras' dropout draws from."""
+    if keras.backend.backend() != "torch":
+        return {"none": np.zeros(1)}  # Orbax has no empty dictionaries
+    import torch
+
+    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    return {str(i): np.array(state) for i, state in enumerate(states)}
+
+
+def _set_generators(states):
+    if keras.backend.backend() == "torch":
+        import torch
+
+        cpu, *gpus = (torch.from_numpy(np.array(s)) for s in states.values())
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(gpus)
+
+
+def _map(state, function):
+    """Values by their order, for Orbax knows dictionaries best."""
+    return {
+        part: {f"{i:05d}": function(v) for i, v in enumerate(variables)}
+        for part, variables in state.items()
+    }
+
+
+def _to_save(variable):
+    if keras.backend.backend() == "jax":
+        return variable.value
+    # A copy: the next step changes the variable while it is being written.
+    return np.array(ops.convert_to_numpy(variable))
+
+
+def _to_restore(variable):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.ShapeDtypeStruct(
+            variable.shape, variable.dtype, sharding=variable.value.sharding
+        )
+    return np.zeros(variable.shape, variable.dtype)
+
+
+def _checksums(folder):
+    """CRC-32 of each file of a checkpoint, by its path in there."""
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith(SEAL):
+            crc = 0
+            with open(path, "rb") as file:
+                while chunk := file.read(1 << 20):
+                    crc = zlib.crc32(chunk, crc)
+            checksums[str(path.relative_to(folder))] = crc
+    return checksums
+
+
+def _damage(folder):
+    """Says what is wrong with a sealed checkpoint, or "".
+
+    The process may have died between the end of a checkpoint and its seal:
+    without a seal only what Orbax itself checks is checked.
+    """
+    try:
+        seal = json.loads((folder / SEAL).read_text())
+    except FileNotFoundError:
+        return ""
+    except ValueError:
+        return f"{SEAL} does not read"
+    found = _checksums(folder)
+    wrong = [name for name in seal if found.get(name) != seal[name]]
+    return f"{wrong[0]} is missing or changed" if wrong else ""

@@ -1,0 +1,32 @@
+"""Clipping the gradient of a whole batch."""
+
+import keras
+
+
+def clip_whole_gradient(optimizer_class: type) -> type:
+    """Returns an optimizer class that clips as on one device.
+
+    Under tf.distribute, Keras clips what each replica has before it adds them
+    up: on eight replicas `global_clipnorm=1` lets gradients of a norm of eight
+    pass. Here they are added up first. Elsewhere the class is returned as it
+    is.
+
+    Args:
+        optimizer_class: A class of `keras.optimizers`.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return optimizer_class
+    import tensorflow as tf
+
+    class WholeGradient(optimizer_class):
+        def _clip_gradients(self, grads):
+            replica = tf.distribute.get_replica_context()
+            if replica.num_replicas_in_sync > 1:
+                grads = replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+            return super()._clip_gradients(grads)
+
+        def _all_reduce_sum_gradients(self, grads_and_vars):
+            return grads_and_vars  # they are already
+
+    WholeGradient.__name__ = optimizer_class.__name__
+    return WholeGradient

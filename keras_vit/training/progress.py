@@ -1,0 +1,138 @@
+"""Counting steps, so that a run stops, saves and goes on at exactly one."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_vit.training.checkpoints import Checkpoints
+
+
+class Preempted(Exception):
+    """The run was told to stop; its state is saved.
+
+    Attributes:
+        step: Number of steps that the saved state has seen, 0 without any.
+    """
+
+    def __init__(self, step: int):
+        super().__init__(f"Stopped; the state after step {step} is saved.")
+        self.step = step
+
+
+class Progress(keras.callbacks.Callback):
+    """Cuts `model.fit` into stretches of steps, and saves the state in them.
+
+    Keras counts in epochs; here an epoch is the stretch between two
+    evaluations, `fit(steps_per_epoch=eval_every)`. The first is shorter where
+    a run goes on in the middle of one, the last where stretches do not divide
+    the steps. Before every evaluation, every `checkpoint_every` steps and on
+    preemption a checkpoint is saved, always just before a step: what came
+    before it, the last evaluation too, is then finished and logged.
+
+    Must be the first callback. The logs get "step" and "learning_rate".
+
+    Args:
+        checkpoints: Where to save.
+        model: The compiled model, with its optimizer and metrics built; it is
+            given the newest state that was saved.
+        total_steps: The last step.
+        eval_every: Steps in a stretch.
+        checkpoint_every: Steps between checkpoints; 0 saves only before
+            evaluations.
+        steps_per_execution: As given to `compile`; divides the others.
+        must_stop: Tells whether the run is being preempted.
+
+    Attributes:
+        step: Number of steps done.
+
+    Raises:
+        FloatingPointError: In `fit`, if loss or weights are not finite.
+        Preempted: In `fit`, after the state was saved.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        model: keras.Model,
+        *,
+        total_steps: int,
+        eval_every: int,
+        checkpoint_every: int = 0,
+        steps_per_execution: int = 1,
+        must_stop: Callable[[], bool] = lambda: False,
+    ):
+        super().__init__()
+        self.checkpoints = checkpoints
+        self.total_steps = total_steps
+        self.eval_every = eval_every
+        self.checkpoint_every = checkpoint_every
+        self.steps_per_execution = steps_per_execution
+        self.must_stop = must_stop
+        self.step, self._metrics = checkpoints.restore(model)
+        self._first_step = self.step
+        self._loss = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of stretches done, `initial_epoch` of `fit`."""
+        return self.step // self.eval_every
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._begin = self.step
+        self._end = min((epoch + 1) * self.eval_every, self.total_steps)
+        if self._metrics is not None:
+            # Keras has just set them to zero, in the middle of a stretch.
+            for variable, value in zip(
+                self.model.metrics_variables, self._metrics, strict=True
+            ):
+                variable.assign(value)
+            self._metrics = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        stop = self.must_stop()
+        if self.step > self._first_step and (
+            stop
+            or self.step >= self._end - self.steps_per_execution
+            or (self.checkpoint_every and not self.step % self.checkpoint_every)
+        ):
+            self.checkpoints.save(self.step, self.model)
+        if stop:
+            self._leave()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step = self._begin + batch + 1
+        # Looked at one step later, so that the host does not wait for the
+        # device; a mean that is not finite stays so.
+        if self._loss is not None:
+            self._check_loss(*self._loss)
+        self._loss = (self.step, logs["loss"])
+        if self.step >= self._end:
+            self._check_loss(*self._loss)
+            self.model.stop_training = True
+
+    def on_test_batch_begin(self, batch, logs=None):
+        if self.must_stop():
+            # The state of one step ago is saved: the evaluation is repeated.
+            self._leave()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not np.isfinite(logs.get("val_loss", 0.0)):
+            raise FloatingPointError(
+                f"The evaluation after step {self.step} gave a loss of "
+                f"{logs['val_loss']}."
+            )
+        logs["step"] = self.step
+        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+        self._loss = None
+        self.model.stop_training = self.step >= self.total_steps
+
+    def _leave(self):
+        self.checkpoints.wait()
+        raise Preempted(self.checkpoints.latest)
+
+    def _check_loss(self, step, loss):
+        if not np.isfinite(float(loss)):
+            raise FloatingPointError(
+                f"The loss became {float(loss)} in step {step}."
+            )

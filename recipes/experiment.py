@@ -1,0 +1,464 @@
+"""What every recipe that trains shares: its config, and what follows from it.
+
+`build` makes the model and its training step from a config and the facts of a
+data set alone, so that a run and a plan of it are the same program.
+"""
+
+import dataclasses
+import difflib
+import math
+
+import keras
+
+import keras_vit
+from keras_vit import data, training
+
+OPTIMIZERS = ("sgd", "adam")
+SCHEDULES = ("cosine", "linear")
+LOSSES = ("softmax", "sigmoid")
+# Fields that say where a run takes place and not what it does: it may be gone
+# on with elsewhere.
+PLACE = (
+    "cluster",
+    "devices",
+    "keep_checkpoints",
+    "model_parallel",
+    "steps_per_execution",
+    "strategy",
+)
+# What model="ViT" is where `architecture` does not say: small enough to be
+# trained from scratch on a processor.
+SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Architecture:
+    """What to change in the model; 0 or "" keeps what it has.
+
+    Attributes:
+        patch_size: Pixels per side of a patch. model="ViT" has the largest
+            that leaves 8 patches a side, but no less than 4 pixels.
+        hidden_size: Width D of the tokens.
+        num_layers: Number of Transformer blocks.
+        num_heads: Attention heads.
+        mlp_dim: Width of the MLPs' hidden layer.
+        dropout_rate: Dropout after the position embeddings and in blocks.
+        attention_dropout_rate: Dropout of the attention weights.
+        drop_path_rate: Stochastic depth of the last block.
+        representation_size: Width of the tanh layer before the head.
+        classifier: "token" or "gap".
+        position_embedding: "learned_1d", "learned_2d", "relative" or "none".
+        position_placement: "stem", "every_layer" or "every_layer_shared".
+    """
+
+    patch_size: int = 0
+    hidden_size: int = 0
+    num_layers: int = 0
+    num_heads: int = 0
+    mlp_dim: int = 0
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    drop_path_rate: float = 0.0
+    representation_size: int = 0
+    classifier: str = ""
+    position_embedding: str = ""
+    position_placement: str = ""
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Cluster:
+    """Where a run of several processes finds itself; "" asks the environment.
+
+    Attributes:
+        coordinator: Address of the first process, "host:port" (JAX).
+        num_processes: Number of processes; 0 asks the environment (JAX).
+        process_id: Number of this process, from 0; -1 asks the environment
+            (JAX).
+        tpu: Name or grpc:// address of a TPU, or "local" (TensorFlow).
+    """
+
+    coordinator: str = ""
+    num_processes: int = 0
+    process_id: int = -1
+    tpu: str = ""
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config:
+    """What to train, on what, and how. Off is 0 or "".
+
+    Attributes:
+        model: A constructor of keras_vit, such as "ViTB16"; "ViT" is a small
+            model for training from scratch.
+        architecture: What to change in it.
+        weights: Path of a checkpoint or name of released weights.
+        dataset: "digits", a folder of images (`train/class/*` and
+            `test/class/*`, or `class/*`), an npz file, or a name of TFDS.
+        train_split: TFDS split to train on; "" is "train".
+        eval_split: TFDS split to evaluate on; "" is "test" or "validation".
+        eval_fraction: Share of each class held out where the data set has no
+            part of its own for evaluation.
+        data_dir: Where TFDS keeps prepared data; "" is its default.
+        manual_dir: Where TFDS finds archives that are fetched by hand.
+        try_gcs: Whether TFDS reads prepared data from Google Cloud.
+        broken: What to do about files that do not decode: "error", or "skip"
+            to look for them first and leave them out.
+        image_size: Height and width in pixels, `32,48`; one number makes a
+            square. 0 is the data set's own size, or 224 if it has none.
+        channels: 1 or 3; 0 is the data set's own number, or 3.
+        crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
+            a random crop) or "none".
+        pad: Pixels on each side for "pad"; 0 is an eighth of the shorter
+            side.
+        flip: Whether to flip left to right, half of the time.
+        batch_size: Images in each step.
+        total_steps: Number of steps; 0 leaves it to `num_epochs`.
+        num_epochs: Passes over the training images.
+        warmup_steps: Steps in which the learning rate rises linearly from 0;
+            at most a fifth of all.
+        base_lr: The highest learning rate.
+        schedule: What follows, "cosine" to 0 or "linear" to 1e-5.
+        optimizer: "sgd" or "adam".
+        momentum: Momentum of "sgd".
+        weight_decay: Decoupled decay of all kernels, times the learning rate.
+        clip_norm: Largest global norm of the gradient.
+        loss: "softmax" for one label an image, or "sigmoid" for several.
+        head_bias: First bias of the head, such as -10 with "sigmoid".
+        label_smoothing: Share of each label spread over all classes.
+        ema_momentum: Momentum of Polyak averaging, such as 0.99. Then the
+            averaged weights are evaluated and saved.
+        eval_every: Steps between evaluations; 0 is once for each pass over
+            the training images.
+        dtype_policy: "float32", "mixed_bfloat16", ...
+        micro_batches: Parts of a batch that are computed one after the other,
+            for less memory; the gradient is that of the whole batch.
+        remat: Whether Transformer blocks recompute their activations in the
+            backward pass, for less memory and a third more work.
+        checkpoint_every: Steps between checkpoints, from which a run that
+            was killed goes on; there is always one before an evaluation.
+        keep_checkpoints: Number of the last checkpoints to keep.
+        devices: "auto" (what the machine has), "cpu", "gpu" or "tpu".
+        strategy: How several devices share the work: "data", or with JAX
+            "fsdp" (each holds a part of every variable), "tensor" (each
+            computes a part of every block) or "fsdp+tensor".
+        model_parallel: Devices that share a block with "tensor"; 0 is as
+            many as a process has.
+        steps_per_execution: Steps between two words with the host; 0 is as
+            many as pay.
+        cluster: Where a run of several processes finds itself.
+        seed: Of split, order, augmentation, initial weights and dropout.
+    """
+
+    model: str = "ViT"
+    architecture: Architecture = dataclasses.field(default_factory=Architecture)
+    weights: str = ""
+    dataset: str = "digits"
+    train_split: str = ""
+    eval_split: str = ""
+    eval_fraction: float = 0.2
+    data_dir: str = ""
+    manual_dir: str = ""
+    try_gcs: bool = False
+    broken: str = "error"
+    image_size: tuple[int, ...] = (0,)
+    channels: int = 0
+    crop: str = "inception"
+    pad: int = 0
+    flip: bool = False
+    batch_size: int = 512
+    total_steps: int = 0
+    num_epochs: int = 0
+    warmup_steps: int = 500
+    base_lr: float = 0.01
+    schedule: str = "cosine"
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    loss: str = "softmax"
+    head_bias: float = 0.0
+    label_smoothing: float = 0.0
+    ema_momentum: float = 0.0
+    eval_every: int = 0
+    dtype_policy: str = "float32"
+    micro_batches: int = 1
+    remat: bool = False
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 3
+    devices: str = "auto"
+    strategy: str = "data"
+    model_parallel: int = 0
+    steps_per_execution: int = 0
+    cluster: Cluster = dataclasses.field(default_factory=Cluster)
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a run must know of its data set.
+
+    Attributes:
+        image_size: (height, width) in pixels.
+        channels: Number of channels.
+        class_names: Names of the classes by index.
+        train_images: Number of images to train on.
+    """
+
+    image_size: tuple[int, int]
+    channels: int
+    class_names: tuple[str, ...]
+    train_images: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """A config made whole.
+
+    Attributes:
+        model: The plain model, which is saved.
+        trainer: The compiled model of the same variables, which is trained.
+        model_arguments: What the constructor was given of the architecture.
+        total_steps: Number of steps.
+        warmup_steps: Steps of the learning rate's rise.
+        eval_every: Steps between evaluations.
+        steps_per_execution: Steps between two words with the host.
+    """
+
+    model: keras.Model
+    trainer: keras.Model
+    model_arguments: dict
+    total_steps: int
+    warmup_steps: int
+    eval_every: int
+    steps_per_execution: int
+
+
+def build(config: Config, facts: Facts, kind: str = "cpu") -> Experiment:
+    """Makes the model and compiles its training step.
+
+    Args:
+        config: A config that `check` accepts.
+        facts: What to know of the data set.
+        kind: Where it will run, "cpu", "gpu" or "tpu".
+
+    Raises:
+        ValueError: If the model cannot be built so, or the weights do not
+            fit it.
+    """
+    model_arguments = _model_arguments(config, facts.image_size)
+    model = getattr(keras_vit, config.model)(
+        weights=config.weights or None,
+        input_shape=(*facts.image_size, facts.channels),
+        labels=facts.class_names,
+        head_bias_init=config.head_bias,
+        remat=config.remat,
+        **model_arguments,
+    )
+
+    steps_per_epoch = max(1, facts.train_images // config.batch_size)
+    total_steps = config.total_steps or max(
+        1, config.num_epochs * facts.train_images // config.batch_size
+    )
+    warmup_steps = min(config.warmup_steps, total_steps // 5)
+    schedule = _schedule(config, total_steps, warmup_steps)
+    eval_every = min(config.eval_every or steps_per_epoch, total_steps)
+    steps_per_execution = _steps_per_execution(
+        config, kind, total_steps, eval_every
+    )
+
+    # Another model of the same variables, for `model` is saved without its
+    # optimizer.
+    trainer = training.accumulate(
+        keras.Model(model.input, model.output, name=model.name),
+        config.micro_batches,
+    )
+    trainer.compile(
+        optimizer=_optimizer(config, schedule, model),
+        loss=_loss(config),
+        # Weighted, so that the padding of evaluation does not count.
+        weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+        steps_per_execution=steps_per_execution,
+    )
+    trainer.optimizer.build(trainer.trainable_variables)
+    return Experiment(
+        model=model,
+        trainer=trainer,
+        model_arguments=model_arguments,
+        total_steps=total_steps,
+        warmup_steps=warmup_steps,
+        eval_every=eval_every,
+        steps_per_execution=steps_per_execution,
+    )
+
+
+def check(config: Config) -> None:
+    """Refuses, before any work, what nothing else refuses clearly.
+
+    Raises:
+        ValueError: If a field is not what it must be.
+    """
+    names = ["ViT", *keras_vit.list_models()]
+    if config.model not in names:
+        near = difflib.get_close_matches(config.model, names, n=3, cutoff=0.4)
+        raise ValueError(
+            "`model` must be a constructor of keras_vit. Received: "
+            f"model={config.model!r}. Nearest names: {near or names}"
+        )
+    for name, choices in (
+        ("optimizer", OPTIMIZERS),
+        ("schedule", SCHEDULES),
+        ("loss", LOSSES),
+        ("crop", data.batches.CROPS),
+    ):
+        value = getattr(config, name)
+        if value not in choices:
+            raise ValueError(
+                f"`{name}` must be one of {choices}. Received: {name}={value!r}"
+            )
+    if config.architecture.classifier == "unpooled":
+        raise ValueError(
+            "`architecture.classifier` must give one answer for an image, "
+            "'token' or 'gap'. Received: 'unpooled'"
+        )
+    for name, low, high in (
+        ("batch_size", 1, None),
+        ("total_steps", 0, None),
+        ("num_epochs", 0, None),
+        ("warmup_steps", 0, None),
+        ("eval_every", 0, None),
+        ("checkpoint_every", 0, None),
+        ("keep_checkpoints", 1, None),
+        ("micro_batches", 1, None),
+        ("steps_per_execution", 0, None),
+        ("model_parallel", 0, None),
+        ("pad", 0, None),
+        ("channels", 0, None),
+        ("weight_decay", 0, None),
+        ("clip_norm", 0, None),
+        ("momentum", 0, 1),
+        ("ema_momentum", 0, 1),
+        ("label_smoothing", 0, 1),
+    ):
+        value = getattr(config, name)
+        if not low <= value or (high is not None and value >= high):
+            raise ValueError(
+                f"`{name}` must be at least {low}"
+                + ("" if high is None else f" and below {high}")
+                + f". Received: {name}={value}"
+            )
+    if not 0 < config.base_lr < float("inf"):
+        raise ValueError(
+            "`base_lr` must be a positive number. "
+            f"Received: base_lr={config.base_lr}"
+        )
+    if not config.total_steps and not config.num_epochs:
+        raise ValueError(
+            "`total_steps` or `num_epochs` must be positive. Received: "
+            "total_steps=0, num_epochs=0"
+        )
+
+
+def image_size(config: Config, source: data.Source) -> tuple[int, int]:
+    """Returns (height, width) in pixels.
+
+    Args:
+        config: The config.
+        source: The training part of the data set, whose size is the default.
+
+    Raises:
+        ValueError: If `config.image_size` is no size.
+    """
+    size = config.image_size
+    if len(size) == 1:
+        size = size * 2
+    if len(size) != 2 or not all(isinstance(n, int) and n >= 0 for n in size):
+        raise ValueError(
+            "`image_size` must be one or two numbers of pixels, height and "
+            f"width. Received: image_size={config.image_size}"
+        )
+    if not any(size):
+        return (
+            tuple(source.image_shape[:2]) if source.image_shape else (224,) * 2
+        )
+    return size
+
+
+def _model_arguments(config, image_size):
+    """Returns what the constructor is given of the architecture."""
+    arguments = dataclasses.asdict(config.architecture)
+    arguments = {name: value for name, value in arguments.items() if value}
+    if config.model != "ViT" or config.weights:
+        return arguments
+    fitting = [
+        n
+        for n in range(1, min(image_size) + 1)
+        if not any(side % n for side in image_size)
+    ]
+    patch_size = max(n for n in fitting if n == 1 or min(image_size) // n >= 8)
+    if patch_size < 4:
+        patch_size = next((n for n in fitting if n >= 4), patch_size)
+    return dict(patch_size=patch_size, **SMALL) | arguments
+
+
+def _steps_per_execution(config, kind, total_steps, eval_every):
+    """Steps in one call to the device; stops must fall between two calls."""
+    common = math.gcd(total_steps, eval_every, config.checkpoint_every)
+    asked = config.steps_per_execution
+    if asked:
+        if common % asked:
+            raise ValueError(
+                "`steps_per_execution` must divide the steps, those between "
+                f"evaluations and between checkpoints: {total_steps}, "
+                f"{eval_every} and {config.checkpoint_every}. Received: "
+                f"steps_per_execution={asked}"
+            )
+        return asked
+    # With TensorFlow each call to a TPU costs milliseconds; on other devices,
+    # and with JAX, whose steps are sent ahead, nothing would be gained.
+    if kind == "tpu" and keras.backend.backend() == "tensorflow":
+        return max(n for n in range(1, 51) if common % n == 0)
+    return 1
+
+
+def _schedule(config, total_steps, warmup_steps):
+    """Linear warm-up from 0, then the decay over the other steps."""
+    if config.schedule == "linear":
+        return training.LinearDecay(config.base_lr, total_steps, warmup_steps)
+    if not warmup_steps:
+        return keras.optimizers.schedules.CosineDecay(
+            config.base_lr, total_steps
+        )
+    return keras.optimizers.schedules.CosineDecay(
+        0.0,
+        total_steps - warmup_steps,
+        warmup_target=config.base_lr,
+        warmup_steps=warmup_steps,
+    )
+
+
+def _optimizer(config, schedule, model):
+    arguments = dict(
+        learning_rate=schedule,
+        weight_decay=config.weight_decay or None,
+        global_clipnorm=config.clip_norm or None,
+        use_ema=config.ema_momentum > 0,
+        ema_momentum=config.ema_momentum,
+    )
+    if config.optimizer == "sgd":
+        sgd = training.clip_whole_gradient(keras.optimizers.SGD)
+        optimizer = sgd(momentum=config.momentum, **arguments)
+    else:
+        adam = training.clip_whole_gradient(keras.optimizers.Adam)
+        optimizer = adam(**arguments)
+    optimizer.exclude_from_weight_decay(
+        [v for v in model.trainable_variables if v.name != "kernel"]
+    )
+    return optimizer
+
+
+def _loss(config):
+    if config.loss == "sigmoid":
+        return training.SigmoidCrossentropy(config.label_smoothing)
+    return keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=config.label_smoothing
+    )

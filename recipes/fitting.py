@@ -1,0 +1,202 @@
+"""Training with everything that a run keeps: checkpoints, logs, the best."""
+
+import csv
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable
+
+import keras
+
+from keras_vit import data, distribution, training
+from recipes import experiment
+from recipes import workdir as workdirs
+
+
+def fit(
+    built: experiment.Experiment,
+    config: experiment.Config,
+    devices: distribution.Devices,
+    workdir: pathlib.Path,
+    train_batches: Callable,
+    eval_batches: Callable,
+    *,
+    eval_steps: int,
+) -> list[dict[str, str]]:
+    """Trains from the newest checkpoint of the workdir, or from the start.
+
+    Args:
+        built: What to train.
+        config: Its config.
+        devices: Where.
+        workdir: Receives checkpoints/, metrics.csv, tensorboard/ and
+            best.keras, the highest evaluation accuracy.
+        train_batches: A function of (first step, share, parts).
+        eval_batches: A function of (share, parts).
+        eval_steps: Number of batches to evaluate.
+
+    Returns:
+        The rows of metrics.csv.
+
+    Raises:
+        ValueError: If the loss or a weight is not finite.
+        SystemExit: On SIGTERM, after the state was saved.
+    """
+    trainer = built.trainer
+    evaluation = devices.batches(
+        lambda *share: data.as_pairs(eval_batches(*share))
+    )
+    with (
+        devices.training_scope(),
+        distribution.preemption(devices) as must_stop,
+    ):
+        checkpoints = training.Checkpoints(
+            workdir / "checkpoints",
+            keep=config.keep_checkpoints,
+            is_main=devices.is_main,
+        )
+        if checkpoints.latest:
+            # Makes the variables of the metrics, which are restored too.
+            trainer.evaluate(evaluation, steps=1, verbose=0)
+        progress = training.Progress(
+            checkpoints,
+            trainer,
+            total_steps=built.total_steps,
+            eval_every=built.eval_every,
+            checkpoint_every=config.checkpoint_every,
+            steps_per_execution=built.steps_per_execution,
+            must_stop=must_stop,
+        )
+        if progress.step and devices.is_main:
+            print(f"Going on after step {progress.step}.", flush=True)
+        log = workdir / "metrics.csv"
+        rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
+        first_step = progress.step
+        train = devices.batches(
+            lambda *share: data.as_pairs(train_batches(first_step, *share))
+        )
+        callbacks = _callbacks(built, config, devices, workdir, progress, rows)
+        try:
+            trainer.fit(
+                train,
+                steps_per_epoch=built.eval_every,
+                initial_epoch=progress.epoch,
+                epochs=-(-built.total_steps // built.eval_every),
+                validation_data=evaluation,
+                validation_steps=eval_steps,
+                callbacks=callbacks,
+                shuffle=False,  # the batches are already
+                verbose=_verbosity(devices),
+            )
+        except FloatingPointError as error:
+            raise ValueError(
+                f"{error} `base_lr` must be low enough for training to "
+                f"converge. Received: base_lr={config.base_lr}. Lower it, or "
+                "set `clip_norm` or `warmup_steps`. The last good checkpoint, "
+                f"of step {checkpoints.latest}, is kept in "
+                f"{checkpoints.directory}."
+            ) from None
+        except training.Preempted as stop:
+            if devices.is_main:
+                print(f"{stop} Start again to go on.", flush=True)
+            sys.exit(143)  # 128 + SIGTERM, as shells count
+        except Exception:
+            if devices.num_processes > 1:
+                _end_with_the_others(devices, checkpoints)
+            raise
+        finally:
+            checkpoints.close()
+            _close_logs(callbacks)
+    with open(log, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def best_results(rows: list[dict[str, str]]) -> dict[str, float]:
+    """Returns loss and accuracy of the evaluation that best.keras is from."""
+    best = {"accuracy": -1.0}
+    for row in rows:
+        found = {
+            name: float(row[f"val_{name}"]) for name in ("accuracy", "loss")
+        }
+        if _is_better(found["accuracy"], best["accuracy"]):
+            best = found
+    return best
+
+
+def _is_better(accuracy, best):
+    """Whether by more than rounding, which differs with the devices."""
+    return accuracy > best + 1e-6
+
+
+def _end_with_the_others(devices, checkpoints):
+    """Ends this process now: at a normal end it would wait for the others."""
+    traceback.print_exc()
+    print(
+        f"Process {devices.process_index} of {devices.num_processes} ends, "
+        "for the reason above or because another process has ended. Start all "
+        f"of them again to go on after step {checkpoints.latest}.",
+        flush=True,
+    )
+    os._exit(1)
+
+
+def _callbacks(built, config, devices, workdir, progress, rows):
+    callbacks = [progress]
+    if config.ema_momentum:
+        # Callbacks after this one see the averaged weights.
+        callbacks.append(training.SwapAverages(swap_on_epoch=True))
+    callbacks.append(
+        _SaveBest(
+            built.model,
+            workdir / "best.keras",
+            best_results(rows)["accuracy"],
+            devices,
+        )
+    )
+    if devices.is_main:
+        callbacks += [
+            keras.callbacks.CSVLogger(
+                workdir / "metrics.csv", append=bool(rows)
+            ),
+            keras.callbacks.TensorBoard(
+                str(workdir / "tensorboard"), write_graph=False
+            ),
+        ]
+    return callbacks
+
+
+def _close_logs(callbacks):
+    """Keras' CSVLogger leaves its file open when `fit` ends in an error."""
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            if callback.csv_file is not None:
+                callback.csv_file.close()
+
+
+def _verbosity(devices):
+    if not devices.is_main:
+        return 0
+    return "auto" if sys.stdout.isatty() else 2
+
+
+class _SaveBest(keras.callbacks.Callback):
+    """Saves a model when its evaluation accuracy is the highest so far."""
+
+    def __init__(self, best_model, path, best, devices):
+        super().__init__()
+        self.best_model = best_model
+        self.path = path
+        self.best = best
+        self.devices = devices
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not _is_better(logs["val_accuracy"], self.best):
+            return
+        self.best = logs["val_accuracy"]
+        # Every process takes part: each may hold a part of the variables.
+        whole = distribution.whole(self.best_model, self.devices)
+        if self.devices.is_main:
+            part = self.path.with_name("part." + self.path.name)
+            whole.save(part)
+            os.replace(part, self.path)

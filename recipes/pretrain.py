@@ -1,0 +1,38 @@
+r"""Trains a model from scratch on many images, for fine-tuning.
+
+python -m recipes.pretrain
+python -m recipes.pretrain --config.dataset=path/to/images --workdir=runs/mine
+python -m recipes.pretrain \
+    --config=recipes/configs/pretrain.py:ViTB16,imagenet2012
+"""
+
+import pathlib
+
+from recipes import cli, experiment, finetune
+
+DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "pretrain.py"
+
+
+def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
+    """Pre-trains: the program of fine-tuning, from random weights.
+
+    Usage:
+        python -m recipes.pretrain
+            Scikit-learn's handwritten digits, for a look.
+        python -m recipes.pretrain --config.dataset=path/to/images
+            Your own images.
+        python -m recipes.pretrain \\
+            --config=recipes/configs/pretrain.py:ViTL16,imagenet21k \\
+            --config.dataset=path/to/images
+            A row of the paper's Table 3.
+
+    Its best.keras is a `weights` of fine-tuning.
+
+    Returns:
+        Loss and accuracy of best.keras on the evaluation images.
+    """
+    return finetune.run(config, workdir)
+
+
+if __name__ == "__main__":
+    cli.main(run, DEFAULT_CONFIG)

@@ -1,0 +1,327 @@
+"""Several processes read one epoch between them; evaluation is exact."""
+
+import itertools
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+tf = pytest.importorskip("tensorflow")
+
+COUNTS = [1, 2, 4]
+
+
+def source_of(count):
+    """Images that tell their index in every pixel."""
+    images = np.arange(count, dtype="uint8")[:, None, None, None]
+    return data.Source(
+        name="numbered",
+        class_names=("a", "b", "c"),
+        num_examples=count,
+        image_shape=(4, 4, 3),
+        images=np.tile(images, (1, 4, 4, 3)),
+        labels=np.arange(count) % 3,
+    )
+
+
+def stream_of(count):
+    source = source_of(count)
+    encoded = [tf.io.encode_png(image).numpy() for image in source.images]
+    return data.Source(
+        name="stream",
+        class_names=source.class_names,
+        num_examples=count,
+        image_shape=source.image_shape,
+        stream=lambda start, stop: (
+            tf.data.Dataset.from_tensor_slices((encoded, source.labels))
+            .skip(start)
+            .take(stop - start)
+        ),
+    )
+
+
+def folder_of(root, count=6):
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (root / name).mkdir()
+        for i in range(count):
+            image = rng.integers(0, 256, (20 + i, 24, 3)).astype("uint8")
+            (root / name / f"{i}.jpg").write_bytes(
+                tf.io.encode_jpeg(image).numpy()
+            )
+    return data.load(str(root), eval_fraction=0.01)[0]
+
+
+def take(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def joined(batches_of_shares):
+    """The batches that the shares make together."""
+    return [
+        {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
+        for batches in zip(*batches_of_shares, strict=True)
+    ]
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            np.testing.assert_array_equal(a[key], b[key])
+
+
+def indices(batches):
+    """Indices of the examples, told by their pixels, without padding."""
+    return [
+        int(image[0, 0, 0])
+        for batch in batches
+        for image, label in zip(batch["images"], batch["labels"], strict=True)
+        if label.any()
+    ]
+
+
+class TestTraining:
+    arguments = dict(batch_size=8, image_size=(8, 8), seed=3)
+
+    def read(self, source, steps, **arguments):
+        arguments = {**self.arguments, **arguments}
+        return take(data.train_batches(source, **arguments), steps)
+
+    def check(self, source, count, steps, **arguments):
+        whole = self.read(source, steps, **arguments)
+        shares = [
+            self.read(source, steps, share=(i, count), **arguments)
+            for i in range(count)
+        ]
+        assert all(len(b["images"]) == 8 // count for b in shares[0])
+        assert_equal(joined(shares), whole)
+
+    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("start_step", [0, 175])
+    def test_shares_of_arrays_make_the_batch(self, count, start_step):
+        # 1,438 digits end within step 179.
+        digits, _ = data.load("digits")
+        assert digits.num_examples == 1438
+        self.check(digits, count, 8, channels=1, start_step=start_step)
+
+    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("crop", ["inception", "pad"])
+    def test_shares_of_a_folder_make_the_batch(self, tmp_path, count, crop):
+        # 10 images: epochs end within the second, third and fourth step.
+        source = folder_of(tmp_path)
+        self.check(source, count, 5, crop=crop, pad=1, start_step=0)
+        self.check(source, count, 3, crop=crop, pad=1, start_step=2)
+
+    def test_a_process_opens_only_its_own_files(self, tmp_path):
+        source = folder_of(tmp_path)
+        steps = source.num_examples // 2
+        arguments = dict(batch_size=2, share=(1, 2), crop="none", flip=False)
+        before = self.read(source, steps, **arguments)
+        # One epoch: what the other process reads is what this one does not.
+        own = np.concatenate([batch["images"] for batch in before])
+        num_removed = 0
+        for path in source.paths:
+            image = data.read_image(path, (8, 8))
+            if not (own == image).all((1, 2, 3)).any():
+                pathlib.Path(path).unlink()
+                num_removed += 1
+        assert num_removed == source.num_examples // 2
+        assert_equal(self.read(source, steps, **arguments), before)
+        with pytest.raises(tf.errors.NotFoundError):
+            self.read(source, steps, batch_size=2, share=(0, 2))
+
+    @pytest.mark.parametrize("count", COUNTS)
+    def test_shares_of_a_stream_see_each_example_once_an_epoch(self, count):
+        source = stream_of(13)
+        arguments = dict(batch_size=count, crop="none", flip=False)
+        arguments["image_size"] = (4, 4)
+        orders = []
+        for i in range(count):
+            size = 13 // count + (i < 13 % count)
+            found = self.read(source, 2 * size, share=(i, count), **arguments)
+            found = indices(found)
+            assert sorted(found[:size]) == sorted(found[size:])
+            assert found[:size] != found[size:]
+            orders += found[:size]
+        assert sorted(orders) == list(range(13))
+
+    @pytest.mark.parametrize("start_step", [1, 3, 5])
+    def test_a_share_of_a_stream_starts_at_any_step(self, start_step):
+        source = stream_of(13)
+        arguments = dict(batch_size=4, share=(1, 2))
+        run = self.read(source, 8, **arguments)
+        later = self.read(
+            source, 8 - start_step, start_step=start_step, **arguments
+        )
+        assert_equal(later, run[start_step:])
+
+    def test_augmentation_of_a_stream_is_that_of_one_process(self):
+        source = stream_of(13)
+        arguments = dict(crop="pad", pad=2, image_size=(4, 4), seed=1)
+
+        def examples(share):
+            size = 13 // share[1] + (share[0] < 13 % share[1])
+            batches = data.train_batches(
+                source, batch_size=share[1], share=share, **arguments
+            )
+            images = [batch["images"][0] for batch in take(batches, size)]
+            # Only zeros are padded, so the largest value is the index.
+            return {int(image.max()): image for image in images}
+
+        whole = examples((0, 1))
+        shares = [examples((i, 3)) for i in range(3)]
+        for index, image in itertools.chain(*map(dict.items, shares)):
+            np.testing.assert_array_equal(image, whole[index])
+
+    @pytest.mark.parametrize("kind", [source_of, stream_of])
+    def test_parts_are_consecutive_pieces_of_a_share(self, kind):
+        arguments = dict(share=(1, 2), start_step=1)
+        share = self.read(kind(10), 4, **arguments)
+        parts = self.read(kind(10), 8, parts=2, **arguments)
+        assert parts[0]["images"].shape == (2, 8, 8, 3)
+        assert_equal(joined([parts[::2], parts[1::2]]), share)
+
+    def test_a_far_step_of_random_access_reads_nothing_before_it(self):
+        far = 10**12
+        (batch,) = self.read(source_of(10), 1, start_step=far)
+        assert batch["images"].shape == (8, 8, 8, 3)
+
+    def test_a_stream_has_an_example_for_each_process(self):
+        with pytest.raises(ValueError, match="share=.2, 4.*2 examples"):
+            self.read(stream_of(2), 1, share=(2, 4))
+
+
+@pytest.mark.parametrize("kind", [source_of, stream_of])
+@pytest.mark.parametrize("crop", ["inception", "pad", "none"])
+def test_shapes_are_static(kind, crop):
+    arguments = dict(batch_size=8, image_size=(5, 4), share=(1, 2))
+    for batches in (
+        data.train_batches(kind(10), crop=crop, pad=1, **arguments),
+        data.eval_batches(kind(10), **arguments),
+    ):
+        spec = batches.element_spec
+        assert spec["images"].shape == (4, 5, 4, 3)
+        assert spec["labels"].shape == (4, 3)
+        if "weights" in spec:
+            assert spec["weights"].shape == (4,)
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("kind", [source_of, stream_of])
+    @pytest.mark.parametrize("num_examples", [2, 10, 16])
+    def test_shares_see_each_example_once(self, kind, count, num_examples):
+        source = kind(num_examples)
+        shares = []
+        for i in range(count):
+            batches = data.eval_batches(
+                source, batch_size=4, image_size=(4, 4), share=(i, count)
+            )
+            shares.append(list(batches.as_numpy_iterator()))
+            assert len(shares[-1]) == len(batches) == -(-num_examples // 4)
+            for batch in shares[-1]:
+                assert batch["images"].shape == (4 // count, 4, 4, 3)
+        found = [i for share in shares for i in indices(share)]
+        assert found == list(range(num_examples))
+        weights = np.concatenate([b["weights"] for b in sum(shares, [])])
+        assert weights.dtype == np.float32
+        assert (weights > 0).sum() == num_examples
+        np.testing.assert_allclose(weights.mean(), 1, rtol=1e-6)
+        labels = np.concatenate([b["labels"] for b in sum(shares, [])])
+        np.testing.assert_array_equal(labels.any(-1), weights > 0)
+
+    @pytest.mark.parametrize("count", [2, 4])
+    def test_a_process_opens_only_its_own_files(self, tmp_path, count):
+        source = folder_of(tmp_path)
+        arguments = dict(batch_size=4, image_size=(8, 8), share=(1, count))
+        before = list(
+            data.eval_batches(source, **arguments).as_numpy_iterator()
+        )
+        own = np.array_split(np.array(source.paths), count)[1]
+        for path in set(source.paths) - set(own):
+            pathlib.Path(path).write_bytes(b"no image")
+        found = list(data.eval_batches(source, **arguments).as_numpy_iterator())
+        assert_equal(found, before)
+
+    def test_parts_are_consecutive_pieces_of_a_share(self):
+        arguments = dict(batch_size=8, image_size=(4, 4), share=(1, 2))
+        share = data.eval_batches(source_of(10), **arguments)
+        parts = data.eval_batches(source_of(10), parts=2, **arguments)
+        assert len(parts) == 2 * len(share)
+        parts = list(parts.as_numpy_iterator())
+        assert_equal(joined([parts[::2], parts[1::2]]), take(share, -1))
+
+    @pytest.mark.parametrize("stated", [9, 11])
+    def test_a_stream_of_another_size_than_stated_stops(self, stated):
+        stream = stream_of(10).stream
+        source = data.Source(
+            name="misstated",
+            class_names=("a", "b", "c"),
+            num_examples=stated,
+            image_shape=(4, 4, 3),
+            stream=lambda start, stop: stream(0, 10),
+        )
+        batches = data.eval_batches(source, batch_size=4, image_size=(4, 4))
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            take(batches, -1)
+
+    def test_loss_and_accuracy_are_those_of_the_examples(self):
+        """Whatever the batch size and the number of processes."""
+        source = source_of(50)
+        model = keras.Sequential(
+            [
+                keras.Input((4, 4, 3)),
+                keras.layers.Rescaling(1 / 25, offset=-1),
+                keras.layers.Flatten(),
+                keras.layers.Dense(3),
+            ]
+        )
+        model.compile(
+            loss=keras.losses.CategoricalCrossentropy(from_logits=True),
+            weighted_metrics=[keras.metrics.CategoricalAccuracy(name="hits")],
+        )
+
+        def evaluate(batch_size, share=(0, 1)):
+            batches = data.eval_batches(
+                source, batch_size=batch_size, image_size=(4, 4), share=share
+            )
+            return model.evaluate(
+                data.as_pairs(batches), return_dict=True, verbose=0
+            )
+
+        kernel, bias = (w.astype("float64") for w in model.get_weights())
+        logits = (source.images / 25 - 1).reshape(50, -1) @ kernel + bias
+        right = logits[np.arange(50), source.labels]
+        loss = np.mean(np.log(np.exp(logits).sum(-1)) - right)
+        hits = np.mean(logits.argmax(-1) == source.labels)
+        assert 0 < hits < 1
+        for batch_size in (1, 7, 32, 1000):
+            found = evaluate(batch_size)
+            np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
+            np.testing.assert_allclose(found["hits"], hits, rtol=1e-6)
+        shares = [evaluate(12, (i, 4))["loss"] for i in range(4)]
+        np.testing.assert_allclose(np.mean(shares), loss, rtol=1e-6)
+
+
+@pytest.mark.parametrize("batches", [data.train_batches, data.eval_batches])
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (dict(share=(2, 2)), r"share=\(2, 2\)"),
+        (dict(share=(-1, 2)), r"share=\(-1, 2\)"),
+        (dict(share=(0, 0)), r"share=\(0, 0\)"),
+        (dict(share=(0.0, 1)), r"share=\(0.0, 1\)"),
+        (dict(share=2), "share=2"),
+        (dict(parts=0), "parts=0"),
+        (dict(share=(0, 3)), "batch_size=8 for 3 processes"),
+        (dict(share=(0, 2), parts=3), "batch_size=8 for 2 .*3 parts"),
+    ],
+)
+def test_bad_shares_are_named(batches, arguments, word):
+    with pytest.raises(ValueError, match=word):
+        batches(source_of(10), batch_size=8, image_size=(4, 4), **arguments)

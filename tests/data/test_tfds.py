@@ -1,0 +1,122 @@
+"""Shares of sets of TensorFlow Datasets."""
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+tf = pytest.importorskip("tensorflow")
+tfds = pytest.importorskip("tensorflow_datasets")
+
+# Of TFDS itself, on reading and on preparing a set.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+COUNTS = [1, 2, 4]
+
+
+class NumberedImages(tfds.core.GeneratorBasedBuilder):
+    """23 + 7 images that tell their index in every pixel."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        return self.dataset_info_from_configs(
+            features=tfds.features.FeaturesDict(
+                {
+                    "image": tfds.features.Image(shape=(4, 4, 3)),
+                    "label": tfds.features.ClassLabel(num_classes=3),
+                }
+            ),
+            supervised_keys=("image", "label"),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {
+            "train": self._generate_examples(0, 23),
+            "test": self._generate_examples(23, 30),
+        }
+
+    def _generate_examples(self, start, stop):
+        for i in range(start, stop):
+            image = np.full((4, 4, 3), i, "uint8")
+            yield i, {"image": image, "label": i % 3}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Where `NumberedImages` lies, each split in three files."""
+    path = str(tmp_path_factory.mktemp("tfds"))
+    tfds.builder("numbered_images", data_dir=path).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3)
+    )
+    return path
+
+
+def images_of(batches):
+    """Images without the padding, whose labels are zeros."""
+    batches = list(batches.as_numpy_iterator())
+    images = np.concatenate([batch["images"] for batch in batches])
+    labels = np.concatenate([batch["labels"] for batch in batches])
+    return images[labels.any(-1)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(
+    ("split", "size"),
+    [
+        ("train", 23),
+        ("train[:90%]", 21),
+        ("train[20:]+test[:2]", 5),
+        ("train[6:9]", 3),
+    ],
+)
+def test_evaluation_sees_each_example_once(data_dir, count, split, size):
+    source, _ = data.load(
+        "numbered_images", train_split=split, data_dir=data_dir
+    )
+    assert source.num_examples == size
+    whole, *shares = (
+        images_of(
+            data.eval_batches(
+                source, batch_size=4, image_size=(4, 4), share=share
+            )
+        )
+        for share in [(0, 1), *((i, count) for i in range(count))]
+    )
+    assert len(np.unique(whole)) == size
+    # The runs of the processes are in the order of the set.
+    np.testing.assert_array_equal(np.concatenate(shares), whole)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
+    source, _ = data.load("numbered_images", data_dir=data_dir)
+    seen = []
+    for i in range(count):
+        batches = data.train_batches(
+            source,
+            batch_size=count,
+            image_size=(4, 4),
+            crop="none",
+            flip=False,
+            share=(i, count),
+        )
+        run_size = 23 // count + (i < 23 % count)
+        seen += images_of(batches.take(run_size))[:, 0, 0, 0].tolist()
+    assert sorted(seen) == list(range(23))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sets_that_do_not_state_their_size_are_shared(count):
+    with tfds.testing.mock_data(num_examples=10):
+        source, _ = data.load("cifar10")
+        whole, *shares = (
+            images_of(
+                data.eval_batches(
+                    source, batch_size=4, image_size=(32, 32), share=share
+                )
+            )
+            for share in [(0, 1), *((i, count) for i in range(count))]
+        )
+    assert len(whole) == 10
+    np.testing.assert_array_equal(np.concatenate(shares), whole)

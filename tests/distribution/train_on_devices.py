@@ -1,0 +1,242 @@
+"""Trains a tiny ViT on one device and on eight, and writes down what happens.
+
+A program of its own, because XLA fixes the number of its virtual devices when
+it starts: `python train_on_devices.py DIRECTORY CHECKPOINT`, with
+XLA_FLAGS=--xla_force_host_platform_device_count=8. Writes into the directory
+`{run}.npz` (losses and weights of ten steps) and `facts.json`.
+"""
+
+import collections
+import contextlib
+import json
+import math
+import pathlib
+import re
+import sys
+
+import jax
+import keras
+import numpy as np
+
+import keras_vit
+from keras_vit.distribution import layouts
+
+TINY = dict(
+    patch_size=4,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=8,
+    mlp_dim=64,
+    input_shape=(8, 8, 3),
+    classes=8,
+)
+DROPPING = dict(
+    dropout_rate=0.1, attention_dropout_rate=0.1, drop_path_rate=0.1
+)
+HYBRID = dict(
+    patch_size=1,
+    resnet_units=(1, 1),
+    resnet_width=0.5,
+    input_shape=(16, 16, 3),
+)
+# Run -> strategy and model_parallel.
+RUNS = {
+    "one": None,
+    "data": ("data", 1),
+    "fsdp": ("fsdp", 1),
+    "tensor_4": ("tensor", 4),
+    "tensor_8": ("tensor", 8),
+    "fsdp_tensor_2": ("fsdp+tensor", 2),
+}
+RUNS_OF = {"adam": tuple(RUNS), "sgd": ("one", "fsdp", "fsdp_tensor_2")}
+BATCH_SIZE, NUM_STEPS = 16, 10
+
+
+def make_optimizer(name):
+    kwargs = dict(global_clipnorm=1.0, use_ema=True, ema_momentum=0.9)
+    if name == "sgd":
+        return keras.optimizers.SGD(0.1, momentum=0.9, **kwargs)
+    # Epsilon is far above rounding: the gradient of a key's bias is zero but
+    # for rounding, and Adam would make steps of it.
+    return keras.optimizers.Adam(
+        1e-2, epsilon=1e-3, weight_decay=1e-2, **kwargs
+    )
+
+
+def make_model(run, optimizer, **arguments):
+    """Returns the scope to train in, and a compiled model."""
+    scope = contextlib.nullcontext
+    layout = None
+    if RUNS[run]:
+        strategy, model_parallel = RUNS[run]
+        layout = layouts.distribution(strategy, jax.devices(), model_parallel)
+        scope = layout.scope
+    with scope():
+        keras.utils.set_random_seed(1)
+        model = keras_vit.ViT(**{**TINY, **arguments})
+        # It starts from zeros, with which nothing before it would learn.
+        kernel = model.get_layer("head").kernel
+        kernel.assign(np.random.default_rng(1).normal(size=kernel.shape))
+        if layout is not None:
+            layouts.check_model(layout, model)
+        model.compile(
+            make_optimizer(optimizer),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=[
+                "accuracy",
+                keras.metrics.MeanIoU(8, sparse_y_pred=False),
+            ],
+        )
+    return scope, model
+
+
+def examples(model, steps):
+    rng = np.random.default_rng(0)
+    shape = (steps * BATCH_SIZE, *model.input_shape[1:])
+    images = rng.integers(0, 256, shape, "uint8")
+    return images, rng.integers(0, 8, shape[:1], "int32")
+
+
+class Losses(keras.callbacks.Callback):
+    """Keeps the mean loss of the epoch so far after each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+
+
+def train(model, scope, steps):
+    losses = Losses()
+    with scope():
+        model.fit(
+            *examples(model, steps),
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            verbose=0,
+            callbacks=[losses],
+        )
+    return losses.losses
+
+
+def weights_of(model):
+    return {v.path: np.asarray(v.value) for v in model.weights}
+
+
+def largest_share(model):
+    """The largest part of weights and optimizer state on any one device."""
+    held = collections.Counter()
+    total = 0
+    for variable in model.weights + model.optimizer.variables:
+        total += variable.value.nbytes
+        for shard in variable.value.addressable_shards:
+            held[shard.device] += shard.data.nbytes
+    return max(held.values()) / total
+
+
+def sizes_of(model):
+    return [math.prod(v.shape) for v in model.trainable_variables]
+
+
+def is_whole(variables):
+    return all(v.value.is_fully_replicated for v in variables)
+
+
+def collectives(compiled):
+    """Lists [operation, shape] of what devices send one another."""
+    kinds = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
+    found = []
+    for shapes, kind in re.findall(
+        rf"= (.*?) ({kinds})(?:-start)?\(", compiled.as_text()
+    ):
+        for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            assert dtype in ("f32", "u32", "s32"), dtype
+            found.append([kind, [int(n) for n in dims.split(",") if n]])
+    return found
+
+
+def arguments_of(model, scope):
+    """Returns a model's state and a batch, where training has them."""
+    state = tuple(
+        [v.value for v in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+    )
+    with scope():
+        layout = keras.distribution.distribution()
+        batch = [
+            jax.device_put(x, layout.get_data_layout(x.shape).backend_layout)
+            for x in examples(model, 1)
+        ]
+    return state, batch
+
+
+def training_collectives(model, scope):
+    state, batch = arguments_of(model, scope)
+    shardings = jax.tree.map(lambda x: x.sharding, state)
+    with scope():
+        step = jax.jit(model.train_step, out_shardings=(None, shardings))
+        return collectives(step.lower(state, batch).compile())
+
+
+def inference_collectives(model, scope):
+    state, (images, _) = arguments_of(model, scope)
+    with scope():
+        call = jax.jit(model.stateless_call)
+        return collectives(call.lower(*state[:2], images).compile())
+
+
+def main(directory, checkpoint):
+    directory = pathlib.Path(directory)
+    facts = {"devices": jax.device_count()}
+    for optimizer, runs in RUNS_OF.items():
+        for run in runs:
+            scope, model = make_model(run, optimizer, **DROPPING)
+            losses = train(model, scope, NUM_STEPS)
+            np.savez(
+                directory / f"{run}_{optimizer}.npz",
+                losses=losses,
+                **weights_of(model),
+            )
+            if run == "one":
+                continue
+            fact = facts[f"{run}_{optimizer}"] = {
+                "share": largest_share(model),
+                "whole": is_whole(
+                    model.metrics_variables + model.non_trainable_variables
+                ),
+            }
+            if optimizer == "adam" and run in ("data", "fsdp"):
+                fact["training"] = training_collectives(model, scope)
+                fact["sizes"] = sizes_of(model)
+            if optimizer == "adam" and run == "tensor_4":
+                fact["inference"] = inference_collectives(model, scope)
+    scope, model = make_model("fsdp", "adam", **HYBRID)
+    train(model, scope, 1)
+    facts["hybrid"] = {
+        "share": largest_share(model),
+        "training": training_collectives(model, scope),
+        "sizes": sizes_of(model),
+    }
+    plain = keras_vit.ViT(weights=checkpoint)
+    with layouts.distribution("fsdp", jax.devices()).scope():
+        sharded = keras_vit.ViT(weights=checkpoint)
+    pairs = zip(plain.weights, sharded.weights, strict=True)
+    facts["loaded"] = {
+        "same": all(np.array_equal(a.value, b.value) for a, b in pairs),
+        "cut": sum(not is_whole([v]) for v in sharded.weights),
+        "divisible": sum(
+            any(n % 8 == 0 for n in v.shape) for v in plain.weights
+        ),
+    }
+    (directory / "facts.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

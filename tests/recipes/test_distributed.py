@@ -1,0 +1,153 @@
+"""The recipe on several devices and in several processes: one result."""
+
+import csv
+import json
+import signal
+import time
+
+import keras
+import numpy as np
+import processes
+import pytest
+
+pytestmark = pytest.mark.backend("tensorflow", "jax")
+BACKEND = keras.backend.backend()
+CONFIG = dict(total_steps=10)
+
+
+def jax_cluster(count):
+    """Arguments for each of `count` processes."""
+    coordinator = processes.free_address()
+    return [
+        dict(
+            cluster=dict(
+                coordinator=coordinator, num_processes=count, process_id=i
+            )
+        )
+        for i in range(count)
+    ]
+
+
+def start_workers(workdir, count, devices=1, **config):
+    """Starts the processes of one run."""
+    if BACKEND == "jax":
+        return [
+            processes.start(
+                workdir, devices=devices, config=CONFIG | config | cluster
+            )
+            for cluster in jax_cluster(count)
+        ]
+    workers = [processes.free_address() for _ in range(count)]
+    return [
+        processes.start(
+            workdir,
+            {
+                "TF_CONFIG": json.dumps(
+                    {
+                        "cluster": {"worker": workers},
+                        "task": {"type": "worker", "index": i},
+                    }
+                )
+            },
+            config=CONFIG | config,
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The workdir of a run on one device."""
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    processes.run(workdir, config=CONFIG)
+    return workdir
+
+
+def rows_of(workdir):
+    with open(workdir / "metrics.csv", newline="") as file:
+        return [
+            {name: float(value) for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def assert_equal_to_rounding(workdir, expected):
+    ours, theirs = rows_of(workdir), rows_of(expected)
+    assert [row["step"] for row in theirs] == [4, 8, 10]
+    for one, other in zip(ours, theirs, strict=True):
+        # Sums over devices are formed in another order.
+        assert one == pytest.approx(other, rel=2e-6)
+    ours, theirs = map(processes.state_of, (workdir, expected))
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        np.testing.assert_allclose(
+            ours[name], theirs[name], rtol=1e-5, atol=1e-6, err_msg=name
+        )
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("devices", [2, 4])
+def test_mirrored_devices_give_what_one_gives(tmp_path, alone, devices):
+    processes.run(tmp_path / "run", devices=devices, config=CONFIG)
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert written["derived"]["devices"] == f"{devices} cpu"
+    assert_equal_to_rounding(tmp_path / "run", alone)
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(
+    ("count", "devices", "strategy"),
+    [(1, 8, "data"), (2, 2, "fsdp+tensor"), (2, 2, "fsdp"), (4, 1, "data")],
+)
+def test_processes_of_jax_give_what_one_gives(
+    tmp_path, alone, count, devices, strategy
+):
+    config = dict(strategy=strategy, micro_batches=2)
+    started = (
+        start_workers(tmp_path / "run", count, devices, **config)
+        if count > 1
+        else [
+            processes.start(
+                tmp_path / "run", devices=devices, config=CONFIG | config
+            )
+        ]
+    )
+    for status, printed in processes.end(*started):
+        assert status == 0, printed
+    assert_equal_to_rounding(tmp_path / "run", alone)
+
+
+@pytest.mark.backend("tensorflow")
+def test_workers_of_tensorflow_give_what_one_gives(tmp_path, alone):
+    for status, printed in processes.end(*start_workers(tmp_path / "run", 2)):
+        assert status == 0, printed
+    assert_equal_to_rounding(tmp_path / "run", alone)
+
+
+def wait_for_checkpoint(workdir, started):
+    while not list(workdir.glob("checkpoints/*/crc32.json")):
+        time.sleep(0.1)
+        for process in started:
+            assert process.poll() is None, process.communicate()[0]
+
+
+def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
+    workdir = tmp_path / "run"
+    started = start_workers(workdir, 2, total_steps=2000, checkpoint_every=10)
+    wait_for_checkpoint(workdir, started)
+    started[1].send_signal(signal.SIGKILL)
+    (status, printed), _ = processes.end(*started, timeout=60)
+    assert status != 0
+    assert "another process has ended" in printed or "task died" in printed
+
+    # All go on together, until one of them is told to go.
+    started = start_workers(workdir, 2, total_steps=2000, checkpoint_every=10)
+    before = set(workdir.glob("checkpoints/*/crc32.json"))
+    while set(workdir.glob("checkpoints/*/crc32.json")) <= before:
+        time.sleep(0.1)
+        assert started[0].poll() is None, started[0].communicate()[0]
+    started[1].send_signal(signal.SIGTERM)
+    ended = processes.end(*started, timeout=60)
+    assert [status for status, _ in ended] == [143, 143], ended
+    assert "Going on after step" in ended[0][1]
+    assert "is saved. Start again to go on." in ended[0][1]

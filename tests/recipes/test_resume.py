@@ -1,0 +1,97 @@
+"""A run that is killed goes on, and ends with the same bits."""
+
+import random
+
+import numpy as np
+import processes
+import pytest
+
+pytestmark = pytest.mark.backend("tensorflow", "jax")
+
+CONFIG = dict(
+    architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
+    flip=True,
+    total_steps=9,
+    checkpoint_every=2,
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """(workdir, number of ticks) of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    processes.run(
+        folder / "run", config=CONFIG, count=str(folder / "ticks.txt")
+    )
+    return folder / "run", int((folder / "ticks.txt").read_text())
+
+
+def assert_same(workdir, expected):
+    for name in ("metrics.csv", "config.json"):
+        assert (workdir / name).read_bytes() == (expected / name).read_bytes()
+    ours, theirs = map(processes.state_of, (workdir, expected))
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", range(2))
+def test_killed_at_any_moment_it_ends_bitwise_equal(
+    tmp_path, uninterrupted, chain
+):
+    """Two runs side by side, each killed five times and then let end."""
+    expected, ticks = uninterrupted
+    rng = random.Random(chain)
+    workdirs = [tmp_path / "a", tmp_path / "b"]
+    kills = dict.fromkeys(workdirs, 0)
+    while min(kills.values()) < 5:
+        waiting = [w for w in workdirs if kills[w] < 5]
+        started = [
+            processes.start(
+                workdir, config=CONFIG, kill_at=rng.randint(1, ticks)
+            )
+            for workdir in waiting
+        ]
+        for workdir, (status, printed) in zip(
+            waiting, processes.end(*started), strict=True
+        ):
+            # A run that goes on has fewer ticks, and may come to its end.
+            assert status in (-9, 0), printed
+            kills[workdir] += status == -9
+    for workdir in workdirs:
+        processes.run(workdir, config=CONFIG)
+        assert_same(workdir, expected)
+
+
+@pytest.mark.parametrize(
+    ("moment", "saved"),
+    [("sigterm_after", 5), ("sigterm_in_evaluation_after", 4)],
+)
+def test_sigterm_saves_first(tmp_path, uninterrupted, moment, saved):
+    workdir = tmp_path / "run"
+    [(status, printed)] = processes.end(
+        processes.start(workdir, config=CONFIG, **{moment: saved})
+    )
+    assert status == 143, printed
+    if moment == "sigterm_in_evaluation_after":
+        saved -= 1  # the evaluation is begun again, with its last step
+    assert f"the state after step {saved} is saved" in printed
+    assert (workdir / "checkpoints" / str(saved) / "crc32.json").exists()
+    printed = processes.run(workdir, config=CONFIG)
+    assert f"Going on after step {saved}." in printed
+    assert_same(workdir, uninterrupted[0])
+
+
+def test_a_damaged_checkpoint_costs_steps_and_nothing_else(
+    tmp_path, uninterrupted
+):
+    workdir = tmp_path / "run"
+    processes.end(processes.start(workdir, config=CONFIG, sigterm_after=7))
+    newest = workdir / "checkpoints" / "7"
+    largest = max(newest.rglob("*"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    printed = processes.run(workdir, config=CONFIG)
+    assert "The checkpoint of step 7 is damaged" in printed
+    assert "Going on after step 6." in printed
+    assert_same(workdir, uninterrupted[0])

@@ -1,0 +1,80 @@
+"""Runs the fine-tuning recipe in a process of its own.
+
+    python start_recipe.py '{"devices": 2, "workdir": ..., "config": {...}}'
+
+"devices" is the number of processors that the process pretends to have.
+With "kill_at" it kills itself, as `kill -9` would, at that tick: a tick is an
+operation on a file of the workdir, or the beginning or end of a step. With
+"count", the file of that name gets the number of ticks.
+"""
+
+import json
+import os
+import signal
+import sys
+
+arguments = json.loads(sys.argv[1])
+devices = arguments.get("devices", 1)
+workdir = arguments["workdir"]
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+
+ticks = 0
+
+
+def tick():
+    global ticks
+    ticks += 1
+    if ticks == arguments.get("kill_at"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_event(event, event_arguments):
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+        if str(event_arguments[0]).startswith(workdir):
+            tick()
+
+
+import keras  # noqa: E402
+
+if keras.backend.backend() == "tensorflow" and devices > 1:
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * devices,
+    )
+
+from keras_vit import training  # noqa: E402
+from recipes import experiment, finetune  # noqa: E402
+
+
+class TickingProgress(training.Progress):
+    def on_train_batch_begin(self, batch, logs=None):
+        tick()
+        if self.step == arguments.get("sigterm_after"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().on_train_batch_begin(batch, logs)
+        tick()
+
+    def on_train_batch_end(self, batch, logs=None):
+        tick()
+        super().on_train_batch_end(batch, logs)
+        tick()
+
+    def on_test_batch_begin(self, batch, logs=None):
+        if self.step == arguments.get("sigterm_in_evaluation_after"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().on_test_batch_begin(batch, logs)
+        tick()
+
+
+training.Progress = TickingProgress
+config = arguments["config"]
+config["architecture"] = experiment.Architecture(**config["architecture"])
+config["cluster"] = experiment.Cluster(**config.get("cluster", {}))
+sys.addaudithook(on_event)
+results = finetune.run(experiment.Config(**config), workdir)
+print(json.dumps(results))
+if "count" in arguments:
+    with open(arguments["count"], "w") as file:
+        file.write(str(ticks))

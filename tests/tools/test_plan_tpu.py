@@ -1,0 +1,311 @@
+"""The TPU planner: its tables, its reading, and the compiler itself."""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from recipes import experiment
+from tools import plan_tpu, tpu_compile, tpu_hlo, tpu_search, tpu_slices
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+HLO = """\
+HloModule jit_train_step, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%condition (p: (s32[], f32[8])) -> pred[] {
+  %limit = s32[]{:T(128)} constant(4)
+  ROOT %less = pred[]{:T(512)} compare(%i, %limit), direction=LT
+}
+
+%body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %all-to-all.1 = bf16[16,4]{1,0:T(8,128)} all-to-all(%x), channel_id=7, \
+replica_groups=[2,4]<=[8], dimensions={0}
+}
+
+%all-reduce-scatter.1 (p: f32[128,64]) -> f32[16,64] {
+  %all-reduce.9 = f32[128,64]{1,0} all-reduce(%p), channel_id=8, \
+replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
+}
+
+%async_collective_fusion.1 (p: bf16[16]) -> bf16[128] {
+  %all-gather.2 = bf16[128]{0} all-gather(%p), channel_id=9, \
+replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_0','axis_1'}, dimensions={0}
+}
+
+%fused_computation.2 (p: bf16[16]) -> bf16[128] {
+  %all-gather.3 = bf16[128]{0} all-gather(%p), channel_id=9, \
+replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_0','axis_1'}, dimensions={0}
+}
+
+%never (p: f32[9]) -> f32[9] {
+  %all-reduce.7 = f32[9]{0} all-reduce(%p), channel_id=10, to_apply=%add
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %all-reduce.1 = (f32[10,3]{1,0:T(8,128)}, bf16[5]{0}, /*index=2*/f32[]) \
+all-reduce(%a, %b, %c), channel_id=1, \
+replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_1'}, to_apply=%add
+  %all-reduce.2 = f32[]{:T(128)} all-reduce(%c), channel_id=2, to_apply=%add
+  %f.1 = f32[16,64] fusion(%p), kind=kCustom, calls=%all-reduce-scatter.1
+  %f.2 = bf16[128] fusion(%p), kind=kOutput, calls=%async_collective_fusion.1
+  %f.3 = bf16[128] fusion(%p), kind=kCustom, calls=%fused_computation.2
+  %ag = (bf16[4]{0}, bf16[32]{0}) all-gather-start(%p), channel_id=3, \
+dimensions={0}
+  %agd = bf16[32]{0} all-gather-done(%ag)
+  %w = (s32[], f32[8]) while(%t), condition=%condition, body=%body
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "chips", "cores", "devices", "gib"),
+    [
+        ("v2-8", "2x2", 4, 8, 8, 8),
+        ("v3-8", "2x2", 4, 8, 8, 16),
+        ("v3-2048", "32x32", 1024, 2048, 2048, 16),
+        ("v4-8", "2x2x1", 4, 8, 4, 32),
+        ("v5e-8", "2x4", 8, 8, 8, 16),
+        ("v5litepod-256", "16x16", 256, 256, 256, 16),
+        ("v5p-8", "2x2x1", 4, 8, 4, 95),
+        ("v6e-256", "16x16", 256, 256, 256, 32),
+        ("tpu7x-8", "2x2x1", 4, 8, 8, 96),
+    ],
+)
+def test_a_slice_is_named_by_cores_or_by_chips(
+    name, topology, chips, cores, devices, gib
+):
+    tpu = tpu_slices.find(name)
+    assert tpu.topology == topology
+    assert (tpu.num_chips, tpu.num_cores) == (chips, cores)
+    assert (tpu.num_devices, tpu.hbm) == (devices, gib * 2**30)
+
+
+def test_speeds_are_those_of_a_device():
+    assert tpu_slices.find("v3-8").flops == 123e12 / 2
+    assert tpu_slices.find("v5p-8").flops == 459e12
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("v3-10", "v3-8"), ("v5e-300", "v5e-256"), ("v9-8", "v5p"), ("x", "v3-8")],
+)
+def test_an_unknown_slice_is_refused_with_near_ones(name, near):
+    with pytest.raises(ValueError, match=near):
+        tpu_slices.find(name)
+
+
+def test_without_libtpu_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'keras_vit\[tpu-plan\]"):
+        tpu_slices.prepare(tpu_slices.find("v3-8"))
+
+
+def test_collectives_are_read_with_their_groups_and_loops():
+    found = {
+        (c.kind, c.group, c.of_scalars): (c.count, c.values, c.bytes)
+        for c in tpu_hlo.collectives(HLO, num_devices=8)
+    }
+    assert found == {
+        ("all-reduce", 4, False): (1, 36, 34 * 4 - 3 * 4 + 10),
+        ("all-reduce", 8, True): (1, 1, 4),
+        ("reduce-scatter", 4, False): (1, 128 * 64, 128 * 64 * 4),
+        ("all-gather", 8, False): (2, 128 + 32, 2 * (128 + 32)),
+        ("all-to-all", 4, False): (4, 4 * 64, 4 * 64 * 2),
+    }
+
+
+def test_an_all_reduce_sends_everything_twice():
+    one = tpu_hlo.Collective(
+        kind="all-reduce", group=4, count=1, values=25, bytes=100
+    )
+    assert one.seconds(10.0) == pytest.approx(2 * 3 / 4 * 100 / 10)
+    gather = dataclasses.replace(one, kind="all-gather")
+    assert gather.seconds(10.0) == pytest.approx(3 / 4 * 100 / 10)
+
+
+@pytest.mark.parametrize(
+    ("message", "needs", "available"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: E1000: Ran out of memory on HBM, the total "
+            "memory required for HLO temporaries (32.00G) exceeds available "
+            "HBM (512.00M). HLO module: jit_train_step.",
+            32 * 2**30,
+            2**29,
+        ),
+        (
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of "
+            "memory in memory space hbm. Used 20.50G of 15.50G hbm.",
+            41 * 2**29,
+            31 * 2**29,
+        ),
+        ("RESOURCE_EXHAUSTED: no more hbm", 0, 0),
+    ],
+)
+def test_a_refusal_for_memory_is_understood(message, needs, available):
+    with pytest.raises(tpu_compile.DoesNotFit) as refusal:
+        tpu_compile._raise_if_memory(message)
+    assert (refusal.value.needs, refusal.value.available) == (needs, available)
+
+
+def test_another_refusal_is_not_taken_for_one_of_memory():
+    tpu_compile._raise_if_memory("INTERNAL: hbm")
+    tpu_compile._raise_if_memory("RESOURCE_EXHAUSTED: out of vmem")
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 33, 100, 608, 9000])
+@pytest.mark.parametrize("saving", [0.8, 1.0, 1.2])
+def test_the_largest_batch_is_found_with_few_questions(limit, saving):
+    asked = []
+
+    def ask(size):
+        asked.append(size)
+        return tpu_search.Answer(
+            fits=size <= limit,
+            needs=10**9 + 10**7 * size,
+            available=int(10**9 + 10**7 * limit * saving),
+        )
+
+    found = tpu_search.largest(ask, start=3000, fixed=10**9)
+    sizes = tpu_search.sizes(20_000)
+    assert found == max([0, *(size for size in sizes if size <= limit)])
+    assert len(asked) <= 12
+    assert len(set(asked)) == len(asked)
+
+
+def test_batch_sizes_are_a_sixteenth_apart():
+    sizes = tpu_search.sizes(10_000)
+    assert sizes[:40:8] == [1, 9, 17, 25, 34]
+    assert {512, 1024, 4096} < set(sizes)
+    assert all(
+        b <= max(a + 1, a * 17 / 16) for a, b in itertools.pairwise(sizes)
+    )
+
+
+def test_days_and_core_days_by_hand():
+    # 90 epochs of 14,197,122 images by 4096, 2.288 s each, on 8 cores.
+    steps = 90 * 14_197_122 // 4096
+    days, core_days = plan_tpu.experiment_cost(steps, 2.288, 8)
+    assert steps == 311_948
+    assert days == pytest.approx(8.2609, abs=1e-4)
+    assert core_days == pytest.approx(66.087, abs=1e-3)
+
+
+def test_a_step_at_the_peaks_by_hand():
+    tpu = tpu_slices.find("v3-8")
+    program = tpu_compile.Program(
+        arguments=1,
+        temporaries=2,
+        code=3,
+        flops=61.5e12,
+        bytes=900e9,
+        compiler_seconds=0.0,
+        collectives=[
+            tpu_hlo.Collective(
+                kind="all-gather", group=2, count=1, values=1, bytes=164 * 10**9
+            )
+        ],
+        parameters=1,
+        compile_seconds=0.0,
+    )
+    assert program.hbm == 6
+    roofline = tpu_compile.roofline(program, tpu)
+    assert roofline["compute"] == pytest.approx(1)
+    assert roofline["memory"] == pytest.approx(2)
+    assert roofline["communication"] == pytest.approx(0.5)
+    assert roofline["step"] == pytest.approx(2.5)
+
+
+def test_a_sweep_is_all_combinations():
+    config = experiment.Config()
+    found = plan_tpu.settings(
+        "batch=64,128; remat=0,True;strategy=data", config
+    )
+    assert found[1] == dict(batch_size=64, remat=True, strategy="data")
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    "sweep", ["batch", "colour=1", "batch_size=many", "architecture=1"]
+)
+def test_a_sweep_that_is_none_is_refused(sweep):
+    with pytest.raises(ValueError, match="--sweep"):
+        plan_tpu.settings(sweep, experiment.Config())
+
+
+def plan(*arguments):
+    """Runs the planner on a small model; returns what it says."""
+    pytest.importorskip("libtpu")
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tools.plan_tpu", *arguments),
+            "--config=recipes/configs/pretrain.py:ViT,cifar10",
+            "--config.architecture.num_layers=1",
+            "--config.architecture.dropout_rate=0",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_gradients_are_summed_once(plan):
+    program = plan["program"]
+    [sums] = [c for c in program["collectives"] if not c["of_scalars"]]
+    assert sums["kind"] == "all-reduce"
+    assert sums["group"] == plan["tpu"]["num_devices"]
+    assert sums["bytes"] == pytest.approx(4 * program["parameters"], rel=0.05)
+    assert sums["values"] == pytest.approx(program["parameters"], rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
+    found = json.loads(plan("v3-8", "--json", "--no-search"))
+    check_gradients_are_summed_once(found)
+    assert found["needs"] == 0
+    assert 0 < found["hbm"] < found["tpu"]["hbm"]
+    assert found["seconds"] >= found["roofline"]["compute"] > 0
+    assert found["images_per_second"] == pytest.approx(64 / found["seconds"])
+    assert found["total_steps"] == 60 * 50_000 // 64
+    assert found["core_days"] == pytest.approx(8 * found["days"])
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
+    batch = 2**19
+    found = json.loads(plan("v5e-8", "--json", f"--config.batch_size={batch}"))
+    check_gradients_are_summed_once(found)
+    assert found["needs"] > found["available"] > 15 * 2**30
+    assert found["micro_batches"] > 1
+    assert found["hbm"] < found["tpu"]["hbm"]
+    assert batch // 8 // found["micro_batches"] <= 2 * found["largest"]
+    assert found["largest"] < batch // 8
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_a_sweep_is_a_table_and_a_plan_is_text():
+    table = plan("v5p-8", "--sweep=strategy=data,fsdp").splitlines()
+    assert table[0].split()[0] == "strategy"
+    assert [row.split()[0] for row in table[1:]] == ["data", "fsdp"]
+    text = plan("v5p-8", "--no-search")
+    assert "4 chips (2x2x1), 8 TensorCores, 4 JAX devices" in text
+    assert "100.0% as many values as parameters" in text
+    assert "TPU-core-days" in text

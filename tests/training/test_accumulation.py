@@ -1,0 +1,340 @@
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import training
+
+ROOT = pathlib.Path(__file__).parents[2]
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(
+        0.1, momentum=0.9, weight_decay=0.01, global_clipnorm=0.5
+    ),
+    # Epsilon keeps gradients that are zero but for rounding from counting.
+    "adam": lambda: keras.optimizers.Adam(
+        0.01, epsilon=1e-3, weight_decay=0.01, use_ema=True
+    ),
+}
+
+
+def make_model(**kwargs):
+    keras.utils.set_random_seed(0)
+    return keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=8,
+        input_shape=(8, 8, 3),
+        classes=3,
+        **kwargs,
+    )
+
+
+def make_data(count):
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 255, (count, 8, 8, 3)).astype("float32")
+    weights = rng.uniform(0, 2, count).astype("float32")
+    return images, rng.integers(0, 3, count), weights
+
+
+def compile_for(trained, optimizer, **kwargs):
+    trained.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalCrossentropy(
+                name="crossentropy", from_logits=True
+            )
+        ],
+        **kwargs,
+    )
+
+
+def fit(model, micro_batches, optimizer, weighted=True, **kwargs):
+    """Three steps; returns the trained model and the logs."""
+    images, labels, weights = make_data(24)
+    trained = training.accumulate(model, micro_batches)
+    compile_for(trained, optimizer, **kwargs)
+    history = trained.fit(
+        images,
+        labels,
+        sample_weight=weights if weighted else None,
+        batch_size=8,
+        shuffle=False,
+        verbose=0,
+    )
+    return trained, {k: v[0] for k, v in history.history.items()}
+
+
+def assert_equal_runs(model, trained, logs, model_2, trained_2, logs_2):
+    assert trained.optimizer.iterations == trained_2.optimizer.iterations == 3
+    assert logs.keys() == logs_2.keys()
+    for name in logs:
+        np.testing.assert_allclose(logs[name], logs_2[name], rtol=1e-5)
+    for variable, other in zip(
+        model.weights + trained.optimizer.variables,
+        model_2.weights + trained_2.optimizer.variables,
+        strict=True,
+    ):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(variable),
+            keras.ops.convert_to_numpy(other),
+            rtol=1e-4,
+            atol=1e-5,
+            err_msg=variable.path,
+        )
+
+
+def run(program, **environment):
+    """Runs `program` in a process whose devices are set before it starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": keras.backend.backend(),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'training'}",
+            **environment,
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_parts_train_as_the_whole_batch_does(name, weighted):
+    whole, parts = make_model(), make_model()
+    result = fit(whole, 1, OPTIMIZERS[name](), weighted)
+    result_2 = fit(parts, 4, OPTIMIZERS[name](), weighted)
+    assert_equal_runs(whole, *result, parts, *result_2)
+
+
+@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.parametrize(
+    "options", [dict(jit_compile=True), dict(run_eagerly=True)], ids=str
+)
+def test_compiled_or_eager_it_is_the_same(options):
+    whole, parts = make_model(), make_model()
+    result = fit(whole, 1, OPTIMIZERS["sgd"]())
+    result_2 = fit(parts, 4, OPTIMIZERS["sgd"](), **options)
+    assert_equal_runs(whole, *result, parts, *result_2)
+
+
+def test_float16_scales_its_loss():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        trained, logs = fit(make_model(), 4, OPTIMIZERS["sgd"]())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert trained.optimizer.name == "loss_scale_optimizer"
+    assert trained.optimizer.iterations == 3
+    _, expected = fit(make_model(), 1, OPTIMIZERS["sgd"]())
+    assert logs["loss"] == pytest.approx(expected["loss"], rel=1e-2)
+
+
+def test_each_part_draws_its_own_dropout_mask():
+    inputs = keras.Input((64,))
+    x = keras.layers.Dropout(0.5, seed=1)(inputs)
+    outputs = keras.layers.Dense(1, use_bias=False)(x)
+    model = keras.Model(inputs, outputs)
+    before = model.get_weights()[0]
+    trained = training.accumulate(model, 2)
+    trained.compile(keras.optimizers.SGD(1.0), lambda y, y_pred: y_pred)
+    trained.fit(np.ones((2, 64)), np.zeros((2, 1)), batch_size=2, verbose=0)
+    # The mean of two masks, 0 or 2 each: 1 where they differ.
+    mean = np.round(before - model.get_weights()[0], 3)
+    assert set(mean.ravel()) == {0, 1, 2}
+
+
+def test_one_part_is_the_model_itself():
+    model = make_model()
+    assert training.accumulate(model, 1) is model
+
+
+@pytest.mark.parametrize("micro_batches", [0, -1, 2.0, None])
+def test_the_number_of_parts_is_a_positive_integer(micro_batches):
+    with pytest.raises(ValueError, match="`micro_batches` must be an integer"):
+        training.accumulate(make_model(), micro_batches)
+
+
+def test_a_batch_must_be_divisible():
+    images, labels, _ = make_data(6)
+    trained = training.accumulate(make_model(), 4)
+    compile_for(trained, "sgd")
+    with pytest.raises(ValueError, match="a multiple of 4.*a batch of 6"):
+        trained.fit(images, labels, batch_size=6, verbose=0)
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_batch_of_unknown_size_is_checked_when_it_comes():
+    import tensorflow as tf
+
+    images, labels, _ = make_data(10)
+    trained = training.accumulate(make_model(), 4)
+    compile_for(trained, "sgd")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`micro_batches` must divide"
+    ):
+        trained.fit(images, labels, batch_size=6, verbose=0)
+
+
+def test_evaluation_and_saving_are_those_of_the_model(tmp_path):
+    model = make_model()
+    trained, _ = fit(model, 4, "sgd")
+    images, labels, _ = make_data(5)
+    logs = trained.evaluate(images, labels, verbose=0, return_dict=True)
+    assert set(logs) == {"loss", "accuracy", "crossentropy"}
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        again.predict(images, verbose=0), trained.predict(images, verbose=0)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_of_tf_distribute_train_as_one(replicas):
+    # Without clipping, which Keras does before it sums over replicas.
+    run(
+        f"""
+        import keras
+        import tensorflow as tf
+        from keras_vit import training
+        import test_accumulation as t
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * {replicas}
+        )
+        names = [f"CPU:{{i}}" for i in range({replicas})]
+        strategy = tf.distribute.MirroredStrategy(names)
+        data = tf.data.Dataset.from_tensor_slices(t.make_data(48))
+        data = data.batch(16, drop_remainder=True)
+
+        for optimizer in (
+            lambda: keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=0.01),
+            lambda: keras.optimizers.Adam(
+                0.01, epsilon=1e-3, weight_decay=0.01, use_ema=True
+            ),
+        ):
+            whole = t.make_model()
+            t.compile_for(whole, optimizer())
+            logs = whole.fit(data, verbose=0).history
+            with strategy.scope():
+                model = t.make_model()
+                trained = training.accumulate(model, 4)
+                t.compile_for(trained, optimizer(), jit_compile=False)
+            logs_2 = trained.fit(data, verbose=0).history
+            assert trained.distribute_strategy is strategy
+            t.assert_equal_runs(whole, whole, logs, model, trained, logs_2)
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_devices_of_a_jax_mesh_train_as_one_and_exchange_no_examples():
+    run(
+        """
+        import jax
+        import keras
+        import pytest
+        from keras_vit import training
+        import test_accumulation as t
+
+        images, labels, weights = t.make_data(48)
+
+        def fit(micro_batches):
+            model = t.make_model()
+            trained = training.accumulate(model, micro_batches)
+            t.compile_for(trained, t.OPTIMIZERS["sgd"]())
+            history = trained.fit(
+                images, labels, sample_weight=weights, batch_size=16,
+                shuffle=False, verbose=0,
+            )
+            return model, trained, history.history
+
+        alone = fit(1)
+        distribution = keras.distribution.DataParallel()
+        assert len(jax.devices()) == 4
+        keras.distribution.set_distribution(distribution)
+        spread = fit(4)
+        t.assert_equal_runs(*alone, *spread)
+
+        model, trained, _ = spread
+        mesh = jax.sharding.Mesh(jax.devices(), "batch")
+        rows = jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec("batch")
+        )
+        batch = jax.device_put((images[:16], labels[:16]), rows)
+        program = t.compile_step(trained, batch).as_text()
+        assert "all-reduce" in program
+        for movement in ("all-gather", "all-to-all", "collective-permute"):
+            assert movement not in program, movement
+
+        with pytest.raises(ValueError, match="a multiple of 16"):
+            trained.fit(images, labels, batch_size=8, verbose=0)
+        """,
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+    )
+
+
+def compile_step(trained, batch):
+    """Returns JAX's compiled training step for a batch."""
+    import jax
+
+    trained.optimizer.build(trained.trainable_variables)
+    state = [
+        [v.value for v in variables]
+        for variables in (
+            trained.trainable_variables,
+            trained.non_trainable_variables,
+            trained.optimizer.variables,
+            trained.metrics_variables,
+        )
+    ]
+    return jax.jit(trained.train_step).lower(state, batch).compile()
+
+
+@pytest.mark.backend("jax")
+def test_the_activations_of_one_part_are_in_memory():
+    images, labels, _ = make_data(64)
+    sizes = {}
+    for micro_batches in (1, 4):
+        trained = training.accumulate(make_model(), micro_batches)
+        trained.compile("sgd", "sparse_categorical_crossentropy")
+        step = compile_step(trained, (images, labels))
+        sizes[micro_batches] = step.memory_analysis().temp_size_in_bytes
+    assert sizes[4] < sizes[1] / 2
+
+
+@pytest.mark.backend("tensorflow")
+def test_the_graph_does_not_grow_with_the_number_of_parts():
+    import tensorflow as tf
+
+    images, labels, _ = make_data(16)
+    counts = set()
+    for micro_batches in (2, 4):
+        trained = training.accumulate(make_model(), micro_batches)
+        trained.compile("sgd", "sparse_categorical_crossentropy")
+        trained.optimizer.build(trained.trainable_variables)
+        step = tf.function(trained.train_step).get_concrete_function(
+            (tf.constant(images), tf.constant(labels))
+        )
+        graph = step.graph.as_graph_def()
+        counts.add(
+            len(graph.node)
+            + sum(len(f.node_def) for f in graph.library.function)
+        )
+    assert len(counts) == 1

@@ -1,0 +1,166 @@
+"""Checkpoints: all of a run's state, and nothing that is damaged."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import training
+
+BATCH = (
+    np.arange(4 * 64, dtype="uint8").reshape(4, 8, 8, 1),
+    np.eye(3, dtype="float32")[[0, 1, 2, 0]],
+)
+
+
+def make_model():
+    # Names count on, as in a process that makes its layers in another order.
+    keras.layers.Dropout(0.5)
+    model = keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=8,
+        input_shape=(8, 8, 1),
+        classes=3,
+        dropout_rate=0.5,
+    )
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.CategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+    )
+    model.optimizer.build(model.trainable_variables)
+    model.evaluate(*BATCH, verbose=0)
+    return model
+
+
+def state_of(model):
+    return [
+        keras.ops.convert_to_numpy(v)
+        for v in (
+            *model.trainable_variables,
+            *model.non_trainable_variables,
+            *model.optimizer.variables,
+        )
+    ]
+
+
+def train(model, epochs):
+    model.fit(*BATCH, epochs=epochs, verbose=0, shuffle=False)
+    return state_of(model)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Checkpoints of steps 2, 3 and 4; the model, its metrics,
+    and what 3 steps more make of it."""
+    keras.utils.set_random_seed(1)
+    model = make_model()
+    checkpoints = training.Checkpoints(tmp_path / "c", keep=3)
+    for step in (1, 2, 3, 4):
+        train(model, 1)
+        checkpoints.save(step, model)
+    checkpoints.close()
+    metrics = [np.array(v) for v in model.metrics_variables]
+    return tmp_path / "c", model, metrics, train(model, 3)
+
+
+def steps_in(folder):
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+
+
+def test_the_last_are_kept(saved):
+    assert steps_in(saved[0]) == [2, 3, 4]
+
+
+def test_a_restored_model_goes_on_bit_by_bit(saved):
+    folder, _, expected_metrics, expected_states = saved
+    keras.utils.set_random_seed(2)
+    other = make_model()
+    checkpoints = training.Checkpoints(folder)
+    step, metrics = checkpoints.restore(other)
+    checkpoints.close()
+    assert step == checkpoints.latest == 4
+    for ours, expected in zip(metrics, expected_metrics, strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    # Dropout is on: the masks must go on, too.
+    for ours, expected in zip(train(other, 3), expected_states, strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_without_a_checkpoint_training_starts(tmp_path):
+    checkpoints = training.Checkpoints(tmp_path / "c")
+    assert checkpoints.latest == 0
+    assert checkpoints.restore(make_model()) == (0, None)
+    checkpoints.close()
+
+
+def files_of(folder):
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing", "seal"])
+def test_a_damaged_checkpoint_falls_back_and_is_set_aside(
+    saved, damage, capsys
+):
+    folder, model, *_ = saved
+    # The largest holds the numbers, which Orbax does not check.
+    largest = max(files_of(folder / "4"), key=lambda p: p.stat().st_size)
+    if damage == "flipped":
+        flip(largest)
+    elif damage == "truncated":
+        largest.write_bytes(largest.read_bytes()[:-9])
+    elif damage == "missing":
+        largest.unlink()
+    else:
+        (folder / "4" / "crc32.json").write_text("{")
+    checkpoints = training.Checkpoints(folder)
+    step, _ = checkpoints.restore(model)
+    assert step == 3
+    assert "step 4 is damaged" in capsys.readouterr().out
+    train(model, 1)
+    checkpoints.save(4, model)
+    checkpoints.close()
+    assert steps_in(folder) == [2, 3, 4]
+    assert (folder / "damaged-4").is_dir()
+
+
+def test_every_flipped_byte_is_found(saved):
+    folder, model, *_ = saved
+    files = [p for p in files_of(folder / "4") if p.name != "crc32.json"]
+    for path in files:
+        flip(path)
+        checkpoints = training.Checkpoints(folder)
+        assert checkpoints.restore(model)[0] == 3, path
+        checkpoints.close()
+        flip(path)
+    checkpoints = training.Checkpoints(folder)
+    assert checkpoints.restore(model)[0] == 4
+    checkpoints.close()
+
+
+def test_a_checkpoint_without_a_seal_is_taken_if_it_reads(saved):
+    folder, model, *_ = saved
+    (folder / "4" / "crc32.json").unlink()
+    checkpoints = training.Checkpoints(folder)
+    assert checkpoints.restore(model)[0] == 4
+    checkpoints.close()
+
+
+def test_weights_that_are_not_finite_are_not_saved(saved):
+    folder, model, *_ = saved
+    variable = model.trainable_variables[0]
+    variable.assign(variable * np.nan)
+    checkpoints = training.Checkpoints(folder)
+    with pytest.raises(FloatingPointError, match="not finite after step 5"):
+        checkpoints.save(5, model)
+    checkpoints.close()
+    assert steps_in(folder) == [2, 3, 4]

@@ -1,0 +1,192 @@
+"""The communication of a compiled program, read from its HLO text."""
+
+import dataclasses
+import math
+import re
+
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+)
+_COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_COLLECTIVE = re.compile(
+    rf"= (?P<result>.+?) (?P<kind>{'|'.join(KINDS)})(?P<start>-start)?\("
+)
+_CALLEES = re.compile(
+    r"(?:calls|to_apply|body|condition|true_computation|false_computation)"
+    r"=%?([\w.\-]+)"
+)
+_WHILE = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
+_TRIPS = re.compile(r"known_trip_count\D+(\d+)")
+_SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """What the devices tell one another, alike operations together.
+
+    Attributes:
+        kind: One of `KINDS`.
+        group: Devices that take part together.
+        count: How often a step does it.
+        values: Numbers summed, gathered or sent in a step, all times together;
+            counted where they are whole: before a reduce-scatter, after an
+            all-gather.
+        bytes: Their size.
+        of_scalars: Whether these are sums of single numbers, for metrics and
+            norms.
+    """
+
+    kind: str
+    group: int
+    count: int
+    values: int
+    bytes: int
+    of_scalars: bool = False
+
+    def seconds(self, bandwidth: float) -> float:
+        """Returns the time it takes at best.
+
+        Args:
+            bandwidth: Bytes per second that a device sends, all its links
+                together.
+        """
+        others = (self.group - 1) / max(1, self.group)
+        if self.kind == "all-reduce":
+            others *= 2  # a reduce-scatter, then an all-gather
+        elif self.kind == "collective-permute":
+            others = 1
+        return others * self.bytes / bandwidth
+
+
+def collectives(text: str, num_devices: int) -> list[Collective]:
+    """Returns the communication of one step.
+
+    A loop's is counted as often as the loop runs, which the text tells where
+    it is a fixed number.
+
+    Args:
+        text: Of the program of one device, after optimisation.
+        num_devices: Devices of the whole program.
+    """
+    lines, entry = _computations(text)
+    times = _times(lines, entry)
+    found = {}
+    # An asynchronous one is spread over several computations, and stands in
+    # each of them, under the same channel.
+    seen = set()
+    for computation, body in lines.items():
+        for line in body:
+            match = _COLLECTIVE.search(line)
+            if not match or not times.get(computation):
+                continue
+            channel = re.search(r"channel_id=(\d+)", line)
+            key = channel[1] if channel else line.split("=")[0].strip()
+            if key in seen:
+                continue
+            seen.add(key)
+            kind, group = match["kind"], _group(line, num_devices)
+            shapes = _shapes(match["result"])
+            if match["start"] and kind != "all-reduce":
+                # Operands, results, and what else an unfinished one holds.
+                shapes = [s for s in shapes if s[0] not in ("u32", "s32")]
+                shapes = shapes[len(shapes) // 2 :]
+            if kind == "all-reduce" and "all-reduce-scatter" in computation:
+                # How a TPU's compiler writes it: sum, then take a part.
+                kind = "reduce-scatter"
+            elif kind == "reduce-scatter":
+                shapes = [(name, size * group) for name, size in shapes]
+            scalar = all(size == 1 for _, size in shapes)
+            sums = found.setdefault((kind, group, scalar), [0, 0, 0])
+            sums[0] += times[computation]
+            sums[1] += times[computation] * sum(size for _, size in shapes)
+            sums[2] += times[computation] * sum(
+                size * _width(name) for name, size in shapes
+            )
+    return [
+        Collective(
+            kind=kind,
+            group=group,
+            count=count,
+            values=values,
+            bytes=size,
+            of_scalars=scalar,
+        )
+        for (kind, group, scalar), (count, values, size) in found.items()
+    ]
+
+
+def _computations(text):
+    """Returns the lines of each computation, and which one is the program."""
+    lines, entry, name = {}, None, None
+    for line in text.splitlines():
+        match = None if line.startswith(" ") else _COMPUTATION.match(line)
+        if match:
+            name = match[2]
+            lines[name] = []
+            entry = name if match[1] else entry
+        elif name is not None:
+            lines[name].append(line)
+    return lines, entry
+
+
+def _times(lines, entry):
+    """Returns how often each computation runs in a step."""
+    times = {}
+    # Callees stand before callers.
+    for name in reversed(lines):
+        if name == entry:
+            times[name] = 1
+        for line in lines[name] if name in times else ():
+            loop = _WHILE.search(line)
+            trips = _trips(line, lines, loop[1]) if loop else 1
+            for callee in set(_CALLEES.findall(line)):
+                times[callee] = max(times.get(callee, 0), times[name] * trips)
+    return times
+
+
+def _trips(line, lines, condition):
+    """Returns how often a loop runs; 1 if that is not to be seen."""
+    known = _TRIPS.search(line)
+    if known:
+        return int(known[1])
+    limits = [
+        int(number)
+        for line in lines.get(condition, ())
+        for number in re.findall(r"s32\[\]\S* constant\((\d+)\)", line)
+    ]
+    return limits[0] if len(limits) == 1 else 1
+
+
+def _group(line, num_devices):
+    """Returns how many devices take part together."""
+    mesh = re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", line)
+    if mesh:
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh[1]))
+        names = re.findall(r"'(\w+)'", mesh[2])
+        return math.prod(int(sizes[name]) for name in names)
+    iota = re.search(r"replica_groups=\[(\d+),(\d+)\]<=", line)
+    if iota:
+        return int(iota[2])
+    listed = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
+    if listed:
+        return len(listed[1].split(","))
+    return num_devices
+
+
+def _shapes(text):
+    """Returns (element type, number of elements) of each array."""
+    return [
+        (name, math.prod(map(int, sizes.split(","))) if sizes else 1)
+        for name, sizes in _SHAPE.findall(text)
+    ]
+
+
+def _width(element_type):
+    """Returns the bytes of an element."""
+    bits = re.search(r"\d+", element_type)
+    return max(1, int(bits[0]) // 8) if bits else 1

@@ -1,0 +1,171 @@
+"""The largest batch that fits, by asking the compiler.
+
+A step that does not fit is refused within seconds, after optimisation; one
+that fits then has its code generated, which takes minutes and says nothing
+more of memory. So another process asks, and is ended when that begins.
+"""
+
+import dataclasses
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing import connection
+
+from tools import tpu_compile
+
+# What libtpu writes when it begins to generate code, and what makes it say so.
+# Should it say otherwise one day, the step is compiled to its end.
+_FITS = b"LLO optimizing"
+_LOG = dict(
+    TPU_MIN_LOG_LEVEL="0",
+    TPU_STDERR_LOG_LEVEL="0",
+    TPU_VMODULE="deepsea_compiler_backend=1",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """Whether a batch fits.
+
+    Attributes:
+        fits: Whether it does.
+        needs: Bytes that it would need, where it does not.
+        available: Bytes that there are, where it does not.
+    """
+
+    fits: bool
+    needs: int = 0
+    available: int = 0
+
+
+class Asker:
+    """Another process that compiles; to be closed.
+
+    Args:
+        make_step: Returns the tpu_compile.Step; called in the other process,
+            and so to be found by name, as functions of modules and partials
+            of them are.
+    """
+
+    def __init__(self, make_step: Callable):
+        self._make_step = make_step
+        self._process = None
+
+    def __call__(self, batch_size: int) -> Answer:
+        """Returns whether a batch of all devices fits."""
+        if self._process is None:
+            self._start()
+        self._ask.send(batch_size)
+        log = b""
+        while True:
+            ready = connection.wait([self._ask, self._log])
+            if self._ask in ready:
+                try:
+                    answer = self._ask.recv()
+                except EOFError:
+                    self.close()
+                    raise RuntimeError(
+                        "The process that asks the compiler has ended:\n"
+                        + log.decode(errors="replace")
+                    ) from None
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+            log = log[-10_000:] + os.read(self._log.fileno(), 65_536)
+            if _FITS in log:
+                self.close()
+                return Answer(fits=True)
+
+    def _start(self):
+        context = multiprocessing.get_context("spawn")
+        self._ask, theirs = context.Pipe()
+        self._log, their_log = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_answer,
+            args=(self._make_step, theirs, their_log),
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()
+        their_log.close()
+
+    def close(self) -> None:
+        """Ends the other process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._ask.close()
+            self._log.close()
+            self._process = None
+
+
+def _answer(make_step, questions, log):
+    """What the other process does."""
+    os.dup2(log.fileno(), 2)
+    os.environ.update(_LOG)
+    try:
+        step = make_step()
+        while True:
+            batch_size = questions.recv()
+            try:
+                step.compile(batch_size)
+                questions.send(Answer(fits=True))
+            except tpu_compile.DoesNotFit as error:
+                questions.send(
+                    Answer(
+                        fits=False,
+                        needs=error.needs,
+                        available=error.available,
+                    )
+                )
+    except EOFError:
+        pass
+    except Exception as error:
+        questions.send(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def largest(ask: Callable, start: int, fixed: int) -> int:
+    """Returns the largest of `sizes()` that fits; 0 if 1 does not.
+
+    Memory grows nearly in proportion to the batch, so that each refusal tells
+    where the limit is; near it, the compiler saves what it can, and is asked.
+
+    Args:
+        ask: Of images on each device, returns an `Answer`.
+        start: Images on each device that are likely too many.
+        fixed: Bytes on each device that do not depend on the batch.
+    """
+    fits, refused, guess = 0, None, start
+    while True:
+        between = [
+            size
+            for size in sizes(2 * start if refused is None else refused - 1)
+            if size > fits
+        ]
+        if not between:
+            return fits
+        size = min(between, key=lambda size: abs(size - guess))
+        answer = ask(size)
+        if answer.fits:
+            fits = size
+            start = max(start, size)
+            guess = 2 * size
+            if refused is not None:
+                guess = min(1.2 * size, (size + refused) / 2)
+            continue
+        refused = size
+        guess = (fits + refused) / 2
+        if answer.needs > fixed:
+            room = max(0, answer.available - fixed)
+            # A tenth above, for what the compiler saves near the limit, and
+            # because a refusal costs less than a success.
+            guess = 1.1 * size * room / (answer.needs - fixed)
+
+
+def sizes(most: int) -> list[int]:
+    """Returns the batches to try: to a sixteenth, as 17, 18, ... 32, 34."""
+    found, size = [], 1
+    while size <= most:
+        found.append(size)
+        size += max(1, 2 ** (size.bit_length() - 5))
+    return found

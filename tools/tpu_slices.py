@@ -1,0 +1,256 @@
+"""TPU generations, and what a slice's name means to the TPU compiler."""
+
+import dataclasses
+import difflib
+import importlib.util
+import math
+import os
+import re
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Chip:
+    """A generation of TPUs; sizes and speeds are of one chip.
+
+    Attributes:
+        hbm: GiB of memory.
+        flops: bfloat16 FLOP/s.
+        hbm_bandwidth: Bytes per second from and to memory.
+        ici_bandwidth: Bytes per second over all links to other chips, one way.
+        cores: TensorCores.
+        devices: JAX devices; one is two cores on v4 and v5p ("megacore").
+        counts_cores: Whether slices are named by cores and not by chips.
+        accelerator: What TPU_ACCELERATOR_TYPE calls it.
+        topologies: Of its slices, in chips.
+    """
+
+    hbm: int
+    flops: float
+    hbm_bandwidth: float
+    ici_bandwidth: float
+    cores: int
+    devices: int
+    counts_cores: bool
+    accelerator: str
+    topologies: tuple[str, ...]
+
+
+# By two axes up to the pod, by three where a slice is cut from cubes of 4x4x4.
+_SMALL_2D = ("2x2", "4x4", "4x8", "8x8", "8x16", "16x16")
+_LITE = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+_3D += ("8x8x16", "8x16x16")
+
+# Peaks of v3 and later, and memory: cloud.google.com/tpu/docs/v3, /v4, /v5e,
+# /v5p, /v6e and /tpu7x, whose bandwidth between chips is both ways; v2:
+# cloud.google.com/tpu/docs/v2. Between chips on v2 and v3: four links of 496
+# and 656 Gbit/s (Jouppi et al. 2020, Communications of the ACM 63(7), Table
+# 3); on v4: six of 50 GB/s (Jouppi et al. 2023, 2304.01433, Table 4).
+CHIPS = {
+    "v2": Chip(
+        hbm=16,
+        flops=45e12,
+        hbm_bandwidth=700e9,
+        ici_bandwidth=4 * 62e9,
+        cores=2,
+        devices=2,
+        counts_cores=True,
+        accelerator="v2",
+        topologies=_SMALL_2D,
+    ),
+    "v3": Chip(
+        hbm=32,
+        flops=123e12,
+        hbm_bandwidth=900e9,
+        ici_bandwidth=4 * 82e9,
+        cores=2,
+        devices=2,
+        counts_cores=True,
+        accelerator="v3",
+        topologies=(*_SMALL_2D, "16x32", "32x32"),
+    ),
+    "v4": Chip(
+        hbm=32,
+        flops=275e12,
+        hbm_bandwidth=1200e9,
+        ici_bandwidth=6 * 50e9,
+        cores=2,
+        devices=1,
+        counts_cores=True,
+        accelerator="v4",
+        topologies=_3D,
+    ),
+    "v5e": Chip(
+        hbm=16,
+        flops=197e12,
+        hbm_bandwidth=819e9,
+        ici_bandwidth=200e9,
+        cores=1,
+        devices=1,
+        counts_cores=False,
+        accelerator="v5litepod",
+        topologies=_LITE,
+    ),
+    "v5p": Chip(
+        hbm=95,
+        flops=459e12,
+        hbm_bandwidth=2765e9,
+        ici_bandwidth=600e9,
+        cores=2,
+        devices=1,
+        counts_cores=True,
+        accelerator="v5p",
+        topologies=(*_3D, "16x16x16", "16x16x24"),
+    ),
+    "v6e": Chip(
+        hbm=32,
+        flops=918e12,
+        hbm_bandwidth=1638e9,
+        ici_bandwidth=400e9,
+        cores=1,
+        devices=1,
+        counts_cores=False,
+        accelerator="v6e",
+        topologies=_LITE,
+    ),
+    "tpu7x": Chip(
+        hbm=192,
+        flops=2307e12,
+        hbm_bandwidth=7380e9,
+        ici_bandwidth=600e9,
+        cores=2,
+        devices=2,
+        counts_cores=True,
+        accelerator="tpu7x",
+        topologies=_3D,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """A slice; sizes and speeds are of one JAX device.
+
+    Attributes:
+        name: As Cloud TPU calls it, "v3-8".
+        generation: Key of `CHIPS`.
+        topology: Chips along each axis, "2x2".
+        num_chips, num_cores, num_devices: Of the whole slice.
+        hbm: Bytes of memory.
+        flops: bfloat16 FLOP/s.
+        hbm_bandwidth: Bytes per second from and to memory.
+        ici_bandwidth: Bytes per second to other devices.
+    """
+
+    name: str
+    generation: str
+    topology: str
+    num_chips: int
+    num_cores: int
+    num_devices: int
+    hbm: int
+    flops: float
+    hbm_bandwidth: float
+    ici_bandwidth: float
+
+
+def find(name: str) -> Slice:
+    """Returns the slice of a name such as "v3-8" or "v5e-256".
+
+    The number counts TensorCores on v2, v3, v4, v5p and tpu7x, and chips on
+    v5e and v6e, whose chips have one core.
+
+    Raises:
+        ValueError: If there is none of this name.
+    """
+    slices = all_slices()
+    asked = name.lower().replace("v5litepod", "v5e").replace("v5lite", "v5e")
+    if asked in slices:
+        return slices[asked]
+    generation = asked.partition("-")[0]
+    number = re.fullmatch(r".*-(\d+)", asked)
+    if generation in CHIPS and number:
+        counted = "cores" if CHIPS[generation].counts_cores else "chips"
+        sizes = sorted(
+            (n for n in slices if n.partition("-")[0] == generation),
+            key=lambda n: abs(
+                math.log(
+                    int(n.partition("-")[2]) / max(1, int(number[1])),
+                )
+            ),
+        )
+        hint = f"Nearest of this generation, by its {counted}: {sizes[:3]}"
+    else:
+        near = difflib.get_close_matches(asked, slices, n=3) or ["v3-8"]
+        hint = f"Generations: {list(CHIPS)}; nearest names: {near}"
+    raise ValueError(
+        "The slice must be one of a TPU generation, such as v3-8, v5e-256 or "
+        f"v5p-8. Received: {name!r}. {hint}"
+    )
+
+
+def all_slices() -> dict[str, Slice]:
+    """Returns every slice by its name."""
+    found = {}
+    for generation, chip in CHIPS.items():
+        for topology in chip.topologies:
+            chips = math.prod(map(int, topology.split("x")))
+            number = chips * (chip.cores if chip.counts_cores else 1)
+            found[f"{generation}-{number}"] = Slice(
+                name=f"{generation}-{number}",
+                generation=generation,
+                topology=topology,
+                num_chips=chips,
+                num_cores=chips * chip.cores,
+                num_devices=chips * chip.devices,
+                hbm=chip.hbm * 2**30 // chip.devices,
+                flops=chip.flops / chip.devices,
+                hbm_bandwidth=chip.hbm_bandwidth / chip.devices,
+                ici_bandwidth=chip.ici_bandwidth / chip.devices,
+            )
+    return found
+
+
+def prepare(tpu: Slice) -> None:
+    """Makes this process, in which JAX has not started, a planner's.
+
+    Raises:
+        ValueError: If libtpu is not installed.
+    """
+    if importlib.util.find_spec("libtpu") is None:
+        raise ValueError(
+            "The TPU compiler is in libtpu, which is not installed: "
+            "pip install 'keras_vit[tpu-plan]'"
+        )
+    number = tpu.name.partition("-")[2]
+    os.environ.update(
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+        # Nobody is to be asked what TPU this machine has.
+        TPU_SKIP_MDS_QUERY="1",
+        TPU_ACCELERATOR_TYPE=f"{CHIPS[tpu.generation].accelerator}-{number}",
+        TPU_WORKER_HOSTNAMES="localhost",
+        TPU_LOG_DIR="disabled",
+        # One process alone may hold a TPU, and so load libtpu, for which it
+        # locks /tmp/libtpu_lockfile; a compiler holds none.
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+    )
+    # The compiler's own messages, unless they are wanted.
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+
+
+def devices(tpu: Slice) -> list:
+    """Returns the jax.Device objects of a slice, after `prepare`."""
+    from jax.experimental import topologies
+
+    arguments = {}
+    if CHIPS[tpu.generation].cores > CHIPS[tpu.generation].devices:
+        # v5p has no other, v4 must be told.
+        arguments["chip_config_name"] = "megacore"
+    topology = topologies.get_topology_desc(
+        platform="tpu",
+        topology_name=f"{tpu.generation}:{tpu.topology}",
+        **arguments,
+    )
+    return sorted(topology.devices, key=lambda device: device.id)
