@@ -1,6 +1,14 @@
 """Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import data, export, inspection, layers, weights
+from keras_vit import (
+    data,
+    distribution,
+    export,
+    inspection,
+    layers,
+    training,
+    weights,
+)
 from keras_vit.export import export_savedmodel
 from keras_vit.models import (
     R26ViTB32,
@@ -43,6 +51,7 @@ __all__ = [
     "ViTTi16",
     "ViTb32",
     "data",
+    "distribution",
     "export",
     "export_savedmodel",
     "inspection",
@@ -50,5 +59,6 @@ __all__ = [
     "list_models",
     "list_weights",
     "save_checkpoint",
+    "training",
     "weights",
 ]

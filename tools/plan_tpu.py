@@ -21,15 +21,17 @@ import dataclasses
 import functools
 import itertools
 import json
+import pathlib
 import sys
 import types
 
-from tools import tpu_compile, tpu_search, tpu_slices
+from tools import tpu_compile, tpu_report, tpu_search, tpu_slices
 
-DEFAULT_CONFIG = "recipes/configs/pretrain.py:ViTB16,imagenet21k"
+_CONFIGS = pathlib.Path(__file__).parents[1] / "recipes" / "configs"
+DEFAULT_CONFIG = f"{_CONFIGS / 'pretrain.py'}:ViTB16,imagenet21k"
 # Data sets that need not be there: images to train on, classes, and their
-# size in pixels where all have the same. ImageNet-21k as released in 2011;
-# JFT-300M as in Kolesnikov et al. 2020 (1912.11370), section 3.1.
+# size in pixels where all have the same. JFT: 303M images (section 4.1 of the
+# paper) of 18,291 classes (Kolesnikov et al. 2020, 1912.11370, section 3.1).
 DATASETS = {
     "imagenet2012": (1_281_167, 1000, 0),
     "imagenet21k": (14_197_122, 21_843, 0),
@@ -46,57 +48,6 @@ PAPER = {
     ("ViTL16", "jft300m"): 680,
     ("ViTL16", "imagenet21k"): 230,
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """A training step on a slice, and the experiment it is a step of.
-
-    Attributes:
-        tpu: The slice.
-        model, dataset, strategy, remat, batch_size: Of the config.
-        model_parallel: Devices that share a block.
-        micro_batches: Parts of a batch; more than the config's where only so
-            it fits.
-        needs, available: Bytes on each device for the batch as the config has
-            it, if it does not fit; or 0.
-        program: What the compiler says; None if nothing fits.
-        hbm: Bytes in use on each device.
-        roofline: Seconds by the chip's peaks.
-        seconds: Of a step.
-        seconds_from: "compiler" or "roofline".
-        images_per_second: Of the slice.
-        largest: Images on each replica, as many as fit at once; None if not
-            searched.
-        num_replicas: Devices, or groups of devices that share a block.
-        total_steps: Of the experiment.
-        days: Of the experiment.
-        core_days: Days times TensorCores.
-        paper_core_days: What the paper tells, on TPUv3; or None.
-    """
-
-    tpu: tpu_slices.Slice
-    model: str
-    dataset: str
-    strategy: str
-    remat: bool
-    batch_size: int
-    model_parallel: int
-    micro_batches: int
-    needs: int = 0
-    available: int = 0
-    program: tpu_compile.Program | None = None
-    hbm: int = 0
-    roofline: dict[str, float] | None = None
-    seconds: float = 0.0
-    seconds_from: str = ""
-    images_per_second: float = 0.0
-    largest: int | None = None
-    num_replicas: int
-    total_steps: int
-    days: float = 0.0
-    core_days: float = 0.0
-    paper_core_days: float | None = None
 
 
 def main(arguments: list[str]) -> int:
@@ -130,11 +81,16 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    print(json.dumps(as_json(plan), indent=1) if flags.json else report(plan))
+    if flags.json:
+        print(json.dumps(tpu_report.as_json(plan), indent=1))
+    else:
+        print(tpu_report.report(plan))
     return 0
 
 
-def make(config, tpu: tpu_slices.Slice, *, search: bool, split: bool = True):
+def make(
+    config, tpu: tpu_slices.Slice, *, search: bool, split: bool = True
+) -> tpu_report.Plan:
     """Returns the plan of a config.
 
     Args:
@@ -148,7 +104,8 @@ def make(config, tpu: tpu_slices.Slice, *, search: bool, split: bool = True):
     """
     facts = _facts(config)
     step, built = _step_and_experiment(config, facts, tpu)
-    plan = Plan(
+    _say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
+    plan = tpu_report.Plan(
         tpu=tpu,
         **{
             name: getattr(config, name)
@@ -170,53 +127,9 @@ def make(config, tpu: tpu_slices.Slice, *, search: bool, split: bool = True):
     return plan
 
 
-def as_json(plan: Plan) -> dict:
-    """Returns a plan as numbers, strings, lists and dictionaries."""
-    return dataclasses.asdict(plan)
-
-
-def report(plan: Plan) -> str:
-    """Returns a plan as text."""
-    tpu = plan.tpu
-    each = plan.batch_size // plan.num_replicas
-    group = plan.tpu.num_devices // plan.num_replicas
-    unit = "device" if group == 1 else f"group of {group} devices"
-    lines = [
-        f"{plan.model} on {plan.dataset}, {plan.batch_size} images a step, "
-        f"strategy={plan.strategy!r}, remat={plan.remat}",
-        f"{tpu.name}: {tpu.num_chips} chips ({tpu.topology}), "
-        f"{tpu.num_cores} TensorCores, {tpu.num_devices} JAX devices",
-        "",
-    ]
-    if plan.needs or plan.available:
-        lines.append(
-            f"{each} images at once on each {unit} do not fit: they need "
-            f"{_gib(plan.needs)} of {_gib(plan.available)}."
-        )
-        lines.append(
-            f"Planned with --config.micro_batches={plan.micro_batches}, "
-            "which trains the same."
-            if plan.program
-            else "Nor do they in parts."
-        )
-        lines.append("")
-    rows = []
-    if plan.largest is not None:
-        rows.append(
-            (
-                "largest batch",
-                f"{plan.largest} images at once on each {unit}, "
-                f"{plan.largest * plan.num_replicas} on all",
-            )
-        )
-    if plan.program:
-        rows = [*_step_rows(plan), *rows, *_experiment_rows(plan)]
-    return "\n".join(
-        lines + [f"{name:<18} {text}".rstrip() for name, text in rows]
-    )
-
-
-def experiment_cost(steps: int, seconds: float, cores: int):
+def experiment_cost(
+    steps: int, seconds: float, cores: int
+) -> tuple[float, float]:
     """Returns days and core-days of so many steps of so many seconds."""
     days = steps * seconds / 86_400
     return days, days * cores
@@ -322,6 +235,7 @@ def _step_and_experiment(config, facts, tpu):
         return built[0].trainer
 
     step = tpu_compile.Step(build, layout, tpu, config.micro_batches)
+    distribution.check_model(layout, built[0].model)
     distribution.Devices(
         kind="tpu",
         num_devices=tpu.num_devices,
@@ -359,7 +273,10 @@ def _compile(plan, config, facts, step, split):
         return _with_program(plan, step.compile(plan.batch_size))
     except tpu_compile.DoesNotFit as error:
         plan = dataclasses.replace(
-            plan, needs=error.needs, available=error.available
+            plan,
+            fits=False,
+            needs=error.needs,
+            available=error.available,
         )
     each = plan.batch_size // plan.num_replicas
     parts = [k for k in range(2, each + 1) if each % k == 0]
@@ -367,8 +284,10 @@ def _compile(plan, config, facts, step, split):
     for k in parts if split else ():
         part = fixed + (plan.needs - fixed) * config.micro_batches / k
         # Not to be hoped for, even if the compiler saves what it can.
-        if k <= config.micro_batches or part > 1.5 * plan.available:
+        hopeless = plan.available and part > 1.5 * plan.available
+        if k <= config.micro_batches or hopeless:
             continue
+        _say(f"It does not fit; compiling with micro_batches={k}.")
         split_config = dataclasses.replace(config, micro_batches=k)
         try:
             program = _step(split_config, facts, plan.tpu).compile(
@@ -401,59 +320,6 @@ def _with_program(plan, program):
     )
 
 
-def _step_rows(plan):
-    """What a step needs and takes."""
-    program, roofline = plan.program, plan.roofline
-    rows = [
-        (
-            "HBM per device",
-            f"{_gib(plan.hbm)} of {_gib(plan.tpu.hbm)}: variables and batch "
-            f"{_gib(program.arguments)}, between {_gib(program.temporaries)}, "
-            f"program {_gib(program.code)}",
-        ),
-        (
-            "work per device",
-            f"{program.flops / 1e12:.4g} TFLOP, {program.bytes / 1e9:.4g} GB "
-            "read and written in a step",
-        ),
-    ]
-    for c in program.collectives:
-        if c.of_scalars:
-            continue
-        share = c.values / program.parameters
-        rows.append(
-            (
-                c.kind,
-                f"{c.count}, {c.bytes / 1e6:.4g} MB in a step among "
-                f"{c.group} devices, {share:.1%} as many values as parameters",
-            )
-        )
-    parts = ", ".join(
-        f"{name} {_seconds(roofline[name])}"
-        for name in ("compute", "memory", "communication")
-    )
-    source = "the compiler's estimate"
-    if plan.seconds_from == "roofline":
-        source = "by the chip's peaks; the compiler has no estimate"
-    rows += [
-        ("step", f"{_seconds(plan.seconds)}, {source}"),
-        ("at the peaks", f"{_seconds(roofline['step'])}: {parts}"),
-        ("images per second", f"{plan.images_per_second:,.0f}"),
-    ]
-    return rows
-
-
-def _experiment_rows(plan):
-    """What all steps take."""
-    text = (
-        f"{plan.total_steps:,} steps: {plan.days:.3g} days, "
-        f"{plan.core_days:.3g} TPU-core-days"
-    )
-    if plan.paper_core_days:
-        text += f"; the paper's Table 2: {plan.paper_core_days} of TPUv3"
-    return [("experiment", text)]
-
-
 def _sweep(config, tpu, flags):
     """Prints a row for each combination."""
     rows = []
@@ -463,38 +329,17 @@ def _sweep(config, tpu, flags):
         rows.append((changes, plan))
         if not flags.json:
             if len(rows) == 1:
-                names = [*changes, "HBM GiB", "step", "images/s"]
-                names += ["days", "core-days"]
-                print("".join(f"{name:>16}" for name in names))
-            print("".join(f"{cell:>16}" for cell in _row(changes, plan)))
-            sys.stdout.flush()
+                print(tpu_report.head(list(changes)))
+            print(tpu_report.row(list(changes.values()), plan), flush=True)
     if flags.json:
-        table = [dict(changes=c, plan=as_json(p)) for c, p in rows]
+        table = [dict(changes=c, plan=tpu_report.as_json(p)) for c, p in rows]
         print(json.dumps(table, indent=1))
     return 0
 
 
-def _row(changes, plan):
-    cells = list(map(str, changes.values()))
-    if not plan.program:
-        needs = f"{plan.needs / 2**30:.1f}" if plan.needs else "too much"
-        return [*cells, f"needs {needs}", "-", "-", "-", "-"]
-    return [
-        *cells,
-        f"{plan.hbm / 2**30:.2f}",
-        _seconds(plan.seconds),
-        f"{plan.images_per_second:,.0f}",
-        f"{plan.days:.3g}",
-        f"{plan.core_days:.3g}",
-    ]
-
-
-def _gib(size):
-    return f"{size / 2**30:.2f} GiB"
-
-
-def _seconds(seconds):
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+def _say(text):
+    """Tells of what takes long, apart from what is printed in the end."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

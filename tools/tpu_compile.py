@@ -202,14 +202,18 @@ class Step:
     def _read(self, compiled, seconds):
         memory = compiled.memory_analysis()
         cost = compiled.cost_analysis()
+        text = compiled.as_text()
         # XLA counts a loop's body once. What is outside this loop reads and
         # writes the state once more and computes next to nothing.
-        outside = min(cost["bytes accessed"], 2 * self.state_bytes)
-        flops = cost["flops"] * self.repeats
-        estimate = cost.get("optimal_seconds", 0.0)
+        repeats = 1
         if self.repeats > 1:
+            repeats = max(tpu_hlo.trip_counts(text), default=1)
+        outside = min(cost["bytes accessed"], 2 * self.state_bytes)
+        flops = cost["flops"] * repeats
+        estimate = cost.get("optimal_seconds", 0.0)
+        if repeats > 1:
             rest = min(estimate, outside / self.tpu.hbm_bandwidth)
-            estimate = (estimate - rest) * self.repeats + rest
+            estimate = (estimate - rest) * repeats + rest
         # On some generations it is negative, or below what the operations
         # alone take at the chip's peak.
         if estimate < flops / self.tpu.flops:
@@ -221,11 +225,9 @@ class Step:
             temporaries=memory.temp_size_in_bytes,
             code=memory.generated_code_size_in_bytes,
             flops=flops,
-            bytes=(cost["bytes accessed"] - outside) * self.repeats + outside,
+            bytes=(cost["bytes accessed"] - outside) * repeats + outside,
             compiler_seconds=estimate,
-            collectives=tpu_hlo.collectives(
-                compiled.as_text(), self.tpu.num_devices
-            ),
+            collectives=tpu_hlo.collectives(text, self.tpu.num_devices),
             parameters=sum(
                 math.prod(v.shape) for v in self.model.trainable_variables
             ),

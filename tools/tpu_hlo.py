@@ -120,6 +120,17 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
     ]
 
 
+def trip_counts(text: str) -> list[int]:
+    """Returns how often each loop runs; 1 where that is not to be seen."""
+    lines, _ = _computations(text)
+    return [
+        _trips(line, lines, loop[1])
+        for body in lines.values()
+        for line in body
+        if (loop := _WHILE.search(line))
+    ]
+
+
 def _computations(text):
     """Returns the lines of each computation, and which one is the program."""
     lines, entry, name = {}, None, None

@@ -12,7 +12,14 @@ import sys
 import pytest
 
 from recipes import experiment
-from tools import plan_tpu, tpu_compile, tpu_hlo, tpu_search, tpu_slices
+from tools import (
+    plan_tpu,
+    tpu_compile,
+    tpu_hlo,
+    tpu_report,
+    tpu_search,
+    tpu_slices,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -125,6 +132,15 @@ def test_collectives_are_read_with_their_groups_and_loops():
     }
 
 
+def test_loops_are_counted():
+    assert tpu_hlo.trip_counts(HLO) == [4]
+    known = HLO.replace(
+        "body=%body",
+        'body=%body, backend_config={"known_trip_count":{"n":"9"}}',
+    )
+    assert tpu_hlo.trip_counts(known) == [9]
+
+
 def test_an_all_reduce_sends_everything_twice():
     one = tpu_hlo.Collective(
         kind="all-reduce", group=4, count=1, values=25, bytes=100
@@ -202,29 +218,98 @@ def test_days_and_core_days_by_hand():
     assert core_days == pytest.approx(66.087, abs=1e-3)
 
 
-def test_a_step_at_the_peaks_by_hand():
-    tpu = tpu_slices.find("v3-8")
-    program = tpu_compile.Program(
-        arguments=1,
-        temporaries=2,
-        code=3,
-        flops=61.5e12,
-        bytes=900e9,
-        compiler_seconds=0.0,
-        collectives=[
-            tpu_hlo.Collective(
-                kind="all-gather", group=2, count=1, values=1, bytes=164 * 10**9
-            )
-        ],
-        parameters=1,
-        compile_seconds=0.0,
+def program(**changes):
+    return tpu_compile.Program(
+        **dict(
+            arguments=2 * 2**30,
+            temporaries=2**29,
+            code=2**28,
+            flops=61.5e12,
+            bytes=900e9,
+            compiler_seconds=0.0,
+            collectives=[
+                tpu_hlo.Collective(
+                    kind="all-reduce",
+                    group=8,
+                    count=3,
+                    values=10**6,
+                    bytes=41 * 10**9,
+                )
+            ],
+            parameters=10**6,
+            compile_seconds=1.0,
+        )
+        | changes
     )
-    assert program.hbm == 6
-    roofline = tpu_compile.roofline(program, tpu)
+
+
+def a_plan(**changes):
+    return tpu_report.Plan(
+        **dict(
+            tpu=tpu_slices.find("v3-8"),
+            model="ViTL16",
+            dataset="imagenet21k",
+            strategy="data",
+            remat=False,
+            batch_size=4096,
+            model_parallel=1,
+            micro_batches=1,
+            num_replicas=8,
+            total_steps=311_948,
+            largest=96,
+            paper_core_days=230,
+        )
+        | changes
+    )
+
+
+def test_a_step_at_the_peaks_by_hand():
+    roofline = tpu_compile.roofline(program(), tpu_slices.find("v3-8"))
     assert roofline["compute"] == pytest.approx(1)
     assert roofline["memory"] == pytest.approx(2)
-    assert roofline["communication"] == pytest.approx(0.5)
-    assert roofline["step"] == pytest.approx(2.5)
+    # Seven eighths, twice, of 41 GB at 164 GB/s.
+    assert roofline["communication"] == pytest.approx(0.4375)
+    assert roofline["step"] == pytest.approx(2.4375)
+
+
+def test_the_compilers_estimate_comes_before_the_peaks():
+    by_peaks = plan_tpu._with_program(a_plan(), program())
+    assert by_peaks.seconds_from == "roofline"
+    assert by_peaks.seconds == pytest.approx(2.4375)
+    by_compiler = plan_tpu._with_program(
+        a_plan(), program(compiler_seconds=2.288)
+    )
+    assert by_compiler.seconds_from == "compiler"
+    assert by_compiler.core_days == pytest.approx(66.087, abs=1e-3)
+    assert by_compiler.images_per_second == pytest.approx(4096 / 2.288)
+
+
+def test_a_plan_survives_json():
+    plan = plan_tpu._with_program(a_plan(), program(compiler_seconds=2.288))
+    numbers = tpu_report.as_json(plan)
+    assert json.loads(json.dumps(numbers)) == numbers
+
+
+def test_a_report_has_the_papers_figure_beside_ours():
+    text = tpu_report.report(
+        plan_tpu._with_program(a_plan(), program(compiler_seconds=2.288))
+    )
+    assert "2.75 GiB of 16.00 GiB" in text
+    assert "96 images at once on each device, 768 on all" in text
+    assert "100.0% as many values as parameters" in text
+    assert "311,948 steps: 8.26 days, 66.1 TPU-core-days" in text
+    assert "the paper's Table 2: 230 of TPUv3" in text
+    assert "not fit" not in text
+
+
+def test_a_report_tells_what_does_not_fit():
+    plan = a_plan(fits=False, needs=47 * 2**30, available=31 * 2**29)
+    assert "need 47.00 GiB of 15.50 GiB" in tpu_report.report(plan)
+    assert "needs 47.0" in tpu_report.row(["4096"], plan)
+    parts = plan_tpu._with_program(
+        dataclasses.replace(plan, micro_batches=4), program()
+    )
+    assert "--config.micro_batches=4, 128 images" in tpu_report.report(parts)
 
 
 def test_a_sweep_is_all_combinations():
@@ -278,7 +363,7 @@ def check_gradients_are_summed_once(plan):
 def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
     found = json.loads(plan("v3-8", "--json", "--no-search"))
     check_gradients_are_summed_once(found)
-    assert found["needs"] == 0
+    assert found["fits"]
     assert 0 < found["hbm"] < found["tpu"]["hbm"]
     assert found["seconds"] >= found["roofline"]["compute"] > 0
     assert found["images_per_second"] == pytest.approx(64 / found["seconds"])
@@ -292,6 +377,7 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     batch = 2**19
     found = json.loads(plan("v5e-8", "--json", f"--config.batch_size={batch}"))
     check_gradients_are_summed_once(found)
+    assert not found["fits"]
     assert found["needs"] > found["available"] > 15 * 2**30
     assert found["micro_batches"] > 1
     assert found["hbm"] < found["tpu"]["hbm"]

@@ -1,0 +1,30 @@
+"""Learning rates against the authors' formula."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import training
+
+
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_linear_decay_is_the_authors(warmup):
+    rate = training.LinearDecay(4e-4, 50, warmup)
+    steps = np.arange(61)
+    progress = np.clip((steps - warmup) / (50 - warmup), 0, 1)
+    expected = 1e-5 + (4e-4 - 1e-5) * (1 - progress)
+    expected *= np.minimum(1, steps / warmup) if warmup else 1
+    found = [float(rate(step)) for step in steps]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-10)
+
+
+def test_linear_decay_survives_its_config():
+    rate = training.LinearDecay(0.5, 20, 4, end=0.1)
+    config = keras.optimizers.schedules.serialize(rate)
+    again = keras.optimizers.schedules.deserialize(config)
+    assert float(again(7)) == float(rate(7))
+
+
+def test_a_rise_longer_than_training_is_refused():
+    with pytest.raises(ValueError, match="warmup_steps=5, total_steps=5"):
+        training.LinearDecay(1.0, 5, 5)

@@ -1,0 +1,188 @@
+"""A plan for a TPU, as numbers and as text."""
+
+import dataclasses
+
+from tools import tpu_compile, tpu_slices
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A training step on a slice, and the experiment it is a step of.
+
+    Attributes:
+        tpu: The slice.
+        model, dataset, strategy, remat, batch_size: Of the config.
+        model_parallel: Devices that share a block.
+        micro_batches: Parts of a batch; more than the config's where only so
+            it fits.
+        fits: Whether the batch does as the config has it.
+        needs, available: Bytes on each device, where it does not; 0 where the
+            compiler does not tell.
+        program: What the compiler says; None if nothing fits.
+        hbm: Bytes in use on each device.
+        roofline: Seconds by the chip's peaks.
+        seconds: Of a step.
+        seconds_from: "compiler" or "roofline".
+        images_per_second: Of the slice.
+        largest: Images on each replica, as many as fit at once; None if not
+            searched.
+        num_replicas: Devices, or groups of devices that share a block.
+        total_steps: Of the experiment.
+        days: Of the experiment.
+        core_days: Days times TensorCores.
+        paper_core_days: What the paper tells, on TPUv3; or None.
+    """
+
+    tpu: tpu_slices.Slice
+    model: str
+    dataset: str
+    strategy: str
+    remat: bool
+    batch_size: int
+    model_parallel: int
+    micro_batches: int
+    fits: bool = True
+    needs: int = 0
+    available: int = 0
+    program: tpu_compile.Program | None = None
+    hbm: int = 0
+    roofline: dict[str, float] | None = None
+    seconds: float = 0.0
+    seconds_from: str = ""
+    images_per_second: float = 0.0
+    largest: int | None = None
+    num_replicas: int
+    total_steps: int
+    days: float = 0.0
+    core_days: float = 0.0
+    paper_core_days: float | None = None
+
+
+def as_json(plan: Plan) -> dict:
+    """Returns a plan as numbers, strings, lists and dictionaries."""
+    return dataclasses.asdict(plan)
+
+
+def report(plan: Plan) -> str:
+    """Returns a plan as text."""
+    tpu = plan.tpu
+    each = plan.batch_size // plan.num_replicas
+    group = plan.tpu.num_devices // plan.num_replicas
+    unit = "device" if group == 1 else f"group of {group} devices"
+    lines = [
+        f"{plan.model} on {plan.dataset}, {plan.batch_size} images a step, "
+        f"strategy={plan.strategy!r}, remat={plan.remat}",
+        f"{tpu.name}: {tpu.num_chips} chips ({tpu.topology}), "
+        f"{tpu.num_cores} TensorCores, {tpu.num_devices} JAX devices",
+    ]
+    if not plan.fits:
+        lines.append(
+            f"{each} images on each {unit} do not fit as configured: they need "
+            f"{_gib(plan.needs)} of {_gib(plan.available)}."
+        )
+        if not plan.program:
+            lines.append("No smaller parts were found to fit.")
+    if plan.program and plan.micro_batches > 1:
+        lines.append(
+            f"Planned with --config.micro_batches={plan.micro_batches}, "
+            f"{each // plan.micro_batches} images at once, which trains the "
+            "same."
+        )
+    lines.append("")
+    rows = []
+    if plan.largest is not None:
+        rows.append(
+            (
+                "largest batch",
+                f"{plan.largest} images at once on each {unit}, "
+                f"{plan.largest * plan.num_replicas} on all",
+            )
+        )
+    if plan.program:
+        rows = [*_step_rows(plan), *rows, *_experiment_rows(plan)]
+    return "\n".join(
+        lines + [f"{name:<18} {text}".rstrip() for name, text in rows]
+    )
+
+
+def head(fields: list[str]) -> str:
+    """Returns the first line of a table of plans, after those of `fields`."""
+    names = [*fields, "HBM GiB", "step", "images/s", "days", "core-days"]
+    return "".join(f"{name:>16}" for name in names)
+
+
+def row(values: list, plan: Plan) -> str:
+    """Returns the line of a plan, after `values`."""
+    if plan.program:
+        cells = [
+            f"{plan.hbm / 2**30:.2f}",
+            _seconds(plan.seconds),
+            f"{plan.images_per_second:,.0f}",
+            f"{plan.days:.3g}",
+            f"{plan.core_days:.3g}",
+        ]
+    else:
+        needs = f"{plan.needs / 2**30:.1f}" if plan.needs else "more"
+        cells = [f"needs {needs}", *"----"]
+    return "".join(f"{cell!s:>16}" for cell in [*values, *cells])
+
+
+def _step_rows(plan):
+    """What a step needs and takes."""
+    program, roofline = plan.program, plan.roofline
+    rows = [
+        (
+            "HBM per device",
+            f"{_gib(plan.hbm)} of {_gib(plan.tpu.hbm)}: variables and batch "
+            f"{_gib(program.arguments)}, between {_gib(program.temporaries)}, "
+            f"program {_gib(program.code)}",
+        ),
+        (
+            "work per device",
+            f"{program.flops / 1e12:.4g} TFLOP, {program.bytes / 1e9:.4g} GB "
+            "read and written in a step",
+        ),
+    ]
+    for c in program.collectives:
+        if c.of_scalars:
+            continue
+        share = c.values / program.parameters
+        rows.append(
+            (
+                c.kind,
+                f"{c.count}, {c.bytes / 1e6:.4g} MB in a step among "
+                f"{c.group} devices, {share:.1%} as many values as parameters",
+            )
+        )
+    parts = ", ".join(
+        f"{name} {_seconds(roofline[name])}"
+        for name in ("compute", "memory", "communication")
+    )
+    source = "the compiler's estimate"
+    if plan.seconds_from == "roofline":
+        source = "by the chip's peaks; the compiler has no estimate"
+    rows += [
+        ("step", f"{_seconds(plan.seconds)}, {source}"),
+        ("at the peaks", f"{_seconds(roofline['step'])}: {parts}"),
+        ("images per second", f"{plan.images_per_second:,.0f}"),
+    ]
+    return rows
+
+
+def _experiment_rows(plan):
+    """What all steps take."""
+    text = (
+        f"{plan.total_steps:,} steps: {plan.days:.3g} days, "
+        f"{plan.core_days:.3g} TPU-core-days"
+    )
+    if plan.paper_core_days:
+        text += f"; the paper's Table 2: {plan.paper_core_days} of TPUv3"
+    return [("experiment", text)]
+
+
+def _gib(size):
+    return f"{size / 2**30:.2f} GiB"
+
+
+def _seconds(seconds):
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
