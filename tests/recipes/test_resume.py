@@ -1,6 +1,7 @@
 """A run that is killed goes on, and ends with the same bits."""
 
 import random
+import shutil
 
 import keras
 import numpy as np
@@ -45,23 +46,25 @@ def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
     """
     expected, ticks = uninterrupted
     rng = random.Random(keras.backend.backend())
-    workdirs = [tmp_path / "a", tmp_path / "b"]
-    kills = dict.fromkeys(workdirs, 0)
+    kills = {tmp_path / "a": 0, tmp_path / "b": 0}
     while min(kills.values()) < 5:
-        waiting = [w for w in workdirs if kills[w] < 5]
-        started = [
-            processes.start(
+        started = {
+            workdir: processes.start(
                 workdir, config=CONFIG, kill_at=rng.randint(1, ticks)
             )
-            for workdir in waiting
-        ]
-        for workdir, (status, printed) in zip(
-            waiting, processes.end(*started), strict=True
+            for workdir, count in kills.items()
+            if count < 5
+        }
+        for (workdir, _), (status, printed) in zip(
+            started.items(), processes.end(*started.values()), strict=True
         ):
-            # A run that goes on has fewer ticks, and may come to its end.
             assert status in (-9, 0), printed
             kills[workdir] += status == -9
-    for workdir in workdirs:
+            if status == 0:
+                # One that goes on has fewer ticks, and came to its end.
+                assert_same(workdir, expected)
+                shutil.rmtree(workdir)
+    for workdir in kills:
         processes.run(workdir, config=CONFIG)
         assert_same(workdir, expected)
 
