@@ -29,19 +29,31 @@ def test_default_is_named_after_the_data_set_and_the_model():
     assert workdirs.default("ViT", "path/to/images/") == "runs/images"
 
 
-def test_same_config_is_taken_again_and_earlier_files_go(tmp_path):
+def test_same_config_is_taken_again_and_files_stay(tmp_path):
     assert workdirs.refuse_other_config(tmp_path / "new", Config()) is False
     workdirs.write_config(tmp_path, Config(), {"steps": 3})
-    (tmp_path / "best.keras").write_text("old")
-    (tmp_path / "mine.txt").write_text("kept")
+    (tmp_path / "best.keras").write_text("kept")
     assert workdirs.refuse_other_config(tmp_path, Config()) is True
     workdirs.write_config(tmp_path, Config(), {"steps": 3})
-    assert not (tmp_path / "best.keras").exists()
-    assert (tmp_path / "mine.txt").exists()
-    assert json.loads((tmp_path / "config.json").read_text()) == {
-        "config": {"lr": 0.1, "size": [8, 8], "inner": {"width": 4}},
-        "derived": {"steps": 3},
-    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best.keras",
+        "config.json",
+    ]
+
+
+def test_a_log_is_cut_to_the_rows_up_to_a_step(tmp_path):
+    log = tmp_path / "metrics.csv"
+    assert workdirs.cut_log(log, 5) == []
+    whole = "epoch,step,loss\r\n0,3,1.5\r\n1,6,1.25\r\n"
+    log.write_bytes((whole + "2,9,1.").encode())
+    # The last row was cut off with the process.
+    assert workdirs.cut_log(log, 100)[-1]["step"] == "6"
+    assert log.read_bytes().decode() == whole
+    assert len(workdirs.cut_log(log, 5)) == 1
+    assert log.read_bytes().decode() == whole[: whole.index("1,6")]
+    # Without rows not even the header is left, which is written with them.
+    assert workdirs.cut_log(log, 2) == []
+    assert log.read_bytes() == b""
 
 
 def test_another_config_is_refused_with_the_difference(tmp_path):
