@@ -1,7 +1,6 @@
 """The folder of a run."""
 
 import dataclasses
-import json
 import pathlib
 
 import pytest
