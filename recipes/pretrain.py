@@ -9,6 +9,7 @@ python -m recipes.pretrain \
 import pathlib
 
 from recipes import cli, experiment, finetune
+from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "pretrain.py"
 
@@ -26,12 +27,14 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
             --config.dataset=path/to/images
             A row of the paper's Table 3.
 
-    Its best.keras is a `weights` of fine-tuning.
+    The workdir is "runs/", the data set's name and "-pretrained" unless given;
+    its best.keras is a `weights` of fine-tuning.
 
     Returns:
         Loss and accuracy of best.keras on the evaluation images.
     """
-    return finetune.run(config, workdir)
+    name = workdirs.default(config.model, config.dataset)
+    return finetune.run(config, workdir or f"{name}-pretrained")
 
 
 if __name__ == "__main__":
