@@ -124,16 +124,28 @@ def test_workers_of_tensorflow_give_what_one_gives(tmp_path, alone):
     assert_equal_to_rounding(tmp_path / "run", alone)
 
 
+def seals_of(workdir):
+    return set(workdir.glob("checkpoints/*/crc32.json"))
+
+
 def wait_for_checkpoint(workdir, started):
-    while not list(workdir.glob("checkpoints/*/crc32.json")):
+    """Returns when there is a checkpoint that was not there before."""
+    before = seals_of(workdir)
+    deadline = time.monotonic() + 240
+    while seals_of(workdir) <= before:
         time.sleep(0.1)
         for process in started:
             assert process.poll() is None, process.communicate()[0]
+        if time.monotonic() > deadline:
+            for process in started:
+                process.kill()
+            raise TimeoutError(processes.end(*started))
 
 
 def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
     workdir = tmp_path / "run"
-    started = start_workers(workdir, 2, total_steps=2000, checkpoint_every=10)
+    config = dict(total_steps=2000, checkpoint_every=10)
+    started = start_workers(workdir, 2, **config)
     wait_for_checkpoint(workdir, started)
     started[1].send_signal(signal.SIGKILL)
     (status, printed), _ = processes.end(*started, timeout=60)
@@ -141,11 +153,8 @@ def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
     assert "another process has ended" in printed or "task died" in printed
 
     # All go on together, until one of them is told to go.
-    started = start_workers(workdir, 2, total_steps=2000, checkpoint_every=10)
-    before = set(workdir.glob("checkpoints/*/crc32.json"))
-    while set(workdir.glob("checkpoints/*/crc32.json")) <= before:
-        time.sleep(0.1)
-        assert started[0].poll() is None, started[0].communicate()[0]
+    started = start_workers(workdir, 2, **config)
+    wait_for_checkpoint(workdir, started)
     started[1].send_signal(signal.SIGTERM)
     ended = processes.end(*started, timeout=60)
     assert [status for status, _ in ended] == [143, 143], ended
