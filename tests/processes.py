@@ -95,9 +95,18 @@ def state_of(workdir):
     """All arrays of the newest checkpoint and of best.keras, by name."""
     import orbax.checkpoint as ocp
 
-    with ocp.CheckpointManager(workdir / "checkpoints") as manager:
+    def as_numpy(array):
+        return np.zeros(array.shape, array.dtype)
+
+    with ocp.CheckpointManager(
+        workdir / "checkpoints", item_handlers=ocp.StandardCheckpointHandler()
+    ) as manager:
         step = manager.latest_step()
-        saved = manager.restore(step, args=ocp.args.StandardRestore())
+        # Of whatever devices it was written, it is read on none.
+        template = keras.tree.map_structure(
+            as_numpy, dict(manager.item_metadata(step))
+        )
+        saved = manager.restore(step, args=ocp.args.StandardRestore(template))
     best = keras.models.load_model(workdir / "best.keras", compile=False)
     return {
         f"{part}/{name}": np.asarray(value)
