@@ -21,7 +21,7 @@ JAX_CLUSTERS = (
 )
 # Seconds without a sign of life after which a process counts as dead: the
 # others must end within a minute.
-HEARTBEAT_TIMEOUT = 30
+HEARTBEAT_TIMEOUT = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
