@@ -76,6 +76,7 @@ class Checkpoints:
         """
         # Every process takes part: to read a variable may take them all.
         state = _map(_state(model), _to_save) | {"generators": _generators()}
+        state["metrics"] = _settled(state["metrics"])
         if not _all_finite(list(state["trainable"].values())):
             raise FloatingPointError(
                 f"A weight is not finite after step {step}."
@@ -191,19 +192,35 @@ def _state(model):
 def _all_finite(arrays):
     if keras.backend.backend() != "jax":
         return all(np.isfinite(array).all() for array in arrays)
-    return bool(_jax_all_finite()(arrays))
+    return bool(_jitted(_jax_all_finite)(arrays))
+
+
+def _jax_all_finite(arrays):
+    finite = [ops.all(ops.isfinite(array)) for array in arrays]
+    return functools.reduce(ops.logical_and, finite)
+
+
+def _settled(arrays):
+    """Arrays that Orbax can read shard by shard.
+
+    What Keras has just set to zero in one of several JAX processes is an
+    array of arrays, whose shards cannot be listed; a computation's result is
+    sound.
+    """
+    if keras.backend.backend() != "jax":
+        return arrays
+    return _jitted(_copies)(arrays)
+
+
+def _copies(arrays):
+    return {name: ops.copy(array) for name, array in arrays.items()}
 
 
 @functools.cache
-def _jax_all_finite():
+def _jitted(function):
     import jax
 
-    return jax.jit(
-        lambda arrays: functools.reduce(
-            jax.numpy.logical_and,
-            [jax.numpy.isfinite(array).all() for array in arrays],
-        )
-    )
+    return jax.jit(function)
 
 
 def _generators():

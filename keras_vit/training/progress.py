@@ -91,14 +91,7 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         stop = self.must_stop()
-        # At the start of a stretch there is the checkpoint of one step ago.
-        # (And in several processes of JAX metrics that were just set to zero
-        # are arrays that cannot be written.)
-        at_start = (
-            self.step == self._begin
-            and self.eval_every > self.steps_per_execution
-        )
-        if (self.step > self._first_step and not at_start) and (
+        if self.step > self._first_step and (
             stop
             or self.step >= self._end - self.steps_per_execution
             or (self.checkpoint_every and not self.step % self.checkpoint_every)

@@ -142,10 +142,10 @@ def wait_for_checkpoint(workdir, started):
             raise TimeoutError(processes.end(*started))
 
 
-@pytest.mark.backend("tensorflow")
 def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
     workdir = tmp_path / "run"
-    config = dict(total_steps=2000, checkpoint_every=10)
+    # A checkpoint often falls on the first step after an evaluation.
+    config = dict(total_steps=2000, checkpoint_every=2)
     started = start_workers(workdir, 2, **config)
     wait_for_checkpoint(workdir, started)
     started[1].send_signal(signal.SIGKILL)
