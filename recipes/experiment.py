@@ -7,6 +7,7 @@ data set alone, so that a run and a plan of it are the same program.
 import dataclasses
 import difflib
 import math
+from collections.abc import Callable
 
 import keras
 
@@ -211,6 +212,27 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """What a model is trained for.
+
+    Attributes:
+        predictor: Returns, of the model that is saved, the one to train; it
+            shares the layers.
+        loss: Of the predictor's output.
+        metrics: Weighted metrics of it.
+        include_top: Whether the saved model ends in class scores.
+        best_by: What the best evaluation has the most of, "accuracy", or the
+            least of, "loss".
+    """
+
+    predictor: Callable[[keras.Model], keras.Model]
+    loss: keras.losses.Loss
+    metrics: list[keras.metrics.Metric]
+    include_top: bool = True
+    best_by: str = "accuracy"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
     """A config made whole.
 
@@ -222,6 +244,7 @@ class Experiment:
         warmup_steps: Steps of the learning rate's rise.
         eval_every: Steps between evaluations.
         steps_per_execution: Steps between two words with the host.
+        best_by: See `Objective`.
     """
 
     model: keras.Model
@@ -231,23 +254,73 @@ class Experiment:
     warmup_steps: int
     eval_every: int
     steps_per_execution: int
+    best_by: str
 
 
-def build(config: Config, facts: Facts, kind: str = "cpu") -> Experiment:
+def load(config: Config) -> tuple[data.Source, data.Source]:
+    """Returns the training and the evaluation part of the data set.
+
+    Args:
+        config: The config.
+
+    Raises:
+        ValueError: See `keras_vit.data.load`.
+    """
+    return data.load(
+        config.dataset,
+        train_split=config.train_split,
+        eval_split=config.eval_split,
+        eval_fraction=config.eval_fraction,
+        seed=config.seed,
+        data_dir=config.data_dir,
+        manual_dir=config.manual_dir,
+        try_gcs=config.try_gcs,
+        broken=config.broken,
+    )
+
+
+def facts_of(config: Config, train: data.Source) -> Facts:
+    """Returns what a run must know of its data set.
+
+    Args:
+        config: The config, which may ask for another size than the set's.
+        train: The training part, or what knows as much of it.
+
+    Raises:
+        ValueError: If `config.image_size` is no size.
+    """
+    own_channels = train.image_shape[-1] if train.image_shape else 3
+    return Facts(
+        image_size=_image_size(config, train),
+        channels=config.channels or own_channels,
+        class_names=train.class_names,
+        train_images=train.num_examples,
+    )
+
+
+def build(
+    config: Config,
+    facts: Facts,
+    kind: str = "cpu",
+    objective: Objective | None = None,
+) -> Experiment:
     """Makes the model and compiles its training step.
 
     Args:
         config: A config that `check` accepts.
         facts: What to know of the data set.
         kind: Where it will run, "cpu", "gpu" or "tpu".
+        objective: What to train for; to tell the classes.
 
     Raises:
         ValueError: If the model cannot be built so, or the weights do not
             fit it.
     """
+    objective = objective or _classification(config)
     model_arguments = _model_arguments(config, facts.image_size)
     model = getattr(keras_vit, config.model)(
         weights=config.weights or None,
+        include_top=objective.include_top,
         input_shape=(*facts.image_size, facts.channels),
         labels=facts.class_names,
         head_bias_init=config.head_bias,
@@ -266,17 +339,14 @@ def build(config: Config, facts: Facts, kind: str = "cpu") -> Experiment:
         config, kind, total_steps, eval_every
     )
 
-    # Another model of the same variables, for `model` is saved without its
-    # optimizer.
     trainer = training.accumulate(
-        keras.Model(model.input, model.output, name=model.name),
-        config.micro_batches,
+        objective.predictor(model), config.micro_batches
     )
     trainer.compile(
-        optimizer=_optimizer(config, schedule, model),
-        loss=_loss(config),
+        optimizer=_optimizer(config, schedule, trainer),
+        loss=objective.loss,
         # Weighted, so that the padding of evaluation does not count.
-        weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+        weighted_metrics=objective.metrics,
         steps_per_execution=steps_per_execution,
     )
     trainer.optimizer.build(trainer.trainable_variables)
@@ -288,6 +358,7 @@ def build(config: Config, facts: Facts, kind: str = "cpu") -> Experiment:
         warmup_steps=warmup_steps,
         eval_every=eval_every,
         steps_per_execution=steps_per_execution,
+        best_by=objective.best_by,
     )
 
 
@@ -358,16 +429,8 @@ def check(config: Config) -> None:
         )
 
 
-def image_size(config: Config, source: data.Source) -> tuple[int, int]:
-    """Returns (height, width) in pixels.
-
-    Args:
-        config: The config.
-        source: The training part of the data set, whose size is the default.
-
-    Raises:
-        ValueError: If `config.image_size` is no size.
-    """
+def _image_size(config, source):
+    """Returns (height, width) in pixels; those of the source by default."""
     size = config.image_size
     if len(size) == 1:
         size = size * 2
@@ -456,9 +519,19 @@ def _optimizer(config, schedule, model):
     return optimizer
 
 
-def _loss(config):
+def _classification(config):
     if config.loss == "sigmoid":
-        return training.SigmoidCrossentropy(config.label_smoothing)
-    return keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=config.label_smoothing
+        loss = training.SigmoidCrossentropy(config.label_smoothing)
+    else:
+        loss = keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=config.label_smoothing
+        )
+    return Objective(
+        # Another model of the same variables, for the one that is saved has
+        # no optimizer.
+        predictor=lambda model: keras.Model(
+            model.input, model.output, name=model.name
+        ),
+        loss=loss,
+        metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
     )

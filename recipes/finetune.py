@@ -68,22 +68,10 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     keras.config.set_dtype_policy(config.dtype_policy)
 
     # Data.
-    train, evaluation = data.load(
-        config.dataset,
-        train_split=config.train_split,
-        eval_split=config.eval_split,
-        eval_fraction=config.eval_fraction,
-        seed=config.seed,
-        data_dir=config.data_dir,
-        manual_dir=config.manual_dir,
-        try_gcs=config.try_gcs,
-        broken=config.broken,
-    )
+    train, evaluation = experiment.load(config)
     data.warn_if_scaled(train)
-    image_size = experiment.image_size(config, train)
-    channels = config.channels or (
-        train.image_shape[-1] if train.image_shape else 3
-    )
+    facts = experiment.facts_of(config, train)
+    image_size, channels = facts.image_size, facts.channels
     batches = dict(
         batch_size=config.batch_size, image_size=image_size, channels=channels
     )
@@ -111,12 +99,6 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     all_eval_batches = eval_batches((0, 1), 1)
 
     # Model, optimizer, training step.
-    facts = experiment.Facts(
-        image_size=image_size,
-        channels=channels,
-        class_names=train.class_names,
-        train_images=train.num_examples,
-    )
     with devices.scope():
         built = experiment.build(config, facts, devices.kind)
     distribution.check_model(devices.strategy, built.model)

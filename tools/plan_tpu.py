@@ -183,35 +183,17 @@ def _config(arguments):
 
 def _facts(config):
     """Returns what the experiment must know of its data set."""
-    from keras_vit import data
     from recipes import experiment
 
-    if config.dataset in DATASETS:
-        images, classes, side = DATASETS[config.dataset]
-        source = types.SimpleNamespace(
-            image_shape=(side, side, 3) if side else None,
-            class_names=tuple(map(str, range(classes))),
-            num_examples=images,
-        )
-    else:
-        source, _ = data.load(
-            config.dataset,
-            train_split=config.train_split,
-            eval_split=config.eval_split,
-            eval_fraction=config.eval_fraction,
-            seed=config.seed,
-            data_dir=config.data_dir,
-            manual_dir=config.manual_dir,
-            try_gcs=config.try_gcs,
-            broken=config.broken,
-        )
-    return experiment.Facts(
-        image_size=experiment.image_size(config, source),
-        channels=config.channels
-        or (source.image_shape[-1] if source.image_shape else 3),
-        class_names=source.class_names,
-        train_images=source.num_examples,
+    if config.dataset not in DATASETS:
+        return experiment.facts_of(config, experiment.load(config)[0])
+    images, classes, side = DATASETS[config.dataset]
+    source = types.SimpleNamespace(
+        image_shape=(side, side, 3) if side else None,
+        class_names=tuple(map(str, range(classes))),
+        num_examples=images,
     )
+    return experiment.facts_of(config, source)
 
 
 def _step_and_experiment(config, facts, tpu):
