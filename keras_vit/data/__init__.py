@@ -2,17 +2,26 @@
 
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
 from keras_vit.data.checks import explain_broken, warn_if_scaled
+from keras_vit.data.crops import bit_hyper_rule
 from keras_vit.data.decode import decode_image, find_broken, read_image
+from keras_vit.data.exclusions import leave_out
+from keras_vit.data.exclusions import read as read_exclusions
 from keras_vit.data.sources import Source, load, sample
+from keras_vit.data.subsets import hold_out_dev, keep_shots
 
 __all__ = [
     "Source",
     "as_pairs",
+    "bit_hyper_rule",
     "decode_image",
     "eval_batches",
     "explain_broken",
     "find_broken",
+    "hold_out_dev",
+    "keep_shots",
+    "leave_out",
     "load",
+    "read_exclusions",
     "read_image",
     "sample",
     "train_batches",

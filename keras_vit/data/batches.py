@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from keras_vit.data import crops
-from keras_vit.data.decode import decode_image, recolour, resize
+from keras_vit.data import augment as augmentation
+from keras_vit.data import crops, decode, order
 from keras_vit.data.lazy import tensorflow
+from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 
-CROPS = ("inception", "pad", "none")
-# Encoded images held back to shuffle a stream: some 1 GB of ImageNet's.
-SHUFFLE_BUFFER = 10_000
+CROPS = ("inception", "pad", "resize", "none")
 
 
 def train_batches(
@@ -20,7 +19,10 @@ def train_batches(
     channels: int = 3,
     crop: str = "inception",
     pad: int = 0,
+    resize: int = 0,
     flip: bool = True,
+    augment: tuple[str, ...] = (),
+    cache: bool = False,
     seed: int = 0,
     start_step: int = 0,
     share: tuple[int, int] = (0, 1),
@@ -28,9 +30,10 @@ def train_batches(
 ):
     """Returns training batches without end.
 
-    Order and augmentation are a function of (seed, epoch, example) alone, so
-    a run can start at any step and see what it would have seen. Examples are
-    shuffled as indices, or as encoded bytes in a stream, never decoded.
+    Order and augmentation are a function of (seed, epoch, example) alone, and
+    what mixes a batch of (seed, step, share), so a run can start at any step
+    and see what it would have seen. Examples are shuffled as indices, or as
+    files and then as encoded bytes in a stream, never decoded.
 
     Where several processes train together, each reads only its `share` of
     every batch: of files and arrays the shares are consecutive pieces of the
@@ -43,9 +46,15 @@ def train_batches(
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
+            a random crop), "resize" (resized directly to somewhat more, then
             a random crop) or "none" (resized directly).
         pad: Pixels on each side for "pad".
+        resize: Pixels of the shorter side for "resize".
         flip: Whether to flip left to right, half of the time.
+        augment: Layers of Keras or KerasCV by name and arguments, or settings
+            of the augreg models by name: see `augment.find_layers`.
+        cache: Whether to keep the encoded images in memory once they were
+            read; it changes no number.
         seed: Seed of order and augmentation.
         start_step: Number of batches to pass over.
         share: (index, count) of this process.
@@ -63,40 +72,64 @@ def train_batches(
     tf = tensorflow()
     _check(source, image_size, channels)
     _check_share(batch_size, share, parts)
-    if crop not in CROPS:
-        raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
-    if pad < 0 or start_step < 0:
+    _check_crop(crop, pad, resize, image_size)
+    if start_step < 0:
         raise ValueError(
-            "`pad` and `start_step` must be at least 0. "
-            f"Received: pad={pad}, start_step={start_step}"
+            "`start_step` must be at least 0. "
+            f"Received: start_step={start_step}"
         )
+    of_image, of_batch = augmentation.find_layers(
+        augment, len(source.class_names)
+    )
 
     def prepare(epoch, index, image, label):
-        example_seed = _fold(_fold((seed, 0), epoch), index)
+        example_seed = fold((seed, 0), epoch, index)
+        if crop != "inception" or image.dtype != tf.string:
+            image = _pixels(source, image, channels)
         if crop == "inception":
-            if image.dtype != tf.string:
-                image = _pixels(source, image, channels)
             image = crops.inception_crop(
                 image, image_size, channels, example_seed
             )
+        elif crop == "pad":
+            image = crops.pad_crop(image, image_size, pad, example_seed)
+        elif crop == "resize":
+            image = crops.resize_crop(image, image_size, resize, example_seed)
         else:
-            image = _pixels(source, image, channels)
-            image = (
-                crops.pad_crop(image, image_size, pad, example_seed)
-                if crop == "pad"
-                else resize(image, image_size)
-            )
+            image = decode.resize(image, image_size)
         if flip:
-            image = crops.flip(image, _fold(example_seed, 1))
+            image = crops.flip(image, fold(example_seed, 1))
+        image = augmentation.augment_image(
+            of_image, image, fold(example_seed, 2)
+        )
         return _element(source, image, label)
 
-    shuffled = _shuffled if source.stream is None else _shuffled_stream
-    return (
-        shuffled(source, seed, batch_size, start_step, share)
+    share_size = batch_size // share[1]
+    batches = (
+        order.shuffled(
+            source,
+            seed=seed,
+            batch_size=batch_size,
+            start_step=start_step,
+            share=share,
+            cache=cache,
+        )
         .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .batch(batch_size // share[1] // parts, drop_remainder=True)
-        .prefetch(tf.data.AUTOTUNE)
+        .batch(share_size // (1 if of_batch else parts), drop_remainder=True)
     )
+    if of_batch:
+
+        def mix(step, batch):
+            # Another number than any example's seed is folded from.
+            batch_seed = fold((seed, 1), step, share[0])
+            return augmentation.augment_batch(of_batch, batch, batch_seed)
+
+        batches = (
+            batches.enumerate(start_step)
+            .map(mix, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            # What is mixed does not depend on the parts.
+            .rebatch(share_size // parts, drop_remainder=True)
+        )
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def eval_batches(
@@ -105,12 +138,14 @@ def eval_batches(
     batch_size: int,
     image_size: tuple[int, int],
     channels: int = 3,
+    resize: int = 0,
     share: tuple[int, int] = (0, 1),
     parts: int = 1,
 ):
     """Returns every example once, in order, in batches of one size.
 
-    Images are resized directly to `image_size`, as the authors evaluate.
+    Images are resized directly to `image_size`, as the authors evaluate, or
+    in proportion and then cut to their middle.
     Process i of several reads the i-th run of the examples. Every process
     yields the same number of batches, filled up with zeros of weight 0.
 
@@ -119,6 +154,8 @@ def eval_batches(
         batch_size: Images in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
+        resize: Pixels of the shorter side before the central crop; 0 resizes
+            directly.
         share: (index, count) of this process.
         parts: Number of consecutive elements that a share is cut into.
 
@@ -134,30 +171,27 @@ def eval_batches(
     tf = tensorflow()
     _check(source, image_size, channels)
     _check_share(batch_size, share, parts)
-    start, stop = _run_of(source, share)
+    if resize:
+        _check_resize(resize, max(image_size))
+    start, stop = order.run_of(source, share)
     steps = -(-source.num_examples // batch_size)
     # Keras divides a batch's weighted loss by its entries, not its weights,
     # and a weighted metric by its weights, whatever their scale.
     weight = steps * batch_size / source.num_examples
 
     def prepare(image, label):
-        image = resize(_pixels(source, image, channels), image_size)
+        image = _pixels(source, image, channels)
+        image = (
+            crops.central_crop(image, image_size, resize)
+            if resize
+            else decode.resize(image, image_size)
+        )
         return {
             **_element(source, image, label),
             "weights": tf.constant(weight, "float32"),
         }
 
-    if source.stream is None:
-        examples = tf.data.Dataset.range(start, stop).map(
-            _reader(source),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-    else:
-        examples = source.stream(start, stop).apply(
-            tf.data.experimental.assert_cardinality(stop - start)
-        )
-    examples = examples.map(
+    examples = order.in_order(source, start, stop).map(
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     share_size = batch_size // share[1]
@@ -206,6 +240,23 @@ def _check(source, image_size, channels):
         )
 
 
+def _check_crop(crop, pad, resize, image_size):
+    if crop not in CROPS:
+        raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
+    if pad < 0:
+        raise ValueError(f"`pad` must be at least 0. Received: pad={pad}")
+    if crop == "resize":
+        _check_resize(resize, min(image_size))
+
+
+def _check_resize(resize, least):
+    if not _is_count(resize) or resize < least:
+        raise ValueError(
+            f"`resize` must be at least the {least} pixels that are cropped "
+            f"of it. Received: resize={resize}"
+        )
+
+
 def _check_share(batch_size, share, parts):
     if not _is_count(batch_size):
         raise ValueError(
@@ -239,14 +290,6 @@ def _is_count(value):
     return isinstance(value, int | np.integer) and value >= 1
 
 
-def _run_of(source, share):
-    """First and end of one of `count` consecutive runs, as even as can be."""
-    index, count = share
-    size, longer = divmod(source.num_examples, count)
-    start = index * size + min(index, longer)
-    return start, start + size + (index < longer)
-
-
 def _zeros(element_spec):
     """A data set of one element, all zeros."""
     tf = tensorflow()
@@ -259,95 +302,18 @@ def _zeros(element_spec):
         )
 
 
-def _reader(source):
-    """Returns a function from an index to (file's bytes or pixels, label)."""
-    tf = tensorflow()
-    with tf.device("CPU"):
-        labels = tf.constant(source.labels, "int64")
-        if source.paths is not None:
-            paths = tf.constant(source.paths)
-            return lambda i: (tf.io.read_file(paths[i]), labels[i])
-        images = tf.constant(source.images)
-    return lambda i: (images[i], labels[i])
-
-
-def _shuffled(source, seed, batch_size, start_step, share):
-    """Yields (epoch, index, image, label) of a random-access source."""
-    tf = tensorflow()
-    read = _reader(source)
-    num_examples = source.num_examples
-    share_size = batch_size // share[1]
-
-    def positions_in(step):
-        first = step * batch_size + share[0] * share_size
-        return tf.data.Dataset.range(first, first + share_size)
-
-    def at(position):
-        epoch, offset = position // num_examples, position % num_examples
-        index = tf.random.experimental.index_shuffle(
-            offset,
-            tf.stack([tf.constant(seed, "int64"), epoch]),
-            num_examples - 1,
-        )
-        return epoch, index, *read(index)
-
-    steps = tf.data.Dataset.counter(start=start_step)
-    positions = steps.flat_map(positions_in)
-    return positions.map(
-        at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-
-
-def _shuffled_stream(source, seed, batch_size, start_step, share):
-    """The same of a stream, shuffled anew in each epoch within a buffer."""
-    tf = tensorflow()
-    start, stop = _run_of(source, share)
-    count = stop - start
-    if not count:
-        raise ValueError(
-            "`share` must leave each process an example to train on. "
-            f"Received: share={share} for {source.name!r} of "
-            f"{source.num_examples} examples"
-        )
-    examples = source.stream(start, stop).enumerate(start)
-
-    def epoch_of(epoch):
-        # `shuffle` mixes in the seed of the graph, here that of this function
-        # alone, which would else be the process' global seed. A shuffle that
-        # reshuffles itself would go on where the last iterator stopped.
-        tf.compat.v1.set_random_seed(1)
-        shuffled = examples.shuffle(
-            min(SHUFFLE_BUFFER, count),
-            # Folding once leaves the first number the same in each epoch.
-            seed=_fold(_fold((seed, 0), epoch), np.int64(0))[0],
-            reshuffle_each_iteration=False,
-        )
-        return shuffled.map(lambda index, example: (epoch, index, *example))
-
-    first = start_step * (batch_size // share[1])
-    epochs = tf.data.Dataset.counter(start=first // count)
-    return epochs.flat_map(epoch_of).skip(first % count)
-
-
-def _fold(seed, value):
-    tf = tensorflow()
-    return tf.random.experimental.stateless_fold_in(
-        tf.cast(seed, "int64"), value
-    )
-
-
 def _pixels(source, image, channels):
     """Pixels `[H, W, channels]` of a file's bytes or of an array."""
     tf = tensorflow()
     if image.dtype == tf.string:
-        image = decode_image(image, channels)
+        image = decode.decode_image(image, channels)
         if source.image_shape is None:
             return image
         return tf.ensure_shape(image, (*source.image_shape[:2], channels))
     if image.shape[-1] == channels:
         return image
     shape = (*image.shape[:2], channels)
-    image = recolour(image, channels)
+    image = decode.recolour(image, channels)
     image.set_shape(shape)
     return image
 

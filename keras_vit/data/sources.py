@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.data import arrays, folder, tfds
+from keras_vit.data import arrays, folder, records, tfds, vtab
 from keras_vit.data.lazy import optional
 
 
@@ -26,8 +26,11 @@ class Source:
         labels: Class of each image, `[N]`, for `paths` and `images`.
         paths: Files of images.
         images: Pixels, `[N, H, W, C]`.
-        stream: Returns a tf.data.Dataset of (encoded image, label), the
-            examples from `start` up to `stop`, its arguments.
+        stream: A function of (start, stop, seed=None, cache=False) that
+            returns a tf.data.Dataset of (encoded image, label), the examples
+            from `start` up to `stop`. `seed`, a tensor of two int64, draws
+            the order of the files; None is the set's own order. `cache`
+            keeps the bytes in memory. `shards.stream_of` makes one.
         skipped: Files left out because they do not decode.
     """
 
@@ -58,8 +61,11 @@ def load(
 
     Args:
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1), a folder
-            of images, an npz file, or a name of TensorFlow Datasets.
-        train_split: TFDS split to train on; "" is "train".
+            of images or of TFRecords (`keras_vit.data.records`), an npz
+            file, a name of TensorFlow Datasets, or
+            "vtab/" and a task of VTAB-1k (`keras_vit.data.vtab.TASKS`).
+        train_split: TFDS split to train on; "" is "train", and of VTAB-1k
+            "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,
             "validation".
         eval_fraction: Share of each class held out for evaluation where the
@@ -90,6 +96,17 @@ def load(
     path = os.path.expanduser(dataset)
     if dataset == "digits":
         parts = arrays.digits(eval_fraction, seed)
+    elif dataset.startswith(vtab.PREFIX):
+        parts = vtab.find(
+            dataset,
+            train_split,
+            eval_split,
+            data_dir=data_dir,
+            manual_dir=manual_dir,
+            try_gcs=try_gcs,
+        )
+    elif records.exists(path):
+        parts = records.find(path, train_split, eval_split)
     elif os.path.isdir(path):
         parts = folder.find(path, eval_fraction, seed, broken)
     elif os.path.isfile(path):
@@ -137,10 +154,20 @@ def sample(source: Source, count: int) -> Source:
     if source.stream is not None or source.num_examples <= count:
         return source
     chosen = np.linspace(0, source.num_examples - 1, count).astype(int)
+    return take(source, chosen)
+
+
+def take(source: Source, indices: np.ndarray) -> Source:
+    """Returns some examples of a source of files or arrays.
+
+    Args:
+        source: A source that is no stream.
+        indices: Which examples, in which order.
+    """
     return dataclasses.replace(
         source,
-        num_examples=count,
-        labels=source.labels[chosen],
-        paths=source.paths and tuple(source.paths[i] for i in chosen),
-        images=None if source.images is None else source.images[chosen],
+        num_examples=len(indices),
+        labels=source.labels[indices],
+        paths=source.paths and tuple(source.paths[i] for i in indices),
+        images=None if source.images is None else source.images[indices],
     )

@@ -1,5 +1,8 @@
 """Sets of TensorFlow Datasets."""
 
+from collections.abc import Callable
+
+from keras_vit.data import shards
 from keras_vit.data.lazy import optional, tensorflow
 
 
@@ -21,7 +24,7 @@ def find(
     """Prepares a set and returns its two splits, images still encoded.
 
     Args:
-        name: TFDS name, such as "oxford_iiit_pet" or "vtab/config:1.0.0".
+        name: TFDS name, such as "oxford_iiit_pet" or "eurosat/rgb:2.0.0".
         train_split, eval_split: Split names, slices allowed; "" the default.
         data_dir, manual_dir, try_gcs: See `sources.load`.
 
@@ -33,18 +36,8 @@ def find(
             or version.
     """
     tfds = optional("tensorflow_datasets")
-    try:
-        builder = tfds.builder(name, data_dir=data_dir or None, try_gcs=try_gcs)
-    except (AssertionError, ValueError) as error:
-        # TFDS asserts that it knows the version.
-        raise ValueError(
-            "`dataset` must name a config and version that TFDS has. "
-            f"Received: dataset={name!r}: {error}"
-        ) from error
-    builder.download_and_prepare(
-        download_config=tfds.download.DownloadConfig(
-            manual_dir=manual_dir or None
-        )
+    builder = prepare(
+        name, data_dir=data_dir, manual_dir=manual_dir, try_gcs=try_gcs
     )
     keys = builder.info.supervised_keys
     features = builder.info.features
@@ -62,12 +55,87 @@ def find(
     if not eval_split:
         eval_split = "validation" if "validation" in splits else "test"
         eval_split = "test" if "test" in splits else eval_split
-    parts = []
+    return parts(
+        builder,
+        name,
+        train_split=train_split or "train",
+        eval_split=eval_split,
+        keys=keys,
+        class_names=tuple(features[keys[1]].names),
+    )
+
+
+def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
+    """Returns the builder of a set whose files are there.
+
+    Args:
+        name: TFDS name.
+        data_dir, manual_dir, try_gcs: See `sources.load`.
+
+    Raises:
+        ValueError: If TFDS has no such config or version.
+    """
+    tfds = optional("tensorflow_datasets")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir or None, try_gcs=try_gcs)
+    except (AssertionError, ValueError) as error:
+        # TFDS asserts that it knows the version.
+        raise ValueError(
+            "`dataset` must name a config and version that TFDS has. "
+            f"Received: dataset={name!r}: {error}"
+        ) from error
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(
+            manual_dir=manual_dir or None
+        )
+    )
+    return builder
+
+
+def parts(
+    builder,
+    name: str,
+    *,
+    train_split: str,
+    eval_split: str,
+    keys: tuple[str, str | Callable],
+    class_names: tuple[str, ...],
+    reads: dict | None = None,
+) -> tuple[dict, dict]:
+    """Returns two splits of a set.
+
+    No other features are read, whose decoding may cost more than the image's.
+
+    Args:
+        builder: As of `prepare`.
+        name: What to call the set in messages.
+        train_split, eval_split: Split names, slices allowed.
+        keys: Feature of the image, and feature of the class or a function of
+            an example that returns it.
+        class_names: Names of the classes.
+        reads: What the function of an example reads, as
+            `tfds.decode.PartialDecoding` takes it, such as
+            {"objects": ["size"]}.
+
+    Returns:
+        The fields of a training and an evaluation `Source`.
+
+    Raises:
+        ValueError: If there is no such split.
+    """
+    decode = optional("tensorflow_datasets").decode
+    image, label = keys
+    decoding = decode.PartialDecoding(
+        {image: True, **({label: True} if reads is None else reads)},
+        decoders={image: decode.SkipDecoding()},
+    )
+    splits = builder.info.splits
+    found = []
     for argument, split in (
-        ("train_split", train_split or "train"),
+        ("train_split", train_split),
         ("eval_split", eval_split),
     ):
-        read = _reader(builder, keys)
+        read = _reader(builder, keys, decoding)
         try:
             # Some sets, mocked ones among them, do not state their sizes.
             num_examples = (
@@ -80,46 +148,77 @@ def find(
                 f"`{argument}` must be a split of {name!r}: {sorted(splits)}. "
                 f"Received: {argument}={split!r}"
             ) from error
-        shape = features[keys[0]].shape
-        parts.append(
+        shape = builder.info.features[image].shape
+        found.append(
             dict(
                 name=f"{name} {split}",
-                class_names=tuple(features[keys[1]].names),
+                class_names=class_names,
                 num_examples=num_examples,
                 image_shape=shape if None not in shape else None,
-                stream=_stream(read, split, splits),
+                stream=_stream(builder, keys, decoding, split),
             )
         )
-    return tuple(parts)
+    return tuple(found)
 
 
-def _reader(builder, keys):
+def _reader(builder, keys, decoding):
     """Returns a function from a split to its (encoded image, label)."""
-    tfds, tf = optional("tensorflow_datasets"), tensorflow()
+    tfds = optional("tensorflow_datasets")
 
     def read(split):
         return builder.as_dataset(
             split=split,
-            decoders={keys[0]: tfds.decode.SkipDecoding()},
+            decoders=decoding,
             read_config=tfds.ReadConfig(
                 interleave_cycle_length=1, try_autocache=False
             ),
-        ).map(
-            lambda example: (
-                example[keys[0]],
-                tf.cast(example[keys[1]], "int64"),
-            )
-        )
+        ).map(lambda example: _image_and_label(example, keys))
 
     return read
 
 
-def _stream(read, split, splits):
-    def stream(start, stop):
-        # TFDS cuts only what states its size, and leaves nothing empty.
-        if not splits or start == stop:
-            return read(split).skip(start).take(stop - start)
-        return read(_cut(split, splits, start, stop))
+def _image_and_label(example, keys):
+    image, label = keys
+    label = label(example) if callable(label) else example[label]
+    return example[image], tensorflow().cast(label, "int64")
+
+
+def _stream(builder, keys, decoding, split):
+    """Reads the files of a set, or leaves it to TFDS where there are none."""
+    tfds, tf = optional("tensorflow_datasets"), tensorflow()
+    splits = builder.info.splits
+    files = splits[split].file_instructions if splits else []
+    records = builder.info.file_format is tfds.core.FileFormat.TFRECORD
+    # Mocked sets state files that are not there.
+    if files and records and tf.io.gfile.exists(files[0].filename):
+        features = decoding.extract_features(builder.info.features)
+        return shards.stream_of(
+            [file.filename for file in files],
+            [file.skip for file in files],
+            [
+                file.examples_in_shard - file.skip
+                if file.take < 0
+                else file.take
+                for file in files
+            ],
+            lambda record: _image_and_label(
+                features.deserialize_example(
+                    record, decoders=decoding.decoders
+                ),
+                keys,
+            ),
+        )
+    read = _reader(builder, keys, decoding)
+
+    def stream(start, stop, seed=None, cache=False):
+        # Outside of the function of a data set: what is kept stays kept.
+        with tf.init_scope():
+            # TFDS cuts only what states its size, and leaves nothing empty.
+            if not splits or start == stop:
+                examples = read(split).skip(start).take(stop - start)
+            else:
+                examples = read(_cut(split, splits, start, stop))
+            return examples.cache() if cache else examples
 
     return stream
 

@@ -35,7 +35,7 @@ def stream_of(count=10, labels=None):
         class_names=("a", "b", "c"),
         num_examples=count,
         image_shape=(6, 5, 3),
-        stream=lambda start, stop: tf.data.Dataset.from_tensor_slices(
+        stream=lambda start, stop, **_: tf.data.Dataset.from_tensor_slices(
             (encoded[start:stop], labels[start:stop])
         ),
     )

@@ -35,7 +35,7 @@ def stream_of(count):
         class_names=source.class_names,
         num_examples=count,
         image_shape=source.image_shape,
-        stream=lambda start, stop: (
+        stream=lambda start, stop, **_: (
             tf.data.Dataset.from_tensor_slices((encoded, source.labels))
             .skip(start)
             .take(stop - start)
@@ -264,7 +264,7 @@ class TestEvaluation:
             class_names=("a", "b", "c"),
             num_examples=stated,
             image_shape=(4, 4, 3),
-            stream=lambda start, stop: stream(0, 10),
+            stream=lambda start, stop, **_: stream(0, 10),
         )
         batches = data.eval_batches(source, batch_size=4, image_size=(4, 4))
         with pytest.raises(tf.errors.FailedPreconditionError):

@@ -9,7 +9,11 @@ tf = pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")
 
 # Of TFDS itself, on reading and on preparing a set.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    # Keras has no part in it.
+    pytest.mark.backend("tensorflow"),
+]
 
 COUNTS = [1, 2, 4]
 

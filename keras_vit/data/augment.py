@@ -1,0 +1,321 @@
+"""Augmentation by layers of Keras and KerasCV, named with their arguments."""
+
+import ast
+import difflib
+import importlib
+import inspect
+
+import keras
+
+from keras_vit.data.lazy import tensorflow
+from keras_vit.data.seeds import fold
+from keras_vit.data.stateless import drawing
+
+# Layers that mix the images of a batch.
+MIXING = ("CutMix", "FourierMix", "MixUp", "Mosaic")
+# Image augmentation layers are those that have one of these: Keras' and the
+# two kinds of KerasCV.
+METHODS = ("transform_images", "augment_image", "augment_images")
+# Settings of "How to train your ViT", section 3: operations and magnitude of
+# RandAugment, alpha of MixUp; names as in the file names of the release (the
+# paper's light1 and light2 are light0 and light1 there).
+AUGREG = {
+    "none": (0, 0, 0.0),
+    "light0": (2, 0, 0.0),
+    "light1": (2, 10, 0.2),
+    "medium1": (2, 15, 0.2),
+    "medium2": (2, 15, 0.5),
+    "strong1": (2, 20, 0.5),
+    "strong2": (2, 20, 0.8),
+}
+
+
+def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
+    """Makes layers from their names and arguments.
+
+    Each text is one of:
+
+    - `"RandomErasing(factor=0.5)"`, an image augmentation layer of
+      `keras.layers` with literal arguments, applied to each image by itself.
+      Those that mix images, such as `"MixUp(alpha=0.2)"`, are applied to the
+      batch, and mix the labels as well;
+    - `"batch:RandomErasing(factor=0.5)"`, applied to the batch;
+    - `"keras_cv.GridMask()"`, the same from `keras_cv.layers`;
+    - a setting of the augreg models: none, light0, light1, medium1, medium2,
+      strong1 or strong2, (operations, magnitude) of RandAugment and alpha of
+      MixUp. The authors' magnitude m, of 10 or more, becomes Keras' factor
+      0.03 m, with which the largest shear and translation are theirs (0.3 at
+      m = 10). Keras draws each strength between 0 and the largest, turns
+      further and changes colours less; its MixUp draws a weight for each
+      image, theirs for each batch.
+
+    The range of pixels, 0 to 255, and the seed are given to layers that take
+    them, the number of classes too.
+
+    Args:
+        augment: The texts; layers of one image come first, whatever the order.
+        classes: Number of classes.
+
+    Returns:
+        Layers for one image and layers for a batch, in the order given.
+
+    Raises:
+        ValueError: If a text is none of these (with the nearest names), or
+            the layer refuses its arguments.
+        ImportError: If KerasCV is asked for and not installed.
+
+    Reference:
+        Steiner et al. 2021 (arXiv 2106.10270), section 3.
+    """
+    if isinstance(augment, str):
+        raise ValueError(
+            f"`augment` must be a tuple of texts. Received: augment={augment!r}"
+        )
+    of_image, of_batch = [], []
+    for text in augment:
+        for layer_text in _expand(text):
+            bare = layer_text.removeprefix("batch:")
+            layer = _make(bare, classes)
+            whole = bare != layer_text or type(layer).__name__ in MIXING
+            (of_batch if whole else of_image).append(_Seeded(layer, bare))
+    return of_image, of_batch
+
+
+def augment_image(layers: list, image, seed):
+    """Applies layers to one image; a function of the arguments alone.
+
+    Args:
+        layers: The first result of `find_layers`.
+        image: `[H, W, C]`, in [0, 255].
+        seed: Two integers.
+
+    Returns:
+        float32 `[H, W, C]`, or the image itself where there are no layers.
+    """
+    tf = tensorflow()
+    for i, layer in enumerate(layers):
+        found = layer(tf.cast(image, "float32"), fold(seed, i))
+        image = tf.ensure_shape(found, image.shape)
+    return image
+
+
+def augment_batch(layers: list, batch: dict, seed) -> dict:
+    """Applies layers to a batch; a function of the arguments alone.
+
+    Args:
+        layers: The second result of `find_layers`.
+        batch: {"images": `[B, H, W, C]`, "labels": one-hot `[B, K]`}.
+        seed: Two integers.
+
+    Returns:
+        The same, the images as float32.
+    """
+    tf = tensorflow()
+    if layers:
+        batch = {**batch, "images": tf.cast(batch["images"], "float32")}
+    for i, layer in enumerate(layers):
+        layer_seed = fold(seed, i)
+        if type(layer.layer).__name__ in MIXING:
+            found = layer(dict(batch), layer_seed)
+        else:
+            found = {**batch, "images": layer(batch["images"], layer_seed)}
+        batch = {
+            key: tf.ensure_shape(found[key], value.shape)
+            for key, value in batch.items()
+        }
+    return batch
+
+
+class RandAugment(keras.layers.RandAugment):
+    """Keras' RandAugment, computing the operations that were drawn alone.
+
+    Keras computes each of its eleven for every image and then chooses.
+    """
+
+    def build(self, input_shape):
+        self.equalization = Equalization(
+            value_range=self.value_range, dtype=self.dtype_policy
+        )
+        super().build(input_shape)
+
+    def transform_images(self, images, transformation, training=True):
+        tf = tensorflow()
+        images = self.backend.cast(images, self.compute_dtype)
+        for drawn in tf.unstack(transformation["layer_idxes"], self.num_ops):
+            images = tf.switch_case(
+                drawn,
+                [
+                    lambda name=name, how=how, images=images: getattr(
+                        self, name
+                    ).transform_images(images, how)
+                    for name, how in transformation["transforms"].items()
+                ],
+            )
+        return images
+
+
+class Equalization(keras.layers.Equalization):
+    """Keras' Equalization, counting as it does on the TensorFlow backend.
+
+    On JAX' Keras counts each of 256 values by itself, in tf.data too.
+    """
+
+    def _custom_histogram_fixed_width(self, values, value_range, nbins):
+        tf = tensorflow()
+        low, high = value_range
+        places = (values - low) * (nbins - 1) / (high - low)
+        places = tf.clip_by_value(tf.cast(places, "int32"), 0, nbins - 1)
+        return tf.math.bincount(
+            tf.reshape(places, [-1]), minlength=nbins, maxlength=nbins
+        )
+
+
+class _Draws(keras.random.SeedGenerator):
+    """Seeds that follow from one, where Keras counts in a variable.
+
+    A variable would be counted up by parallel calls in any order, and would
+    start at its beginning whatever the step.
+    """
+
+    def __init__(self):  # not Keras', which makes that variable
+        self.begin(None)
+
+    def begin(self, seed):
+        self.seed, self.count = seed, 0
+
+    def next(self, ordered=True):
+        self.count += 1
+        return fold(self.seed, self.count)
+
+
+class _Seeded:
+    """A layer that draws from the seed it is called with."""
+
+    def __init__(self, layer, text):
+        self.layer, self.text, self.draws = layer, text, _Draws()
+        for part in layer._flatten_layers():
+            part._get_seed_generator = lambda backend=None: self.draws
+        self.of_keras_cv = text.startswith("keras_cv.")
+
+    def __call__(self, data, seed):
+        # The draws are counted while the function of the data set is traced.
+        self.draws.begin(seed)
+        try:
+            if self.of_keras_cv:
+                with drawing(self.layer, self.draws.next):
+                    return self.layer(data)
+            # Keras' code has no Python that AutoGraph should look at.
+            unconverted = tensorflow().autograph.experimental.do_not_convert
+            return unconverted(self.layer)(data)
+        except (
+            AttributeError,
+            NotImplementedError,
+            TypeError,
+            ValueError,
+        ) as error:
+            images = data["images"] if isinstance(data, dict) else data
+            raise ValueError(
+                f"`augment` must have layers that take images of "
+                f"{images.shape}. Received: {self.text!r}: {error}"
+            ) from error
+
+
+def _expand(text):
+    """Returns the layers behind the name of a setting."""
+    if text not in AUGREG:
+        return (text,)
+    num_ops, magnitude, alpha = AUGREG[text]
+    factor = round(0.03 * magnitude, 2)
+    texts = (f"RandAugment(num_ops={num_ops}, factor={factor})",) * bool(
+        num_ops
+    )
+    return texts + (f"MixUp(alpha={alpha})",) * bool(alpha)
+
+
+def _make(text, classes):
+    name, positional, keywords = _parse(text)
+    kind = _find(name, text)
+    parameters = inspect.signature(kind).parameters
+    known = [name for name in parameters if name != "kwargs"]
+    for argument in keywords:
+        if argument not in known or argument == "seed":
+            nearest = difflib.get_close_matches(argument, known, n=3)
+            raise ValueError(
+                f"`augment` must give {name} arguments of its own but `seed`: "
+                f"{known}. Received: {argument!r} in {text!r}. "
+                f"Nearest names: {nearest or 'none'}"
+            )
+    # Pipelines are in float32, whatever the model computes in.
+    given = {"value_range": (0, 255), "seed": 0, "num_classes": classes}
+    given = {key: given[key] for key in given if key in parameters}
+    # What stands without a name is one of the first parameters.
+    for key in list(parameters)[: len(positional)]:
+        given.pop(key, None)
+    try:
+        return kind(*positional, **{**given, **keywords}, dtype="float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`augment` must give {name} arguments that it takes. "
+            f"Received: {text!r}: {error}"
+        ) from error
+
+
+def _parse(text):
+    """Returns name, positional and keyword arguments of a call, unevaluated."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call):
+            call = ast.Call(call, [], [])
+        name = ast.unparse(call.func)
+        positional = [ast.literal_eval(value) for value in call.args]
+        keywords = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+        if not all(map(str.isidentifier, [*name.split("."), *keywords])):
+            raise ValueError("no name")
+    except (AttributeError, SyntaxError, TypeError, ValueError) as error:
+        raise ValueError(
+            "`augment` must hold texts such as 'RandomErasing(factor=0.5)', "
+            f"with literal arguments, or names of {list(AUGREG)}. "
+            f"Received: {text!r}"
+        ) from error
+    return name, positional, keywords
+
+
+def _find(name, text):
+    """Returns the class of a layer."""
+    package, _, bare = name.rpartition(".")
+    if package not in ("", "keras_cv"):
+        raise ValueError(
+            "`augment` must name layers of Keras, or of KerasCV with the "
+            f"prefix 'keras_cv.'. Received: {text!r}"
+        )
+    layers = vars(_keras_cv().layers if package else keras.layers)
+    if not package:
+        layers = {**layers, "RandAugment": RandAugment}
+        layers["Equalization"] = Equalization
+        # It chooses its operations in Python: once, when tf.data traces it.
+        del layers["AugMix"]
+    names = [
+        name
+        for name, value in layers.items()
+        if isinstance(value, type)
+        and issubclass(value, keras.layers.Layer)
+        and any(hasattr(value, method) for method in METHODS)
+    ]
+    if bare not in names:
+        nearest = difflib.get_close_matches(bare, [*names, *AUGREG], n=5)
+        raise ValueError(
+            f"`augment` must hold names of {list(AUGREG)} or of the image "
+            f"augmentation layers of {package or 'keras'}.layers. Received: "
+            f"{text!r}. Nearest names: {nearest or sorted(names)}"
+        )
+    return layers[bare]
+
+
+def _keras_cv():
+    try:
+        return importlib.import_module("keras_cv")
+    except ImportError as error:
+        raise ImportError(
+            "Layers named 'keras_cv.' in `augment` need `keras_cv`, which is "
+            "not installed: pip install 'keras_vit[keras-cv]'"
+        ) from error

@@ -1,0 +1,90 @@
+"""Examples to leave out, such as near-duplicates of test images."""
+
+import csv
+import os
+
+import numpy as np
+
+from keras_vit.data.sources import Source, take
+
+# Heads the column of a CSV file that tells what to leave out.
+COLUMN = "pretrain"
+
+
+def read(path: str) -> frozenset[str]:
+    """Reads a list of examples.
+
+    Args:
+        path: The CSV file of `python -m tools.near_duplicates`, or a text
+            file of one name a line.
+
+    Returns:
+        Their names.
+
+    Raises:
+        ValueError: If there is no such file.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(
+            "`exclude` must be a file of names. "
+            f"Received: {path!r}, which is not there"
+        )
+    with open(path, newline="", encoding="utf-8") as file:
+        first = file.readline()
+        file.seek(0)
+        if COLUMN in first.rstrip("\r\n").split(","):
+            return frozenset(row[COLUMN] for row in csv.DictReader(file))
+        return frozenset(filter(None, file.read().splitlines()))
+
+
+def names_of(source: Source) -> list[str]:
+    """Returns what each example of files or arrays is called in such a list.
+
+    A file is called by its path from the folder of its classes on,
+    "class/file.jpg", whatever the system; an array by its index.
+
+    Args:
+        source: A part of `load`.
+
+    Raises:
+        ValueError: If the source is a stream, which has no names.
+    """
+    if source.stream is not None:
+        raise ValueError(
+            "Only examples of a folder of images or of arrays have names. "
+            f"Received: {source.name!r}, a stream"
+        )
+    if source.paths is None:
+        return [str(i) for i in range(source.num_examples)]
+    return [
+        os.path.relpath(path, source.name).replace(os.sep, "/")
+        for path in source.paths
+    ]
+
+
+def leave_out(source: Source, names: frozenset[str]) -> Source:
+    """Returns a folder's or arrays' examples without some.
+
+    Args:
+        source: A part of `load` that is no stream. TFRecords are written
+            anew without what is to be left out.
+        names: Of the examples to leave out, see `names_of`.
+
+    Raises:
+        ValueError: If the source is a stream, or a name is none of its
+            examples', or no example would be left.
+    """
+    own = names_of(source)
+    unknown = sorted(names - set(own))
+    if unknown:
+        raise ValueError(
+            f"`names` must be of examples of {source.name!r}. Received also "
+            f"{len(unknown)} others, such as {unknown[0]!r}"
+        )
+    kept = np.array([i for i, n in enumerate(own) if n not in names], int)
+    if not len(kept):
+        raise ValueError(
+            f"`names` must leave an example of {source.name!r}. Received: "
+            f"all {len(own)}"
+        )
+    return take(source, kept)

@@ -1,0 +1,34 @@
+"""Encoded images that stay in memory once they have been read."""
+
+from keras_vit.data.lazy import tensorflow
+
+
+class Kept:
+    """Byte strings by number, filled while an input pipeline runs.
+
+    Not `tf.data.Dataset.cache`, which keeps an order as well: here each epoch
+    has its own.
+    """
+
+    def __init__(self):
+        tf = tensorflow()
+        # Outside of the data set's function that asks for it, which would
+        # begin an empty one at each call; anonymous ones live while used.
+        with tf.init_scope(), tf.device("CPU"):
+            self._table = tf.lookup.experimental.MutableHashTable(
+                "int64", "string", "", experimental_is_anonymous=True
+            )
+
+    def has(self, index):
+        """Returns whether there is something under a number."""
+        return tensorflow().strings.length(self.get(index)) > 0
+
+    def get(self, index):
+        """Returns what is kept under a number, nothing being empty."""
+        return self._table.lookup(index)
+
+    def put(self, index, value):
+        """Keeps a scalar string and returns it."""
+        tf = tensorflow()
+        with tf.control_dependencies([self._table.insert(index, value)]):
+            return tf.identity(value)

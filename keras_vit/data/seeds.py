@@ -1,0 +1,34 @@
+"""Random numbers that are a function of what they are for."""
+
+from keras_vit.data.lazy import tensorflow
+
+
+def fold(seed, *values):
+    """Makes a seed for each value out of one.
+
+    Args:
+        seed: Two integers.
+        values: Integers, such as an epoch and then an example.
+
+    Returns:
+        int64 `[2]`.
+    """
+    tf = tensorflow()
+    seed = tf.cast(seed, "int64")
+    for value in values:
+        seed = tf.random.experimental.stateless_fold_in(seed, value)
+    return seed
+
+
+def shuffled_index(index, seed, count: int):
+    """Returns where a permutation of `count` places sends one of them.
+
+    Args:
+        index: Scalar int64, from 0 to count - 1.
+        seed: Two integers that choose the permutation.
+        count: Number of places.
+    """
+    tf = tensorflow()
+    return tf.random.experimental.index_shuffle(
+        index, tf.cast(seed, "int64"), count - 1
+    )

@@ -1,0 +1,111 @@
+"""Examples that lie one after another in TFRecord files."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_vit.data.kept import Kept
+from keras_vit.data.lazy import tensorflow
+from keras_vit.data.seeds import shuffled_index
+
+
+def read_shards(
+    paths: Sequence[str],
+    skips: Sequence[int],
+    takes: Sequence[int],
+    seed=None,
+    cache: bool = False,
+):
+    """Reads runs of records, one file after another.
+
+    Args:
+        paths: TFRecord files.
+        skips: Records to pass over at the start of each file.
+        takes: Records to read of each file after those.
+        seed: Two integers (a tensor may be one of a `tf.data` function) that
+            draw the order of the files; None is the order given.
+        cache: Whether to keep the records in memory once a file has been read
+            to its end; order and content stay what they are.
+
+    Returns:
+        A tf.data.Dataset of serialized records, scalar strings.
+
+    Raises:
+        ValueError: If the arguments differ in length or are empty.
+    """
+    tf = tensorflow()
+    if not len(paths) == len(skips) == len(takes) or not len(paths):
+        raise ValueError(
+            "`paths`, `skips` and `takes` must be of one length, at least 1. "
+            f"Received: {len(paths)}, {len(skips)} and {len(takes)}"
+        )
+    paths = tf.constant([str(path) for path in paths])
+    skips = np.array(skips, "int64")
+    takes = np.array(takes, "int64")
+    firsts = np.cumsum(takes) - takes
+    kept = Kept() if cache else None
+
+    def read(position):
+        shard = (
+            position if seed is None else shuffled_index(position, seed, count)
+        )
+        skip, take, first = (
+            tf.gather(x, shard) for x in (skips, takes, firsts)
+        )
+        if kept is None:
+            return tf.data.TFRecordDataset(paths[shard]).skip(skip).take(take)
+        # The last record tells that the file has been read to its end.
+        there = kept.has(first + take - 1)
+        none = tf.zeros_like(take)
+        from_file = (
+            tf.data.TFRecordDataset(paths[shard])
+            .skip(skip)
+            .take(tf.where(there, none, take))
+            .enumerate(first)
+            .map(kept.put)
+        )
+        from_memory = tf.data.Dataset.range(
+            first, first + tf.where(there, take, none)
+        ).map(kept.get)
+        return from_file.concatenate(from_memory)
+
+    count = len(takes)
+    return tf.data.Dataset.range(count).flat_map(read)
+
+
+def stream_of(
+    paths: Sequence[str],
+    skips: Sequence[int],
+    takes: Sequence[int],
+    parse: Callable,
+) -> Callable:
+    """Makes the `stream` of a `Source` from runs of records.
+
+    Args:
+        paths, skips, takes: See `read_shards`.
+        parse: A function from a serialized record to (encoded image, label).
+
+    Returns:
+        A function of (start, stop, seed=None, cache=False), see `Source`.
+    """
+    tf = tensorflow()
+    skips = np.array(skips, "int64")
+    ends = np.cumsum(takes)
+    firsts = ends - takes
+
+    def stream(start, stop, seed=None, cache=False):
+        lows, highs = np.maximum(firsts, start), np.minimum(ends, stop)
+        used = np.flatnonzero(lows < highs)
+        records = read_shards(
+            # An empty run still has a data set of the right type.
+            [paths[i] for i in used] or paths[:1],
+            (skips + lows - firsts)[used] if len(used) else [0],
+            (highs - lows)[used] if len(used) else [0],
+            seed,
+            cache,
+        )
+        return records.map(
+            parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+
+    return stream

@@ -1,0 +1,312 @@
+"""The 19 tasks of VTAB-1k, made of sets of TensorFlow Datasets."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+
+from keras_vit.data import tfds
+from keras_vit.data.decode import decode_image
+from keras_vit.data.lazy import tensorflow
+
+PREFIX = "vtab/"
+GROUPS = ("natural", "specialized", "structured")
+SPLITS = ("train800", "val200", "train800val200", "test")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """What to predict, and which examples count.
+
+    Attributes:
+        group: One of `GROUPS`.
+        dataset: Its name in TFDS.
+        classes: Number of classes.
+        val: (TFDS split, percentage of it where the validation part begins).
+        test: (TFDS split, percentage of it where the test part begins).
+        label: Feature that holds the class, or a function of an example.
+        reads: What that function reads, as `tfds.decode.PartialDecoding` has
+            it.
+        class_names: Names of the classes where TFDS has none.
+        crop: Whether the label survives a random crop.
+        flip: Whether it survives a flip from left to right.
+        scale: What makes the pixels lie in [0, 255].
+    """
+
+    group: str
+    dataset: str
+    classes: int
+    val: tuple[str, int]
+    test: tuple[str, int]
+    label: str | Callable = "label"
+    reads: dict | None = None
+    class_names: tuple[str, ...] = ()
+    crop: bool = True
+    flip: bool = True
+    scale: int = 1
+
+
+def _nearest_object(example):
+    """The interval of the smallest distance from the camera."""
+    distances = example["objects"]["pixel_coords"][:, 2]
+    return _interval(distances, (8.0, 8.5, 9.0, 9.5, 10.0))
+
+
+def _nearest_vehicle(example):
+    """The same of cars, vans and trucks alone, in metres."""
+    tf, objects = tensorflow(), example["objects"]
+    depths = tf.boolean_mask(objects["location"][:, 2], objects["type"] < 3)
+    # Where there is no vehicle, the last interval.
+    return _interval(tf.concat([depths, [1000.0]], 0), (8.0, 20.0, 999.0))
+
+
+def _interval(values, thresholds):
+    """Number of thresholds that the smallest value exceeds."""
+    tf = tensorflow()
+    return tf.reduce_sum(
+        tf.cast(tf.reduce_min(values) > tf.constant(thresholds), "int64")
+    )
+
+
+def _num_objects(example):
+    """Scenes of CLEVR have 3 to 10 objects."""
+    tf = tensorflow()
+    return tf.size(example["objects"]["size"], tf.int64) - 3
+
+
+def _in_16(key, values):
+    """One of so many values, neighbours taken together to 16 classes."""
+    return lambda example: example[key] * 16 // values
+
+
+# In the order of Table 9 of the ViT paper. Sets, splits, labels and numbers of
+# classes: github.com/google-research/task_adaptation, task_adaptation/data at
+# ed9b417, and scripts/run_all_tasks.sh. Crops and flips: appendix F of BiT
+# (arXiv 1912.11370), whose pre-processing the ViT paper follows.
+TASKS = {
+    "caltech101": Task(
+        "natural", "caltech101", 102, ("train", 90), ("test", 0)
+    ),
+    "cifar100": Task("natural", "cifar100", 100, ("train", 90), ("test", 0)),
+    "dtd": Task("natural", "dtd", 47, ("validation", 0), ("test", 0)),
+    "oxford_flowers102": Task(
+        "natural", "oxford_flowers102", 102, ("validation", 0), ("test", 0)
+    ),
+    "oxford_iiit_pet": Task(
+        "natural", "oxford_iiit_pet", 37, ("train", 80), ("test", 0)
+    ),
+    "sun397": Task(
+        "natural", "sun397/tfds", 397, ("validation", 0), ("test", 0)
+    ),
+    "svhn_cropped": Task(
+        "natural", "svhn_cropped", 10, ("train", 90), ("test", 0)
+    ),
+    "patch_camelyon": Task(
+        "specialized", "patch_camelyon", 2, ("validation", 0), ("test", 0)
+    ),
+    "eurosat": Task(
+        "specialized", "eurosat/rgb", 10, ("train", 60), ("train", 80)
+    ),
+    "resisc45": Task(
+        "specialized", "resisc45", 45, ("train", 60), ("train", 80)
+    ),
+    "diabetic_retinopathy": Task(
+        "specialized",
+        "diabetic_retinopathy_detection/btgraham-300",
+        5,
+        ("validation", 0),
+        ("test", 0),
+    ),
+    "clevr_count": Task(
+        "structured",
+        "clevr",
+        8,
+        ("train", 90),
+        ("validation", 0),
+        label=_num_objects,
+        reads={"objects": ["size"]},
+        class_names=tuple(f"{n} objects" for n in range(3, 11)),
+        crop=False,
+    ),
+    "clevr_distance": Task(
+        "structured",
+        "clevr",
+        6,
+        ("train", 90),
+        ("validation", 0),
+        label=_nearest_object,
+        reads={"objects": ["pixel_coords"]},
+        class_names=("0-8", "8-8.5", "8.5-9", "9-9.5", "9.5-10", "over 10"),
+        crop=False,
+    ),
+    "dmlab": Task(
+        "structured", "dmlab", 6, ("validation", 0), ("test", 0), crop=False
+    ),
+    "dsprites_location": Task(
+        "structured",
+        "dsprites",
+        16,
+        ("train", 80),
+        ("train", 90),
+        label=_in_16("label_x_position", 32),
+        reads={"label_x_position": True},
+        crop=False,
+        flip=False,
+        scale=255,
+    ),
+    "dsprites_orientation": Task(
+        "structured",
+        "dsprites",
+        16,
+        ("train", 80),
+        ("train", 90),
+        label=_in_16("label_orientation", 40),
+        reads={"label_orientation": True},
+        flip=False,
+        scale=255,
+    ),
+    "kitti_distance": Task(
+        "structured",
+        "kitti",
+        4,
+        ("validation", 0),
+        ("test", 0),
+        label=_nearest_vehicle,
+        reads={"objects": ["type", "location"]},
+        class_names=("under 8 m", "8-20 m", "over 20 m", "no vehicle"),
+        crop=False,
+    ),
+    "smallnorb_azimuth": Task(
+        "structured",
+        "smallnorb",
+        18,
+        ("test", 0),
+        ("test", 50),
+        label="label_azimuth",
+        flip=False,
+    ),
+    "smallnorb_elevation": Task(
+        "structured",
+        "smallnorb",
+        9,
+        ("test", 0),
+        ("test", 50),
+        label="label_elevation",
+    ),
+}
+
+
+def task_of(name: str) -> Task:
+    """Returns the task of that name, with "vtab/" before it or without.
+
+    Args:
+        name: Such as "vtab/clevr_count".
+
+    Raises:
+        ValueError: If there is none.
+    """
+    key = name.removeprefix(PREFIX)
+    if key not in TASKS:
+        near = difflib.get_close_matches(key, TASKS, n=3, cutoff=0.4)
+        raise ValueError(
+            "A task of VTAB must be one of the 19. "
+            f"Received: {name!r}. Nearest names: {near or list(TASKS)}"
+        )
+    return TASKS[key]
+
+
+def tfds_split(task: Task, split: str, sizes: dict[str, int]) -> str:
+    """Returns what TFDS calls a part of a task.
+
+    Args:
+        task: One of `TASKS`.
+        split: One of `SPLITS`.
+        sizes: Number of examples of each split of the TFDS set; where one is
+            not stated, the part is taken from its start.
+
+    Raises:
+        ValueError: If there is no such part.
+    """
+
+    def start(part):
+        return sizes.get(part[0], 0) * part[1] // 100
+
+    val = start(task.val)
+    parts = {
+        "train800": "train[:800]",
+        "val200": f"{task.val[0]}[{val}:{val + 200}]",
+        "test": f"{task.test[0]}[{start(task.test)}:]",
+    }
+    parts["train800val200"] = f"{parts['train800']}+{parts['val200']}"
+    if split not in parts:
+        raise ValueError(
+            f"The split of a VTAB task must be one of {SPLITS}. "
+            f"Received: {split!r}"
+        )
+    return parts[split]
+
+
+def find(
+    name: str, train_split: str, eval_split: str, **prepare
+) -> tuple[dict, dict]:
+    """Prepares the set of a task and returns two of its parts.
+
+    Args:
+        name: "vtab/" and a task of `TASKS`.
+        train_split: One of `SPLITS`; "" is "train800val200".
+        eval_split: One of `SPLITS`; "" is "test".
+        **prepare: `data_dir`, `manual_dir` and `try_gcs` of `tfds.prepare`.
+
+    Returns:
+        The fields of a training and an evaluation `Source`.
+
+    Raises:
+        ValueError: If there is no such task or split, or TFDS has it with
+            another number of classes.
+
+    Reference:
+        Zhai et al. 2019, "A Large-scale Study of Representation Learning with
+        the Visual Task Adaptation Benchmark" (arXiv 1910.04867).
+    """
+    task = task_of(name)
+    splits = (train_split or "train800val200", eval_split or "test")
+    for split in splits:
+        tfds_split(task, split, {})  # refused before anything is downloaded
+    builder = tfds.prepare(task.dataset, **prepare)
+    sizes = {key: it.num_examples for key, it in builder.info.splits.items()}
+    train, evaluation = (tfds_split(task, split, sizes) for split in splits)
+    parts = tfds.parts(
+        builder,
+        name,
+        train_split=train,
+        eval_split=evaluation,
+        keys=("image", task.label),
+        class_names=task.class_names or _class_names(task, builder),
+        reads=task.reads,
+    )
+    for part, split in zip(parts, splits, strict=True):
+        if len(part["class_names"]) != task.classes:
+            raise ValueError(
+                f"{name!r} must have {task.classes} classes. Received: "
+                f"{len(part['class_names'])} in TFDS {builder.info.full_name}"
+            )
+        part["name"] = f"{name} {split}"
+        if task.scale != 1:
+            part["stream"] = _scaled(part["stream"], task.scale)
+    return parts
+
+
+def _class_names(task, builder):
+    if isinstance(task.label, str):
+        return tuple(builder.info.features[task.label].names)
+    return tuple(str(i) for i in range(task.classes))
+
+
+def _scaled(stream, scale):
+    """Decodes the images of a stream and multiplies their pixels."""
+
+    def scaled(*arguments, **keywords):
+        return stream(*arguments, **keywords).map(
+            lambda image, label: (decode_image(image, 1) * scale, label)
+        )
+
+    return scaled

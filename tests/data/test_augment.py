@@ -1,0 +1,292 @@
+"""Augmentation by name: reproducible, from any step, in any process."""
+
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data
+from keras_vit.data import augment
+
+tf = pytest.importorskip("tensorflow")
+
+SIZE = (8, 6)
+
+
+def source_of(count=8, channels=3):
+    rng = np.random.default_rng(0)
+    return data.Source(
+        name="noise",
+        class_names=("a", "b", "c"),
+        num_examples=count,
+        image_shape=(*SIZE, channels),
+        images=rng.integers(0, 256, (count, *SIZE, channels)).astype("uint8"),
+        labels=np.arange(count) % 3,
+    )
+
+
+def batches_of(source, *texts, **arguments):
+    arguments = dict(batch_size=4, crop="none", flip=False) | arguments
+    return data.train_batches(
+        source, image_size=SIZE, augment=texts, **arguments
+    )
+
+
+def take(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def assert_equal(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        for key in b:
+            np.testing.assert_array_equal(a[key], b[key])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("RandomBrightness(0.3)", "RandomTranslation(0.2, 0.2)"),
+        ("RandomErasing", "batch:RandomContrast(factor=0.5)"),
+        ("RandomGrayscale()", "CutMix()", "MixUp(alpha=0.5)"),
+        ("batch:RandomHue(0.4)", "keras_cv.Shade(0.5)"),
+    ],
+)
+class TestRandomness:
+    @pytest.fixture(autouse=True)
+    def keras_cv(self, keras_cv):
+        """Where KerasCV is not installed."""
+
+    def test_a_run_can_start_at_any_step(self, texts):
+        run = take(batches_of(source_of(), *texts, seed=7), 5)
+        later = batches_of(source_of(), *texts, seed=7, start_step=3)
+        assert_equal(take(later, 2), run[3:])
+        plain = take(batches_of(source_of(), seed=7), 5)
+        other = take(batches_of(source_of(), *texts, seed=8), 1)
+        for batches in (plain, other):
+            assert not np.array_equal(run[0]["images"], batches[0]["images"])
+
+
+def joined(batches):
+    return {
+        key: np.concatenate([b[key] for b in batches]) for key in batches[0]
+    }
+
+
+def test_processes_together_draw_what_one_would():
+    texts = ("RandomBrightness(0.3)", "RandomErasing")
+    (whole,) = take(batches_of(source_of(), *texts), 1)
+    shares = [
+        take(batches_of(source_of(), *texts, share=(i, 2)), 1)[0]
+        for i in range(2)
+    ]
+    assert_equal([joined(shares)], [whole])
+
+
+def test_parts_do_not_change_what_is_mixed():
+    run = take(batches_of(source_of(), "MixUp"), 2)
+    parts = take(batches_of(source_of(), "MixUp", parts=2), 4)
+    assert parts[0]["images"].shape == (2, *SIZE, 3)
+    assert_equal([joined(parts[:2]), joined(parts[2:])], run)
+
+
+def test_processes_mix_in_ways_of_their_own():
+    source = source_of()
+    source.images[:] = source.images[:1]
+    source.labels[:] = np.arange(8) % 2
+    shares = [
+        take(batches_of(source, "MixUp(1.0)", share=(i, 2), seed=1), 4)
+        for i in range(2)
+    ]
+    labels = [joined(share)["labels"] for share in shares]
+    assert not np.isclose(*labels).all(-1).all()
+
+
+@pytest.fixture
+def keras_cv(monkeypatch):
+    """A stand-in for KerasCV, which need not be installed."""
+
+    class Shade(keras.layers.RandomBrightness):
+        def __init__(self, factor, value_range, **kwargs):
+            super().__init__(factor, value_range, **kwargs)
+
+    module = types.ModuleType("keras_cv")
+    module.layers = types.ModuleType("keras_cv.layers")
+    module.layers.Shade = Shade
+    monkeypatch.setitem(sys.modules, "keras_cv", module)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RandomBrightness(0.3)",
+        "RandomErasing(factor=(1.0, 1.0), scale=(0.4, 0.6))",
+    ],
+)
+def test_each_epoch_and_example_has_draws_of_its_own(text):
+    source = source_of(count=1)
+    images = np.concatenate(
+        [batch["images"] for batch in take(batches_of(source, text), 2)]
+    )
+    assert len({image.tobytes() for image in images}) == 8
+    source.images[:] = 100
+    twins = data.Source(
+        name="twins",
+        class_names=("a", "b"),
+        num_examples=4,
+        image_shape=(*SIZE, 3),
+        images=np.full((4, *SIZE, 3), 100, "uint8"),
+        labels=np.arange(4) % 2,
+    )
+    (batch,) = take(batches_of(twins, text), 1)
+    assert len({image.tobytes() for image in batch["images"]}) == 4
+
+
+@pytest.mark.parametrize("text", ["MixUp(alpha=1.0)", "CutMix(factor=1.0)"])
+def test_labels_are_mixed_as_images_are(text):
+    shades = np.array([0, 100, 200])
+    source = data.Source(
+        name="shades",
+        class_names=("a", "b", "c"),
+        num_examples=3,
+        image_shape=(16, 16, 3),
+        images=np.broadcast_to(
+            shades[:, None, None, None], (3, 16, 16, 3)
+        ).astype("uint8"),
+        labels=np.arange(3),
+    )
+    batches = data.train_batches(
+        source,
+        batch_size=12,
+        image_size=(16, 16),
+        crop="none",
+        augment=(text,),
+    )
+    (batch,) = take(batches, 1)
+    np.testing.assert_allclose(batch["labels"].sum(-1), 1, rtol=1e-5)
+    assert ((batch["labels"] > 0.05).sum(-1) == 2).sum() >= 2
+    # CutMix counts the area of a box whose edges lie between the pixels.
+    np.testing.assert_allclose(
+        batch["images"].mean((1, 2, 3)),
+        batch["labels"] @ shades,
+        atol=0.05 if text.startswith("MixUp") else 25,
+    )
+
+
+# On JAX Keras' own takes minutes, which is why there is another.
+@pytest.mark.backend("tensorflow", "torch")
+def test_our_rand_augment_gives_what_that_of_keras_gives():
+    arguments = dict(num_ops=2, factor=0.4, seed=0, dtype="float32")
+    ours, theirs = (
+        augment._Seeded(kind(**arguments), "")
+        for kind in (augment.RandAugment, keras.layers.RandAugment)
+    )
+    image = source_of(1).images[0].astype("float32")
+    seeds = tf.data.Dataset.range(24)
+
+    def both(i):
+        seed = tf.stack([i, i])
+        return ours(image, seed), theirs(image, seed)
+
+    pairs = list(seeds.map(both).as_numpy_iterator())
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, atol=1e-3)
+    assert len({a.tobytes() for a, _ in pairs}) > 12
+
+
+def test_equalization_spreads_the_values_evenly():
+    (layer,), _ = augment.find_layers(("Equalization()",), 2)
+    image = np.arange(48, dtype="float32").reshape(*SIZE, 1)
+    (found,) = (
+        tf.data.Dataset.from_tensors(image)
+        .map(lambda image: layer(image, (0, 0)))
+        .as_numpy_iterator()
+    )
+    np.testing.assert_allclose(
+        found.ravel(), np.round(np.arange(48) * 255 / 47), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ops", "factor", "alpha"),
+    [
+        ("none", 0, 0, 0),
+        ("light0", 2, 0, 0),
+        ("light1", 2, 0.3, 0.2),
+        ("medium1", 2, 0.45, 0.2),
+        ("medium2", 2, 0.45, 0.5),
+        ("strong1", 2, 0.6, 0.5),
+        ("strong2", 2, 0.6, 0.8),
+    ],
+)
+def test_settings_of_the_augreg_models(name, num_ops, factor, alpha):
+    of_image, of_batch = augment.find_layers((name,), 3)
+    assert [(x.layer.num_ops, x.layer.factor) for x in of_image] == [
+        (num_ops, (0, factor))
+    ] * (num_ops > 0)
+    assert [x.layer.alpha for x in of_batch] == [alpha] * (alpha > 0)
+
+
+def test_a_setting_runs_and_stays_within_the_range():
+    (batch,) = take(batches_of(source_of(), "medium1"), 1)
+    assert batch["images"].dtype == np.float32
+    assert batch["images"].min() >= -0.1 and batch["images"].max() <= 255.1
+
+
+def test_bytes_stay_bytes_and_float_is_float32():
+    spec = batches_of(source_of(), "none").element_spec
+    assert spec["images"].dtype == tf.uint8
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        spec = batches_of(source_of(), "RandomErasing", "MixUp").element_spec
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert spec["images"].dtype == spec["labels"].dtype == tf.float32
+    assert spec["images"].shape == (4, *SIZE, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("RandomErase()", ["RandomErasing", "'RandomErase()'"]),
+        ("medium3", ["'medium3'", "medium1"]),
+        ("Dense(3)", ["augmentation layers of keras.layers"]),
+        ("AugMix()", ["'AugMix()'"]),
+        ("RandomErasing(factr=1)", ["'factr'", "factor"]),
+        ("RandomErasing(seed=1)", ["'seed'"]),
+        ("RandomRotation()", ["RandomRotation", "factor"]),
+        ("RandomErasing(factor=7)", ["'RandomErasing(factor=7)'", "7"]),
+        ("RandomErasing(factor=print(1))", ["literal"]),
+        ("RandomErasing(*[1])", ["literal"]),
+        ("RandomErasing(", ["literal"]),
+        ("os.Thing()", ["'keras_cv.'"]),
+        ("", ["literal"]),
+    ],
+)
+def test_bad_texts_are_told_what_is_wrong(text, words):
+    with pytest.raises(ValueError) as error:
+        augment.find_layers((text,), 3)
+    for word in ["`augment`", *words]:
+        assert word in str(error.value)
+
+
+def test_one_text_alone_is_no_tuple():
+    with pytest.raises(ValueError, match="tuple of texts.*'medium1'"):
+        augment.find_layers("medium1", 3)
+
+
+def test_a_layer_that_cannot_take_the_images_is_named():
+    with pytest.raises(ValueError, match="(?s)8, 6, 1.*RandomHue.0.1"):
+        batches_of(source_of(channels=1), "RandomHue(0.1)", channels=1)
+
+
+def test_keras_cv_by_its_prefix(keras_cv, monkeypatch):
+    (found,), _ = augment.find_layers(("keras_cv.Shade(factor=0.5)",), 3)
+    assert list(found.layer.value_range) == [0, 255]
+    with pytest.raises(ValueError, match="keras_cv.layers.*Shade"):
+        augment.find_layers(("keras_cv.Shadow()",), 3)
+    monkeypatch.setitem(sys.modules, "keras_cv", None)
+    with pytest.raises(ImportError, match="pip install 'keras_vit.keras-cv"):
+        augment.find_layers(("keras_cv.Shade(factor=0.5)",), 3)

@@ -1,0 +1,136 @@
+"""Crops of images that were resized before."""
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+from keras_vit.data import crops
+
+tf = pytest.importorskip("tensorflow")
+
+
+def ramp(height, width):
+    """An image that tells row and column in its first two channels."""
+    rows, columns = np.meshgrid(
+        np.arange(height), np.arange(width), indexing="ij"
+    )
+    return np.stack([rows, columns, 0 * rows], -1).astype("float32")
+
+
+def source_of(image, count=1):
+    return data.Source(
+        name="ramp",
+        class_names=("a", "b"),
+        num_examples=count,
+        image_shape=image.shape,
+        images=np.stack([image] * count),
+        labels=np.zeros(count, int),
+    )
+
+
+def test_resized_and_cropped_at_random():
+    batches = data.train_batches(
+        source_of(ramp(40, 20)),
+        batch_size=200,
+        image_size=(8, 8),
+        crop="resize",
+        resize=10,
+        flip=False,
+    )
+    (batch,) = batches.take(1).as_numpy_iterator()
+    # Of 10 x 10 pixels, four rows and two columns of the image each.
+    np.testing.assert_allclose(np.diff(batch["images"][..., 0], axis=1), 4)
+    np.testing.assert_allclose(np.diff(batch["images"][..., 1], axis=2), 2)
+    firsts = {tuple(image[0, 0, :2]) for image in batch["images"]}
+    assert firsts == {
+        (4 * row + 1.5, 2 * column + 0.5)
+        for row in range(3)
+        for column in range(3)
+    }
+
+
+def test_a_run_of_resized_crops_can_start_at_any_step():
+    def read(start_step):
+        batches = data.train_batches(
+            source_of(ramp(12, 12), 5),
+            batch_size=4,
+            image_size=(6, 4),
+            crop="resize",
+            resize=5,
+            start_step=start_step,
+        )
+        assert batches.element_spec["images"].shape == (4, 6, 4, 3)
+        return [b["images"] for b in batches.take(4).as_numpy_iterator()]
+
+    np.testing.assert_array_equal(read(2)[:2], read(0)[2:])
+
+
+def test_bytes_stay_bytes_where_the_size_is_right():
+    batches = data.train_batches(
+        source_of(ramp(8, 8).astype("uint8")),
+        batch_size=1,
+        image_size=(6, 6),
+        crop="resize",
+        resize=8,
+    )
+    assert batches.element_spec["images"].dtype == tf.uint8
+
+
+@pytest.mark.parametrize(
+    ("shape", "first", "step"),
+    [
+        # 16 rows become 8: half of the resolution, and the middle of 8 x 16.
+        ((16, 32), (2.5, 10.5), 2),
+        ((32, 16), (10.5, 2.5), 2),
+        ((4, 4), (0.5, 0.5), 0.5),
+    ],
+)
+def test_evaluation_in_proportion_sees_the_middle(shape, first, step):
+    batches = data.eval_batches(
+        source_of(ramp(*shape)), batch_size=1, image_size=(6, 6), resize=8
+    )
+    assert batches.element_spec["images"].shape == (1, 6, 6, 3)
+    (batch,) = batches.as_numpy_iterator()
+    image = batch["images"][0]
+    if step == 2:
+        np.testing.assert_allclose(image[0, 0, :2], first)
+    np.testing.assert_allclose(np.diff(image[1:5, :, 0], axis=0), step)
+    np.testing.assert_allclose(np.diff(image[:, 1:5, 1], axis=1), step)
+
+
+@pytest.mark.parametrize("shape", [(2000, 4), (4, 2001), (1, 1)])
+def test_of_a_very_long_image_the_middle_is_resized(shape):
+    image = np.full((*shape, 3), 7, "uint8")
+    long = int(np.argmax(shape))
+    found = crops.central_crop(tf.constant(image), (6, 6), 8)
+    np.testing.assert_allclose(found, np.full((6, 6, 3), 7))
+    if max(shape) > 1:
+        image = ramp(*shape)
+        found = crops.central_crop(tf.constant(image), (6, 6), 8)
+        middle = found[:, :, long].numpy().mean()
+        np.testing.assert_allclose(middle, (max(shape) - 1) / 2, atol=0.6)
+
+
+@pytest.mark.parametrize(
+    ("image_shape", "expected"),
+    [
+        ((32, 32, 3), (160, 128)),
+        ((95, 96, 3), (160, 128)),
+        ((96, 96, 3), (512, 480)),
+        ((375, 500, 3), (512, 480)),
+        (None, (512, 480)),
+    ],
+)
+def test_hyper_rule_of_bit(image_shape, expected):
+    assert data.bit_hyper_rule(image_shape) == expected
+
+
+@pytest.mark.parametrize("resize", [0, 5, -8, 7.5])
+def test_resize_is_at_least_the_crop(resize):
+    arguments = dict(batch_size=1, image_size=(6, 8))
+    source = source_of(ramp(8, 8))
+    with pytest.raises(ValueError, match=f"`resize`.*resize={resize}"):
+        data.train_batches(source, **arguments, crop="resize", resize=resize)
+    if resize:
+        with pytest.raises(ValueError, match=f"8 pixels.*resize={resize}"):
+            data.eval_batches(source, **arguments, resize=resize)

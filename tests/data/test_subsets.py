@@ -1,0 +1,106 @@
+"""Dev splits and few shots of every kind of source."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+tf = pytest.importorskip("tensorflow")
+
+# Keras has no part in it: one backend says what all would.
+pytestmark = pytest.mark.backend("tensorflow")
+
+
+@pytest.fixture
+def arrays():
+    """40 images that tell their index in every pixel, 10 of each class."""
+    images = np.zeros((40, 2, 2, 1), "uint8")
+    images[:] = np.arange(40).reshape(-1, 1, 1, 1)
+    return data.Source(
+        name="numbered",
+        class_names=tuple("abcd"),
+        num_examples=40,
+        image_shape=(2, 2, 1),
+        labels=np.arange(40) % 4,
+        images=images,
+    )
+
+
+@pytest.fixture
+def stream(arrays):
+    """The same, encoded, in a stream."""
+    encoded = np.array([tf.io.encode_png(i).numpy() for i in arrays.images])
+
+    def read(start, stop, seed=None, cache=False):
+        return tf.data.Dataset.from_tensor_slices(
+            (encoded[start:stop], arrays.labels[start:stop])
+        )
+
+    return dataclasses.replace(arrays, labels=None, images=None, stream=read)
+
+
+def contents(source):
+    """(index, label) of every example, as evaluation reads them."""
+    batches = data.eval_batches(
+        source, batch_size=8, image_size=(2, 2), channels=1
+    )
+    return [
+        (int(image[0, 0, 0]), int(label.argmax()))
+        for batch in batches.as_numpy_iterator()
+        for image, label, weight in zip(
+            batch["images"], batch["labels"], batch["weights"], strict=True
+        )
+        if weight
+    ]
+
+
+@pytest.fixture(params=["arrays", "stream"])
+def source(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_dev_split_and_the_rest_are_the_whole(source):
+    train, dev = data.hold_out_dev(source, 0.2, seed=0)
+    assert (train.num_examples, dev.num_examples) == (32, 8)
+    train, dev = contents(train), contents(dev)
+    assert sorted(train + dev) == [(i, i % 4) for i in range(40)]
+    assert np.bincount([label for _, label in dev]).tolist() == [2, 2, 2, 2]
+
+
+def test_shots_are_as_many_of_each_class_and_follow_the_seed(source):
+    kept = contents(data.keep_shots(source, 3, seed=0))
+    assert np.bincount([label for _, label in kept]).tolist() == [3, 3, 3, 3]
+    assert all(index % 4 == label for index, label in kept)
+    assert kept == contents(data.keep_shots(source, 3, seed=0))
+    assert kept != contents(data.keep_shots(source, 3, seed=1))
+
+
+def test_streams_and_arrays_keep_the_same_shots(arrays, stream):
+    assert contents(data.keep_shots(arrays, 2, seed=5)) == contents(
+        data.keep_shots(stream, 2, seed=5)
+    )
+
+
+def test_a_dev_split_trains_from_any_step(source):
+    train, _ = data.hold_out_dev(source, 0.25, seed=0)
+    arguments = dict(batch_size=10, image_size=(2, 2), channels=1, flip=False)
+    batches = data.train_batches(train, **arguments, crop="none")
+    third = list(batches.take(3).as_numpy_iterator())[2]
+    later = data.train_batches(train, **arguments, crop="none", start_step=2)
+    np.testing.assert_array_equal(
+        third["images"], next(later.as_numpy_iterator())["images"]
+    )
+
+
+def test_too_much_is_refused(source):
+    with pytest.raises(ValueError, match="`shots` must be .* at most .* 10"):
+        data.keep_shots(source, 11, seed=0)
+    with pytest.raises(ValueError, match="`dev_fraction` must lie between"):
+        data.hold_out_dev(source, 1.0, seed=0)
+
+
+def test_a_dev_split_of_nothing_is_refused(stream):
+    with pytest.raises(ValueError, match="must leave examples"):
+        data.hold_out_dev(stream, 0.001, seed=0)
