@@ -1,0 +1,165 @@
+"""How alike two images are, though resized, re-encoded or cropped a little.
+
+What is compared is the discrete cosine transform of a thumbnail in grey,
+without its mean, each coefficient times its frequency: that evens out the
+spectrum of photographs, in which low frequencies would drown the others.
+Distances are 1 - cosine: 0 between images that are the same, around 1 between
+others. Brightness and contrast cancel out.
+"""
+
+import functools
+
+import numpy as np
+
+from keras_vit.data.decode import decode_image
+from keras_vit.data.lazy import tensorflow
+
+SIDE = 32
+# Frequencies in each direction, of the first look and of the second.
+COARSE, FINE = 8, 12
+# Integers of this length have dot products that float32 holds exactly, in
+# whatever order and with whatever others they are computed.
+LENGTH = 2048
+# The parts of a side that the second look tries: up to a tenth is cut off.
+WINDOWS = (
+    (0.0, 1.0),
+    (0.0, 0.95),
+    (0.025, 0.975),
+    (0.05, 1.0),
+    (0.0, 0.9),
+    (0.05, 0.95),
+    (0.1, 1.0),
+)
+# Shades, of 255, that a thumbnail must vary by (standard deviation): what is
+# flatter has no features, and would resemble everything else that is flat.
+FLAT = 2.0
+
+
+def thumbnail(image) -> np.ndarray | None:
+    """Returns an image small and grey.
+
+    Args:
+        image: Bytes of a JPEG, PNG, BMP or GIF file, or pixels `[H, W, C]`.
+
+    Returns:
+        uint8 `[32, 32]`, or None where the image is one flat shade.
+
+    Raises:
+        ValueError: If the bytes do not decode.
+    """
+    tf = tensorflow()
+    try:
+        with tf.device("CPU"):
+            if isinstance(image, bytes):
+                small = _from_bytes()(image)
+            else:
+                small = _from_pixels()(np.asarray(image, "float32"))
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`image` must decode as JPEG, PNG, GIF or BMP: {error.message}"
+        ) from None
+    small = small.numpy()
+    return None if small.std() < FLAT else small
+
+
+def coarse(thumbnails) -> np.ndarray:
+    """Returns what the first look compares, by dot products.
+
+    Args:
+        thumbnails: `[B, 32, 32]`, or a list of `[32, 32]`.
+
+    Returns:
+        `[B, 64]` float32 of whole numbers, of length 2048 but for rounding.
+    """
+    spectra = [_spectra(one, COARSE, ((0.0, 1.0),))[0] for one in thumbnails]
+    spectra = np.reshape(spectra, (-1, COARSE**2))
+    return np.round(LENGTH * spectra).astype("float32")
+
+
+def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the distances of all pairs at the first look.
+
+    Args:
+        first: `[B, 64]` of `coarse`.
+        second: `[M, 64]` of `coarse`.
+
+    Returns:
+        `[B, M]` float32, each the same whatever others are computed with it.
+    """
+    return 1 - (first @ second.T) / LENGTH**2
+
+
+def distance(first: np.ndarray, second: np.ndarray) -> float:
+    """Compares two images closely, the one whole with parts of the other.
+
+    Args:
+        first, second: Thumbnails, `[32, 32]`.
+
+    Returns:
+        The least distance, to 4 digits.
+    """
+    a, b = (_spectra(one, FINE, WINDOWS) for one in (first, second))
+    # The first part is the whole.
+    return round(1 - float(max((a @ b[0]).max(), (b @ a[0]).max())), 4)
+
+
+def _spectra(thumbnail, frequencies, windows):
+    """Spectra of an image's parts, of unit length, `[len(windows)**2, K]`."""
+    basis = _basis(frequencies, windows)
+    spectra = basis @ thumbnail.astype("float64") @ basis.T
+    shape = (len(windows), frequencies) * 2
+    spectra = np.reshape(spectra, shape).transpose(0, 2, 1, 3)
+    spectra = spectra * np.hypot(*np.indices((frequencies, frequencies)))
+    spectra = spectra.reshape(len(windows) ** 2, -1)
+    length = np.linalg.norm(spectra, axis=1, keepdims=True)
+    # A part may be flat though the whole is not.
+    return spectra / np.maximum(length, 1e-9)
+
+
+@functools.cache
+def _basis(frequencies, windows):
+    """Cosines over parts of a side, `[len(windows) * frequencies, 32]`.
+
+    A pixel counts as far as it lies in the part.
+    """
+    k = np.arange(frequencies)[:, np.newaxis]
+    scale = np.where(k == 0, 1, np.sqrt(2))
+    bases = []
+    for start, stop in windows:
+        edges = np.clip(np.arange(SIDE + 1) / SIDE, start, stop)
+        centres = ((edges[:-1] + edges[1:]) / 2 - start) / (stop - start)
+        overlap = np.diff(edges) / (stop - start)
+        bases.append(scale * overlap * np.cos(np.pi * k * centres))
+    return np.concatenate(bases)
+
+
+@functools.cache
+def _from_bytes():
+    tf = tensorflow()
+    return tf.function(
+        lambda encoded: _shrink(decode_image(encoded)),
+        input_signature=[tf.TensorSpec((), "string")],
+    )
+
+
+@functools.cache
+def _from_pixels():
+    tf = tensorflow()
+    return tf.function(
+        _shrink, input_signature=[tf.TensorSpec((None, None, None), "float32")]
+    )
+
+
+def _shrink(image):
+    tf = tensorflow()
+    colour = tf.cast(image, "float32")
+    # The shades of television where there are three colours.
+    grey = tf.cond(
+        tf.shape(colour)[-1] >= 3,
+        lambda: tf.tensordot(colour[..., :3], [0.299, 0.587, 0.114], 1),
+        lambda: colour[..., 0],
+    )
+    small = tf.image.resize(
+        grey[..., tf.newaxis], (SIDE, SIDE), antialias=True
+    )[..., 0]
+    return tf.cast(tf.round(tf.clip_by_value(small, 0, 255)), "uint8")

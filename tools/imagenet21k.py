@@ -1,0 +1,379 @@
+"""Writes ImageNet-21k's published archive as TFRecords.
+
+    python -m tools.imagenet21k winter21_whole.tar.gz OUT --shards=1024
+
+ARCHIVE is read once and not unpacked: a tar, gzipped or not, of one tar of
+images for each synset (winter21_whole.tar.gz, fall11_whole.tar), or a folder
+of such n*.tar files. OUT is a folder that is there when it is complete; train
+on it with --config.dataset=OUT. Images are told apart as WNID/FILE.
+
+There is no official split, so that a share of the images drawn by a hash of
+their names becomes the split "validation". Every image is decoded once, for
+one that is broken would stop a training run; --broken=skip leaves those out
+and lists them in OUT/dataset.json.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import gzip
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tarfile
+import zlib
+
+from keras_vit.data import exclusions, records
+from keras_vit.data.decode import decode_image
+from keras_vit.data.lazy import tensorflow
+
+WNID = re.compile(r"n\d{8}")
+# Images that are in memory to be decoded while others are read.
+WINDOW = 256
+TOLD_EVERY = 100_000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes as the command line asks, and prints what it did.
+
+    Args:
+        arguments: What follows the program's name; None is sys.argv's.
+
+    Returns:
+        The exit status, 1 after an error.
+    """
+    flags = _parse(arguments)
+    try:
+        about = convert(
+            flags.archive,
+            flags.out,
+            shards=flags.shards,
+            eval_fraction=flags.eval_fraction,
+            class_names=flags.classes and read_classes(flags.classes),
+            exclude=flags.exclude and exclusions.read(flags.exclude),
+            broken=flags.broken,
+            md5=flags.md5,
+        )
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(
+        f"wrote {flags.out}: {about['images']:,} images of "
+        f"{about['synsets']:,} synsets; left out {len(about['broken']):,} "
+        f"broken images, {about['excluded']:,} of --exclude; passed over "
+        f"{len(about['other_members']):,} members that are no synset"
+    )
+    return 0
+
+
+def convert(
+    archive: str,
+    out: str,
+    *,
+    shards: int = 1024,
+    eval_fraction: float = 0.004,
+    class_names: tuple[str, ...] | None = None,
+    exclude: frozenset[str] | None = None,
+    broken: str = "error",
+    md5: str = "",
+) -> dict:
+    """Writes the images of an archive with `keras_vit.data.records.write`.
+
+    Args:
+        archive: The archive, or a folder of n*.tar files.
+        out: Folder to write, not there yet.
+        shards: Number of files of the split "train".
+        eval_fraction: Share of the images in the split "validation".
+        class_names: WordNet ids by index; None is those that occur, sorted.
+        exclude: Images to leave out, as WNID/FILE.
+        broken: "error", or "skip" to leave out images that do not decode.
+        md5: What the archive's MD5 must be, in hexadecimal digits; "" any.
+
+    Returns:
+        What dataset.json tells about the set: `archive`, `bytes`, `md5`,
+        `images`, `synsets`, `broken`, `excluded`, `other_members`.
+
+    Raises:
+        ValueError: If an argument is wrong, or the archive is truncated,
+            corrupt, another one than `md5` tells, has a synset that is not
+            among `class_names`, or an image that does not decode.
+        OSError: If the disk is full or the archive cannot be read.
+    """
+    if broken not in ("error", "skip"):
+        raise ValueError(
+            f"`broken` must be 'error' or 'skip'. Received: broken={broken!r}"
+        )
+    if not 0 < eval_fraction < 1:
+        raise ValueError(
+            "`eval_fraction` must lie between 0 and 1. "
+            f"Received: eval_fraction={eval_fraction}"
+        )
+    size = _size_of(archive)
+    _check_room(out, size)
+    about = dict(archive=os.path.basename(os.path.abspath(archive)), bytes=size)
+    about |= dict(images=0, synsets=0, broken=[], excluded=0, other_members=[])
+    num_shards = dict(
+        train=shards, validation=max(1, round(shards * eval_fraction))
+    )
+    synsets = set()
+    counts = collections.Counter()
+    with records.write(
+        out, num_shards, class_names=class_names, about=about
+    ) as add:
+        for wnid, name, image, sound in _tried(_read(archive, about)):
+            synsets.add(wnid)
+            if name in (exclude or ()):
+                about["excluded"] += 1
+                continue
+            if not sound:
+                _refuse_broken(name, broken)
+                about["broken"].append(name)
+                continue
+            held_out = records.hash_of(name) < eval_fraction * 2**64
+            split = "validation" if held_out else "train"
+            add(split, name, wnid, image)
+            counts[split] += 1
+            if counts.total() % TOLD_EVERY == 0:
+                print(f"{counts.total():,} images, {wnid}", flush=True)
+        about |= dict(images=counts.total(), synsets=len(synsets))
+        _check_end(about, counts, md5, eval_fraction)
+    return about
+
+
+def read_classes(path: str) -> tuple[str, ...]:
+    """Reads WordNet ids, one a line.
+
+    Args:
+        path: A text file, such as the 21,843 ids that the authors' models
+            were trained with.
+
+    Raises:
+        ValueError: If a line is none, or one comes twice.
+    """
+    names = pathlib.Path(path).read_text().split()
+    wrong = [name for name in names if not WNID.fullmatch(name)]
+    twice = [name for name, n in collections.Counter(names).items() if n > 1]
+    if wrong or twice or not names:
+        raise ValueError(
+            f"{path!r} must hold different WordNet ids such as n01440764, one "
+            f"a line. Received: {(wrong + twice)[:5] or 'nothing'}"
+        )
+    return tuple(names)
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.imagenet21k",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("archive", metavar="ARCHIVE")
+    parser.add_argument("out", metavar="OUT")
+    parser.add_argument(
+        "--shards", type=int, default=1024, help="files to train on (1024)"
+    )
+    parser.add_argument(
+        "--eval_fraction",
+        type=float,
+        default=0.004,
+        help="share of the images held out (0.004, some 50,000)",
+    )
+    parser.add_argument(
+        "--classes", metavar="FILE", help="WordNet ids by index, one a line"
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="FILE",
+        help="images to leave out: the CSV of tools.near_duplicates, or\n"
+        "WNID/FILE on each line",
+    )
+    parser.add_argument("--broken", choices=("error", "skip"), default="error")
+    parser.add_argument(
+        "--md5", default="", help="what the archive's MD5 must be"
+    )
+    return parser.parse_args(arguments)
+
+
+def _size_of(archive):
+    path = pathlib.Path(archive)
+    if path.is_dir():
+        files = sorted(path.glob("n*.tar"))
+        if not files:
+            raise ValueError(
+                "`archive` must be an archive or a folder of n*.tar files. "
+                f"Received: {archive!r}, a folder without any"
+            )
+        return sum(file.stat().st_size for file in files)
+    if not path.is_file():
+        raise ValueError(
+            "`archive` must be an archive or a folder of n*.tar files. "
+            f"Received: {archive!r}, which is not there"
+        )
+    return path.stat().st_size
+
+
+def _check_room(out, size):
+    parent = pathlib.Path(out).absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(parent).free
+    # JPEGs are as large in a record as in an archive, gzipped or not.
+    if free < size:
+        raise ValueError(
+            f"`out` needs at least the {size / 1e9:,.1f} GB of the archive. "
+            f"Received: {str(out)!r}, where {free / 1e9:,.1f} GB are free"
+        )
+
+
+def _refuse_broken(name, broken):
+    if broken == "error":
+        raise ValueError(
+            f"{name!r} does not decode as JPEG, PNG, GIF or BMP. Leave such "
+            "images out with --broken=skip."
+        )
+
+
+def _check_end(about, counts, md5, eval_fraction):
+    if md5 and about.get("md5") != md5.lower():
+        raise ValueError(
+            f"`md5` must be that of the archive. Received: {md5!r}, but it is "
+            f"{about.get('md5', 'unknown of a folder')!r}"
+        )
+    if not counts["train"] or not counts["validation"]:
+        raise ValueError(
+            "`eval_fraction` must leave images to train on and to evaluate. "
+            f"Received: eval_fraction={eval_fraction}, which makes "
+            f"{counts['train']} and {counts['validation']}"
+        )
+
+
+def _tried(images):
+    """Yields (wnid, name, image, whether it decodes), decoding in threads."""
+    pending = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for example in images:
+            pending.append((*example, pool.submit(_decodes, example[-1])))
+            if len(pending) == WINDOW:
+                *first, sound = pending.popleft()
+                yield *first, sound.result()
+        for *first, sound in pending:
+            yield *first, sound.result()
+
+
+def _decodes(image):
+    try:
+        return bool(_has_pixels()(image))
+    except tensorflow().errors.OpError:
+        return False
+
+
+@functools.cache
+def _has_pixels():
+    tf = tensorflow()
+
+    @tf.function(input_signature=[tf.TensorSpec((), "string")])
+    def has_pixels(image):
+        return tf.size(decode_image(image)) > 0
+
+    return has_pixels
+
+
+def _read(archive, about):
+    """Yields (wnid, name, image), and tells `about` what else there was."""
+    path = pathlib.Path(archive)
+    if path.is_dir():
+        for file in sorted(path.glob("n*.tar")):
+            with file.open("rb") as opened, _naming(str(file)):
+                yield from _read_synset(opened, _wnid_of(file.name))
+        return
+    with path.open("rb") as raw, _naming(str(path)):
+        hashed = _Hashed(raw)
+        stream = hashed
+        if raw.read(2) == b"\x1f\x8b":
+            stream = gzip.GzipFile(fileobj=hashed)
+        raw.seek(0)
+        for member, file in _members(stream):
+            if not member.name.endswith(".tar"):
+                about["other_members"].append(member.name)
+                continue
+            with _naming(f"{path}, {member.name}"):
+                yield from _read_synset(file, _wnid_of(member.name))
+        # The check sums are behind the end of the last member.
+        while stream.read(1 << 20) or hashed.read(1 << 20):
+            pass
+        about["md5"] = hashed.digest.hexdigest()
+
+
+def _read_synset(file, wnid):
+    for member, image in _members(file):
+        yield wnid, f"{wnid}/{os.path.basename(member.name)}", image.read()
+
+
+def _wnid_of(name):
+    wnid = os.path.basename(name).removesuffix(".tar")
+    if not WNID.fullmatch(wnid):
+        raise ValueError(
+            "Every tar in the archive must have the name of a synset, such as "
+            f"n01440764.tar. Received: {name!r}"
+        )
+    return wnid
+
+
+def _members(stream):
+    """Yields (member, opened file) of the files in a tar, in one pass."""
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
+        for member in tar:
+            if member.isfile():
+                yield member, tar.extractfile(member)
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is sound: `tarfile` takes a broken one for the end."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf == bytes(tarfile.BLOCKSIZE):
+                raise
+            raise tarfile.ReadError(
+                str(error) if buf else "it ends without a mark of its end"
+            ) from error
+
+
+class _Hashed:
+    """A file whose bytes are hashed as they are read."""
+
+    def __init__(self, file):
+        self.file = file
+        self.digest = hashlib.md5(usedforsecurity=False)
+
+    def read(self, size=-1):
+        data = self.file.read(size)
+        self.digest.update(data)
+        return data
+
+
+@contextlib.contextmanager
+def _naming(name):
+    """Makes the errors of a damaged archive a ValueError that names it."""
+    try:
+        yield
+    except (
+        EOFError,
+        gzip.BadGzipFile,
+        tarfile.TarError,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"The archive {name!r} is truncated or corrupt: {error}"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

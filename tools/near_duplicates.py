@@ -1,0 +1,378 @@
+"""Lists the pre-training images that are also test images, or nearly.
+
+    python -m tools.near_duplicates --pretrain=imagenet2012 \\
+        --test=cifar10 --test=oxford_iiit_pet --output=list.csv
+
+A data set is what --config.dataset takes, or NAME@SPLIT of TFDS or TFRecords;
+without a split the part that recipes train on, or evaluate on. The list has a
+line for each pair: the pre-training example's name (of TFRecords), file or
+index, the test set, the test example, and their distance as tools/fingerprints
+measures it.
+
+What follows -- is for Apache Beam. Without it the pipeline runs in one process
+of this machine; in several with
+    -- --direct_running_mode=multi_processing --direct_num_workers=8
+and elsewhere with --runner and what that runner needs; its machines must have
+this package and the data.
+
+Reference: section 4.1 of the paper removes near-duplicates of the test sets
+from the pre-training sets, and does not say how they are told; this way is our
+own.
+"""
+
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import os
+import sys
+
+import numpy as np
+
+from keras_vit import data
+from keras_vit.data import exclusions, records
+from tools import fingerprints
+
+COLUMNS = (exclusions.COLUMN, "test_set", "test", "distance")
+# Images that a worker reads in one go, and compares in one product.
+PART, BATCH = 4096, 64
+# First looks above this are not looked at again: a crop of 5 % at a corner.
+COARSE_THRESHOLD = 0.3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Images:
+    """Consecutive images of a data set.
+
+    Attributes:
+        dataset: What the command line says.
+        role: "pretrain" or "test".
+        data_dir: Where TFDS keeps prepared data; "" is its default.
+        start: The first.
+        stop: The end.
+    """
+
+    dataset: str
+    role: str
+    data_dir: str
+    start: int
+    stop: int
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Searches as the command line asks, and prints what it did.
+
+    Args:
+        arguments: What follows the program's name; None is sys.argv's.
+
+    Returns:
+        The exit status, 1 after an error.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    flags = _parse(arguments[:cut])
+    try:
+        parts = {
+            role: cut_into_parts(datasets, role, flags.data_dir)
+            for role, datasets in (
+                ("pretrain", [flags.pretrain]),
+                ("test", flags.test),
+            )
+        }
+        _print_sizes(parts)
+        if not flags.dry:
+            counts = search(
+                parts["pretrain"],
+                parts["test"],
+                flags.output,
+                threshold=flags.threshold,
+                broken=flags.broken,
+                options=arguments[cut + 1 :],
+            )
+            for name, count in sorted(counts.items()):
+                print(f"{name}: {count:,}")
+            print(f"wrote {flags.output}")
+    except (ImportError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def cut_into_parts(
+    datasets: list[str], role: str, data_dir: str = "", size: int = PART
+) -> list[Images]:
+    """Cuts data sets into what workers read in one go.
+
+    Args:
+        datasets: What --config.dataset takes, or NAME@SPLIT.
+        role: "pretrain" for what recipes train on, or "test" for what they
+            evaluate on.
+        data_dir: Where TFDS keeps prepared data; "" is its default.
+        size: Images in a part.
+
+    Raises:
+        ValueError: If there is no such data set.
+    """
+    parts = []
+    for dataset in datasets:
+        count, _ = _find(dataset, role, data_dir)
+        parts += [
+            Images(dataset, role, data_dir, start, min(start + size, count))
+            for start in range(0, count, size)
+        ]
+    return parts
+
+
+def search(
+    pretrain: list[Images],
+    test: list[Images],
+    output: str,
+    *,
+    threshold: float = 0.1,
+    broken: str = "error",
+    options: list[str] = (),
+) -> dict[str, int]:
+    """Finds near-duplicates of test images and writes the list.
+
+    Every pre-training image is compared with every test image, so that
+    nothing depends on how the work was cut or in which order it was done.
+
+    Args:
+        pretrain: The pre-training images.
+        test: The test images; of a million of them a worker holds 1.3 GB.
+        output: CSV file to write, in a bucket too where Beam can.
+        threshold: The greatest distance of near-duplicates.
+        broken: "error", or "skip" to count images that do not decode.
+        options: Options of Beam, such as `["--runner=DirectRunner"]`.
+
+    Returns:
+        How many images were read, broken or flat and how many pairs and
+        pre-training images were found.
+
+    Raises:
+        ValueError: If an argument is wrong or an image does not decode.
+        ImportError: If Apache Beam is not installed.
+    """
+    beam = _beam()
+    if not 0 < threshold <= COARSE_THRESHOLD:
+        raise ValueError(
+            f"`threshold` must be above 0 and at most {COARSE_THRESHOLD}. "
+            f"Received: threshold={threshold}"
+        )
+    pipeline = beam.Pipeline(options=_options(options))
+    table = (
+        pipeline
+        | "test parts" >> beam.Create(test)
+        | "spread test" >> beam.Reshuffle()
+        | "read test" >> beam.FlatMap(_thumbnails, broken)
+        | "all test" >> beam.combiners.ToList()
+        | "table" >> beam.Map(_table)
+    )
+    rows = (
+        pipeline
+        | "pretrain parts" >> beam.Create(pretrain)
+        | "spread pretrain" >> beam.Reshuffle()
+        | "compare"
+        >> beam.FlatMap(
+            _compare, beam.pvalue.AsSingleton(table), threshold, broken
+        )
+        | "all pairs" >> beam.combiners.ToList()
+    )
+    # One element, for the lines of a file may come in any order.
+    _ = (
+        rows
+        | "text" >> beam.Map(_text)
+        | "write"
+        >> beam.io.WriteToText(
+            output, shard_name_template="", append_trailing_newlines=False
+        )
+    )
+    _ = rows | "count" >> beam.Map(_count_found)
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(
+        beam.metrics.MetricsFilter().with_namespace(__name__)
+    )
+    return {
+        one.key.metric.name: one.committed or one.attempted
+        for one in found["counters"]
+    }
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.near_duplicates",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--pretrain", required=True, metavar="DATASET")
+    parser.add_argument(
+        "--test", required=True, action="append", metavar="DATASET"
+    )
+    parser.add_argument("--output", default="near_duplicates.csv")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.1,
+        help="greatest distance of near-duplicates (0.1)",
+    )
+    parser.add_argument("--data_dir", default="", help="where TFDS keeps data")
+    parser.add_argument("--broken", choices=("error", "skip"), default="error")
+    parser.add_argument(
+        "--dry", action="store_true", help="only tell what would be compared"
+    )
+    return parser.parse_args(arguments)
+
+
+def _print_sizes(parts):
+    for images in parts.values():
+        sizes = {}
+        for one in images:
+            key = (one.role, one.dataset)
+            sizes[key] = max(one.stop, sizes.get(key, 0))
+        for (role, dataset), size in sizes.items():
+            print(f"{role} {dataset}: {size:,} images")
+
+
+def _beam():
+    try:
+        import apache_beam
+    except ImportError as error:
+        raise ImportError(
+            "Looking for near-duplicates needs `apache_beam`, which is not "
+            "installed: pip install 'keras_vit[recipes,beam]'"
+        ) from error
+    return apache_beam
+
+
+def _options(options):
+    from apache_beam.options import pipeline_options
+
+    options = list(options)
+    if not any(option.startswith("--runner") for option in options):
+        # What DirectRunner stands for may be a download.
+        options.append("--runner=FnApiRunner")
+    return pipeline_options.PipelineOptions(options)
+
+
+def _count(name, by=1):
+    _beam().metrics.Metrics.counter(__name__, name).inc(by)
+
+
+@functools.cache
+def _find(dataset, role, data_dir):
+    """Returns (number of examples, function from a run to their iterator)."""
+    name, split = dataset, ""
+    if "@" in dataset and not os.path.exists(dataset):
+        name, split = dataset.rsplit("@", 1)
+    # A set may have one split alone, which then stands for both.
+    parts = data.load(
+        name, train_split=split, eval_split=split, data_dir=data_dir
+    )
+    source = parts[role == "test"]
+    if split and source.stream is None:
+        raise ValueError(
+            "Only sets of TFDS and of TFRecords have splits. "
+            f"Received: {dataset!r}"
+        )
+    path = os.path.expanduser(name)
+    if records.exists(path):
+        split = split or (
+            "train" if role == "pretrain" else records.evaluation_split(path)
+        )
+        read = functools.partial(_of_records, records.read(path, split))
+    elif source.stream is not None:
+        read = functools.partial(_of_stream, source.stream)
+    else:
+        read = functools.partial(_of_source, source)
+    return source.num_examples, read
+
+
+def _of_records(read, start, stop):
+    for name, image in read(start, stop).as_numpy_iterator():
+        yield name.decode(), image
+
+
+def _of_stream(stream, start, stop):
+    examples = stream(start, stop).as_numpy_iterator()
+    for i, (image, _) in enumerate(examples, start):
+        yield str(i), image
+
+
+def _of_source(source, start, stop):
+    names = exclusions.names_of(source)
+    for i in range(start, stop):
+        if source.paths is None:
+            yield names[i], source.images[i]
+        else:
+            with open(source.paths[i], "rb") as file:
+                yield names[i], file.read()
+
+
+def _thumbnails(images, broken):
+    """Yields (data set, name, thumbnail) of what can be compared."""
+    _, read = _find(images.dataset, images.role, images.data_dir)
+    for name, image in read(images.start, images.stop):
+        _count(f"{images.role} images")
+        try:
+            thumbnail = fingerprints.thumbnail(image)
+        except ValueError as error:
+            if broken == "error":
+                raise ValueError(
+                    f"{name!r} of {images.dataset!r} is broken; pass over such "
+                    f"images with --broken=skip. {error}"
+                ) from error
+            _count(f"{images.role} images that are broken, passed over")
+            continue
+        if thumbnail is None:
+            _count(f"{images.role} images of one flat shade, passed over")
+        else:
+            yield images.dataset, name, thumbnail
+
+
+def _table(rows):
+    """All test images: (names, thumbnails, what the first look compares)."""
+    rows = sorted(rows, key=lambda row: row[:2])
+    thumbnails = np.array([row[2] for row in rows])
+    return (
+        [row[:2] for row in rows],
+        thumbnails,
+        fingerprints.coarse(thumbnails),
+    )
+
+
+def _compare(images, table, threshold, broken):
+    """Yields (pretrain name, test set, test name, distance) of near ones."""
+    test_names, test_thumbnails, test_coarse = table
+    rows = list(_thumbnails(images, broken))
+    for first in range(0, len(rows), BATCH):
+        batch = rows[first : first + BATCH]
+        coarse = fingerprints.coarse([row[2] for row in batch])
+        distances = fingerprints.coarse_distances(coarse, test_coarse)
+        for i, j in np.argwhere(distances <= COARSE_THRESHOLD):
+            _, name, thumbnail = batch[i]
+            distance = fingerprints.distance(thumbnail, test_thumbnails[j])
+            if distance <= threshold:
+                yield name, *test_names[j], distance
+
+
+def _text(rows):
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for *names, distance in sorted(rows):
+        writer.writerow([*names, f"{distance:.4f}"])
+    return file.getvalue()
+
+
+def _count_found(rows):
+    _count("pairs found", len(rows))
+    _count("pretrain images to leave out", len({row[0] for row in rows}))
+
+
+if __name__ == "__main__":
+    # Beam's workers look functions up by the name of their module.
+    from tools import near_duplicates
+
+    sys.exit(near_duplicates.main())
