@@ -3,6 +3,7 @@
 from keras_vit import (
     data,
     distribution,
+    evaluation,
     export,
     inspection,
     layers,
@@ -52,6 +53,7 @@ __all__ = [
     "ViTb32",
     "data",
     "distribution",
+    "evaluation",
     "export",
     "export_savedmodel",
     "inspection",

@@ -1,5 +1,35 @@
-"""What a frozen representation is worth."""
+"""What a frozen representation is worth, and how often a model is right."""
 
+from keras_vit.evaluation.callback import FewShot
+from keras_vit.evaluation.features import (
+    features,
+    predictions,
+    representation,
+)
+from keras_vit.evaluation.few_shot import (
+    L2,
+    SHOTS,
+    FewShotResult,
+    few_shot,
+)
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
+from keras_vit.evaluation.neighbours import nearest_neighbours
+from keras_vit.evaluation.real_labels import load_real, real_accuracy
+from keras_vit.evaluation.vtab import vtab_scores
 
-__all__ = ["LeastSquares", "few_shot_subset"]
+__all__ = [
+    "L2",
+    "SHOTS",
+    "FewShot",
+    "FewShotResult",
+    "LeastSquares",
+    "few_shot",
+    "few_shot_subset",
+    "features",
+    "load_real",
+    "nearest_neighbours",
+    "predictions",
+    "real_accuracy",
+    "representation",
+    "vtab_scores",
+]

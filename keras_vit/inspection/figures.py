@@ -89,6 +89,46 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
     figure.savefig(out_path)
 
 
+def plot_shots(
+    shots: list[int],
+    accuracies: list[tuple[float, ...]],
+    out_path: str | os.PathLike,
+):
+    """Draws few-shot accuracy against the number of labels.
+
+    Args:
+        shots: Numbers of labelled images of each class.
+        accuracies: For each, the accuracies of several draws.
+        out_path: The picture to write; its ending says the format.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    figure = _figure(5.2, 3.6)
+    axes = figure.add_subplot()
+    for count, draws in zip(shots, accuracies, strict=True):
+        axes.plot([count] * len(draws), draws, ".", color=_TRAIN)
+    means = [float(np.mean(draws)) for draws in accuracies]
+    axes.plot(shots, means, "o-", color=_EVAL, linewidth=1.6)
+    for count, mean in zip(shots, means, strict=True):
+        axes.annotate(
+            f"{mean:.1%}",
+            (count, mean),
+            xytext=(9, -12),
+            textcoords="offset points",
+            color=_EVAL,
+        )
+    axes.set_xscale("log")
+    axes.set_xticks(shots, labels=list(map(str, shots)))
+    axes.minorticks_off()
+    axes.set_xlabel("labelled images of each class")
+    axes.set_title("accuracy", loc="left", fontsize=11)
+    axes.margins(0.15)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(out_path)
+
+
 def plot_attention(
     images: np.ndarray,
     attention: np.ndarray,

@@ -1,0 +1,172 @@
+"""What a model makes of a whole data set, without the padding of batches."""
+
+import math
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
+    """Returns the model that ends in one vector for each image.
+
+    Tokens are read as a classifier would: from the class token where there is
+    one, else from the mean of all tokens or of all places of a grid.
+
+    Args:
+        model: A functional model with one input, of this package or not.
+        layer: Name of the layer to read; None is what `head` reads, after
+            `pre_logits` if there is one, and the output of a model that has
+            no `head`.
+
+    Returns:
+        A model of the same variables, `[B, H, W, C]` to `[B, D]`, in float32.
+
+    Raises:
+        ValueError: If there is no such layer, or its output is none of
+            `[B, D]`, `[B, N, D]` and `[B, H, W, D]`.
+    """
+    names = [x.name for x in model.layers]
+    if layer is not None and layer not in names:
+        raise ValueError(
+            f"`layer` must be a layer of {model.name}: {names}. "
+            f"Received: layer={layer!r}"
+        )
+    if layer is not None:
+        x = model.get_layer(layer).output
+    else:
+        x = model.get_layer("head").input if "head" in names else model.output
+    rank = len(getattr(x, "shape", ()))
+    if rank not in (2, 3, 4):
+        raise ValueError(
+            "`layer` must give [B, D], [B, N, D] or [B, H, W, D]. Received: "
+            f"layer={layer!r} of {model.name}, which gives {x}"
+        )
+    if rank == 3 and _has_class_token(model, x):
+        x = x[:, 0]
+    elif rank > 2:
+        x = ops.mean(x, axis=tuple(range(1, rank - 1)))
+    if x.dtype != "float32":
+        x = ops.cast(x, "float32")
+    if x is model.output:
+        return model  # with what it has compiled
+    return keras.Model(model.input, x, name=model.name)
+
+
+def features(
+    model: keras.Model, batches: Iterable, layer: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the representations and the labels of a data set.
+
+    Args:
+        model: A functional model.
+        batches: Elements {"images", "labels", "weights"}, such as those of
+            `keras_vit.data.eval_batches`: labels one-hot `[B, K]` or classes
+            `[B]`; examples of weight 0 are padding and left out; "weights"
+            may be absent.
+        layer: See `representation`.
+
+    Returns:
+        Float32 `[N, D]` and the classes, int64 `[N]`, in the batches' order.
+
+    Raises:
+        ValueError: If the layer cannot be read.
+
+    Example:
+        x, y = features(model, data.eval_batches(
+            source, batch_size=64, image_size=(224, 224)))
+    """
+    extractor = representation(model, layer)
+    outputs, labels = [], []
+    for batch in batches:
+        (found,) = _ask(extractor, batch["images"], kept=_is_example(batch))
+        outputs.append(found)
+        labels.append(labels_of(batch))
+    return np.concatenate(outputs), np.concatenate(labels)
+
+
+def predictions(
+    model: keras.Model,
+    batches: Iterable,
+    *,
+    top_k: int = 5,
+    from_logits: bool = True,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what a classifier says of each image of a data set.
+
+    All but the best classes of each image is dropped on the device.
+
+    Args:
+        model: A functional classifier, `[B, H, W, C]` to `[B, K]`.
+        batches: As `features` takes them, with one-hot labels.
+        top_k: Classes to return, at most K.
+        from_logits: Whether the model gives logits, else probabilities.
+
+    Returns:
+        The best classes, the best first, int64 `[N, top_k]`; the
+        cross-entropy of the label, float32 `[N]`; the labels, int64 `[N]`.
+
+    Raises:
+        ValueError: If `top_k` is out of range.
+    """
+    num_classes = model.output.shape[-1]
+    if not 1 <= top_k <= num_classes:
+        raise ValueError(
+            f"`top_k` must be 1 to {num_classes}, the model's classes. "
+            f"Received: top_k={top_k}"
+        )
+    targets = keras.Input((num_classes,), name="labels")
+    scores = ops.cast(model.output, "float32")
+    asked = keras.Model(
+        [model.input, targets],
+        [
+            ops.top_k(scores, top_k)[1],
+            ops.categorical_crossentropy(
+                targets, scores, from_logits=from_logits
+            ),
+        ],
+    )
+    best, losses, labels = [], [], []
+    for batch in batches:
+        found = _ask(
+            asked, batch["images"], batch["labels"], kept=_is_example(batch)
+        )
+        best.append(found[0].astype("int64"))
+        losses.append(found[1])
+        labels.append(labels_of(batch))
+    return tuple(map(np.concatenate, (best, losses, labels)))
+
+
+def labels_of(batch: dict) -> np.ndarray:
+    """Returns the classes of a batch, int64 `[B]`, without its padding.
+
+    Args:
+        batch: An element that `features` takes.
+    """
+    labels = np.asarray(batch["labels"])
+    labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
+    return labels[_is_example(batch)].astype("int64")
+
+
+def _ask(model, *inputs, kept):
+    """Returns the outputs for the inputs that are kept."""
+    inputs = [np.asarray(x) for x in inputs]
+    outputs = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
+    # A model of several replicas of TensorFlow has each of them answer for
+    # the whole batch, one after the other.
+    return [x[: len(kept)][kept] for x in keras.tree.flatten(outputs)]
+
+
+def _is_example(batch):
+    if "weights" in batch:
+        return np.asarray(batch["weights"]) > 0
+    return np.ones(len(batch["labels"]), bool)
+
+
+def _has_class_token(model, tokens):
+    """Whether there is one token more than patches."""
+    for layer in model.layers:
+        if hasattr(layer, "grid_size"):
+            return tokens.shape[1] == math.prod(layer.grid_size) + 1
+    return False

@@ -1,0 +1,123 @@
+"""Few-shot accuracy: a few labels of each class, regression, many draws."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
+
+SHOTS = (1, 5, 10, 25)
+# Weights of the penalty to choose from: features of every scale find theirs.
+L2 = tuple(4.0**n for n in range(-5, 11))
+# Training images beyond these would not make the choice of `l2` any better.
+MAX_DEV = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class FewShotResult:
+    """Accuracies with a number of labels, one for each draw of them.
+
+    Attributes:
+        shots: Labelled images of each class.
+        l2: The penalty that was chosen.
+        accuracies: Share of test images that are right, for each draw.
+    """
+
+    shots: int
+    l2: float
+    accuracies: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy of the draws."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the draws (N - 1); NaN of a single one."""
+        if len(self.accuracies) < 2:
+            return float("nan")
+        return float(np.std(self.accuracies, ddof=1))
+
+
+def few_shot(
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    *,
+    num_classes: int,
+    shots: tuple[int, ...] = SHOTS,
+    l2: tuple[float, ...] = L2,
+    num_draws: int = 5,
+    seed: int = 0,
+) -> list[FewShotResult]:
+    """Returns the accuracy of least squares on a few labels of each class.
+
+    For each number of shots, images are drawn from the training part
+    `num_draws` times. Of several `l2` the one is taken that is best, on
+    average over the draws, on training images that were not drawn; the test
+    part is looked at with that one alone.
+
+    Args:
+        train: Representations `[N, D]` and classes `[N]` to draw from.
+        test: Representations and classes to measure on.
+        num_classes: Number of classes K.
+        shots: Numbers of labelled images of each class.
+        l2: Weights of the penalty to choose from; with one alone no other
+            training image is needed.
+        num_draws: Number of draws.
+        seed: Seed of the draws.
+
+    Returns:
+        A result for each of `shots`, in their order.
+
+    Raises:
+        ValueError: If an argument is out of range, a class has too few
+            images, or none is left to choose `l2` on.
+
+    Reference:
+        Dosovitskiy et al. 2021, section 4.1 ("Metrics").
+    """
+    for name, values in (("shots", shots), ("l2", l2)):
+        if not values or not all(value > 0 for value in values):
+            raise ValueError(
+                f"`{name}` must be one or more positive numbers. "
+                f"Received: {name}={values}"
+            )
+    if num_draws < 1:
+        raise ValueError(
+            f"`num_draws` must be at least 1. Received: num_draws={num_draws}"
+        )
+    results = []
+    for count in shots:
+        solvers, accuracies = [], np.zeros(len(l2))
+        for draw in range(num_draws):
+            drawn, dev = _draw(
+                train[1], count, seed + draw, needs_dev=len(l2) > 1
+            )
+            solver = LeastSquares(train[0][drawn], train[1][drawn], num_classes)
+            solvers.append(solver)
+            if len(l2) > 1:
+                dev = train[0][dev], train[1][dev]
+                accuracies += [solver.accuracy(*dev, value) for value in l2]
+        best = l2[int(np.argmax(accuracies))]
+        results.append(
+            FewShotResult(
+                shots=count,
+                l2=best,
+                accuracies=tuple(s.accuracy(*test, best) for s in solvers),
+            )
+        )
+    return results
+
+
+def _draw(labels, shots, seed, needs_dev):
+    """Returns indices of the drawn images, and of some of the others."""
+    drawn = few_shot_subset(labels, shots, seed)
+    others = np.setdiff1d(np.arange(len(labels)), drawn)
+    if needs_dev and not len(others):
+        raise ValueError(
+            "`l2` is chosen on training images that were not drawn, and "
+            f"shots={shots} draws all {len(labels)}: draw fewer, or give one "
+            "`l2`."
+        )
+    return drawn, np.random.default_rng(seed).permutation(others)[:MAX_DEV]

@@ -1,0 +1,74 @@
+"""Classification by the nearest labelled images."""
+
+import numpy as np
+
+from keras_vit.data.lazy import optional
+
+# Images classified at a time, and what their similarities may take.
+_BLOCK = 1024
+_MEGABYTES = 64
+
+
+def nearest_neighbours(
+    train: tuple[np.ndarray, np.ndarray],
+    features: np.ndarray,
+    *,
+    k: int = 20,
+    temperature: float | None = 0.07,
+) -> np.ndarray:
+    """Returns the classes for which the nearest training images vote.
+
+    Near is what has a high cosine similarity s. The images that are asked
+    about are taken in blocks, so that the similarities of all to all are
+    never there at once.
+
+    Args:
+        train: Representations `[N, D]` and classes `[N]`.
+        features: Representations to classify, `[M, D]`.
+        k: Number of neighbours that vote.
+        temperature: Votes weigh exp(s / temperature); None lets all weigh
+            the same. The lowest of equally strong classes is taken.
+
+    Returns:
+        Classes, `[M]`.
+
+    Raises:
+        ValueError: If `k` or `temperature` is out of range.
+        ImportError: If scikit-learn is not installed.
+
+    Reference:
+        Wu et al. 2018 (1805.01978), section 3.4, for the weights.
+    """
+    if not 1 <= k <= len(train[1]):
+        raise ValueError(
+            f"`k` must be 1 to {len(train[1])}, the number of training "
+            f"images. Received: k={k}"
+        )
+    if temperature is not None and not temperature > 0:
+        raise ValueError(
+            "`temperature` must be positive, or None for equal votes. "
+            f"Received: temperature={temperature}"
+        )
+
+    def weights(distances):
+        # A distance is 1 - s: all weights are smaller by the same factor,
+        # and none overflows.
+        return np.exp(-distances / temperature)
+
+    classifier = (
+        optional("sklearn.neighbors")
+        .KNeighborsClassifier(
+            k,
+            metric="cosine",
+            algorithm="brute",
+            weights="uniform" if temperature is None else weights,
+        )
+        .fit(*train)
+    )
+    with optional("sklearn").config_context(working_memory=_MEGABYTES):
+        return np.concatenate(
+            [
+                classifier.predict(features[i : i + _BLOCK])
+                for i in range(0, len(features), _BLOCK)
+            ]
+        )

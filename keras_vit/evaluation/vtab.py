@@ -1,0 +1,45 @@
+"""Scores of VTAB-1k."""
+
+import math
+import statistics
+
+from keras_vit.data import vtab
+
+
+def vtab_scores(accuracies: dict[str, float]) -> dict[str, float]:
+    """Averages the accuracies of the 19 tasks.
+
+    Args:
+        accuracies: Test accuracy of each task of `keras_vit.data.vtab.TASKS`,
+            in any unit; some may be missing.
+
+    Returns:
+        The mean accuracy of each of "natural", "specialized" and "structured"
+        whose tasks are all there, and as "mean" that of all 19, where they
+        are: every task counts the same, so it is not the mean of the groups.
+
+    Raises:
+        ValueError: If a name is no task, or an accuracy is not finite.
+
+    Reference:
+        Table 9 and Figure 2 of Dosovitskiy et al. 2021 (arXiv 2010.11929).
+    """
+    for name, accuracy in accuracies.items():
+        vtab.task_of(name)
+        if not math.isfinite(accuracy):
+            raise ValueError(
+                "`accuracies` must be finite numbers. "
+                f"Received: {name}={accuracy}"
+            )
+    members = {
+        group: [
+            name for name, task in vtab.TASKS.items() if task.group == group
+        ]
+        for group in vtab.GROUPS
+    }
+    members["mean"] = list(vtab.TASKS)
+    return {
+        name: statistics.fmean(accuracies[task] for task in tasks)
+        for name, tasks in members.items()
+        if all(task in accuracies for task in tasks)
+    }

@@ -1,0 +1,146 @@
+"""Few-shot accuracy in the logs of a training run."""
+
+import csv
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+
+PROGRAM = pathlib.Path(__file__).parent / "few_shot_on_devices.py"
+
+# What shares the work of two devices.
+JAX = keras.backend.backend() == "jax"
+STRATEGIES = ["data", "fsdp"] if JAX else ["data"]
+
+
+def make_vit(**changes):
+    return keras_vit.ViT(
+        **dict(
+            patch_size=4,
+            hidden_size=8,
+            num_layers=1,
+            num_heads=2,
+            mlp_dim=8,
+            input_shape=(8, 8, 1),
+            classes=10,
+            dropout_rate=0.1,
+        )
+        | changes
+    )
+
+
+def parts(batch_size=64):
+    """Batches of digits to draw from, and to measure on."""
+    train, test = data.load("digits")
+    arguments = dict(batch_size=batch_size, image_size=(8, 8), channels=1)
+    return [
+        data.eval_batches(data.sample(part, count), **arguments)
+        for part, count in ((train, 200), (test, 100))
+    ]
+
+
+def direct(model, **changes):
+    arguments = dict(num_classes=10, shots=(5,), num_draws=3) | changes
+    found = [evaluation.features(model, part) for part in parts()]
+    return [row.mean for row in evaluation.few_shot(*found, **arguments)]
+
+
+def fit(model, *callbacks, epochs=1):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (8, 8, 8, 1), "uint8")
+    return model.fit(
+        images,
+        np.eye(10)[rng.integers(0, 10, 8)],
+        batch_size=4,
+        epochs=epochs,
+        callbacks=list(callbacks),
+        shuffle=False,
+        verbose=0,
+    ).history
+
+
+def compiled(**changes):
+    keras.utils.set_random_seed(0)
+    model = make_vit(**changes)
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    return model
+
+
+def test_the_logs_hold_what_few_shot_says_of_the_model(tmp_path):
+    model = compiled()
+    few_shot = evaluation.FewShot(
+        "digits", *parts(), num_classes=10, shots=(1, 5), every=2
+    )
+    log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
+    history = fit(model, few_shot, log, epochs=3)
+    text = (tmp_path / "log.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    # The second by `every`, the third because it is the last.
+    for key in ("digits/1-shot", "digits/5-shot"):
+        values = [float(row[key]) for row in rows]
+        assert list(map(math.isnan, values)) == [True, False, False]
+        assert values[1:] == pytest.approx(history[key][1:])
+    last = [history[f"digits/{shots}-shot"][-1] for shots in (1, 5)]
+    assert last == pytest.approx(direct(model, shots=(1, 5)), abs=0.011)
+    assert last[0] < last[1]
+
+
+def test_training_is_left_alone():
+    few_shot = evaluation.FewShot("digits", *parts(), num_classes=10)
+    models = []
+    for callbacks in ([], [few_shot]):
+        models.append(compiled())
+        fit(models[-1], *callbacks, epochs=2)
+    for one, other in zip(*(model.weights for model in models), strict=True):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other)
+        )
+    assert len(models[0].variables) == len(models[1].variables)
+
+
+def test_what_cannot_be_measured_is_refused_before_training():
+    few_shot = evaluation.FewShot(
+        "digits", *parts(), num_classes=10, shots=(50,)
+    )
+    model = compiled()
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="Received: shots=50"):
+        fit(model, few_shot)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="`every` must be at least 1"):
+        evaluation.FewShot("digits", [], [], num_classes=10, every=0)
+
+
+@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_several_devices_log_what_one_would(tmp_path, strategy):
+    path = tmp_path / "model.keras"
+    done = subprocess.run(
+        [sys.executable, PROGRAM, strategy, path],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": keras.backend.backend(),
+            "PYTHONPATH": os.pathsep.join(
+                [str(PROGRAM.parent), str(PROGRAM.parents[2])]
+            ),
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    (logged,) = json.loads(done.stdout.splitlines()[-1])
+    model = keras.models.load_model(path)
+    assert logged == pytest.approx(direct(model)[0], abs=0.011)
+    assert logged > 0.2
