@@ -1,10 +1,13 @@
 """What training needs beyond Keras."""
 
+from keras_vit.training import masked_patch
 from keras_vit.training.accumulation import accumulate
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.clipping import clip_whole_gradient
+from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
+from keras_vit.training.partial import train_head_only, train_low_rank
 from keras_vit.training.progress import Preempted, Progress
 from keras_vit.training.schedules import LinearDecay
 
@@ -17,4 +20,9 @@ __all__ = [
     "SwapAverages",
     "accumulate",
     "clip_whole_gradient",
+    "depth_factor",
+    "masked_patch",
+    "scale_rates",
+    "train_head_only",
+    "train_low_rank",
 ]

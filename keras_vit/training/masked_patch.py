@@ -1,0 +1,339 @@
+"""Masked patch prediction: learning from images without labels (B.1.2).
+
+As BERT learns from text: some patch embeddings are corrupted, and the encoder
+must tell from the other patches what stood there. Which ones, and what must be
+told, is decided with the data; a `batches` element is
+
+    {"images": {"images", "sources"}, "labels": targets, "weights"}
+
+and `sources` says for every place whose embedding stands there: its own, that
+of another patch, or the mask.
+"""
+
+import keras
+from keras import ops
+
+from keras_vit.data.lazy import tensorflow
+
+# Name -> colours per side of a patch that are predicted; 0 is each pixel.
+TARGETS = {"mean_colour": 1, "downsized": 4, "pixels": 0}
+# Shares of the corrupted patches that get the mask embedding and that of
+# another patch; the rest is kept.
+MASKED, REPLACED = 0.8, 0.1
+# 3 bits a channel.
+LEVELS = 8
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskPatches(keras.layers.Layer):
+    """Puts other embeddings, or a learned one, in the place of some.
+
+        y_i = x_{s_i},   x_N = the mask embedding
+
+    Call arguments:
+        inputs: Patch embeddings x, `[B, N, D]`.
+        sources: Whose embedding each patch gets, `[B, N]`, integers s from 0
+            to N.
+
+    Output shape: `[B, N, D]`
+
+    Reference:
+        Dosovitskiy et al. 2021, section B.1.2; Devlin et al. 2019, whose
+        embeddings start as N(0, 0.02).
+    """
+
+    def build(self, inputs_shape, sources_shape):
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(1, 1, inputs_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+
+    def call(self, inputs, sources):
+        batch_size, _, width = ops.shape(inputs)
+        mask = ops.broadcast_to(
+            ops.cast(self.mask_embedding, inputs.dtype), (batch_size, 1, width)
+        )
+        x = ops.concatenate([inputs, mask], axis=1)  # [B, N + 1, D]
+        return ops.take_along_axis(x, sources[..., None], axis=1)
+
+    def compute_output_shape(self, inputs_shape, sources_shape):
+        return inputs_shape
+
+
+def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
+    """Returns a model to train, which predicts patches.
+
+    It shares the layers of `model` up to `encoder_norm`. What is trained, and
+    what is saved, is `model`; the mask embedding and the layer
+    "patch_head" are of use in training only.
+
+    Args:
+        model: A model of this package that takes pixels in [0, 255]. Build it
+            with include_top=False: its head would learn nothing.
+        target: "mean_colour", the mean colour of a patch in 3 bits a channel;
+            "downsized", the same of 4 x 4 parts of the patch, in parallel; or
+            "pixels", scaled to [-1, 1].
+
+    Input shape: {"images": `[B, H, W, C]`, "sources": `[B, N]`}, what
+        `batches` gives.
+    Output shape: `[B, N, 8**C]`, `[B, N, 16, 8**C]` logits, or
+        `[B, N, P * P * C]` pixels.
+
+    Raises:
+        ValueError: If the target is unknown, if the model has no patches, or
+            if it averages before its last LayerNorm.
+
+    Example:
+        vit = keras_vit.ViTB16(include_top=False)
+        trained = masked_patch.predictor(vit)
+        trained.compile("adam", masked_patch.loss("mean_colour"))
+        images = data.train_batches(
+            source, batch_size=64, image_size=(224, 224)
+        )
+        batches = masked_patch.batches(images, grid_size=(14, 14))
+        trained.fit(data.as_pairs(batches), steps_per_epoch=1000)
+        vit.save("pretrained.keras")
+
+    Reference:
+        Dosovitskiy et al. 2021, section B.1.2.
+    """
+    side = _side(target)
+    embedding = model.get_layer("embedding")
+    tokens = model.get_layer("encoder_norm").output
+    if len(tokens.shape) != 3:
+        raise ValueError(
+            "`model` must apply its last LayerNorm to every token; with "
+            "classifier='gap_norm' it knows no patches. Received: "
+            f"{model.name}, whose encoder_norm has the shape {tokens.shape}"
+        )
+    (_, height, width, channels), patches = (
+        model.input_shape,
+        embedding.output.shape[1],
+    )
+    images = keras.Input((height, width, channels), name="images")
+    sources = keras.Input((patches,), dtype="int32", name="sources")
+    x = keras.Model(model.input, embedding.output, name="stem")(images)
+    x = MaskPatches(name="mask")(x, sources)
+    x = keras.Model(embedding.output, tokens, name="encoder")(x)
+    x = x[:, -patches:]  # [B, N, D], without the class token
+    classes = LEVELS**channels
+    head = keras.layers.Dense(
+        side**2 * classes if side else height * width * channels // patches,
+        kernel_initializer="zeros",
+        name="patch_head",
+        dtype="float32",
+    )
+    x = head(x)
+    if side > 1:
+        x = keras.layers.Reshape((patches, side**2, classes), name="parts")(x)
+    inputs = {"images": images, "sources": sources}
+    return keras.Model(inputs, x, name=model.name)
+
+
+def loss(target: str = "mean_colour") -> keras.losses.Loss:
+    """Returns the loss of a `predictor`.
+
+    Args:
+        target: See `predictor`; cross-entropy of colours, squared difference
+            of pixels.
+
+    Raises:
+        ValueError: If it is unknown.
+    """
+    if _side(target):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return keras.losses.MeanSquaredError()
+
+
+def metrics(target: str = "mean_colour") -> list[keras.metrics.Metric]:
+    """Returns the weighted metrics of a `predictor`: accuracy of colours.
+
+    Args:
+        target: See `predictor`; pixels have the loss alone.
+
+    Raises:
+        ValueError: If it is unknown.
+    """
+    if _side(target):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    return []
+
+
+def batches(
+    images,
+    *,
+    grid_size: tuple[int, int],
+    target: str = "mean_colour",
+    fraction: float = 0.5,
+    seed: int = 0,
+    start_step: int = 0,
+    share: tuple[int, int] = (0, 1),
+    parts: int = 1,
+):
+    """Makes of batches of images what a `predictor` is trained with.
+
+    Of each image the same number of patches is corrupted: of these 80 % get
+    the mask embedding, 10 % that of another patch of the image, 10 % their
+    own. The loss is the mean over the corrupted ones alone.
+
+    What is drawn is a function of (seed, step, place in the batch) alone, so
+    a run can start at any step and see what it would have seen, and an
+    evaluation is the same each time.
+
+    Args:
+        images: A tf.data.Dataset of {"images": `[B, H, W, C]`, pixels in
+            [0, 255]}, with "weights" `[B]` or without, as
+            `keras_vit.data.train_batches` and `eval_batches` have them with
+            parts=1; their labels are not used.
+        grid_size: (rows, columns) of patches.
+        target: See `predictor`.
+        fraction: Share of the patches to corrupt, more than 0, at most 1.
+        seed: Seed of the choice.
+        start_step: Number of batches that `images` has passed over.
+        share: (index, count) of this process, as `images` has it.
+        parts: Number of consecutive elements to cut each into.
+
+    Returns:
+        A tf.data.Dataset of {"images": {"images", "sources": int32 `[B, N]`},
+        "labels": the targets, int32 `[B, N]` or `[B, N, 16]` or float32
+        `[B, N, P * P * C]`, "weights": float32, of the targets' shape but for
+        the pixels, 0 where nothing is corrupted and 1 on average}.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    tf = tensorflow()
+    num_patches = grid_size[0] * grid_size[1]
+    if not 0 < fraction <= 1 or num_patches < 2:
+        raise ValueError(
+            "`fraction` must be above 0 and at most 1, of a grid of at least "
+            f"2 patches. Received: fraction={fraction}, grid_size={grid_size}"
+        )
+    _side(target)
+    count = max(1, round(fraction * num_patches))
+
+    def prepare(step, batch):
+        pixels = batch["images"]
+        size = pixels.shape[0]
+        sources, corrupted = draw(
+            (size * share[1], num_patches), count, _fold((seed, 1), step)
+        )
+        mine = slice(share[0] * size, (share[0] + 1) * size)
+        weights = tf.cast(corrupted[mine], "float32") * (num_patches / count)
+        if "weights" in batch:
+            weights = weights * batch["weights"][:, None]
+        labels = targets(pixels, grid_size, target)
+        if target == "downsized":
+            weights = tf.repeat(weights[..., None], labels.shape[-1], axis=-1)
+        return {
+            "images": {"images": pixels, "sources": sources[mine]},
+            "labels": labels,
+            "weights": weights,
+        }
+
+    def cut(batch):
+        def cut_one(x):
+            return tf.reshape(x, (parts, x.shape[0] // parts, *x.shape[1:]))
+
+        return tf.data.Dataset.from_tensor_slices(
+            tf.nest.map_structure(cut_one, batch)
+        )
+
+    whole = images.enumerate(start_step).map(
+        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    return (whole.flat_map(cut) if parts > 1 else whole).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def draw(shape, count, seed):
+    """Chooses patches and what to put in their place.
+
+    Args:
+        shape: (images B, patches N).
+        count: How many patches of each image to corrupt.
+        seed: Two integers.
+
+    Returns:
+        Sources as `MaskPatches` takes them, int32 `[B, N]`, and which are
+        corrupted, bool `[B, N]`.
+    """
+    tf = tensorflow()
+    num_patches = shape[1]
+    ranks, kinds = (
+        tf.random.stateless_uniform(shape, _fold(seed, i)) for i in range(2)
+    )
+    corrupted = tf.argsort(tf.argsort(ranks, stable=True)) < count
+    own = tf.broadcast_to(tf.range(num_patches), shape)
+    distance = tf.random.stateless_uniform(
+        shape, _fold(seed, 2), minval=1, maxval=num_patches, dtype="int32"
+    )
+    kept = tf.where(
+        kinds < MASKED + REPLACED, (own + distance) % num_patches, own
+    )
+    sources = tf.where(kinds < MASKED, num_patches, kept)
+    return tf.where(corrupted, sources, own), corrupted
+
+
+def targets(images, grid_size: tuple[int, int], target: str = "mean_colour"):
+    """Returns what is to be predicted of every patch.
+
+    A colour is a number of base 8, a digit for each channel: RGB (255, 0, 32)
+    is 7 * 64 + 0 * 8 + 1.
+
+    Args:
+        images: A tf.Tensor `[B, H, W, C]`, pixels in [0, 255].
+        grid_size: (rows, columns) of patches; they divide H and W.
+        target: See `predictor`.
+
+    Returns:
+        Colours, int32 `[B, N]` or `[B, N, 16]`, or pixels in [-1, 1], float32
+        `[B, N, P * P * C]`, each patch in raster order.
+
+    Raises:
+        ValueError: If the target is unknown.
+    """
+    tf = tensorflow()
+    side = _side(target)
+    rows, columns = grid_size
+    if not side:
+        return _cut(tf.cast(images, "float32") / 127.5 - 1, grid_size)
+    small = tf.image.resize(
+        images, (rows * side, columns * side), method="area"
+    )
+    levels = tf.cast(small, "int32") * LEVELS // 256
+    levels = tf.clip_by_value(levels, 0, LEVELS - 1)
+    places = [LEVELS**i for i in reversed(range(images.shape[-1]))]
+    colours = tf.reduce_sum(levels * places, axis=-1, keepdims=True)
+    colours = _cut(colours, grid_size)  # [B, N, side * side]
+    return colours if side > 1 else colours[..., 0]
+
+
+def _cut(values, grid_size):
+    """Patches in raster order, `[B, H, W, C]` to `[B, N, P * P * C]`."""
+    tf = tensorflow()
+    rows, columns = grid_size
+    _, height, width, channels = values.shape
+    shape = (-1, rows, height // rows, columns, width // columns, channels)
+    x = tf.transpose(tf.reshape(values, shape), (0, 1, 3, 2, 4, 5))
+    size = height * width * channels // (rows * columns)
+    return tf.reshape(x, (-1, rows * columns, size))
+
+
+def _fold(seed, value):
+    tf = tensorflow()
+    return tf.random.experimental.stateless_fold_in(
+        tf.cast(seed, "int64"), value
+    )
+
+
+def _side(target):
+    """Colours per side of a patch, after a check of the target's name."""
+    if target not in TARGETS:
+        raise ValueError(
+            f"`target` must be one of {tuple(TARGETS)}. "
+            f"Received: target={target!r}"
+        )
+    return TARGETS[target]

@@ -1,0 +1,87 @@
+"""Learning rates by depth, against steps of plain optimizers."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import training
+
+
+def make_model():
+    keras.utils.set_random_seed(0)
+    return keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=2,
+        num_heads=2,
+        mlp_dim=16,
+        classes=3,
+        input_shape=(8, 8, 3),
+    )
+
+
+def test_factors_fall_from_the_head_to_the_patches():
+    factor = training.depth_factor(make_model(), 0.5)
+    found = {v.path: factor(v.path) for v in make_model().trainable_variables}
+    assert {found[path] for path in found if path.startswith("head/")} == {1}
+    assert found["encoder_norm/gamma"] == 1
+    assert found["encoderblock_1/MlpBlock_0/Dense_0/kernel"] == 0.5
+    assert found["encoderblock_0/LayerNorm_0/gamma"] == 0.25
+    others = [p for p in found if "encoder" not in p and "head" not in p]
+    assert len(others) == 4  # kernel, bias, class token, positions
+    assert {found[path] for path in others} == {0.125}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("SGD", dict(momentum=0.9, weight_decay=0.1, global_clipnorm=0.5)),
+        ("Adam", dict(weight_decay=0.1, global_clipnorm=0.5)),
+    ],
+)
+def test_a_step_is_that_of_each_rate_by_itself(name, arguments):
+    optimizer_class = getattr(keras.optimizers, name)
+    start = [np.full(3, 1.0), np.full(2, -2.0), np.full(4, 0.5)]
+    gradients = [np.full(3, 0.3), np.full(2, 1.0), np.full(4, -0.2)]
+    factors = {"a": 1.0, "b": 0.5, "c": 0.5}
+
+    def steps(optimizer):
+        variables = [
+            keras.Variable(value.astype("float32"), name=key)
+            for key, value in zip(factors, start, strict=True)
+        ]
+        optimizer.build(variables)
+        for _ in range(3):
+            optimizer.apply(
+                [
+                    keras.ops.convert_to_tensor(g.astype("float32"))
+                    for g in gradients
+                ]
+            )
+        return [keras.ops.convert_to_numpy(v) for v in variables]
+
+    scaled = training.scale_rates(optimizer_class, factors.get)
+    ours = steps(scaled(learning_rate=0.1, **arguments))
+    for i, key in enumerate(factors):
+        # Alone with its rate, but with the others' gradients in the norm.
+        plain = steps(
+            optimizer_class(learning_rate=0.1 * factors[key], **arguments)
+        )
+        np.testing.assert_allclose(ours[i], plain[i], rtol=1e-6, err_msg=key)
+    assert not np.allclose(
+        ours[1], steps(optimizer_class(learning_rate=0.1, **arguments))[1]
+    )
+
+
+def test_the_rate_that_is_logged_is_that_of_the_head():
+    optimizer = training.scale_rates(keras.optimizers.SGD, lambda path: 0.5)(
+        learning_rate=0.1
+    )
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("decay", [0, -1, 1.5])
+def test_other_decays_are_refused(decay):
+    with pytest.raises(ValueError, match="`decay` must be above 0"):
+        training.depth_factor(make_model(), decay)

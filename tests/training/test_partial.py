@@ -1,0 +1,107 @@
+"""Linear probes and low-rank updates."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import training
+
+IMAGES = (
+    np.random.default_rng(0).uniform(0, 255, (8, 8, 8, 3)).astype("float32")
+)
+LABELS = np.arange(8) % 3
+
+
+def make_model(**arguments):
+    keras.utils.set_random_seed(0)
+    return keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=2,
+        num_heads=2,
+        mlp_dim=16,
+        input_shape=(8, 8, 3),
+        **{"classes": 3, **arguments},
+    )
+
+
+def predict(model):
+    # Traced anew: TensorFlow would go on without the updates.
+    model = keras.Model(model.input, model.output)
+    return model.predict(IMAGES, verbose=0)
+
+
+def values_of(model):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in model.variables}
+
+
+def train(model):
+    # Another model of the same layers: compiled, it could not be saved plain.
+    model = keras.Model(model.input, model.output)
+    model.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    model.fit(IMAGES, LABELS, batch_size=4, epochs=3, verbose=0)
+
+
+def changed(before, after):
+    return {path for path in before if (before[path] != after[path]).any()}
+
+
+def test_a_linear_probe_moves_the_head_alone():
+    model = make_model()
+    training.train_head_only(model)
+    before = values_of(model)
+    train(model)
+    assert changed(before, values_of(model)) == {"head/kernel", "head/bias"}
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
+    model = make_model(remat=remat)
+    expected = predict(model)
+    training.train_low_rank(model, 2)
+    # Nothing has changed yet.
+    np.testing.assert_allclose(predict(model), expected, rtol=1e-6)
+    before = values_of(model)
+    train(model)
+    moved = changed(before, values_of(model))
+    assert {path for path in moved if "lora" not in path} == {
+        "head/kernel",
+        "head/bias",
+    }
+    # B of two projections in two blocks; A follows once B is not zero.
+    assert len([path for path in moved if "lora_kernel_b" in path]) == 4
+    assert len([path for path in moved if "lora_kernel_a" in path]) == 4
+
+    # What is saved is a plain model with the updates in its kernels.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert not [v.path for v in loaded.variables if "lora" in v.path]
+    np.testing.assert_allclose(
+        predict(loaded),
+        predict(model),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    # It is a source of weights like any other.
+    again = make_model(weights=str(tmp_path / "model.keras"))
+    np.testing.assert_allclose(
+        predict(again),
+        predict(model),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_what_cannot_be_trained_is_refused():
+    with pytest.raises(ValueError, match="must have a head"):
+        training.train_head_only(make_model(include_top=False, classes=None))
+    with pytest.raises(ValueError, match="`rank` must be at least 1"):
+        training.train_low_rank(make_model(), 0)
+    inputs = keras.Input((4,))
+    dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))
+    with pytest.raises(ValueError, match="must have Transformer blocks"):
+        training.train_low_rank(dense, 2)
