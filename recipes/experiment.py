@@ -17,9 +17,12 @@ from keras_vit import data, training
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("cosine", "linear")
 LOSSES = ("softmax", "sigmoid")
+TRAINED = ("all", "head", "lora")
+CROPS = (*data.batches.CROPS, "bit")
 # Fields that say where a run takes place and not what it does: it may be gone
 # on with elsewhere.
 PLACE = (
+    "cache",
     "cluster",
     "devices",
     "keep_checkpoints",
@@ -104,14 +107,27 @@ class Config:
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
         broken: What to do about files that do not decode: "error", or "skip"
             to look for them first and leave them out.
+        exclude: A list of training images to leave out, as written by
+            tools.near_duplicates; of folders and arrays.
+        dev_fraction: Share of the training images held out, on which to
+            evaluate instead of the evaluation images; for choices.
+        shots: Number of training images to keep of each class; 0 is all.
+        cache: Whether to keep the encoded images in memory.
         image_size: Height and width in pixels, `32,48`; one number makes a
             square. 0 is the data set's own size, or 224 if it has none.
         channels: 1 or 3; 0 is the data set's own number, or 3.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
-            a random crop) or "none".
+            a random crop), "resize" (to `resize`, then a random crop),
+            "bit" (the same, at BiT's sizes for the data set) or "none".
         pad: Pixels on each side for "pad"; 0 is an eighth of the shorter
             side.
+        resize: Pixels per side before the random crop of "resize".
+        eval_resize: Pixels of the shorter side before the central crop of
+            evaluation; 0 resizes directly to `image_size`.
         flip: Whether to flip left to right, half of the time.
+        augment: Layers by name and arguments, such as
+            `"RandAugment(num_ops=2, factor=0.5)","MixUp(alpha=0.2)"`, or a
+            setting by name, such as "medium1"; see `keras_vit.data`.
         batch_size: Images in each step.
         total_steps: Number of steps; 0 leaves it to `num_epochs`.
         num_epochs: Passes over the training images.
@@ -119,6 +135,11 @@ class Config:
             at most a fifth of all.
         base_lr: The highest learning rate.
         schedule: What follows, "cosine" to 0 or "linear" to 1e-5.
+        trained: "all", "head" (a linear probe of the frozen model) or "lora"
+            (head and low-rank updates of attention).
+        lora_rank: Rank of the updates of "lora".
+        layer_decay: Learning rate of each block as a share of that of the one
+            above, such as 0.75; 0 is the same for all.
         optimizer: "sgd" or "adam".
         momentum: Momentum of "sgd".
         weight_decay: Decoupled decay of all kernels, times the learning rate.
@@ -130,6 +151,10 @@ class Config:
             averaged weights are evaluated and saved.
         eval_every: Steps between evaluations; 0 is once for each pass over
             the training images.
+        fewshot_dataset: A data set whose few-shot accuracy is logged, as
+            `dataset`; "" is none.
+        fewshot_shots: Numbers of labelled images of each class.
+        fewshot_every: Evaluations from one measurement to the next.
         dtype_policy: "float32", "mixed_bfloat16", ...
         micro_batches: Parts of a batch that are computed one after the other,
             for less memory; the gradient is that of the whole batch.
@@ -161,17 +186,27 @@ class Config:
     manual_dir: str = ""
     try_gcs: bool = False
     broken: str = "error"
+    exclude: str = ""
+    dev_fraction: float = 0.0
+    shots: int = 0
+    cache: bool = False
     image_size: tuple[int, ...] = (0,)
     channels: int = 0
     crop: str = "inception"
     pad: int = 0
+    resize: int = 0
+    eval_resize: int = 0
     flip: bool = False
+    augment: tuple[str, ...] = ()
     batch_size: int = 512
     total_steps: int = 0
     num_epochs: int = 0
     warmup_steps: int = 500
     base_lr: float = 0.01
     schedule: str = "cosine"
+    trained: str = "all"
+    lora_rank: int = 8
+    layer_decay: float = 0.0
     optimizer: str = "sgd"
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -181,6 +216,9 @@ class Config:
     label_smoothing: float = 0.0
     ema_momentum: float = 0.0
     eval_every: int = 0
+    fewshot_dataset: str = ""
+    fewshot_shots: tuple[int, ...] = (5,)
+    fewshot_every: int = 1
     dtype_policy: str = "float32"
     micro_batches: int = 1
     remat: bool = False
@@ -258,7 +296,7 @@ class Experiment:
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:
-    """Returns the training and the evaluation part of the data set.
+    """Returns what to train and what to evaluate on.
 
     Args:
         config: The config.
@@ -266,7 +304,7 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
     Raises:
         ValueError: See `keras_vit.data.load`.
     """
-    return data.load(
+    train, evaluation = data.load(
         config.dataset,
         train_split=config.train_split,
         eval_split=config.eval_split,
@@ -277,6 +315,15 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
         try_gcs=config.try_gcs,
         broken=config.broken,
     )
+    if config.exclude:
+        train = data.leave_out(train, data.read_exclusions(config.exclude))
+    if config.dev_fraction:
+        train, evaluation = data.hold_out_dev(
+            train, config.dev_fraction, config.seed
+        )
+    if config.shots:
+        train = data.keep_shots(train, config.shots, config.seed)
+    return train, evaluation
 
 
 def facts_of(config: Config, train: data.Source) -> Facts:
@@ -296,6 +343,61 @@ def facts_of(config: Config, train: data.Source) -> Facts:
         class_names=train.class_names,
         train_images=train.num_examples,
     )
+
+
+def pipelines(
+    config: Config, facts: Facts, train: data.Source, evaluation: data.Source
+) -> tuple[Callable, Callable]:
+    """Returns how to make the batches of training and of evaluation.
+
+    Args:
+        config: The config.
+        facts: Those of the data set.
+        train: The training part.
+        evaluation: The evaluation part.
+
+    Returns:
+        A function of (first step, share, parts) and one of (share, parts).
+    """
+    images = dict(
+        batch_size=config.batch_size,
+        image_size=facts.image_size,
+        channels=facts.channels,
+    )
+
+    crop, resize = config.crop, config.resize
+    if crop == "bit":
+        of_rule, cropped = data.bit_hyper_rule(train.image_shape)
+        # In proportion, at another resolution.
+        crop = "resize"
+        resize = resize or min(facts.image_size) * of_rule // cropped
+
+    def train_batches(start_step, share=(0, 1), parts=1):
+        return data.train_batches(
+            train,
+            **images,
+            crop=crop,
+            pad=config.pad or min(facts.image_size) // 8,
+            resize=resize,
+            flip=config.flip,
+            augment=config.augment,
+            cache=config.cache,
+            seed=config.seed,
+            start_step=start_step,
+            share=share,
+            parts=parts,
+        )
+
+    def eval_batches(share=(0, 1), parts=1):
+        return data.eval_batches(
+            evaluation,
+            **images,
+            resize=config.eval_resize,
+            share=share,
+            parts=parts,
+        )
+
+    return train_batches, eval_batches
 
 
 def build(
@@ -339,6 +441,10 @@ def build(
         config, kind, total_steps, eval_every
     )
 
+    if config.trained == "head":
+        training.train_head_only(model)
+    elif config.trained == "lora":
+        training.train_low_rank(model, config.lora_rank)
     trainer = training.accumulate(
         objective.predictor(model), config.micro_batches
     )
@@ -379,7 +485,8 @@ def check(config: Config) -> None:
         ("optimizer", OPTIMIZERS),
         ("schedule", SCHEDULES),
         ("loss", LOSSES),
-        ("crop", data.batches.CROPS),
+        ("trained", TRAINED),
+        ("crop", CROPS),
     ):
         value = getattr(config, name)
         if value not in choices:
@@ -397,12 +504,18 @@ def check(config: Config) -> None:
         ("num_epochs", 0, None),
         ("warmup_steps", 0, None),
         ("eval_every", 0, None),
+        ("fewshot_every", 1, None),
         ("checkpoint_every", 0, None),
         ("keep_checkpoints", 1, None),
         ("micro_batches", 1, None),
         ("steps_per_execution", 0, None),
         ("model_parallel", 0, None),
         ("pad", 0, None),
+        ("resize", 0, None),
+        ("eval_resize", 0, None),
+        ("shots", 0, None),
+        ("lora_rank", 1, None),
+        ("dev_fraction", 0, 1),
         ("channels", 0, None),
         ("weight_decay", 0, None),
         ("clip_norm", 0, None),
@@ -439,6 +552,8 @@ def _image_size(config, source):
             "`image_size` must be one or two numbers of pixels, height and "
             f"width. Received: image_size={config.image_size}"
         )
+    if not any(size) and config.crop == "bit":
+        return (data.bit_hyper_rule(source.image_shape)[1],) * 2
     if not any(size):
         return (
             tuple(source.image_shape[:2]) if source.image_shape else (224,) * 2
@@ -508,11 +623,16 @@ def _optimizer(config, schedule, model):
         ema_momentum=config.ema_momentum,
     )
     if config.optimizer == "sgd":
-        sgd = training.clip_whole_gradient(keras.optimizers.SGD)
-        optimizer = sgd(momentum=config.momentum, **arguments)
+        optimizer_class = keras.optimizers.SGD
+        arguments["momentum"] = config.momentum
     else:
-        adam = training.clip_whole_gradient(keras.optimizers.Adam)
-        optimizer = adam(**arguments)
+        optimizer_class = keras.optimizers.Adam
+    optimizer_class = training.clip_whole_gradient(optimizer_class)
+    if config.layer_decay:
+        optimizer_class = training.scale_rates(
+            optimizer_class, training.depth_factor(model, config.layer_decay)
+        )
+    optimizer = optimizer_class(**arguments)
     optimizer.exclude_from_weight_decay(
         [v for v in model.trainable_variables if v.name != "kernel"]
     )

@@ -71,32 +71,12 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     train, evaluation = experiment.load(config)
     data.warn_if_scaled(train)
     facts = experiment.facts_of(config, train)
-    image_size, channels = facts.image_size, facts.channels
-    batches = dict(
-        batch_size=config.batch_size, image_size=image_size, channels=channels
+    train_batches, eval_batches = experiment.pipelines(
+        config, facts, train, evaluation
     )
-
-    def train_batches(start_step, share, parts):
-        return data.train_batches(
-            train,
-            **batches,
-            crop=config.crop,
-            pad=config.pad or min(image_size) // 8,
-            flip=config.flip,
-            seed=config.seed,
-            start_step=start_step,
-            share=share,
-            parts=parts,
-        )
-
-    def eval_batches(share, parts):
-        return data.eval_batches(
-            evaluation, **batches, share=share, parts=parts
-        )
-
     # What cannot be made is refused before the workdir is written.
-    train_batches(0, (0, 1), 1)
-    all_eval_batches = eval_batches((0, 1), 1)
+    train_batches(0)
+    all_eval_batches = eval_batches()
 
     # Model, optimizer, training step.
     with devices.scope():
@@ -110,8 +90,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         derived = dict(
             model=built.model_arguments,
             num_parameters=model.count_params(),
-            image_size=image_size,
-            channels=channels,
+            image_size=facts.image_size,
+            channels=facts.channels,
             classes=len(train.class_names),
             train_images=train.num_examples,
             eval_images=evaluation.num_examples,
@@ -124,9 +104,10 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             keras=keras.__version__,
         )
         workdirs.write_config(workdir, config, derived)
+        size = "x".join(map(str, (*facts.image_size, facts.channels)))
         print(
             f"{config.model}, {model.count_params():,} parameters, "
-            f"{image_size[0]}x{image_size[1]}x{channels} pixels; "
+            f"{size} pixels; "
             f"{train.num_examples} images of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"
             + (f", {skipped} broken files left out" if skipped else "")
@@ -136,7 +117,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         )
 
     # Fit and evaluate.
-    with _naming_broken_files(train, evaluation):
+    with naming_broken_files(train, evaluation):
         rows = fitting.fit(
             built,
             config,
@@ -201,7 +182,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _naming_broken_files(*sources):
+def naming_broken_files(*sources):
     """Turns a decoding error, which names no file, into one that does."""
     try:
         yield

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import data, distribution, training
-from recipes import experiment
+from recipes import experiment, fewshot
 from recipes import workdir as workdirs
 
 
@@ -31,7 +31,7 @@ def fit(
         config: Its config.
         devices: Where.
         workdir: Receives checkpoints/, metrics.csv, tensorboard/ and
-            best.keras, the highest evaluation accuracy.
+            best.keras, the best evaluation.
         train_batches: A function of (first step, share, parts).
         eval_batches: A function of (share, parts).
         eval_steps: Number of batches to evaluate.
@@ -112,21 +112,31 @@ def fit(
         return list(csv.DictReader(file))
 
 
-def best_results(rows: list[dict[str, str]]) -> dict[str, float]:
-    """Returns loss and accuracy of the evaluation that best.keras is from."""
-    best = {"accuracy": -1.0}
+def best_results(
+    rows: list[dict[str, str]], best_by: str = "accuracy"
+) -> dict[str, float]:
+    """Returns the results of the evaluation that best.keras is from.
+
+    Args:
+        rows: Those of metrics.csv.
+        best_by: "accuracy", of which more is better, or "loss".
+    """
+    best = {}
     for row in rows:
         found = {
-            name: float(row[f"val_{name}"]) for name in ("accuracy", "loss")
+            name.removeprefix("val_"): float(value)
+            for name, value in row.items()
+            if name.startswith("val_")
         }
-        if _is_better(found["accuracy"], best["accuracy"]):
+        if not best or _is_better(found[best_by], best[best_by], best_by):
             best = found
     return best
 
 
-def _is_better(accuracy, best):
+def _is_better(value, best, best_by):
     """Whether by more than rounding, which differs with the devices."""
-    return accuracy > best + 1e-6
+    gain = best - value if best_by == "loss" else value - best
+    return gain > 1e-6
 
 
 def _end_with_the_others(devices, checkpoints):
@@ -150,10 +160,24 @@ def _callbacks(built, config, devices, workdir, progress, rows):
         _SaveBest(
             built.model,
             workdir / "best.keras",
-            best_results(rows)["accuracy"],
+            best_results(rows, built.best_by).get(built.best_by),
+            built.best_by,
             devices,
         )
     )
+    if config.fewshot_dataset:
+        callbacks.append(
+            fewshot.callback(
+                built.model,
+                config.fewshot_dataset,
+                config.fewshot_shots,
+                every=config.fewshot_every,
+                seed=config.seed,
+                data_dir=config.data_dir,
+                manual_dir=config.manual_dir,
+                try_gcs=config.try_gcs,
+            )
+        )
     if devices.is_main:
         callbacks += [
             keras.callbacks.CSVLogger(
@@ -181,19 +205,23 @@ def _verbosity(devices):
 
 
 class _SaveBest(keras.callbacks.Callback):
-    """Saves a model when its evaluation accuracy is the highest so far."""
+    """Saves a model when its evaluation is the best so far."""
 
-    def __init__(self, best_model, path, best, devices):
+    def __init__(self, best_model, path, best, best_by, devices):
         super().__init__()
         self.best_model = best_model
         self.path = path
         self.best = best
+        self.best_by = best_by
         self.devices = devices
 
     def on_epoch_end(self, epoch, logs=None):
-        if not _is_better(logs["val_accuracy"], self.best):
+        found = logs[f"val_{self.best_by}"]
+        if self.best is not None and not _is_better(
+            found, self.best, self.best_by
+        ):
             return
-        self.best = logs["val_accuracy"]
+        self.best = found
         # Every process takes part: each may hold a part of the variables.
         whole = distribution.whole(self.best_model, self.devices)
         if self.devices.is_main:

@@ -142,7 +142,7 @@ def _classifier(name):
     try:
         if os.path.isfile(os.path.join(name, "saved_model.pb")):
             return served.Classifier(name)
-        model = _load(name)
+        model = load(name)
     except (ValueError, OSError, TypeError) as error:
         raise ValueError(
             "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
@@ -169,7 +169,15 @@ def _classifier(name):
     return _OfKeras(model)
 
 
-def _load(name):
+def load(name: str) -> keras.Model:
+    """Loads a model by what the command line calls it.
+
+    Args:
+        name: A .keras file, CONSTRUCTOR:WEIGHTS or a checkpoint.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
     if name.endswith(".keras") and os.path.isfile(name):
         try:
             return keras.models.load_model(name)  # the loss tells the scores

@@ -73,7 +73,17 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
     """
     workdir.mkdir(parents=True, exist_ok=True)
     content = {"config": _as_json(config), "derived": derived}
-    _replace(workdir / "config.json", json.dumps(content, indent=2) + "\n")
+    write_json(workdir / "config.json", content)
+
+
+def write_json(path: pathlib.Path, content: dict) -> None:
+    """Writes a file that is there as a whole or not at all.
+
+    Args:
+        path: The file.
+        content: What to write.
+    """
+    _replace(path, json.dumps(content, indent=2) + "\n")
 
 
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:

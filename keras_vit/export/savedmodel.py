@@ -176,7 +176,8 @@ def activation_of(model: keras.Model) -> str:
         if isinstance(loss, str)
         else getattr(loss, "__name__", type(loss).__name__)
     )
-    return "sigmoid" if "binary" in name.lower() else "softmax"
+    binary = "binary" in name.lower() or "sigmoid" in name.lower()
+    return "sigmoid" if binary else "softmax"
 
 
 def describe(model: keras.Model, labels) -> dict:

@@ -101,4 +101,6 @@ def _for_a_look(dataset):
         weight_decay=0.1,
         clip_norm=1.0,
         eval_every=100,
+        # As the paper watches pre-training, section 4.1.
+        fewshot_dataset="digits" if dataset == "digits" else "",
     )

@@ -1,0 +1,27 @@
+"""Few-shot accuracy and k-NN of a frozen model.
+
+fewshot.py                   digits, of an untrained ViT: what is to be beaten
+fewshot.py:ViTB16,DATASET    released weights, as fine-tuning begins with
+
+DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
+"""
+
+from keras_vit.weights import registry
+from recipes import fewshot
+
+
+def get_config(arguments: str = "ViT,digits") -> fewshot.Config:
+    """Returns the config of "MODEL,DATASET"."""
+    model, comma, dataset = arguments.partition(",")
+    if not (model and comma and dataset):
+        raise ValueError(
+            "The argument of fewshot.py must be MODEL,DATASET, such as "
+            f"ViTB16,cifar10. Received: {arguments!r}"
+        )
+    if model == "ViT":
+        return fewshot.Config(dataset=dataset)
+    known = registry.names(model)
+    names = [name for name in ("imagenet21k", "augreg") if name in known]
+    return fewshot.Config(
+        model=model, dataset=dataset, weights=names[0] if names else ""
+    )

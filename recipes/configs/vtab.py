@@ -1,0 +1,41 @@
+"""VTAB-1k, as in appendix B.1.1 and Table 4 of the paper.
+
+vtab.py:MODEL         all tasks, for recipes.vtab
+vtab.py:MODEL,TASK    one task, for recipes.finetune
+
+TASK is one of `keras_vit.data.vtab.TASKS`, such as clevr_count.
+"""
+
+import dataclasses
+
+from recipes import experiment, vtab
+from recipes.configs import finetune
+
+
+def get_config(arguments: str = "ViTL16") -> vtab.Config | experiment.Config:
+    """Returns the config of "MODEL" or "MODEL,TASK"."""
+    model, comma, task = arguments.partition(",")
+    if not model or (comma and not task):
+        raise ValueError(
+            "The argument of vtab.py must be MODEL or MODEL,TASK, such as "
+            f"ViTB16,clevr_count. Received: {arguments!r}"
+        )
+    run = finetune.get_config(f"{model},vtab")
+    side = run.image_size[0] or 384
+    run = dataclasses.replace(
+        run,
+        image_size=(side,),
+        channels=3,
+        # As BiT pre-processes, but for the resolution: 448 and 384.
+        crop="resize",
+        resize=side * 448 // 384,
+        flip=True,
+        batch_size=512,
+        total_steps=2_500,
+        num_epochs=0,
+        base_lr=0.01,
+        # Once, at the end: the best of several looks at the test images would
+        # be chosen by them.
+        eval_every=2_500,
+    )
+    return vtab.config_of(run, task) if task else vtab.Config(run=run)

@@ -1,0 +1,183 @@
+"""Says how often a classifier is right on a data set.
+
+python -m recipes.evaluate MODEL --dataset=imagenet2012 --split=validation
+
+MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
+(ViTB16:augreg+imagenet2012), or any other checkpoint that keras_vit.ViT reads.
+Images are resized directly to the model's size, as the authors evaluate.
+
+--dataset=imagenet2012_real adds ReaL accuracy: a prediction is right if it is
+among the labels that were found when ImageNet's validation images were looked
+at again; images without any do not count (Beyer et al. 2020, 2006.07159).
+"""
+
+import argparse
+import json
+import sys
+
+from keras_vit import data, evaluation
+from keras_vit.export import savedmodel
+from recipes import predict
+
+REAL = "imagenet2012_real"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Evaluates as the command line asks.
+
+    Args:
+        arguments: What follows the program's name; None is sys.argv's.
+
+    Returns:
+        The exit status, 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_arguments(parser)
+    options = parser.parse_args(arguments)
+    try:
+        results = _evaluate(options)
+    except (ValueError, OSError, TypeError) as error:
+        parser.exit(2, f"{error}\n")
+    text = json.dumps(results, indent=2)
+    if options.output:
+        with open(options.output, "w") as file:
+            file.write(text + "\n")
+    print(text if options.json else _table(results))
+    return 0
+
+
+def _add_arguments(parser):
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument(
+        "--dataset",
+        default="imagenet2012",
+        help="name of TFDS, folder of images, npz file or digits",
+    )
+    parser.add_argument(
+        "--split",
+        default="",
+        help="split of TFDS (test or, without it, validation); else 'train' "
+        "is what runs train on and all others what they hold out",
+    )
+    parser.add_argument("--data_dir", default="", help="where TFDS keeps data")
+    parser.add_argument(
+        "--manual_dir", default="", help="where TFDS finds archives"
+    )
+    parser.add_argument(
+        "--try_gcs", action="store_true", help="read TFDS from Google Cloud"
+    )
+    parser.add_argument(
+        "--eval_fraction",
+        type=float,
+        default=0.2,
+        help="share held out where a set has no part for evaluation (0.2)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of what is held out (0)"
+    )
+    parser.add_argument(
+        "--resize",
+        type=int,
+        default=0,
+        help="shorter side in pixels before a central crop; 0 for no crop",
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=64, help="images at a time (64)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, no table"
+    )
+    parser.add_argument(
+        "--output", metavar="RESULTS.json", help="write JSON to a file as well"
+    )
+
+
+def _evaluate(options):
+    model = predict.load(options.model)
+    if len(model.output_shape) != 2 or not any(
+        layer.name == "head" for layer in model.layers
+    ):
+        raise ValueError(
+            "MODEL must be a classifier of keras_vit, with a layer `head`. "
+            f"Received: {options.model!r}, with output shape "
+            f"{model.output_shape}"
+        )
+    source, real_labels = _load_data(options)
+    num_classes = len(source.class_names)
+    if model.output_shape[1] != num_classes:
+        raise ValueError(
+            f"MODEL must tell the {num_classes} classes of {source.name!r} "
+            f"apart. Received: {options.model!r}, of {model.output_shape[1]}"
+        )
+    batches = data.eval_batches(
+        source,
+        batch_size=options.batch_size,
+        image_size=model.input_shape[1:3],
+        channels=model.input_shape[3],
+        resize=options.resize,
+    )
+    best, losses, labels = evaluation.predictions(
+        model,
+        batches,
+        top_k=min(5, num_classes),
+        from_logits=savedmodel.activation_of(model) != "none",
+    )
+    right = best == labels[:, None]
+    results = dict(
+        model=options.model,
+        dataset=source.name,
+        images=len(labels),
+        top_1=float(right[:, 0].mean()),
+        top_5=float(right.any(axis=1).mean()),
+        loss=float(losses.mean(dtype="float64")),
+    )
+    if real_labels is not None:
+        real, counted = evaluation.real_accuracy(best[:, 0], real_labels)
+        results |= dict(real=real, real_images=counted)
+    return results
+
+
+def _load_data(options):
+    """Returns the images, and their ReaL labels if the set has any."""
+    places = dict(
+        data_dir=options.data_dir,
+        manual_dir=options.manual_dir,
+        try_gcs=options.try_gcs,
+    )
+    if options.dataset.split(":")[0] == REAL:
+        return evaluation.load_real(
+            options.split or "validation", name=options.dataset, **places
+        )
+    train, held_out = data.load(
+        options.dataset,
+        train_split=options.split,  # some sets have no split `train`
+        eval_split=options.split,
+        eval_fraction=options.eval_fraction,
+        seed=options.seed,
+        **places,
+    )
+    from_files = held_out.stream is None
+    return train if from_files and options.split == "train" else held_out, None
+
+
+def _table(results):
+    lines = [
+        f"{results['images']} images of {results['dataset']}",
+        f"  top-1  {results['top_1']:.2%}",
+        f"  top-5  {results['top_5']:.2%}",
+        f"  loss   {results['loss']:.4f}",
+    ]
+    if "real" in results:
+        lines.append(
+            f"  ReaL   {results['real']:.2%} of {results['real_images']} "
+            "images with a label"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

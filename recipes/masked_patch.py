@@ -1,0 +1,186 @@
+r"""Trains a model on images without labels, for fine-tuning (B.1.2).
+
+python -m recipes.masked_patch
+python -m recipes.masked_patch --config.dataset=path/to/images
+python -m recipes.masked_patch \
+    --config=recipes/configs/masked_patch.py:ViTB16,jft300m
+"""
+
+import dataclasses
+import pathlib
+import shlex
+
+import keras
+
+from keras_vit import data, distribution
+from keras_vit.inspection import figures
+from keras_vit.training import masked_patch
+from recipes import cli, experiment, finetune, fitting
+from recipes import workdir as workdirs
+
+DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "masked_patch.py"
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config(experiment.Config):
+    """What to train, on what, and how. Off is 0 or "".
+
+    The other fields are those of recipes/experiment.py; loss, head_bias and
+    label_smoothing, which are about classes, have no effect.
+
+    Attributes:
+        target: What to predict of a corrupted patch: "mean_colour" (3 bits a
+            channel), "downsized" (the same of 4 x 4 parts) or "pixels".
+        corrupted: Share of the patches to corrupt.
+    """
+
+    target: str = "mean_colour"
+    corrupted: float = 0.5
+
+
+def run(config: Config, workdir: str = "") -> dict[str, float]:
+    """Pre-trains by masked patch prediction, and keeps the best model.
+
+    Labels are not used. A run that was stopped, by whatever, goes on when it
+    is started again, and ends with the same numbers.
+
+    Usage:
+        python -m recipes.masked_patch
+            Scikit-learn's handwritten digits.
+        python -m recipes.masked_patch --config.dataset=path/to/images
+            Your own images.
+        python -m recipes.masked_patch \\
+            --config=recipes/configs/masked_patch.py:ViTB16,jft300m \\
+            --config.dataset=path/to/images
+            As the paper does.
+
+    The workdir, "runs/", the data set's name and "-masked_patch" unless
+    given, receives config.json, metrics.csv, tensorboard/, checkpoints/,
+    curves.png and best.keras (the lowest evaluation loss), the plain model
+    without a head, which is a `weights` of fine-tuning.
+
+    Returns:
+        Loss and, of colours, accuracy of the corrupted evaluation patches at
+        the step of best.keras.
+    """
+    experiment.check(config)
+    name = workdirs.default(config.model, config.dataset)
+    workdir = pathlib.Path(workdir or f"{name}-masked_patch")
+    workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
+    devices = distribution.setup(
+        config.devices,
+        config.strategy,
+        model_parallel=config.model_parallel,
+        **dataclasses.asdict(config.cluster),
+    )
+    devices.check_batch(config.batch_size, config.micro_batches)
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.dtype_policy)
+
+    # Model, optimizer, training step.
+    train, evaluation = experiment.load(config)
+    data.warn_if_scaled(train)
+    facts = experiment.facts_of(config, train)
+    objective = experiment.Objective(
+        predictor=lambda model: masked_patch.predictor(model, config.target),
+        loss=masked_patch.loss(config.target),
+        metrics=masked_patch.metrics(config.target),
+        include_top=False,
+        best_by="loss",
+    )
+    with devices.scope():
+        built = experiment.build(config, facts, devices.kind, objective)
+    model = built.model
+    distribution.check_model(devices.strategy, model)
+
+    # Data.
+    images, eval_images = experiment.pipelines(config, facts, train, evaluation)
+    corruption = dict(
+        grid_size=model.get_layer("embedding").grid_size,
+        target=config.target,
+        fraction=config.corrupted,
+        seed=config.seed,
+    )
+
+    def train_batches(start_step, share=(0, 1), parts=1):
+        return masked_patch.batches(
+            images(start_step, share),
+            **corruption,
+            start_step=start_step,
+            share=share,
+            parts=parts,
+        )
+
+    def eval_batches(share=(0, 1), parts=1):
+        return masked_patch.batches(
+            eval_images(share), **corruption, share=share, parts=parts
+        )
+
+    # What cannot be made is refused before the workdir is written.
+    train_batches(0)
+    eval_steps = int(eval_batches().cardinality())
+    if devices.is_main:
+        _begin(config, workdir, devices, built, facts, evaluation)
+
+    # Fit.
+    with finetune.naming_broken_files(train, evaluation):
+        rows = fitting.fit(
+            built,
+            config,
+            devices,
+            workdir,
+            train_batches,
+            eval_batches,
+            eval_steps=eval_steps,
+        )
+    results = fitting.best_results(rows, built.best_by)
+    if devices.is_main:
+        figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
+        _report(config, workdir, results)
+    return results
+
+
+def _begin(config, workdir, devices, built, facts, evaluation):
+    """Writes config.json and says what is going to be done."""
+    rows, columns = built.model.get_layer("embedding").grid_size
+    derived = dict(
+        model=built.model_arguments,
+        num_parameters=built.model.count_params(),
+        image_size=facts.image_size,
+        channels=facts.channels,
+        patches=(rows, columns),
+        train_images=facts.train_images,
+        eval_images=evaluation.num_examples,
+        total_steps=built.total_steps,
+        warmup_steps=built.warmup_steps,
+        eval_every=built.eval_every,
+        devices=f"{devices.num_devices} {devices.kind}",
+        backend=keras.backend.backend(),
+        keras=keras.__version__,
+    )
+    workdirs.write_config(workdir, config, derived)
+    height, width = facts.image_size
+    print(
+        f"{config.model}, {built.model.count_params():,} parameters, "
+        f"{rows}x{columns} patches of {height}x{width}x{facts.channels} "
+        f"pixels, {config.corrupted:.0%} of them corrupted; "
+        f"{facts.train_images} images to train on, {evaluation.num_examples} "
+        f"to evaluate; {built.total_steps} steps of {config.batch_size}, "
+        f"evaluated every {built.eval_every}.",
+        flush=True,
+    )
+
+
+def _report(config, workdir, results):
+    """Says how it ended, and how to go on."""
+    told = ", ".join(f"{name} {value:.4g}" for name, value in results.items())
+    print(f"\nbest.keras, on corrupted evaluation patches: {told}.")
+    command = ["python", "-m", "recipes.finetune"]
+    command.append(f"--config.dataset={config.dataset}")
+    command.append(f"--config.weights={workdir / 'best.keras'}")
+    command.append(f"--workdir={workdir}-finetuned")
+    print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)
+
+
+if __name__ == "__main__":
+    cli.main(run, DEFAULT_CONFIG)

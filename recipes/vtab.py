@@ -1,0 +1,153 @@
+r"""Fine-tunes on each of the 19 tasks of VTAB-1k and scores the model.
+
+python -m recipes.vtab
+python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16 --workdir=runs/v
+python -m recipes.vtab --config.tasks=dtd,eurosat
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import keras
+
+from keras_vit.data import vtab
+from keras_vit.evaluation import vtab_scores
+from recipes import cli, experiment, finetune
+from recipes import workdir as workdirs
+
+DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config:
+    """What to do on each task, and on which tasks.
+
+    Attributes:
+        run: The config of each run, as of recipes.finetune; its dataset is
+            set here, and its crop and flip are switched off where they would
+            change the label.
+        tasks: Names of `keras_vit.data.vtab.TASKS`, all by default.
+    """
+
+    run: experiment.Config = dataclasses.field(
+        default_factory=experiment.Config
+    )
+    tasks: tuple[str, ...] = tuple(vtab.TASKS)
+
+
+def config_of(config: experiment.Config, task: str) -> experiment.Config:
+    """Returns the config of fine-tuning on one task.
+
+    Args:
+        config: What to do on every task.
+        task: Its name.
+
+    Raises:
+        ValueError: If there is no such task.
+
+    Reference:
+        Kolesnikov et al. 2020 (arXiv 1912.11370), appendix F: the tasks whose
+        images are not cropped, and not flipped.
+    """
+    properties = vtab.task_of(task)
+    return dataclasses.replace(
+        config,
+        dataset=f"{vtab.PREFIX}{task}",
+        crop=config.crop if properties.crop else "none",
+        flip=config.flip and properties.flip,
+    )
+
+
+def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
+    """Fine-tunes on task after task, and averages the accuracies.
+
+    A task that is finished is not run again; one that was stopped goes on.
+
+    Usage:
+        python -m recipes.vtab
+            Table 9's ViT-L/16, pre-trained on ImageNet-21k. TFDS fetches and
+            prepares the sets; of diabetic_retinopathy and resisc45 it finds
+            the archives in --config.run.manual_dir, put there by hand.
+        python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16
+            Another model.
+        python -m recipes.vtab --config.run.train_split=train800 \\
+            --config.run.eval_split=val200 --config.run.base_lr=0.003
+            A point of a sweep, which leaves the test images alone.
+
+    The workdir, "runs/vtab-" and the model unless given, receives a folder
+    for each task, as recipes.finetune leaves it, and results.json. Accuracies
+    have not been measured yet.
+
+    Returns:
+        "accuracies" of the tasks, and "scores": means as of `vtab_scores`.
+
+    Raises:
+        ValueError: If the config is not one of all tasks, a task is unknown,
+            or the workdir was begun with another config.
+    """
+    if not isinstance(config, Config):
+        raise ValueError(
+            "`config` must be that of all tasks, recipes/configs/vtab.py:MODEL."
+            f" Received: one of fine-tuning on {config.dataset!r}"
+        )
+    name = workdirs.default(config.run.model, "vtab")
+    workdir = pathlib.Path(workdir or name)
+    # A flag's "dtd,dmlab" is one string.
+    tasks = ",".join(config.tasks).split(",")
+    configs = {task: config_of(config.run, task) for task in tasks}
+    for each in configs.values():
+        experiment.check(each)
+    workdirs.refuse_other_config(workdir, config.run, free=experiment.PLACE)
+    workdirs.write_config(workdir, config.run, {"tasks": tasks})
+    accuracies = _accuracies(workdir)
+    for task, each in configs.items():
+        if task in accuracies:
+            print(f"vtab/{task} is finished.", flush=True)
+            continue
+        print(f"\nvtab/{task}", flush=True)
+        keras.utils.clear_session()  # frees the task before
+        results = finetune.run(each, str(workdir / task))
+        accuracies = {**_accuracies(workdir), task: results["accuracy"]}
+        _write(workdir, accuracies)
+    results = _write(workdir, accuracies)
+    print(f"\n{_table(results)}\n\n  {workdir / 'results.json'}", flush=True)
+    return results
+
+
+def _accuracies(workdir):
+    """Those of the tasks that are finished."""
+    try:
+        content = json.loads((workdir / "results.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return content["accuracies"]
+
+
+def _write(workdir, accuracies):
+    ordered = {
+        task: accuracies[task] for task in vtab.TASKS if task in accuracies
+    }
+    results = {"accuracies": ordered, "scores": vtab_scores(ordered)}
+    workdirs.write_json(workdir / "results.json", results)
+    return results
+
+
+def _table(results):
+    """The accuracies by group, and the means, as text."""
+    lines = []
+    for group in vtab.GROUPS:
+        mean = results["scores"].get(group)
+        lines.append(f"{group:22}{'' if mean is None else f'{mean:8.2%}'}")
+        lines += [
+            f"  {task:20}{accuracy:8.2%}"
+            for task, accuracy in results["accuracies"].items()
+            if vtab.TASKS[task].group == group
+        ]
+    if "mean" in results["scores"]:
+        lines.append(f"{'mean of 19 tasks':22}{results['scores']['mean']:8.2%}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    cli.main(run, DEFAULT_CONFIG)

@@ -1,0 +1,135 @@
+"""Accuracy of a saved model, from the command line."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+from recipes import evaluate
+
+
+def results_of(capsys, *arguments):
+    assert evaluate.main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def save_vit(path, classes, input_shape, bias=None):
+    """Saves a model of random weights, and returns it."""
+    model = keras_vit.ViT(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=1,
+        mlp_dim=8,
+        input_shape=input_shape,
+        classes=classes,
+    )
+    head = model.get_layer("head")
+    if bias is None:
+        rng = np.random.default_rng(0)
+        head.kernel.assign(rng.normal(size=(8, classes)))
+    else:
+        head.bias.assign(bias)
+    model.save(path)
+    return model
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory):
+    """The path of a model for digits, which guesses."""
+    path = tmp_path_factory.mktemp("model") / "best.keras"
+    save_vit(path, 10, (8, 8, 1))
+    return path
+
+
+@pytest.mark.parametrize("batch_size", [50, 512])
+def test_results_are_those_of_keras(best, capsys, batch_size):
+    found = results_of(
+        capsys, best, "--dataset=digits", f"--batch_size={batch_size}"
+    )
+    _, held_out = data.load("digits")
+    model = keras.models.load_model(best, compile=False)
+    model.compile(
+        loss=keras.losses.CategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy", keras.metrics.TopKCategoricalAccuracy(5)],
+    )
+    loss, top_1, top_5 = model.evaluate(
+        held_out.images, np.eye(10)[held_out.labels], verbose=0
+    )
+    assert found["images"] == held_out.num_examples == 359
+    assert found["top_1"] == pytest.approx(top_1, abs=1e-6)
+    assert found["top_5"] == pytest.approx(top_5, abs=1e-6)
+    assert found["loss"] == pytest.approx(loss, rel=1e-4)
+    assert 0 < found["top_1"] < found["top_5"] < 1
+
+
+def test_the_table_says_the_same_and_a_file_keeps_it(best, capsys, tmp_path):
+    output = tmp_path / "results.json"
+    arguments = [str(best), "--dataset=digits", "--split=train"]
+    assert evaluate.main([*arguments, f"--output={output}"]) == 0
+    table = capsys.readouterr().out
+    found = json.loads(output.read_text())
+    assert found["images"] == 1438
+    assert "1438 images of digits" in table
+    assert f"top-1  {found['top_1']:.2%}" in table
+    assert "ReaL" not in table
+
+
+@pytest.mark.filterwarnings("ignore")  # of TFDS itself
+def test_real_labels_stand_beside_the_original(capsys, tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    path = tmp_path / "model.keras"
+    with tfds.testing.mock_data(num_examples=6):
+        source, labels = evaluation.load_real(data_dir=str(tmp_path))
+        arguments = dict(batch_size=6, image_size=(8, 8))
+        (batch,) = data.eval_batches(source, **arguments)
+        originals = np.argmax(batch["labels"], axis=-1)
+        # Whatever it sees, it says a label that some images have.
+        answer = next(int(x[0]) for x in labels[1:] if len(x))
+        bias = np.zeros(1000)
+        bias[[originals[0], answer]] = 1, 2
+        save_vit(path, 1000, (8, 8, 3), bias)
+        found = results_of(
+            capsys,
+            path,
+            "--dataset=imagenet2012_real",
+            f"--data_dir={tmp_path}",
+            "--batch_size=4",
+        )
+    labels = [x for x in labels if len(x)]
+    assert found["images"] == 6
+    assert found["real_images"] == len(labels)
+    assert found["real"] == np.mean([answer in x for x in labels]) > 0
+    assert found["top_1"] == np.mean(originals == answer)
+    assert found["top_5"] >= 1 / 6  # the second best is right once
+    normed = np.log(np.exp(bias).sum()) - bias[originals]
+    assert found["loss"] == pytest.approx(normed.mean(), rel=1e-5)
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        evaluate.main([*map(str, arguments)])
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
+    np.savez(
+        tmp_path / "two.npz",
+        x_train=np.zeros((4, 8, 8), "uint8"),
+        y_train=[0, 1, 0, 1],
+    )
+    message = refused(capsys, best, f"--dataset={tmp_path / 'two.npz'}")
+    assert "must tell the 2 classes" in message and "of 10" in message
+    assert "absent.keras" in refused(
+        capsys, tmp_path / "absent.keras", "--dataset=digits"
+    )
+    model = keras.models.load_model(best)
+    tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
+    tokens.save(tmp_path / "tokens.keras")
+    assert "must be a classifier" in refused(
+        capsys, tmp_path / "tokens.keras", "--dataset=digits"
+    )

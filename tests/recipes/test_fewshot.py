@@ -1,0 +1,155 @@
+"""What a frozen representation is worth, from the command line."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+from keras_vit.evaluation.features import labels_of
+from recipes import cli, fewshot
+
+PNG = b"\x89PNG"
+
+
+def parse(*arguments):
+    config, workdir, _ = cli.parse(
+        ["fewshot", *arguments], fewshot.DEFAULT_CONFIG
+    )
+    return config, workdir
+
+
+def run(tmp_path, **changes):
+    return fewshot.run(fewshot.Config(**changes), str(tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory):
+    """The path of a saved model for digits."""
+    path = tmp_path_factory.mktemp("model") / "best.keras"
+    model = keras_vit.ViT(
+        patch_size=4,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=2,
+        mlp_dim=32,
+        input_shape=(8, 8, 1),
+        classes=10,
+    )
+    rng = np.random.default_rng(0)
+    model.get_layer("head").kernel.assign(rng.normal(size=(16, 10)))
+    model.save(path)
+    return path
+
+
+def test_accuracy_on_the_digits_rises_with_shots(tmp_path, capsys):
+    config, _ = parse()
+    found = fewshot.run(config, str(tmp_path / "run"))
+    printed = capsys.readouterr().out
+    assert "an untrained model" in printed
+    accuracies = [row["accuracy"] for row in found["few_shot"]]
+    assert [row["shots"] for row in found["few_shot"]] == [1, 5, 10, 25]
+    assert accuracies == sorted(accuracies)
+    assert accuracies[0] > 0.2 and accuracies[-1] > 0.7
+    for accuracy in accuracies:
+        assert f"{accuracy:.2%}" in printed
+    assert {row["k"] for row in found["neighbours"]} == {10, 20}
+    assert all(row["accuracy"] > 0.7 for row in found["neighbours"])
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [row["accuracy"] for row in written["few_shot"]] == accuracies
+    assert (tmp_path / "run" / "fewshot.png").read_bytes()[:4] == PNG
+
+
+def test_any_layer_of_any_weights_is_measured(best, tmp_path):
+    found = run(
+        tmp_path,
+        weights=str(best),
+        layer="encoderblock_0",
+        shots=(5,),
+        num_draws=2,
+        neighbours=(0,),
+        max_train_images=500,
+        eval_fraction=0.5,
+    )
+    assert (found["train_images"], found["test_images"]) == (500, 898)
+    assert (found["feature_size"], found["neighbours"]) == (16, [])
+    train, test = data.load("digits", eval_fraction=0.5)
+    model = keras_vit.ViT(weights=str(best))
+    arguments = dict(batch_size=100, image_size=(8, 8), channels=1)
+    parts = [
+        evaluation.features(
+            model, data.eval_batches(part, **arguments), "encoderblock_0"
+        )
+        for part in (data.sample(train, 500), test)
+    ]
+    (expected,) = evaluation.few_shot(
+        *parts, num_classes=10, shots=(5,), num_draws=2
+    )
+    (row,) = found["few_shot"]
+    assert row["l2"] == expected.l2
+    np.testing.assert_allclose(
+        row["accuracies"], expected.accuracies, atol=2 / 898
+    )
+
+
+def test_weights_may_be_asked_at_another_size(best, tmp_path):
+    found = run(
+        tmp_path,
+        weights=str(best),
+        image_size=(12, 16),
+        shots=(2,),
+        num_draws=1,
+        neighbours=(3,),
+        max_train_images=200,
+    )
+    assert found["few_shot"][0]["accuracy"] > 0.1
+    assert found["neighbours"][0]["temperature"] is None
+
+
+def test_the_callback_of_the_recipes_keeps_few_images(best):
+    model = keras.models.load_model(best)
+    model.compile("sgd", "mse")
+    few_shot = fewshot.callback(model, "digits", (1, 3), max_test_images=50)
+    labels = [labels_of(batch) for batch in few_shot.train]
+    assert np.bincount(np.concatenate(labels)).tolist() == [6] * 10
+    assert sum(len(labels_of(x)) for x in few_shot.test) == 50
+    history = model.fit(
+        np.zeros((2, 8, 8, 1)),
+        np.zeros((2, 10)),
+        callbacks=[few_shot],
+        verbose=0,
+    ).history
+    assert 0.1 < history["digits/3-shot"][0] < 1
+    assert "digits/1-shot" in history
+    with pytest.raises(ValueError, match="Received: shots=400"):
+        fewshot.callback(model, "digits", (200,))
+
+
+def test_flags_and_configs():
+    config, workdir = parse(
+        "--config.shots=1,5", "--config.weights=x", "--workdir=here"
+    )
+    assert (config.shots, config.weights, workdir) == ((1, 5), "x", "here")
+    file = fewshot.DEFAULT_CONFIG
+    config, _ = parse(f"--config={file}:ViTB16,cifar10")
+    assert (config.model, config.weights) == ("ViTB16", "imagenet21k")
+    config, _ = parse(f"--config={file}:ViTS16,mine")
+    assert config.weights == "augreg"
+    with pytest.raises(ValueError, match="must be MODEL,DATASET"):
+        parse(f"--config={file}:ViTB16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "ViTX9"}, "Received: model='ViTX9'"),
+        ({"layer": "encoderblock_9"}, "Received: layer='encoderblock_9'"),
+        ({"shots": (5000,)}, "Received: shots=5000"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, **changes)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,73 @@
+"""Choosing a learning rate, then several seeds on everything."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from recipes import sweep
+
+
+def last_accuracy(workdir):
+    with open(workdir / "metrics.csv", newline="") as file:
+        return float(list(csv.DictReader(file))[-1]["val_accuracy"])
+
+
+def config_in(workdir):
+    return json.loads((workdir / "config.json").read_text())
+
+
+def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
+    tmp_path, make_config
+):
+    config = sweep.Config(
+        run=make_config(total_steps=8, eval_every=4, seed=5),
+        base_lrs=(1e-3, 0.01),
+        dev_fraction=0.1,
+        num_seeds=2,
+    )
+    results = sweep.run(config, str(tmp_path))
+    dev = {
+        f"{rate:g}": last_accuracy(tmp_path / f"lr_{rate:g}")
+        for rate in config.base_lrs
+    }
+    assert results["dev_accuracies"] == dev
+    assert len(set(dev.values())) == 2
+    assert f"{results['base_lr']:g}" == max(dev, key=dev.get)
+    assert results["seeds"] == [5, 6]
+    tested = [last_accuracy(tmp_path / f"seed_{seed}") for seed in (5, 6)]
+    assert results["accuracies"] == tested
+    assert results["accuracy_mean"] == pytest.approx(np.mean(tested))
+    assert results["accuracy_std"] == pytest.approx(np.std(tested, ddof=1))
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+
+    # The choice is made on a tenth of the training images.
+    chosen_by, final = (
+        config_in(tmp_path / name)["derived"] for name in ("lr_0.01", "seed_5")
+    )
+    assert final["train_images"] == 1438 and final["eval_images"] == 359
+    assert chosen_by["train_images"] + chosen_by["eval_images"] == 1438
+    assert chosen_by["eval_images"] == pytest.approx(144, abs=5)
+    config = config_in(tmp_path / "seed_6")["config"]
+    assert (config["base_lr"], config["seed"]) == (results["base_lr"], 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(base_lrs=()), "`base_lrs` must be one or more"),
+        (dict(base_lrs=(0.1, 0.1)), "different learning rates"),
+        (dict(base_lrs=(0.1, -1.0)), "`base_lr` must be a positive"),
+        (dict(dev_fraction=1.0), "`dev_fraction` must lie between"),
+        (dict(num_seeds=0), "`num_seeds` must be at least 1"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(
+    tmp_path, make_config, changes, message
+):
+    with pytest.raises(ValueError, match=message):
+        sweep.run(
+            sweep.Config(run=make_config(), **changes), str(tmp_path / "run")
+        )
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,107 @@
+"""All tasks of VTAB, one after another."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_vit.data import vtab as tasks
+from recipes import cli, experiment, vtab
+from tests.mocked import mocked_tfds
+
+pytest.importorskip("tensorflow_datasets")
+# Of TFDS itself, on reading mocked sets.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def config_of(argument, *flags):
+    flag = f"--config={vtab.DEFAULT_CONFIG}:{argument}"
+    return cli.parse(["vtab", flag, *flags], vtab.DEFAULT_CONFIG)[0]
+
+
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_every_task_is_fine_tuned_as_the_paper_has_it(task):
+    config = config_of(f"ViTL16,{task}")
+    experiment.check(config)
+    assert config.dataset == f"vtab/{task}"
+    assert (config.total_steps, config.base_lr) == (2500, 0.01)
+    assert (config.batch_size, config.image_size) == (512, (384,))
+    assert (config.optimizer, config.momentum, config.clip_norm) == (
+        "sgd",
+        0.9,
+        1.0,
+    )
+    assert (config.weight_decay, config.schedule) == (0.0, "cosine")
+    assert (config.train_split, config.eval_split) == ("", "")
+    # The test images are looked at once.
+    assert config.eval_every == config.total_steps
+    properties = tasks.TASKS[task]
+    assert config.crop == ("resize" if properties.crop else "none")
+    assert config.resize == 448
+    assert config.flip == properties.flip
+
+
+def test_flags_reach_every_task():
+    config = config_of("ViTH14", "--config.run.base_lr=0.003")
+    assert config.tasks == tuple(tasks.TASKS)
+    # 384 pixels are no whole number of patches.
+    assert (config.run.image_size, config.run.resize) == ((378,), 441)
+    assert vtab.config_of(config.run, "dmlab").base_lr == 0.003
+
+
+@pytest.mark.parametrize("argument", ["ViTB16,", ",dtd", ""])
+def test_an_argument_that_says_too_little_is_refused(argument):
+    with pytest.raises(ValueError, match="must be MODEL or MODEL,TASK"):
+        config_of(argument)
+
+
+def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
+    run = make_config(
+        crop="resize",
+        resize=9,
+        flip=True,
+        image_size=(8,),
+        channels=3,
+        batch_size=2,
+        total_steps=2,
+        warmup_steps=0,
+    )
+    flag = "--config.tasks=patch_camelyon,kitti_distance"
+    config = dataclasses.replace(config_of("ViT", flag), run=run)
+    # The four tasks of a group are finished already.
+    group = [n for n, t in tasks.TASKS.items() if t.group == "specialized"]
+    accuracies = dict(zip(group, (0.1, 0.2, 0.3, 0.4), strict=True))
+    finished = json.dumps({"accuracies": accuracies})
+    (tmp_path / "results.json").write_text(finished)
+
+    with mocked_tfds(num_examples=2):
+        results = vtab.run(config, str(tmp_path))
+    printed = capsys.readouterr().out
+    assert "vtab/patch_camelyon is finished" in printed
+    assert not (tmp_path / "patch_camelyon").exists()
+    new = results["accuracies"]["kitti_distance"]
+    assert new in (0, 0.5, 1)
+    assert f"kitti_distance{new:14.2%}" in printed
+    assert results["accuracies"] == accuracies | {"kitti_distance": new}
+    assert results["scores"] == {"specialized": pytest.approx(0.25)}
+    assert f"specialized{0.25:19.2%}" in printed
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written == results
+    # Not cropped, which would change the label.
+    task = json.loads((tmp_path / "kitti_distance/config.json").read_text())
+    assert (task["config"]["crop"], task["config"]["flip"]) == ("none", True)
+
+    # Once more there is nothing left to do.
+    assert vtab.run(config, str(tmp_path)) == results
+    other = vtab.Config(run=dataclasses.replace(run, base_lr=0.5))
+    with pytest.raises(ValueError, match="base_lr: 0.01 there, 0.5 here"):
+        vtab.run(other, str(tmp_path))
+
+
+def test_what_cannot_be_run_is_refused(tmp_path, make_config):
+    with pytest.raises(ValueError, match="must be that of all tasks"):
+        vtab.run(make_config(), str(tmp_path / "run"))
+    config = vtab.Config(run=make_config(), tasks=("dtd", "dmlabs"))
+    with pytest.raises(ValueError, match="Nearest names: .'dmlab'"):
+        vtab.run(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
