@@ -1,0 +1,298 @@
+"""Measures an input pipeline stage by stage and names its bottleneck.
+
+    python -m tools.benchmark_data [--dataset path/to/images] [--compare]
+    python -m tools.benchmark_data --augment medium1 --image_size 224 --json
+
+Each stage is measured with all before it: reading in shuffled order, decoding
+within the Inception crop, resizing, flips and augmentation, batching (with what
+mixes a batch). Without --dataset it writes smooth noise as JPEGs of 500 x 375
+pixels to a temporary directory. --compare also measures a loop of nothing but
+`decode_and_crop_jpeg` and `resize` with the same crops.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import data
+from keras_vit.data import augment, crops, order
+from keras_vit.data.seeds import fold
+
+SEED = 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures, and prints the table.
+
+    Args:
+        arguments: What follows the program's name; None is sys.argv's.
+
+    Returns:
+        0, the exit status.
+    """
+    options = _parser().parse_args(arguments)
+    with contextlib.ExitStack() as stack:
+        folder = options.dataset
+        if not folder:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            write_noise(folder, options.images)
+        source, _ = data.load(
+            folder, data_dir=options.data_dir, eval_fraction=0.01
+        )
+        pipelines = stages(
+            source,
+            image_size=(options.image_size,) * 2,
+            batch_size=options.batch_size,
+            augment_texts=tuple(options.augment),
+            cache=options.cache,
+        )
+        if options.compare:
+            pipelines |= _compared(source, options)
+        rates = measure(
+            pipelines, options.batch_size, options.seconds, options.rounds
+        )
+    report = summarise(rates)
+    print(json.dumps(report) if options.json else _table(report))
+    return 0
+
+
+def stages(
+    source: data.Source,
+    *,
+    image_size: tuple[int, int],
+    batch_size: int,
+    augment_texts: tuple[str, ...] = (),
+    cache: bool = False,
+) -> dict:
+    """Returns the pipelines of `train_batches` up to each of its stages.
+
+    Args:
+        source: The training part of `data.load`.
+        image_size: (height, width) in pixels.
+        batch_size: Images in a batch.
+        augment_texts: See `data.train_batches`.
+        cache: See `data.train_batches`.
+
+    Returns:
+        tf.data.Dataset by name of the stage, in order, each of batches.
+    """
+    examples = order.shuffled(
+        source,
+        seed=SEED,
+        batch_size=batch_size,
+        start_step=0,
+        share=(0, 1),
+        cache=cache,
+    )
+    of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
+
+    def up_to(last):
+        def work(epoch, index, image, label):
+            seed = fold((SEED, 0), epoch, index)
+            if last == "reading":
+                return tf.size(image) if source.images is not None else image
+            image = crops.decode_window(image, 3, seed)
+            if last != "decoding":
+                image = tf.image.resize(image, image_size)
+            if last == "augmentation":
+                image = crops.flip(image, fold(seed, 1))
+                image = augment.augment_image(of_image, image, fold(seed, 2))
+            # One number, so that batching costs nothing yet, but one that
+            # TensorFlow cannot know without the work.
+            return image[0, 0, 0]
+
+        return (
+            examples.map(
+                work, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+            )
+            .batch(batch_size)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    names = ("reading", "decoding", "resizing", "augmentation")
+    return {name: up_to(name) for name in names} | {
+        "batching": data.train_batches(
+            source,
+            batch_size=batch_size,
+            image_size=image_size,
+            augment=augment_texts,
+            cache=cache,
+            seed=SEED,
+        )
+    }
+
+
+def bare_loop(
+    source: data.Source, image_size: tuple[int, int], batch_size: int
+):
+    """Returns decoding and resizing of JPEGs in the crops of the first epoch.
+
+    Args:
+        source: The training part of a folder of JPEGs.
+        image_size: (height, width) in pixels.
+        batch_size: Images in a batch.
+
+    Returns:
+        A tf.data.Dataset of batches, in the order of the files.
+
+    Raises:
+        ValueError: If the source is no folder of JPEGs.
+    """
+    paths = source.paths or ()
+    if not paths or not all(
+        p.lower().endswith((".jpg", ".jpeg")) for p in paths
+    ):
+        raise ValueError(
+            "`--compare` needs a folder of JPEG files. "
+            f"Received: {source.name!r}"
+        )
+    windows = []
+    for index, path in enumerate(paths):
+        shape = tf.io.extract_jpeg_shape(tf.io.read_file(path))
+        seed = fold((SEED, 0), np.int64(0), np.int64(index))
+        begin, size = crops.sample_window(shape, seed)
+        windows.append(tf.concat([begin[:2], size[:2]], 0))
+
+    def work(path, window):
+        encoded = tf.io.read_file(path)
+        image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
+        return tf.image.resize(image, image_size)
+
+    return (
+        tf.data.Dataset.from_tensor_slices((list(paths), tf.stack(windows)))
+        .repeat()
+        .map(work, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(batch_size)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def measure(
+    pipelines: dict, batch_size: int, seconds: float, rounds: int
+) -> dict[str, float]:
+    """Returns images per second of each pipeline in the best of the rounds.
+
+    The pipelines take turns, so that a machine that slows down slows all; the
+    best round is the one that other programs disturbed the least.
+
+    Args:
+        pipelines: tf.data.Dataset of batches by name.
+        batch_size: Images in a batch.
+        seconds: Time for each pipeline in each round.
+        rounds: Number of rounds.
+    """
+    rates = {name: [] for name in pipelines}
+    for _ in range(rounds):
+        for name, batches in pipelines.items():
+            iterator = iter(batches)
+            next(iterator)  # starts the threads
+            count, start = 0, time.perf_counter()
+            while not count or time.perf_counter() - start < seconds:
+                next(iterator)
+                count += 1
+            rate = count * batch_size / (time.perf_counter() - start)
+            rates[name].append(rate)
+    return {name: max(found) for name, found in rates.items()}
+
+
+def summarise(rates: dict[str, float]) -> dict:
+    """Finds the stage that adds the most time to an image.
+
+    Args:
+        rates: Images per second by stage, each with all before it; "ours" and
+            "bare" are not stages.
+
+    Returns:
+        {"images_per_second": rates, "milliseconds": what each stage adds,
+        "bottleneck": its name, and "ratio" of ours to bare where they are}.
+    """
+    before, added = 0.0, {}
+    for name, rate in rates.items():
+        if name not in ("ours", "bare"):
+            added[name] = max(1000 / rate - before, 0.0)
+            before = max(1000 / rate, before)
+    report = {
+        "images_per_second": rates,
+        "milliseconds": added,
+        "bottleneck": max(added, key=added.get),
+    }
+    if "bare" in rates:
+        report["ratio"] = rates["ours"] / rates["bare"]
+    return report
+
+
+def write_noise(folder: str, count: int) -> None:
+    """Writes JPEGs of smooth noise, 500 x 375 pixels, in two class folders.
+
+    Args:
+        folder: Where.
+        count: How many.
+    """
+    rng = np.random.default_rng(SEED)
+    for name in ("a", "b"):
+        os.makedirs(os.path.join(folder, name))
+    for i in range(count):
+        # Coarse shapes and fainter fine ones, as photographs have.
+        image = 128 + sum(
+            tf.image.resize(
+                rng.normal(0, 200 / side, (side, side, 3)), (375, 500)
+            )
+            for side in (4, 16, 64, 256)
+        )
+        pixels = tf.cast(tf.clip_by_value(image, 0, 255), "uint8")
+        path = os.path.join(folder, "ab"[i % 2], f"{i}.jpg")
+        tf.io.write_file(path, tf.io.encode_jpeg(pixels, quality=90))
+
+
+def _compared(source, options):
+    arguments = dict(
+        image_size=(options.image_size,) * 2, batch_size=options.batch_size
+    )
+    return {
+        "ours": data.train_batches(source, **arguments, flip=False, seed=SEED),
+        "bare": bare_loop(source, **arguments),
+    }
+
+
+def _table(report):
+    lines = [f"{'up to':14}{'images/s':>10}{'adds ms':>10}"]
+    for name, rate in report["images_per_second"].items():
+        added = report["milliseconds"].get(name)
+        lines.append(
+            f"{name:14}{rate:10.0f}" + (f"{added:10.2f}" if added else "")
+        )
+    lines.append(f"Bottleneck: {report['bottleneck']}.")
+    if "ratio" in report:
+        lines.append(
+            f"Ours without flips reaches {report['ratio']:.3f} of a bare loop "
+            "of decode_and_crop_jpeg and resize."
+        )
+    return "\n".join(lines)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--dataset", default="", help="as in data.load; '' synthesises one")
+    add("--data_dir", default="", help="where TFDS keeps prepared data")
+    add("--images", type=int, default=256, help="how many to synthesise")
+    add("--image_size", type=int, default=224, help="pixels of a side")
+    add("--batch_size", type=int, default=64)
+    add("--augment", nargs="*", default=[], help="layers or settings by name")
+    add("--cache", action="store_true", help="keep encoded images in memory")
+    add("--seconds", type=float, default=3.0, help="for a stage and round")
+    add("--rounds", type=int, default=3)
+    add("--compare", action="store_true", help="to a bare loop")
+    add("--json", action="store_true", help="print one line of JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,340 @@
+"""Tables and curves of finished runs, beside the paper's numbers.
+
+    python -m tools.report runs/cifar10 runs/vtab-ViTL16
+    python -m tools.report runs --output=report
+
+WORKDIR is what recipes.finetune, recipes.sweep or recipes.vtab left, or a
+folder of these. Runs that differ in their seed alone are averaged. The folder
+--output receives report.md, a CSV file for each table, shaped as Tables 2, 5, 6
+and 9 of the ViT paper, and curves.png, of the runs evaluated more than once.
+"""
+
+import argparse
+import collections
+import csv
+import dataclasses
+import math
+import pathlib
+import statistics
+import sys
+
+from keras_vit.data import vtab
+from keras_vit.evaluation import vtab_scores
+from tools import paper_tables, runs
+
+SCRATCH = "from scratch"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text; `name` is that of its file."""
+
+    name: str
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """What runs on several data sets have in common.
+
+    `differs` names the settings in which it differs from another line of the
+    same model and pre-training on the same data set.
+    """
+
+    model: str
+    pretraining: str
+    epochs: int | None
+    differs: str
+
+    @property
+    def label(self):
+        return f"{self.model} ({self.pretraining or SCRATCH}){self.differs}"
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the report; returns 1 if there was nothing to report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("workdir", nargs="+", type=pathlib.Path)
+    parser.add_argument("--output", default="report", type=pathlib.Path)
+    flags = parser.parse_args(arguments)
+    found = {}
+    for workdir in flags.workdir:
+        found |= {run.folder.resolve(): run for run in runs.find(workdir)}
+    if not found:
+        print("There is no finished run to report.", file=sys.stderr)
+        return 1
+    lines = by_line(list(found.values()))
+    tables = [
+        table
+        for make in (table_2, table_5, table_6, table_9)
+        if (table := make(lines))
+    ]
+    flags.output.mkdir(parents=True, exist_ok=True)
+    for table in tables:
+        with open(flags.output / f"{table.name}.csv", "w", newline="") as file:
+            csv.writer(file).writerows([table.header, *table.rows])
+    text = "\n".join(as_markdown(table) for table in tables)
+    (flags.output / "report.md").write_text(text, encoding="utf-8")
+    curves = plot_curves(lines, flags.output / "curves.png")
+    print(text)
+    print(
+        f"{len(found)} runs: {flags.output / 'report.md'}, "
+        + ("curves.png" if curves else "no curves: each was evaluated once")
+    )
+    return 0
+
+
+def by_line(found: list[runs.Run]) -> dict[Line, dict[str, list[runs.Run]]]:
+    """Returns the runs by line and data set; those of a cell repeat another.
+
+    Args:
+        found: The runs.
+    """
+    groups = collections.defaultdict(list)
+    for run in found:
+        key = (run.model, run.pretraining, run.epochs, run.dataset)
+        groups[key].append(run)
+    lines = collections.defaultdict(lambda: collections.defaultdict(list))
+    for (*key, dataset), members in sorted(groups.items(), key=str):
+        names = dict.fromkeys(name for run in members for name in run.setting)
+        varying = [
+            name
+            for name in names
+            if len({str(run.setting.get(name)) for run in members}) > 1
+        ]
+        for run in members:
+            differs = "".join(
+                f", {name}={run.setting.get(name)}" for name in varying
+            )
+            lines[Line(*key, differs)][dataset].append(run)
+    return lines
+
+
+def table_2(lines: dict) -> Table:
+    """Data sets by line: mean and deviation of fine-tuned accuracies."""
+    own = {
+        line: {
+            dataset: _text([run.accuracy for run in members])
+            for dataset, members in datasets.items()
+            if not dataset.startswith(vtab.PREFIX)
+        }
+        | {"vtab": _text(_vtab_means(datasets))}
+        for line, datasets in lines.items()
+    }
+    others = dict.fromkeys(name for row in own.values() for name in row)
+    names = dict.fromkeys([*paper_tables.DATASETS, *others])
+    rows = [
+        [
+            paper_tables.DATASETS.get(name, name),
+            *(cells.get(name, "") for cells in own.values()),
+            *(
+                _paper(*column.get(name, (None, None)))
+                for column in paper_tables.TABLE_2.values()
+            ),
+        ]
+        for name in names
+    ]
+    paper = [f"{name}, paper" for name in paper_tables.TABLE_2]
+    header = ["", *(line.label for line in own), *paper]
+    title = "Table 2: fine-tuned top-1 accuracy in %"
+    return Table("table_2", title, header, rows)
+
+
+def table_5(lines: dict) -> Table | None:
+    """Pre-training and data set by model."""
+    cells, models = collections.defaultdict(dict), {}
+    for line, datasets in lines.items():
+        for dataset, members in datasets.items():
+            if not dataset.startswith(vtab.PREFIX):
+                models.setdefault(line.model, []).append(line.differs)
+                column = line.model + line.differs
+                cells[line.pretraining, dataset].setdefault(column, []).extend(
+                    run.accuracy for run in members
+                )
+    paper = {
+        runs.paper_name(name): i
+        for i, name in enumerate(paper_tables.TABLE_5_MODELS)
+    }
+    columns = []
+    for model, differs in models.items():
+        columns += [(model + each, None) for each in dict.fromkeys(differs)]
+        if model in paper:
+            columns.append((f"{model}, paper", paper[model]))
+    rows = []
+    for (pretraining, dataset), own in cells.items():
+        beside = paper_tables.TABLE_5.get((pretraining, dataset))
+        rows.append(
+            [
+                pretraining or SCRATCH,
+                paper_tables.DATASETS.get(dataset, dataset),
+                *(
+                    _text(own.get(name, []))
+                    if i is None
+                    else _paper(beside and beside[i])
+                    for name, i in columns
+                ),
+            ]
+        )
+    header = ["pre-trained on", "data set", *(name for name, _ in columns)]
+    title = "Table 5: top-1 accuracy in % by pre-training"
+    return Table("table_5", title, header, rows) if rows else None
+
+
+def table_6(lines: dict) -> Table | None:
+    """Line by data set, with what is known of the pre-training."""
+    own = []
+    for line, datasets in lines.items():
+        accuracies = [
+            _text([run.accuracy for run in datasets.get(name, [])])
+            for name in paper_tables.TABLE_6_DATASETS
+        ]
+        if any(accuracies):
+            epochs = "" if line.epochs is None else str(line.epochs)
+            own.append([line.label, epochs, *accuracies, ""])
+    paper = [
+        [
+            f"{name} (JFT), paper",
+            str(epochs),
+            *map(_paper, accuracies),
+            str(cost),
+        ]
+        for name, epochs, *accuracies, cost in paper_tables.TABLE_6
+    ]
+    names = [paper_tables.DATASETS[n] for n in paper_tables.TABLE_6_DATASETS]
+    header = ["", "epochs", *names, "exaFLOPs"]
+    title = "Table 6: model scaling, top-1 accuracy in %"
+    return Table("table_6", title, header, own + paper) if own else None
+
+
+def table_9(lines: dict) -> Table | None:
+    """Line by task of VTAB, and the means of Figure 2."""
+    own = {}
+    for line, datasets in lines.items():
+        tasks = {
+            dataset.removeprefix(vtab.PREFIX): statistics.fmean(
+                run.accuracy for run in members
+            )
+            for dataset, members in datasets.items()
+            if dataset.startswith(vtab.PREFIX)
+        }
+        if tasks:
+            own[line.label] = tasks
+    paper = {
+        f"{name}, paper": dict(zip(vtab.TASKS, accuracies, strict=True))
+        for name, accuracies in paper_tables.TABLE_9.items()
+    }
+    means = ("mean", *vtab.GROUPS)
+    rows = []
+    for label, tasks in (own | paper).items():
+        values = tasks | vtab_scores(tasks)
+        cells = (values.get(name) for name in (*vtab.TASKS, *means))
+        rows.append([label, *("" if v is None else f"{v:.1f}" for v in cells)])
+    names = [paper_tables.VTAB_TASKS[task] for task in vtab.TASKS]
+    header = ["", *names, *(name.capitalize() for name in means)]
+    title = "Table 9: VTAB-1k, accuracy in %, and its means by group (Figure 2)"
+    return Table("table_9", title, header, rows) if own else None
+
+
+def as_markdown(table: Table) -> str:
+    """Returns a table as Markdown.
+
+    Args:
+        table: The table.
+    """
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"## {table.title}\n\n{text}\n"
+
+
+def plot_curves(lines: dict, out_path: pathlib.Path) -> bool:
+    """Draws the evaluation accuracy of all runs, a panel for each data set.
+
+    Args:
+        lines: Those of `by_line`.
+        out_path: The picture to write.
+
+    Returns:
+        Whether any run was evaluated more than once, and a picture written.
+    """
+    from matplotlib import colormaps
+    from matplotlib import figure as figures  # no display, no global state
+
+    datasets = sorted(
+        {
+            dataset
+            for cells in lines.values()
+            for dataset, members in cells.items()
+            if any(len(run.steps) > 1 for run in members)
+        }
+    )
+    if not datasets:
+        return False
+    per_row = min(4, len(datasets))
+    num_rows = math.ceil(len(datasets) / per_row)
+    figure = figures.Figure(
+        figsize=(max(4.2 * per_row, 6), 3 * num_rows + 0.4 + 0.2 * len(lines)),
+        dpi=120,
+        layout="constrained",
+    )
+    colors = colormaps["tab10" if len(lines) <= 10 else "tab20"].colors
+    shown = {}
+    for i, dataset in enumerate(datasets):
+        axes = figure.add_subplot(num_rows, per_row, i + 1)
+        for j, (line, cells) in enumerate(lines.items()):
+            for run in cells.get(dataset, []):
+                (shown[line.label],) = axes.plot(
+                    run.steps,
+                    run.curve,
+                    color=colors[j % len(colors)],
+                    linewidth=1.4,
+                    marker="o" if len(run.steps) == 1 else None,
+                )
+        name = paper_tables.DATASETS.get(dataset, dataset)
+        axes.set_title(name, loc="left", fontsize=11)
+        axes.set_xlabel("step")
+        if i % per_row == 0:
+            axes.set_ylabel("evaluation accuracy, %")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(
+        shown.values(), shown, loc="outside lower left", frameon=False
+    )
+    figure.savefig(out_path)
+    return True
+
+
+def _vtab_means(datasets):
+    """The VTAB scores of the seeds that have all the tasks."""
+    by_seed = collections.defaultdict(dict)
+    for dataset, members in datasets.items():
+        if dataset.startswith(vtab.PREFIX):
+            for run in members:
+                task = dataset.removeprefix(vtab.PREFIX)
+                by_seed[run.seed][task] = run.accuracy
+    scores = (vtab_scores(tasks) for tasks in by_seed.values())
+    return [each["mean"] for each in scores if "mean" in each]
+
+
+def _text(accuracies):
+    """Mean, and where there are several their standard deviation."""
+    if not accuracies:
+        return ""
+    mean = statistics.fmean(accuracies)
+    if len(accuracies) == 1:
+        return f"{mean:.2f}"
+    return f"{mean:.2f} ± {statistics.stdev(accuracies):.2f}"
+
+
+def _paper(mean, deviation=None):
+    """A number of the paper; empty where it has none."""
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Finished runs of the recipes, read from their folders."""
+
+import csv
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import sys
+
+# Fields of a config that say which experiment, where it took place or which
+# draw it was; runs that differ in no other are repetitions of one another.
+NO_SETTING = {
+    "cache",
+    "cluster",
+    "data_dir",
+    "dataset",
+    "devices",
+    "keep_checkpoints",
+    "manual_dir",
+    "model",
+    "model_parallel",
+    "seed",
+    "steps_per_execution",
+    "strategy",
+    "try_gcs",
+    "weights",
+}
+# What the paper calls the sets that a model was pre-trained on.
+PRETRAINING = {
+    "imagenet2012": "ImageNet",
+    "imagenet21k": "I21k",
+    "jft300m": "JFT",
+}
+# Splits that are no development splits.
+TEST_SPLITS = ("", "test", "validation")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A model fine-tuned on a data set.
+
+    Attributes:
+        folder: Where it lies.
+        model: As the paper writes it, such as "ViT-B/16".
+        pretraining: "ImageNet", "I21k", "JFT", another name, or "" for none.
+        epochs: Passes over the pre-training images, if known.
+        dataset: Name of the data set, "vtab/" and a task for one of VTAB.
+        setting: What else the config says, by field.
+        seed: Its seed.
+        accuracy: Of the best evaluation, in percent.
+        steps, curve: Evaluation accuracy in percent after so many steps.
+    """
+
+    folder: pathlib.Path
+    model: str
+    pretraining: str
+    epochs: int | None
+    dataset: str
+    setting: dict
+    seed: int
+    accuracy: float
+    steps: tuple[int, ...]
+    curve: tuple[float, ...]
+
+
+def find(folder: pathlib.Path) -> list[Run]:
+    """Reads the finished runs in a folder, and in the folders in it.
+
+    What is left out is told on stderr: runs that are not finished, were
+    evaluated on a development split, or are not to be read. The development
+    runs of a sweep, lr_*, are passed over in silence.
+
+    Args:
+        folder: A workdir, or a folder of workdirs.
+    """
+    if not folder.is_dir():
+        _leave_out(folder, "is no folder")
+        return []
+    runs = []
+    folders = _workdirs(folder)
+    for each in folders:
+        try:
+            runs.append(_read(each))
+        except ValueError as error:
+            _leave_out(each, error)
+    if not folders:
+        _leave_out(folder, "holds no run: no config.json beside a metrics.csv")
+    return runs
+
+
+def _leave_out(folder, reason):
+    print(f"Left out: {folder} {reason}.", file=sys.stderr)
+
+
+def _workdirs(folder):
+    if (folder / "config.json").is_file() and (
+        folder / "metrics.csv"
+    ).is_file():
+        return [folder]
+    children = sorted(child for child in folder.iterdir() if child.is_dir())
+    return [
+        found
+        for child in children
+        if not child.name.startswith("lr_")
+        for found in _workdirs(child)
+    ]
+
+
+def _read(folder):
+    """Returns a run; raises ValueError if it is not one to report."""
+    try:
+        content = json.loads((folder / "config.json").read_text())
+        config, derived = content["config"], content["derived"]
+        with open(folder / "metrics.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        steps = tuple(int(row["step"]) for row in rows)
+        curve = tuple(100 * float(row["val_accuracy"]) for row in rows)
+        total_steps = derived["total_steps"]
+        is_dev = config.get("dev_fraction") or (
+            config["eval_split"] not in TEST_SPLITS
+        )
+        setting = {
+            name: value
+            for name, value in _flat(config).items()
+            if name.split(".")[0] not in NO_SETTING
+        }
+        pretraining, epochs = _pretraining(config["weights"])
+        run = Run(
+            folder=folder,
+            model=paper_name(config["model"]),
+            pretraining=pretraining,
+            epochs=epochs,
+            dataset=_dataset(config["dataset"]),
+            setting=setting,
+            seed=config["seed"],
+            accuracy=max(filter(math.isfinite, curve), default=math.nan),
+            steps=steps,
+            curve=curve,
+        )
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError(
+            "is no run of fine-tuning that can be read "
+            f"({type(error).__name__}: {error})"
+        ) from None
+    if not steps or steps[-1] < total_steps:
+        raise ValueError(
+            f"is not finished: step {max(steps, default=0)} of {total_steps}"
+        )
+    if is_dev:
+        raise ValueError("was evaluated on a development split")
+    return run
+
+
+def paper_name(constructor: str) -> str:
+    """Returns "R50x1+ViT-B/16" for "R50ViTB16".
+
+    Args:
+        constructor: Of keras_vit; any other name is returned as it is.
+    """
+    match = re.fullmatch(r"(R\d*)?ViT([A-Za-z]+)(\d+)", constructor)
+    if not match:
+        return constructor
+    stem, size, patch = match.groups()
+    trunk = {None: "", "R": "R+"}.get(stem, f"{stem}x1+")
+    return f"{trunk}ViT-{size}/{patch}"
+
+
+def _dataset(name):
+    """The data set's name without config, version or the way to it."""
+    if name.startswith("vtab/"):
+        return name
+    if pathlib.Path(name).expanduser().exists():
+        return pathlib.Path(name).expanduser().resolve().stem
+    return re.split(r"[/:]", name)[0]
+
+
+def _pretraining(weights):
+    """What weights were trained on, and for how many epochs if known."""
+    if weights in PRETRAINING or not weights:
+        return PRETRAINING.get(weights, ""), None
+    path = pathlib.Path(weights).expanduser()
+    beside = path.parent / "config.json"
+    if path.is_file() and beside.is_file():
+        config = json.loads(beside.read_text())["config"]
+        name = _dataset(config["dataset"])
+        return PRETRAINING.get(name, name), config["num_epochs"] or None
+    for part in path.parts[:-1]:
+        if part in PRETRAINING:  # as the authors' release is laid out
+            return PRETRAINING[part], None
+    return path.stem if path.exists() else weights, None
+
+
+def _flat(tree, prefix=""):
+    flat = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
