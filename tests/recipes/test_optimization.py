@@ -1,0 +1,106 @@
+"""Learning rates and steps of the optimizers, against formulas in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from recipes import experiment
+
+
+def authors_rate(step, base, total, warmup, decay):
+    """`create_learning_rate_schedule` of vit_jax/utils.py, in float64."""
+    progress = np.clip((step - warmup) / (total - warmup), 0, 1)
+    if decay == "linear":
+        rate = 1e-5 + (base - 1e-5) * (1 - progress)
+    else:
+        rate = base * 0.5 * (1 + np.cos(np.pi * progress))
+    return rate * np.minimum(1, step / warmup)
+
+
+def rates_of(schedule, steps):
+    if keras.backend.backend() != "jax":
+        return [float(schedule(step)) for step in steps]
+    import jax
+
+    # As in a compiled step; one by one each would be compiled anew.
+    return np.asarray(jax.jit(jax.vmap(schedule))(steps))
+
+
+@pytest.mark.parametrize("decay", experiment.SCHEDULES)
+def test_rates_are_the_authors_at_every_step(make_config, decay):
+    total, warmup, base = 800, 100, 0.06
+    schedule = experiment._schedule(
+        make_config(base_lr=base, schedule=decay), total, warmup
+    )
+    steps = np.arange(total + 1)
+    found = rates_of(schedule, steps)
+    expected = authors_rate(steps, base, total, warmup, decay)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("decay", experiment.SCHEDULES)
+def test_rates_are_the_authors_over_a_long_training(make_config, decay):
+    total, warmup, base = 311_948, 10_000, 1e-3
+    schedule = experiment._schedule(
+        make_config(base_lr=base, schedule=decay), total, warmup
+    )
+    steps = np.linspace(0, total, 101).astype(int)
+    found = rates_of(schedule, steps)
+    expected = authors_rate(steps, base, total, warmup, decay)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+
+def test_steps_of_adam_are_those_of_the_paper(make_config):
+    rng = np.random.default_rng(0)
+    values = {
+        "kernel": rng.normal(size=(4, 3)),
+        "bias": rng.normal(size=3),
+    }
+    gradients = [
+        {name: rng.normal(size=v.shape) for name, v in values.items()}
+        for _ in range(5)
+    ]
+    rate, weight_decay = 0.01, 0.3
+    layer = keras.layers.Dense(3)
+    layer.build((None, 4))
+    layer.kernel.assign(values["kernel"])
+    layer.bias.assign(values["bias"])
+    config = make_config(
+        optimizer="adam", weight_decay=weight_decay, clip_norm=1.0
+    )
+    optimizer = experiment._optimizer(config, rate, layer)
+    optimizer.build([layer.kernel, layer.bias])
+
+    first = {name: np.zeros_like(v) for name, v in values.items()}
+    second = {name: np.zeros_like(v) for name, v in values.items()}
+    for step, gradient in enumerate(gradients, 1):
+        optimizer.apply(
+            [
+                keras.ops.convert_to_tensor(gradient[name].astype("float32"))
+                for name in ("kernel", "bias")
+            ]
+        )
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradient.values()))
+        for name, value in values.items():
+            g = gradient[name] / max(1.0, norm)
+            first[name] = 0.9 * first[name] + 0.1 * g
+            second[name] = 0.999 * second[name] + 0.001 * g**2
+            mean = first[name] / (1 - 0.9**step)
+            square = second[name] / (1 - 0.999**step)
+            # Decoupled, times the learning rate, of kernels alone.
+            decay = weight_decay * value if name == "kernel" else 0.0
+            values[name] = value - rate * (
+                mean / (np.sqrt(square) + 1e-8) + decay
+            )
+    for name, value in values.items():
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(getattr(layer, name)), value, rtol=2e-5
+        )
+
+
+def test_adam_has_the_authors_constants(make_config):
+    layer = keras.layers.Dense(3)
+    layer.build((None, 4))
+    optimizer = experiment._optimizer(make_config(optimizer="adam"), 0.1, layer)
+    assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
+    assert optimizer.epsilon == 1e-8  # Keras' own is 1e-7
