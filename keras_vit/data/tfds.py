@@ -53,8 +53,10 @@ def find(
         )
     splits = builder.info.splits
     if not eval_split:
-        eval_split = "validation" if "validation" in splits else "test"
-        eval_split = "test" if "test" in splits else eval_split
+        # ImageNet's test images have no labels.
+        has_test = "test" in splits and not builder.name.startswith("imagenet")
+        has_test = has_test or "validation" not in splits
+        eval_split = "test" if has_test else "validation"
     return parts(
         builder,
         name,

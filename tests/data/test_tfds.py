@@ -46,6 +46,25 @@ class NumberedImages(tfds.core.GeneratorBasedBuilder):
             yield i, {"image": image, "label": i % 3}
 
 
+class ImagenetOfNumbers(NumberedImages):
+    """Whose test images would have no labels."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _split_generators(self, dl_manager):
+        return {
+            "train": self._generate_examples(0, 5),
+            "validation": self._generate_examples(5, 8),
+            "test": self._generate_examples(8, 12),
+        }
+
+
+def test_imagenet_is_evaluated_on_its_labelled_part(tmp_path):
+    _, evaluation = data.load("imagenet_of_numbers", data_dir=str(tmp_path))
+    assert evaluation.name == "imagenet_of_numbers validation"
+    assert evaluation.num_examples == 3
+
+
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """Where `NumberedImages` lies, each split in three files."""
