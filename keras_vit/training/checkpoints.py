@@ -50,6 +50,7 @@ class Checkpoints:
         self._sealing = concurrent.futures.ThreadPoolExecutor(1)
         self._sealed = None
         self._damaged = []
+        self._generators = None
         self._manager = ocp.CheckpointManager(
             self.directory,
             options=ocp.CheckpointManagerOptions(
@@ -141,9 +142,19 @@ class Checkpoints:
                     current[part], state[part].values(), strict=True
                 ):
                     variable.assign(value)
-            _set_generators(state["generators"])
+            self._generators = state["generators"]
             return step, list(state["metrics"].values())
         return 0, None
+
+    def restore_generators(self) -> None:
+        """Sets the random generators as they were, once after a `restore`.
+
+        Call it before the first step: iterators over batches, which `fit`
+        makes, draw from PyTorch's generator.
+        """
+        if self._generators is not None:
+            _set_generators(self._generators)
+            self._generators = None
 
     def _set_damaged_aside(self):
         """Not before a `save`, when every process has restored."""

@@ -90,6 +90,7 @@ class Progress(keras.callbacks.Callback):
             self._metrics = None
 
     def on_train_batch_begin(self, batch, logs=None):
+        self.checkpoints.restore_generators()
         stop = self.must_stop()
         if self.step > self._first_step and (
             stop

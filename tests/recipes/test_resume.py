@@ -8,8 +8,6 @@ import numpy as np
 import processes
 import pytest
 
-pytestmark = pytest.mark.backend("tensorflow", "jax")
-
 CONFIG = dict(
     architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
     flip=True,
@@ -38,6 +36,7 @@ def assert_same(workdir, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.backend("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
     """Two runs side by side, each killed five times and then let end.
 

@@ -81,6 +81,7 @@ def test_a_restored_model_goes_on_bit_by_bit(saved):
     other = make_model()
     checkpoints = training.Checkpoints(folder)
     step, metrics = checkpoints.restore(other)
+    checkpoints.restore_generators()
     checkpoints.close()
     assert step == checkpoints.latest == 4
     for ours, expected in zip(metrics, expected_metrics, strict=True):
