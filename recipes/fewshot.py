@@ -15,7 +15,7 @@ import keras
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.inspection import figures
-from recipes import cli, experiment
+from recipes import cli, experiment, inputs, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
@@ -267,9 +267,9 @@ def _model(config, train):
         num_epochs=1,
     )
     experiment.check(setting)
-    facts = experiment.facts_of(setting, train)
+    facts = inputs.facts_of(setting, train)
     if not config.weights:
-        return experiment.build(setting, facts).model
+        return training_step.build(setting, facts).model
     constructor = getattr(keras_vit, config.model)
     arguments = dict(weights=config.weights, include_top=config.include_top)
     with warnings.catch_warnings():

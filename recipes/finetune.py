@@ -18,7 +18,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data, distribution
 from keras_vit.inspection import figures
-from recipes import cli, experiment, fitting
+from recipes import cli, experiment, fitting, inputs, training_step
 from recipes import workdir as workdirs
 
 # As a config file says it.
@@ -68,10 +68,10 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     keras.config.set_dtype_policy(config.dtype_policy)
 
     # Data.
-    train, evaluation = experiment.load(config)
+    train, evaluation = inputs.load(config)
     data.warn_if_scaled(train)
-    facts = experiment.facts_of(config, train)
-    train_batches, eval_batches = experiment.pipelines(
+    facts = inputs.facts_of(config, train)
+    train_batches, eval_batches = inputs.pipelines(
         config, facts, train, evaluation
     )
     # What cannot be made is refused before the workdir is written.
@@ -80,7 +80,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
     # Model, optimizer, training step.
     with devices.scope():
-        built = experiment.build(config, facts, devices.kind)
+        built = training_step.build(config, facts, devices.kind)
     distribution.check_model(devices.strategy, built.model)
     model = built.model
 

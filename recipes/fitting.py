@@ -10,12 +10,12 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import data, distribution, training
-from recipes import experiment, fewshot
+from recipes import experiment, fewshot, training_step
 from recipes import workdir as workdirs
 
 
 def fit(
-    built: experiment.Experiment,
+    built: training_step.TrainingStep,
     config: experiment.Config,
     devices: distribution.Devices,
     workdir: pathlib.Path,

@@ -15,7 +15,7 @@ import keras
 from keras_vit import data, distribution
 from keras_vit.inspection import figures
 from keras_vit.training import masked_patch
-from recipes import cli, experiment, finetune, fitting
+from recipes import cli, experiment, finetune, fitting, inputs, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "masked_patch.py"
@@ -78,10 +78,10 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     keras.config.set_dtype_policy(config.dtype_policy)
 
     # Model, optimizer, training step.
-    train, evaluation = experiment.load(config)
+    train, evaluation = inputs.load(config)
     data.warn_if_scaled(train)
-    facts = experiment.facts_of(config, train)
-    objective = experiment.Objective(
+    facts = inputs.facts_of(config, train)
+    objective = training_step.Objective(
         predictor=lambda model: masked_patch.predictor(model, config.target),
         loss=masked_patch.loss(config.target),
         metrics=masked_patch.metrics(config.target),
@@ -89,12 +89,12 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         best_by="loss",
     )
     with devices.scope():
-        built = experiment.build(config, facts, devices.kind, objective)
+        built = training_step.build(config, facts, devices.kind, objective)
     model = built.model
     distribution.check_model(devices.strategy, model)
 
     # Data.
-    images, eval_images = experiment.pipelines(config, facts, train, evaluation)
+    images, eval_images = inputs.pipelines(config, facts, train, evaluation)
     corruption = dict(
         grid_size=model.get_layer("embedding").grid_size,
         target=config.target,

@@ -183,17 +183,17 @@ def _config(arguments):
 
 def _facts(config):
     """Returns what the experiment must know of its data set."""
-    from recipes import experiment
+    from recipes import inputs
 
     if config.dataset not in DATASETS:
-        return experiment.facts_of(config, experiment.load(config)[0])
+        return inputs.facts_of(config, inputs.load(config)[0])
     images, classes, side = DATASETS[config.dataset]
     source = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
         class_names=tuple(map(str, range(classes))),
         num_examples=images,
     )
-    return experiment.facts_of(config, source)
+    return inputs.facts_of(config, source)
 
 
 def _step_and_experiment(config, facts, tpu):
@@ -201,7 +201,7 @@ def _step_and_experiment(config, facts, tpu):
 
     from keras_vit import distribution
     from keras_vit.distribution import layouts
-    from recipes import experiment
+    from recipes import training_step
 
     devices = tpu_slices.devices(tpu)
     model_parallel = 1
@@ -213,7 +213,7 @@ def _step_and_experiment(config, facts, tpu):
     built = []
 
     def build():
-        built.append(experiment.build(config, facts, "tpu"))
+        built.append(training_step.build(config, facts, "tpu"))
         return built[0].trainer
 
     step = tpu_compile.Step(build, layout, tpu, config.micro_batches)

@@ -16,9 +16,11 @@ from recipes import (
     experiment,
     fewshot,
     finetune,
+    inputs,
     masked_patch,
     pretrain,
     sweep,
+    training_step,
     vtab,
 )
 
@@ -172,10 +174,10 @@ def train_shrunk(config):
     config = shrunk(config)
     experiment.check(config)
     keras.config.set_dtype_policy(config.dtype_policy)
-    train, evaluation = experiment.load(config)
-    facts = experiment.facts_of(config, train)
-    train_batches, _ = experiment.pipelines(config, facts, train, evaluation)
-    trainer = experiment.build(config, facts).trainer
+    train, evaluation = inputs.load(config)
+    facts = inputs.facts_of(config, train)
+    train_batches, _ = inputs.pipelines(config, facts, train, evaluation)
+    trainer = training_step.build(config, facts).trainer
     history = trainer.fit(
         data.as_pairs(train_batches(0)), steps_per_epoch=2, verbose=0
     )

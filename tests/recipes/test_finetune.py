@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import training
-from recipes import experiment, finetune
+from recipes import finetune, training_step
 
 
 def rows_of(workdir):
@@ -195,13 +195,15 @@ def test_the_small_model_takes_patches_that_fit(
     make_config, image_size, patch_size
 ):
     config = make_config(architecture=finetune.Architecture(num_layers=2))
-    arguments = experiment._model_arguments(config, image_size)
-    assert arguments == experiment.SMALL | {
+    arguments = training_step._model_arguments(config, image_size)
+    assert arguments == training_step.SMALL | {
         "patch_size": patch_size,
         "num_layers": 2,
     }
     config.model = "ViTB16"
-    assert experiment._model_arguments(config, image_size) == {"num_layers": 2}
+    assert training_step._model_arguments(config, image_size) == {
+        "num_layers": 2
+    }
 
 
 def test_weight_decay_is_for_kernels_alone(make_config):
@@ -214,7 +216,9 @@ def test_weight_decay_is_for_kernels_alone(make_config):
         input_shape=(8, 8, 1),
         classes=2,
     )
-    optimizer = experiment._optimizer(make_config(weight_decay=0.1), 0.1, model)
+    optimizer = training_step._optimizer(
+        make_config(weight_decay=0.1), 0.1, model
+    )
     assert optimizer.weight_decay == 0.1
     decayed = {
         variable.path.split("/")[-1]
@@ -222,16 +226,18 @@ def test_weight_decay_is_for_kernels_alone(make_config):
         if optimizer._use_weight_decay(variable)
     }
     assert decayed == {"kernel"}
-    assert experiment._optimizer(make_config(), 0.1, model).weight_decay is None
+    assert (
+        training_step._optimizer(make_config(), 0.1, model).weight_decay is None
+    )
 
 
 def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
-    rate = experiment._schedule(make_config(base_lr=0.5), 30, 10)
+    rate = training_step._schedule(make_config(base_lr=0.5), 30, 10)
     rates = [float(rate(step)) for step in range(31)]
     np.testing.assert_allclose(rates[:11], np.linspace(0, 0.5, 11), atol=1e-6)
     cosine = 0.25 * (1 + np.cos(np.pi * np.linspace(0, 1, 21)))
     np.testing.assert_allclose(rates[10:], cosine, atol=1e-6)
-    constant_start = experiment._schedule(make_config(base_lr=0.5), 30, 0)
+    constant_start = training_step._schedule(make_config(base_lr=0.5), 30, 0)
     assert float(constant_start(0)) == 0.5
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from recipes import experiment
+from recipes import experiment, training_step
 
 
 def authors_rate(step, base, total, warmup, decay):
@@ -29,7 +29,7 @@ def rates_of(schedule, steps):
 @pytest.mark.parametrize("decay", experiment.SCHEDULES)
 def test_rates_are_the_authors_at_every_step(make_config, decay):
     total, warmup, base = 800, 100, 0.06
-    schedule = experiment._schedule(
+    schedule = training_step._schedule(
         make_config(base_lr=base, schedule=decay), total, warmup
     )
     steps = np.arange(total + 1)
@@ -41,7 +41,7 @@ def test_rates_are_the_authors_at_every_step(make_config, decay):
 @pytest.mark.parametrize("decay", experiment.SCHEDULES)
 def test_rates_are_the_authors_over_a_long_training(make_config, decay):
     total, warmup, base = 311_948, 10_000, 1e-3
-    schedule = experiment._schedule(
+    schedule = training_step._schedule(
         make_config(base_lr=base, schedule=decay), total, warmup
     )
     steps = np.linspace(0, total, 101).astype(int)
@@ -68,7 +68,7 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
     config = make_config(
         optimizer="adam", weight_decay=weight_decay, clip_norm=1.0
     )
-    optimizer = experiment._optimizer(config, rate, layer)
+    optimizer = training_step._optimizer(config, rate, layer)
     optimizer.build([layer.kernel, layer.bias])
 
     first = {name: np.zeros_like(v) for name, v in values.items()}
@@ -101,6 +101,8 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
 def test_adam_has_the_authors_constants(make_config):
     layer = keras.layers.Dense(3)
     layer.build((None, 4))
-    optimizer = experiment._optimizer(make_config(optimizer="adam"), 0.1, layer)
+    optimizer = training_step._optimizer(
+        make_config(optimizer="adam"), 0.1, layer
+    )
     assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
     assert optimizer.epsilon == 1e-8  # Keras' own is 1e-7

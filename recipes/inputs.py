@@ -1,0 +1,148 @@
+"""The images of an experiment: what to read, and how to make batches of it."""
+
+import dataclasses
+from collections.abc import Callable
+
+from keras_vit import data
+from recipes.experiment import Config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a run must know of its data set.
+
+    Attributes:
+        image_size: (height, width) in pixels.
+        channels: Number of channels.
+        class_names: Names of the classes by index.
+        train_images: Number of images to train on.
+    """
+
+    image_size: tuple[int, int]
+    channels: int
+    class_names: tuple[str, ...]
+    train_images: int
+
+
+def load(config: Config) -> tuple[data.Source, data.Source]:
+    """Returns what to train and what to evaluate on.
+
+    Args:
+        config: The config.
+
+    Raises:
+        ValueError: See `keras_vit.data.load`.
+    """
+    train, evaluation = data.load(
+        config.dataset,
+        train_split=config.train_split,
+        eval_split=config.eval_split,
+        eval_fraction=config.eval_fraction,
+        seed=config.seed,
+        data_dir=config.data_dir,
+        manual_dir=config.manual_dir,
+        try_gcs=config.try_gcs,
+        broken=config.broken,
+    )
+    if config.exclude:
+        train = data.leave_out(train, data.read_exclusions(config.exclude))
+    if config.dev_fraction:
+        train, evaluation = data.hold_out_dev(
+            train, config.dev_fraction, config.seed
+        )
+    if config.shots:
+        train = data.keep_shots(train, config.shots, config.seed)
+    return train, evaluation
+
+
+def facts_of(config: Config, train: data.Source) -> Facts:
+    """Returns what a run must know of its data set.
+
+    Args:
+        config: The config, which may ask for another size than the set's.
+        train: The training part, or what knows as much of it.
+
+    Raises:
+        ValueError: If `config.image_size` is no size.
+    """
+    own_channels = train.image_shape[-1] if train.image_shape else 3
+    return Facts(
+        image_size=_image_size(config, train),
+        channels=config.channels or own_channels,
+        class_names=train.class_names,
+        train_images=train.num_examples,
+    )
+
+
+def pipelines(
+    config: Config, facts: Facts, train: data.Source, evaluation: data.Source
+) -> tuple[Callable, Callable]:
+    """Returns how to make the batches of training and of evaluation.
+
+    Args:
+        config: The config.
+        facts: Those of the data set.
+        train: The training part.
+        evaluation: The evaluation part.
+
+    Returns:
+        A function of (first step, share, parts) and one of (share, parts).
+    """
+    images = dict(
+        batch_size=config.batch_size,
+        image_size=facts.image_size,
+        channels=facts.channels,
+    )
+
+    crop, resize = config.crop, config.resize
+    if crop == "bit":
+        of_rule, cropped = data.bit_hyper_rule(train.image_shape)
+        # In proportion, at another resolution.
+        crop = "resize"
+        resize = resize or min(facts.image_size) * of_rule // cropped
+
+    def train_batches(start_step, share=(0, 1), parts=1):
+        return data.train_batches(
+            train,
+            **images,
+            crop=crop,
+            pad=config.pad or min(facts.image_size) // 8,
+            resize=resize,
+            flip=config.flip,
+            augment=config.augment,
+            cache=config.cache,
+            seed=config.seed,
+            start_step=start_step,
+            share=share,
+            parts=parts,
+        )
+
+    def eval_batches(share=(0, 1), parts=1):
+        return data.eval_batches(
+            evaluation,
+            **images,
+            resize=config.eval_resize,
+            share=share,
+            parts=parts,
+        )
+
+    return train_batches, eval_batches
+
+
+def _image_size(config, source):
+    """Returns (height, width) in pixels; those of the source by default."""
+    size = config.image_size
+    if len(size) == 1:
+        size = size * 2
+    if len(size) != 2 or not all(isinstance(n, int) and n >= 0 for n in size):
+        raise ValueError(
+            "`image_size` must be one or two numbers of pixels, height and "
+            f"width. Received: image_size={config.image_size}"
+        )
+    if not any(size) and config.crop == "bit":
+        return (data.bit_hyper_rule(source.image_shape)[1],) * 2
+    if not any(size):
+        return (
+            tuple(source.image_shape[:2]) if source.image_shape else (224,) * 2
+        )
+    return size

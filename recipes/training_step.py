@@ -1,0 +1,231 @@
+"""From a config and the facts of a data set to a compiled training step.
+
+Of nothing else, so that a run and a plan of it are the same program.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import keras
+
+import keras_vit
+from keras_vit import training
+from recipes.experiment import Config
+from recipes.inputs import Facts
+
+# What model="ViT" is where `architecture` does not say: small enough to be
+# trained from scratch on a processor.
+SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """What a model is trained for.
+
+    Attributes:
+        predictor: Returns, of the model that is saved, the one to train; it
+            shares the layers.
+        loss: Of the predictor's output.
+        metrics: Weighted metrics of it.
+        include_top: Whether the saved model ends in class scores.
+        best_by: What the best evaluation has the most of, "accuracy", or the
+            least of, "loss".
+    """
+
+    predictor: Callable[[keras.Model], keras.Model]
+    loss: keras.losses.Loss
+    metrics: list[keras.metrics.Metric]
+    include_top: bool = True
+    best_by: str = "accuracy"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingStep:
+    """A config made whole.
+
+    Attributes:
+        model: The plain model, which is saved.
+        trainer: The compiled model of the same variables, which is trained.
+        model_arguments: What the constructor was given of the architecture.
+        total_steps: Number of steps.
+        warmup_steps: Steps of the learning rate's rise.
+        eval_every: Steps between evaluations.
+        steps_per_execution: Steps between two words with the host.
+        best_by: See `Objective`.
+    """
+
+    model: keras.Model
+    trainer: keras.Model
+    model_arguments: dict
+    total_steps: int
+    warmup_steps: int
+    eval_every: int
+    steps_per_execution: int
+    best_by: str
+
+
+def build(
+    config: Config,
+    facts: Facts,
+    kind: str = "cpu",
+    objective: Objective | None = None,
+) -> TrainingStep:
+    """Makes the model and compiles its training step.
+
+    Args:
+        config: A config that `check` accepts.
+        facts: What to know of the data set.
+        kind: Where it will run, "cpu", "gpu" or "tpu".
+        objective: What to train for; to tell the classes.
+
+    Raises:
+        ValueError: If the model cannot be built so, or the weights do not
+            fit it.
+    """
+    objective = objective or _classification(config)
+    model_arguments = _model_arguments(config, facts.image_size)
+    model = getattr(keras_vit, config.model)(
+        weights=config.weights or None,
+        include_top=objective.include_top,
+        input_shape=(*facts.image_size, facts.channels),
+        labels=facts.class_names,
+        head_bias_init=config.head_bias,
+        remat=config.remat,
+        **model_arguments,
+    )
+
+    steps_per_epoch = max(1, facts.train_images // config.batch_size)
+    total_steps = config.total_steps or max(
+        1, config.num_epochs * facts.train_images // config.batch_size
+    )
+    warmup_steps = min(config.warmup_steps, total_steps // 5)
+    schedule = _schedule(config, total_steps, warmup_steps)
+    eval_every = min(config.eval_every or steps_per_epoch, total_steps)
+    steps_per_execution = _steps_per_execution(
+        config, kind, total_steps, eval_every
+    )
+
+    if config.trained == "head":
+        training.train_head_only(model)
+    elif config.trained == "lora":
+        training.train_low_rank(model, config.lora_rank)
+    trainer = training.accumulate(
+        objective.predictor(model), config.micro_batches
+    )
+    trainer.compile(
+        optimizer=_optimizer(config, schedule, trainer),
+        loss=objective.loss,
+        # Weighted, so that the padding of evaluation does not count.
+        weighted_metrics=objective.metrics,
+        steps_per_execution=steps_per_execution,
+    )
+    trainer.optimizer.build(trainer.trainable_variables)
+    return TrainingStep(
+        model=model,
+        trainer=trainer,
+        model_arguments=model_arguments,
+        total_steps=total_steps,
+        warmup_steps=warmup_steps,
+        eval_every=eval_every,
+        steps_per_execution=steps_per_execution,
+        best_by=objective.best_by,
+    )
+
+
+def _model_arguments(config, image_size):
+    """Returns what the constructor is given of the architecture."""
+    arguments = dataclasses.asdict(config.architecture)
+    arguments = {name: value for name, value in arguments.items() if value}
+    if config.model != "ViT" or config.weights:
+        return arguments
+    fitting = [
+        n
+        for n in range(1, min(image_size) + 1)
+        if not any(side % n for side in image_size)
+    ]
+    patch_size = max(n for n in fitting if n == 1 or min(image_size) // n >= 8)
+    if patch_size < 4:
+        patch_size = next((n for n in fitting if n >= 4), patch_size)
+    return dict(patch_size=patch_size, **SMALL) | arguments
+
+
+def _steps_per_execution(config, kind, total_steps, eval_every):
+    """Steps in one call to the device; stops must fall between two calls."""
+    common = math.gcd(total_steps, eval_every, config.checkpoint_every)
+    asked = config.steps_per_execution
+    if asked:
+        if common % asked:
+            raise ValueError(
+                "`steps_per_execution` must divide the steps, those between "
+                f"evaluations and between checkpoints: {total_steps}, "
+                f"{eval_every} and {config.checkpoint_every}. Received: "
+                f"steps_per_execution={asked}"
+            )
+        return asked
+    # With TensorFlow each call to a TPU costs milliseconds; on other devices,
+    # and with JAX, whose steps are sent ahead, nothing would be gained.
+    if kind == "tpu" and keras.backend.backend() == "tensorflow":
+        return max(n for n in range(1, 51) if common % n == 0)
+    return 1
+
+
+def _schedule(config, total_steps, warmup_steps):
+    """Linear warm-up from 0, then the decay over the other steps."""
+    if config.schedule == "linear":
+        return training.LinearDecay(config.base_lr, total_steps, warmup_steps)
+    if not warmup_steps:
+        return keras.optimizers.schedules.CosineDecay(
+            config.base_lr, total_steps
+        )
+    return keras.optimizers.schedules.CosineDecay(
+        0.0,
+        total_steps - warmup_steps,
+        warmup_target=config.base_lr,
+        warmup_steps=warmup_steps,
+    )
+
+
+def _optimizer(config, schedule, model):
+    arguments = dict(
+        learning_rate=schedule,
+        weight_decay=config.weight_decay or None,
+        global_clipnorm=config.clip_norm or None,
+        use_ema=config.ema_momentum > 0,
+        ema_momentum=config.ema_momentum,
+    )
+    if config.optimizer == "sgd":
+        optimizer_class = keras.optimizers.SGD
+        arguments["momentum"] = config.momentum
+    else:
+        optimizer_class = keras.optimizers.Adam
+        # Section 4.1, and Flax' epsilon.
+        arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+    optimizer_class = training.clip_whole_gradient(optimizer_class)
+    if config.layer_decay:
+        optimizer_class = training.scale_rates(
+            optimizer_class, training.depth_factor(model, config.layer_decay)
+        )
+    optimizer = optimizer_class(**arguments)
+    optimizer.exclude_from_weight_decay(
+        [v for v in model.trainable_variables if v.name != "kernel"]
+    )
+    return optimizer
+
+
+def _classification(config):
+    if config.loss == "sigmoid":
+        loss = training.SigmoidCrossentropy(config.label_smoothing)
+    else:
+        loss = keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=config.label_smoothing
+        )
+    return Objective(
+        # Another model of the same variables, for the one that is saved has
+        # no optimizer.
+        predictor=lambda model: keras.Model(
+            model.input, model.output, name=model.name
+        ),
+        loss=loss,
+        metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+    )
