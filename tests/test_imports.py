@@ -38,7 +38,12 @@ FILES_AND_SERVERS = {
 }
 # The one look of a tool into the recipes: a plan is of the step that a recipe
 # trains, and not of a copy.
-PLANNER = {"recipes.cli", "recipes.experiment"}
+PLANNER = {
+    "recipes.cli",
+    "recipes.experiment",
+    "recipes.inputs",
+    "recipes.training_step",
+}
 # Imported where they are used, never when a module is.
 LAZY = {
     "jax",
