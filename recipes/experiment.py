@@ -35,6 +35,7 @@ class Architecture:
         num_layers: Number of Transformer blocks.
         num_heads: Attention heads.
         mlp_dim: Width of the MLPs' hidden layer.
+        resnet_units: Units in each stage of a hybrid's stem, `3,4,9`.
         dropout_rate: Dropout after the position embeddings and in blocks.
         attention_dropout_rate: Dropout of the attention weights.
         drop_path_rate: Stochastic depth of the last block.
@@ -49,6 +50,7 @@ class Architecture:
     num_layers: int = 0
     num_heads: int = 0
     mlp_dim: int = 0
+    resnet_units: tuple[int, ...] = ()
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0

@@ -11,6 +11,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data import vtab as tasks
+from keras_vit.models import vit
 from recipes import (
     cli,
     experiment,
@@ -147,6 +148,7 @@ def test_vtab_trains_as_table_4_says(task):
 
 def shrunk(config):
     """The same training of a small model, for two steps."""
+    sizes = vit.VARIANTS.get(config.model, {})
     patch_size = int(config.model[-2:]) if config.model != "ViT" else 2
     return dataclasses.replace(
         config,
@@ -156,6 +158,7 @@ def shrunk(config):
             num_layers=1,
             num_heads=2,
             mlp_dim=32,
+            resnet_units=(1,) * len(sizes.get("resnet_units", ())),
             representation_size=min(config.architecture.representation_size, 8),
         ),
         weights="",
