@@ -4,7 +4,7 @@ PYTHON ?= python
 
 # All tests on every installed backend; KERAS_BACKEND=jax picks one.
 test:
-	$(PYTHON) -m tools.test_backends -q -n 2 --dist loadfile
+	$(PYTHON) -m tools.test_backends -q -n 2 --dist loadfile --no-loadscope-reorder
 
 lint:
 	$(PYTHON) -m ruff format --check .
