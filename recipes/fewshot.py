@@ -204,7 +204,8 @@ def callback(
     penalty.
 
     Args:
-        model: The model, for the size of its images.
+        model: The model to measure, while it or another of its variables is
+            trained.
         dataset: As `Config.dataset`; not what the model is trained on.
         shots: Numbers of labelled images of each class.
         every: Evaluations between two measurements.
@@ -239,6 +240,7 @@ def callback(
         test,
         num_classes=train.element_spec["labels"].shape[-1],
         shots=shots,
+        measured=model,
         every=every,
         seed=seed,
     )

@@ -39,6 +39,8 @@ class FewShot(keras.callbacks.Callback):
         num_draws: Number of draws whose mean is logged; they are the same
             each time.
         layer: Layer to read, see `representation`.
+        measured: The model to measure, of variables that are trained; None
+            is the one that `fit` is called on.
         every: Epochs of `fit` between two measurements; the last epoch is
             measured too.
         seed: Seed of the draws.
@@ -62,6 +64,7 @@ class FewShot(keras.callbacks.Callback):
         l2: tuple[float, ...] = L2,
         num_draws: int = 3,
         layer: str | None = None,
+        measured: keras.Model | None = None,
         every: int = 1,
         seed: int = 0,
     ):
@@ -78,6 +81,7 @@ class FewShot(keras.callbacks.Callback):
         self.l2 = l2
         self.num_draws = num_draws
         self.layer = layer
+        self.measured = measured
         self.every = every
         self.seed = seed
         self._source = None
@@ -86,7 +90,7 @@ class FewShot(keras.callbacks.Callback):
         # What cannot work is refused now, not after hours.
         labels = np.concatenate([labels_of(batch) for batch in self.train])
         few_shot_subset(labels, max(self.shots), self.seed)
-        self._source = representation(self.model, self.layer)
+        self._source = representation(self.measured or self.model, self.layer)
         _check_whole(self._source)
         with _one_device():
             self._copy = keras.models.clone_model(self._source)

@@ -13,10 +13,6 @@ import keras_vit
 from keras_vit import training
 from recipes import cli, experiment, finetune, masked_patch
 
-# With PyTorch, whose dropout draws from the process' own generator, a run that
-# goes on draws other masks.
-DROPOUT = 0.0 if keras.backend.backend() == "torch" else 0.1
-
 
 def small_config(**changes):
     return masked_patch.Config(
@@ -28,7 +24,7 @@ def small_config(**changes):
                 num_layers=1,
                 num_heads=2,
                 mlp_dim=32,
-                dropout_rate=DROPOUT,
+                dropout_rate=0.1,
             ),
             crop="pad",
             batch_size=32,
@@ -37,6 +33,9 @@ def small_config(**changes):
             warmup_steps=1,
             base_lr=0.01,
             optimizer="adam",
+            fewshot_dataset="digits",
+            fewshot_shots=(1,),
+            fewshot_every=2,
         )
         | changes
     )
@@ -94,6 +93,14 @@ def test_a_run_leaves_everything_in_its_workdir(run):
     # Eight shades of grey: less than a guess that knows nothing.
     assert results["loss"] < np.log(8)
     assert 0 < results["accuracy"] < 1
+
+
+def test_few_shot_accuracy_is_that_of_the_trunk(run):
+    measured = [float(row["digits/1-shot"]) for row in rows_of(run[0])]
+    # At the second evaluation and at the last; the others are nan.
+    assert [value == value for value in measured] == [False, True, True]
+    # Of the class token, not of predicted colours: far better than chance.
+    assert min(measured[1:]) > 0.2
 
 
 def test_fine_tuning_begins_with_what_was_learned(run, tmp_path, make_config):

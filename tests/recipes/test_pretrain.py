@@ -1,5 +1,7 @@
 """Pre-training as the paper's Table 3 has it."""
 
+import csv
+
 import keras
 import pytest
 
@@ -71,10 +73,15 @@ def test_sigmoid_and_linear_decay_train(tmp_path, make_config):
         micro_batches=2,
         remat=True,
         clip_norm=0.0,
+        fewshot_dataset="digits",
+        fewshot_shots=(1, 2),
     )
     results = pretrain.run(config, str(tmp_path / "run"))
     # About 10 for the class that is right, and nothing for the others.
     assert 5 < results["loss"] < 11
+    with open(tmp_path / "run" / "metrics.csv", newline="") as file:
+        row = list(csv.DictReader(file))[-1]
+    assert 0.1 < float(row["digits/1-shot"]) < float(row["digits/2-shot"])
     model = keras.models.load_model(tmp_path / "run" / "best.keras")
     assert model.get_layer("encoderblock_0").remat
     # What fine-tuning begins with.
