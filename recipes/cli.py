@@ -20,6 +20,7 @@ def main(run, default_config: str | os.PathLike) -> None:
         default_config: Python file with `get_config()`, read without
             `--config`.
     """
+    _name_main_module()
     try:
         config, workdir, wants_help = parse(sys.argv, default_config)
     except ValueError as error:
@@ -71,6 +72,17 @@ def parse(argv: list[str], default_config: str | os.PathLike):
             f"Received: {positional}"
         )
     return config.value, values.workdir, values.help
+
+
+def _name_main_module():
+    """Lets a config file import the recipe that `python -m` runs.
+
+    Its name is `__main__`; under its own name Python would import a second
+    copy, whose Config is another class.
+    """
+    main_module = sys.modules["__main__"]
+    if main_module.__spec__ is not None:
+        sys.modules.setdefault(main_module.__spec__.name, main_module)
 
 
 def _load(file_and_argument):

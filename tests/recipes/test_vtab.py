@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -96,6 +98,21 @@ def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
     other = vtab.Config(run=dataclasses.replace(run, base_lr=0.5))
     with pytest.raises(ValueError, match="base_lr: 0.01 there, 0.5 here"):
         vtab.run(other, str(tmp_path))
+
+
+@pytest.mark.backend("tensorflow")
+def test_the_config_file_makes_the_config_of_the_program(tmp_path):
+    """As `python -m` has it, where the recipe is the module `__main__`."""
+    (tmp_path / "results.json").write_text('{"accuracies": {"dtd": 0.5}}')
+    done = subprocess.run(
+        [sys.executable, "-m", "recipes.vtab", "--config.tasks=dtd"]
+        + [f"--workdir={tmp_path}"],
+        capture_output=True,
+        text=True,
+        cwd=vtab.DEFAULT_CONFIG.parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    assert "vtab/dtd is finished" in done.stdout
 
 
 def test_what_cannot_be_run_is_refused(tmp_path, make_config):
