@@ -4,6 +4,7 @@
 
 Keras fixes its backend when it is imported, so each backend is a process of
 its own. KERAS_BACKEND picks one; without it all that are installed are run.
+Tests marked `backend_independent` run on the first of them only.
 """
 
 import importlib.util
@@ -26,8 +27,9 @@ def main(arguments: list[str]) -> int:
             continue
         print(f"== {backend} ==", flush=True)
         start = time.time()
+        selected = ["-m", "not backend_independent"] if ran else []
         code = subprocess.call(
-            [sys.executable, "-m", "pytest", *arguments],
+            [sys.executable, "-m", "pytest", *selected, *arguments],
             env={
                 **os.environ,
                 "KERAS_BACKEND": backend,
