@@ -97,7 +97,8 @@ class Config:
         manual_dir: Where TFDS finds archives that are fetched by hand.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
         broken: What to do about files that do not decode: "error", or "skip"
-            to look for them first and leave them out.
+            to look for them first, leave them out and list them with the
+            decoder's reason in skipped.csv.
         exclude: A list of training images to leave out, as written by
             tools.near_duplicates; of folders and arrays.
         dev_fraction: Share of the training images held out, on which to

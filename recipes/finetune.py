@@ -47,7 +47,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, best.keras (the
-    highest evaluation accuracy), curves.png, predictions.png and examples/.
+    highest evaluation accuracy), curves.png, predictions.png and examples/;
+    with broken="skip" skipped.csv too, the files left out and why.
 
     Returns:
         Loss and accuracy of best.keras on the evaluation images.
@@ -85,8 +86,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     model = built.model
 
     # Everything cheap has been checked: the workdir is written.
-    skipped = len(train.skipped) + len(evaluation.skipped)
     if devices.is_main:
+        left_out, left_out_counts = inputs.left_out(train, evaluation)
         derived = dict(
             model=built.model_arguments,
             num_parameters=model.count_params(),
@@ -95,7 +96,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             classes=len(train.class_names),
             train_images=train.num_examples,
             eval_images=evaluation.num_examples,
-            skipped_images=skipped,
+            **left_out_counts,
             total_steps=built.total_steps,
             warmup_steps=built.warmup_steps,
             eval_every=built.eval_every,
@@ -104,15 +105,16 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             keras=keras.__version__,
         )
         workdirs.write_config(workdir, config, derived)
+        if config.broken == "skip":
+            inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
         size = "x".join(map(str, (*facts.image_size, facts.channels)))
         print(
             f"{config.model}, {model.count_params():,} parameters, "
             f"{size} pixels; "
             f"{train.num_examples} images of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"
-            + (f", {skipped} broken files left out" if skipped else "")
-            + f"; {built.total_steps} steps of {config.batch_size}, evaluated "
-            f"every {built.eval_every}.",
+            f"; {built.total_steps} steps of {config.batch_size}, evaluated "
+            f"every {built.eval_every}." + (left_out and f" {left_out}."),
             flush=True,
         )
 

@@ -1,6 +1,8 @@
 """The images of an experiment: what to read, and how to make batches of it."""
 
+import csv
 import dataclasses
+import pathlib
 from collections.abc import Callable
 
 from keras_vit import data
@@ -53,6 +55,48 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
     if config.shots:
         train = data.keep_shots(train, config.shots, config.seed)
     return train, evaluation
+
+
+def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
+    """Says which files of a folder are not used.
+
+    Args:
+        train: The training part.
+        evaluation: The evaluation part.
+
+    Returns:
+        A sentence for the user, "" if there are none, and the counts for
+        config.json.
+    """
+    skipped = len(train.skipped | evaluation.skipped)
+    by_reason = {}
+    for source in (train, evaluation):
+        for (reason, extension), count in source.ignored.items():
+            counts = by_reason.setdefault(reason, {})
+            counts[extension] = counts.get(extension, 0) + count
+    sentences = []
+    if by_reason:
+        sentences.append(data.describe_ignored(train, evaluation))
+    if skipped:
+        files = "file" if skipped == 1 else "files"
+        sentences.append(f"{skipped} broken {files} left out (skipped.csv)")
+    text = "; ".join(sentences)
+    return text, dict(skipped_images=skipped, ignored_files=by_reason)
+
+
+def write_skipped(
+    path: pathlib.Path, train: data.Source, evaluation: data.Source
+) -> None:
+    """Writes the path of each file that does not decode, and the reason.
+
+    Args:
+        path: The CSV file.
+        train: The training part.
+        evaluation: The evaluation part.
+    """
+    skipped = train.skipped | evaluation.skipped
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("path", "reason"), *skipped.items()])
 
 
 def facts_of(config: Config, train: data.Source) -> Facts:

@@ -120,7 +120,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     if devices.is_main:
-        _begin(config, workdir, devices, built, facts, evaluation)
+        _begin(config, workdir, devices, built, facts, train, evaluation)
 
     # Fit.
     with finetune.naming_broken_files(train, evaluation):
@@ -140,8 +140,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     return results
 
 
-def _begin(config, workdir, devices, built, facts, evaluation):
+def _begin(config, workdir, devices, built, facts, train, evaluation):
     """Writes config.json and says what is going to be done."""
+    left_out, left_out_counts = inputs.left_out(train, evaluation)
     rows, columns = built.model.get_layer("embedding").grid_size
     derived = dict(
         model=built.model_arguments,
@@ -151,6 +152,7 @@ def _begin(config, workdir, devices, built, facts, evaluation):
         patches=(rows, columns),
         train_images=facts.train_images,
         eval_images=evaluation.num_examples,
+        **left_out_counts,
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,
         eval_every=built.eval_every,
@@ -159,6 +161,8 @@ def _begin(config, workdir, devices, built, facts, evaluation):
         keras=keras.__version__,
     )
     workdirs.write_config(workdir, config, derived)
+    if config.broken == "skip":
+        inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
     height, width = facts.image_size
     print(
         f"{config.model}, {built.model.count_params():,} parameters, "
@@ -166,7 +170,7 @@ def _begin(config, workdir, devices, built, facts, evaluation):
         f"pixels, {config.corrupted:.0%} of them corrupted; "
         f"{facts.train_images} images to train on, {evaluation.num_examples} "
         f"to evaluate; {built.total_steps} steps of {config.batch_size}, "
-        f"evaluated every {built.eval_every}.",
+        f"evaluated every {built.eval_every}." + (left_out and f" {left_out}."),
         flush=True,
     )
 

@@ -1,7 +1,11 @@
 """Labelled images as tf.data pipelines, for every backend."""
 
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
-from keras_vit.data.checks import explain_broken, warn_if_scaled
+from keras_vit.data.checks import (
+    describe_ignored,
+    explain_broken,
+    warn_if_scaled,
+)
 from keras_vit.data.crops import bit_hyper_rule
 from keras_vit.data.decode import decode_image, find_broken, read_image
 from keras_vit.data.exclusions import leave_out
@@ -14,6 +18,7 @@ __all__ = [
     "as_pairs",
     "bit_hyper_rule",
     "decode_image",
+    "describe_ignored",
     "eval_batches",
     "explain_broken",
     "find_broken",

@@ -1,7 +1,9 @@
 """What is wrong with the images, told before or after it shows."""
 
+import collections
 import warnings
 
+from keras_vit.data import folder
 from keras_vit.data.decode import find_broken
 from keras_vit.data.sources import Source
 
@@ -37,12 +39,15 @@ def explain_broken(source: Source, limit: int = 10) -> str | None:
         limit: How many files to name.
 
     Returns:
-        A message that names them, or None if every file decodes.
+        A message that names them with the decoder's reasons, or None if
+        every file decodes.
     """
     broken = find_broken(source.paths or ())
     if not broken:
         return None
-    shown = "\n".join(f"  {path}" for path in broken[:limit])
+    shown = "\n".join(
+        f"  {path}: {reason}" for path, reason in list(broken.items())[:limit]
+    )
     if len(broken) > limit:
         shown += f"\n  ... and {len(broken) - limit} more"
     return (
@@ -50,3 +55,19 @@ def explain_broken(source: Source, limit: int = 10) -> str | None:
         f"{source.name!r} do not decode:\n{shown}\nMend or remove them, or "
         "leave them out with broken='skip'."
     )
+
+
+def describe_ignored(*sources: Source) -> str:
+    """Says how many files of a folder were not read, and why.
+
+    Args:
+        *sources: The parts of `load`.
+
+    Returns:
+        Such as "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)".
+    """
+    ignored = sum(
+        (collections.Counter(source.ignored) for source in sources),
+        collections.Counter(),
+    )
+    return folder.describe(ignored)

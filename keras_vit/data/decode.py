@@ -1,6 +1,7 @@
 """Bytes of an image file into pixels, exactly as evaluation sees them."""
 
 import os
+import re
 
 import numpy as np
 
@@ -149,21 +150,24 @@ def read_image(
     except tf.errors.OpError as error:
         raise ValueError(
             f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF or BMP: "
-            f"{error.message}"
+            f"{_reason(error)}"
         ) from None
 
 
-def find_broken(paths, channels: int = 3) -> tuple[str, ...]:
-    """Returns the files that do not decode, after trying every one.
+def find_broken(paths, channels: int = 3) -> dict[str, str]:
+    """Returns the files that do not decode and why, after trying every one.
 
     Args:
         paths: Image files.
         channels: 1 or 3.
+
+    Returns:
+        The decoder's message by path, in the order of `paths`.
     """
     tf = tensorflow()
     paths = [os.fspath(path) for path in paths]
     if not paths:
-        return ()
+        return {}
 
     def try_one(i, path):
         image = decode_image(tf.io.read_file(path), channels)
@@ -179,4 +183,21 @@ def find_broken(paths, channels: int = 3) -> tuple[str, ...]:
         .ignore_errors(log_warning=False)
     )
     sound = {int(i) for i in sound.as_numpy_iterator()}
-    return tuple(path for i, path in enumerate(paths) if i not in sound)
+    broken = [path for i, path in enumerate(paths) if i not in sound]
+    # `ignore_errors` drops the reason: only these are decoded once more.
+    return {path: _why_broken(path, channels) for path in broken}
+
+
+def _why_broken(path, channels):
+    tf = tensorflow()
+    try:
+        with tf.device("CPU"):
+            decode_image(tf.io.read_file(path), channels)
+    except tf.errors.OpError as error:
+        return _reason(error)
+    return "The image has no pixels."
+
+
+def _reason(error):
+    """The message of a TensorFlow error without the names of its ops."""
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*", "", error.message).strip()

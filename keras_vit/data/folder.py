@@ -1,5 +1,7 @@
 """A person's images, in one folder for each class."""
 
+import collections
+import os
 import pathlib
 
 import numpy as np
@@ -16,8 +18,10 @@ def find(
 ) -> tuple[dict, dict]:
     """Finds `train/class/*` and `test/class/*`, or `class/*` to be split.
 
-    Hidden files and files that are no JPEG, PNG, BMP or GIF by their ending
-    are passed over.
+    A class has the images in its folder and in all folders below it, as in
+    Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
+    What is hidden, a linked folder, outside the class folders or not in
+    `EXTENSIONS` is ignored, and counted.
 
     Args:
         path: The folder.
@@ -36,7 +40,7 @@ def find(
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
-    paths, labels, names = _classes(train_root)
+    paths, labels, names, ignored = _classes(train_root)
     if len(names) < 2:
         raise ValueError(
             f"`dataset` {str(train_root)!r} must have a folder for each of at "
@@ -48,11 +52,14 @@ def find(
         raise ValueError(
             f"Every class in {str(train_root)!r} must have an image that "
             f"decodes. Received: none in {lost}, {len(skipped)} broken "
-            f"files in all, such as {skipped[0]!r}"
+            f"files in all, such as {_first(skipped)}"
         )
     evaluation_roots = [
         root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()
     ]
+    if train_root != root:
+        used = [train_root.name, *(x.name for x in evaluation_roots[:1])]
+        ignored += _ignored_beside(root, used)
     if train_root == root or not evaluation_roots:
         kept, held_out = hold_out(
             labels,
@@ -62,11 +69,15 @@ def find(
             class_names=names,
         )
         return (
-            _fields(train_root, paths[kept], labels[kept], names, skipped),
-            _fields(train_root, paths[held_out], labels[held_out], names),
+            _fields(
+                train_root, paths[kept], labels[kept], names, skipped, ignored
+            ),
+            _fields(
+                train_root, paths[held_out], labels[held_out], names, {}, {}
+            ),
         )
     eval_root = evaluation_roots[0]
-    eval_paths, eval_labels, eval_names = _classes(eval_root)
+    eval_paths, eval_labels, eval_names, eval_ignored = _classes(eval_root)
     unknown = sorted(set(eval_names) - set(names))
     if unknown:
         raise ValueError(
@@ -80,57 +91,123 @@ def find(
     if not len(eval_paths):
         raise ValueError(
             f"{str(eval_root)!r} must have an image that decodes. Received: "
-            f"{len(eval_skipped)} broken files, such as {eval_skipped[0]!r}"
+            f"{len(eval_skipped)} broken files, such as {_first(eval_skipped)}"
         )
     return (
-        _fields(train_root, paths, labels, names, skipped),
-        _fields(eval_root, eval_paths, eval_labels, names, eval_skipped),
+        _fields(train_root, paths, labels, names, skipped, ignored),
+        _fields(
+            eval_root,
+            eval_paths,
+            eval_labels,
+            names,
+            eval_skipped,
+            eval_ignored,
+        ),
     )
 
 
+def describe(ignored: dict[tuple[str, str], int]) -> str:
+    """Returns "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)".
+
+    Args:
+        ignored: Number of files by reason and extension.
+    """
+    if not ignored:
+        return "no file ignored"
+    by_reason = collections.defaultdict(list)
+    for (reason, extension), count in sorted(ignored.items()):
+        by_reason[reason].append(f"{count} {extension}")
+    reasons = "; ".join(
+        f"{reason}: {', '.join(counts)}" for reason, counts in by_reason.items()
+    )
+    count = sum(ignored.values())
+    return f"{count} file{'s' if count > 1 else ''} ignored ({reasons})"
+
+
 def _classes(root):
-    """Returns paths, labels and class names of the images under a folder."""
+    """Returns paths, labels and class names of the images under a folder.
+
+    And the number of files that were ignored, by reason and extension.
+    """
     folders = sorted(
         entry
         for entry in root.iterdir()
         if entry.is_dir() and not entry.name.startswith(".")
     )
+    names = tuple(entry.name for entry in folders)
+    ignored = _ignored_beside(root, names)
     if not folders:
         raise ValueError(
             "`dataset` must be a folder with a folder of images for each "
-            f"class. Received: {str(root)!r}, which has no folder in it"
+            f"class. Received: {str(root)!r}, which has no folder in it; "
+            f"{describe(ignored)}"
         )
     paths, labels = [], []
     for label, entry in enumerate(folders):
-        images = sorted(
-            str(file)
-            for file in entry.iterdir()
-            if file.suffix.lower() in EXTENSIONS
-            and not file.name.startswith(".")
-        )
+        images, others = _scan(entry)
         if not images:
             raise ValueError(
                 f"Every class folder must have images {EXTENSIONS}. "
-                f"Received: {str(entry)!r}, which has none"
+                f"Received: {str(entry)!r}, which has none; {describe(others)}"
             )
         paths += images
         labels += [label] * len(images)
-    return (
-        np.array(paths, dtype=object),
-        np.array(labels),
-        tuple(entry.name for entry in folders),
-    )
+        ignored += others
+    return np.array(paths, dtype=object), np.array(labels), names, ignored
+
+
+def _ignored_beside(root, used):
+    """Counts the files below a folder outside of the folders that are used."""
+    images, ignored = _scan(root, without=used)
+    for path in images:
+        ignored["outside the class folders", _extension(path)] += 1
+    return ignored
+
+
+def _scan(folder, without=()):
+    """Returns the images below a folder, sorted, and counts the other files."""
+    images, ignored = [], collections.Counter()
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        if parent == str(folder):
+            folders[:] = [name for name in folders if name not in without]
+        for name in tuple(folders):
+            hidden = name.startswith(".")
+            if hidden or os.path.islink(os.path.join(parent, name)):
+                ignored["hidden" if hidden else "linked", f"{name}/"] += 1
+                folders.remove(name)
+        for name in files:
+            if name.startswith("."):
+                ignored["hidden", _extension(name)] += 1
+            elif _extension(name) in EXTENSIONS:
+                images.append(os.path.join(parent, name))
+            else:
+                ignored["unsupported", _extension(name)] += 1
+    return sorted(images), ignored
+
+
+def _extension(path):
+    return os.path.splitext(path)[1].lower() or "without extension"
+
+
+def _raise(error):
+    """Stops at a folder that cannot be read, which `os.walk` passes over."""
+    raise error
 
 
 def _without_broken(paths, labels, broken):
     if broken != "skip":
-        return paths, labels, ()
+        return paths, labels, {}
     skipped = find_broken(paths)
-    sound = ~np.isin(paths, skipped)
+    sound = np.array([path not in skipped for path in paths])
     return paths[sound], labels[sound], skipped
 
 
-def _fields(root, paths, labels, names, skipped=()):
+def _first(skipped):
+    path, reason = next(iter(skipped.items()))
+    return f"{path!r}: {reason}"
+
+
+def _fields(root, paths, labels, names, skipped, ignored):
     return dict(
         name=str(root),
         class_names=names,
@@ -138,4 +215,5 @@ def _fields(root, paths, labels, names, skipped=()):
         paths=tuple(paths),
         labels=labels,
         skipped=skipped,
+        ignored=dict(ignored),
     )

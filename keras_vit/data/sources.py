@@ -31,7 +31,10 @@ class Source:
             from `start` up to `stop`. `seed`, a tensor of two int64, draws
             the order of the files; None is the set's own order. `cache`
             keeps the bytes in memory. `shards.stream_of` makes one.
-        skipped: Files left out because they do not decode.
+        skipped: Files left out because they do not decode, with the
+            decoder's reason.
+        ignored: Number of files of a folder that were not read, by reason and
+            extension, such as {("unsupported", ".heic"): 33}.
     """
 
     name: str
@@ -42,7 +45,10 @@ class Source:
     paths: tuple[str, ...] | None = None
     images: np.ndarray | None = None
     stream: Callable | None = None
-    skipped: tuple[str, ...] = ()
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    ignored: dict[tuple[str, str], int] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def load(
@@ -61,9 +67,10 @@ def load(
 
     Args:
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1), a folder
-            of images or of TFRecords (`keras_vit.data.records`), an npz
-            file, a name of TensorFlow Datasets, or
-            "vtab/" and a task of VTAB-1k (`keras_vit.data.vtab.TASKS`).
+            of images (see `keras_vit.data.folder.find`) or of TFRecords
+            (`keras_vit.data.records`), an npz file, a name of TensorFlow
+            Datasets, or "vtab/" and a task of VTAB-1k
+            (`keras_vit.data.vtab.TASKS`).
         train_split: TFDS split to train on; "" is "train", and of VTAB-1k
             "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,

@@ -40,7 +40,9 @@ def hold_out_dev(
             name=source.name,
             class_names=source.class_names,
         )
-        return take(source, kept), take(source, held_out)
+        # Files that are no examples are listed once, with the training part.
+        dev = dataclasses.replace(source, skipped={}, ignored={})
+        return take(source, kept), take(dev, held_out)
     count = round(fraction * source.num_examples)
     if not 0 < count < source.num_examples:
         raise ValueError(

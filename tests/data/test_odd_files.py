@@ -81,7 +81,7 @@ def test_every_one_is_right_in_evaluation(folder, resize):
     seen = []
     for source in sources(folder):
         assert source.class_names == ("red things", "rötliche 猫")
-        assert source.skipped == ()
+        assert not source.skipped
         batches = data.eval_batches(
             source, batch_size=8, image_size=(8, 8), resize=resize
         )
@@ -132,7 +132,8 @@ def test_a_truncated_jpeg_stops_and_is_named(folder):
 def test_a_truncated_jpeg_is_left_out_and_listed(folder):
     broken = add_broken(folder)
     train, evaluation = data.load(str(folder), broken="skip")
-    assert train.skipped == (broken,)
+    assert list(train.skipped) == [broken]
+    assert "Invalid JPEG data" in train.skipped[broken]
     assert train.num_examples + evaluation.num_examples == 2 * len(files())
     for source in (train, evaluation):
         batches = data.eval_batches(source, batch_size=20, image_size=(8, 8))

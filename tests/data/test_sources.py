@@ -56,6 +56,53 @@ def test_a_folder_of_classes_is_split(tmp_path):
             assert source.class_names[label] in path
 
 
+def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
+    make_folder(tmp_path)
+    nested = write_image(tmp_path / "cat" / "indoors" / "2024" / "a.JPG")
+    outside = write_image(tmp_path / "cover.jpg")
+    write_image(tmp_path / "cat" / ".thumbnails" / "0.jpg")
+    for name in (
+        "cat/._0.jpg",
+        "cat/indoors/b.HEIC",
+        "cat/indoors/c.heic",
+        "dog/license",
+        "notes.txt",
+    ):
+        (tmp_path / name).write_text("not an image")
+    (tmp_path / "dog" / "more").symlink_to(tmp_path / "cat")
+    train, evaluation = data.load(str(tmp_path))
+    paths = train.paths + evaluation.paths
+    assert len(paths) == 11
+    assert str(nested) in paths and str(outside) not in paths
+    assert train.ignored == {
+        ("hidden", ".jpg"): 1,
+        ("hidden", ".thumbnails/"): 1,
+        ("linked", "more/"): 1,
+        ("outside the class folders", ".jpg"): 1,
+        ("unsupported", ".heic"): 2,
+        ("unsupported", ".txt"): 1,
+        ("unsupported", "without extension"): 1,
+    }
+    assert data.describe_ignored(train, evaluation) == (
+        "8 files ignored (hidden: 1 .jpg, 1 .thumbnails/; linked: 1 more/; "
+        "outside the class folders: 1 .jpg; "
+        "unsupported: 2 .heic, 1 .txt, 1 without extension)"
+    )
+
+
+def test_ignored_files_of_both_parts_and_beside_them_are_counted(tmp_path):
+    make_folder(tmp_path / "train")
+    make_folder(tmp_path / "test")
+    make_folder(tmp_path / "val", count=3)
+    (tmp_path / "test" / "cat" / "a.xcf").write_text("not read")
+    train, evaluation = data.load(str(tmp_path))
+    assert train.ignored == {("outside the class folders", ".jpg"): 6}
+    assert evaluation.ignored == {("unsupported", ".xcf"): 1}
+    assert data.describe_ignored(train, evaluation).startswith("7 files")
+    (tmp_path / "test" / "cat" / "a.xcf").unlink()
+    assert not data.load(str(tmp_path))[1].ignored
+
+
 @pytest.mark.parametrize("name", ["test", "val", "validation"])
 def test_train_and_test_folders(tmp_path, name):
     make_folder(tmp_path / "train", ("a", "b", "c"))
@@ -104,9 +151,14 @@ def test_skipping_leaves_broken_files_out_and_lists_them(tmp_path):
     broken = tmp_path / "cat" / "3.jpg"
     broken.write_bytes(b"no image")
     train, evaluation = data.load(str(tmp_path), broken="skip")
-    assert train.skipped == (str(broken),)
+    assert list(train.skipped) == [str(broken)]
+    assert "Unknown image file format" in train.skipped[str(broken)]
+    assert evaluation.skipped == {}
     assert train.num_examples + evaluation.num_examples == 9
     assert str(broken) not in train.paths + evaluation.paths
+    # A dev split is drawn from what is left, and lists nothing twice.
+    train, dev = data.hold_out_dev(train, 0.5, 0)
+    assert (len(train.skipped), len(dev.skipped)) == (1, 0)
 
 
 def test_skipping_does_not_empty_a_class_in_silence(tmp_path):
@@ -139,11 +191,21 @@ def test_broken_files_are_found_and_named(tmp_path):
     paths[0].write_bytes(b"")
     paths[1].write_bytes(paths[1].read_bytes()[:200])
     paths[2].unlink()
-    assert data.find_broken(paths) == tuple(map(str, paths))
+    reasons = data.find_broken([tmp_path / "dog" / "0.jpg", *paths])
+    assert list(reasons) == list(map(str, paths))
+    for reason, expected in zip(
+        reasons.values(),
+        ("Input is empty.", "Invalid JPEG data", "No such file"),
+        strict=True,
+    ):
+        # The decoder's words, without the names of TensorFlow's ops.
+        assert expected in reason
+        assert not set("{}[]") & set(reason)
     train, _ = data.load(str(tmp_path), eval_fraction=0.01)
     message = data.explain_broken(train)
     assert str(paths[0]) in message or str(paths[1]) in message
     assert "broken='skip'" in message
+    assert "Input is empty." in message or "Invalid JPEG data" in message
 
 
 def test_sound_files_need_no_explanation(tmp_path):
@@ -189,11 +251,15 @@ class TestBadInput:
 
     def test_empty_folder(self, tmp_path):
         self.check(tmp_path, "no folder in it", tmp_path)
+        write_image(tmp_path / "a.jpg")
+        self.check(tmp_path, "1 file ignored (outside the class folders: 1 .j")
 
     def test_class_without_images(self, tmp_path):
         make_folder(tmp_path)
         (tmp_path / "empty").mkdir()
-        self.check(tmp_path, "has none", tmp_path / "empty")
+        self.check(tmp_path, "has none", tmp_path / "empty", "no file ignored")
+        (tmp_path / "empty" / "a.heic").write_text("not read")
+        self.check(tmp_path, "1 file ignored (unsupported: 1 .heic)")
 
     def test_one_class(self, tmp_path):
         make_folder(tmp_path, ("cat",))

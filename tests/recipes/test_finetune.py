@@ -165,10 +165,13 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     assert model.get_layer("head").labels == ("dark", "light")
 
 
-def test_a_broken_image_stops_the_run_with_its_path(tmp_path, make_config):
+def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
+    tmp_path, make_config, capsys
+):
     write_folder(tmp_path / "photos")
     broken = tmp_path / "photos" / "dark" / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff\xe0 and no more")
+    (tmp_path / "photos" / "dark" / "raw.cr2").write_bytes(b"not read")
     config = make_config(
         dataset=str(tmp_path / "photos"), image_size=(8,), batch_size=4
     )
@@ -178,6 +181,13 @@ def test_a_broken_image_stops_the_run_with_its_path(tmp_path, make_config):
     finetune.run(config, str(tmp_path / "other"))
     written = json.loads((tmp_path / "other" / "config.json").read_text())
     assert written["derived"]["skipped_images"] == 1
+    assert written["derived"]["ignored_files"] == {"unsupported": {".cr2": 1}}
+    told = capsys.readouterr().out
+    assert "1 file ignored (unsupported: 1 .cr2); 1 broken file left" in told
+    with open(tmp_path / "other" / "skipped.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["path"] == str(broken)
+    assert "Invalid JPEG data" in row["reason"]
 
 
 @pytest.mark.parametrize(
