@@ -84,6 +84,7 @@ def imports_of(path):
                 yield f"{node.module}.{alias.name}", id(node) in top
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_one_way(path):
     package = package_of(path)

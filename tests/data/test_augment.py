@@ -208,6 +208,7 @@ def test_equalization_spreads_the_values_evenly():
     )
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("name", "num_ops", "factor", "alpha"),
     [
@@ -247,6 +248,7 @@ def test_bytes_stay_bytes_and_float_is_float32():
     assert spec["images"].shape == (4, *SIZE, 3)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -272,6 +274,7 @@ def test_bad_texts_are_told_what_is_wrong(text, words):
         assert word in str(error.value)
 
 
+@pytest.mark.backend_independent
 def test_one_text_alone_is_no_tuple():
     with pytest.raises(ValueError, match="tuple of texts.*'medium1'"):
         augment.find_layers("medium1", 3)

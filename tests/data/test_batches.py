@@ -11,6 +11,8 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
+pytestmark = pytest.mark.backend_independent
+
 
 def source_of(count=10, size=(6, 5), channels=3, dtype="uint8"):
     rng = np.random.default_rng(0)

@@ -8,6 +8,8 @@ from keras_vit.data import crops
 
 tf = pytest.importorskip("tensorflow")
 
+pytestmark = pytest.mark.backend_independent
+
 
 def ramp(height, width):
     """An image that tells row and column in its first two channels."""

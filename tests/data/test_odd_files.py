@@ -10,8 +10,7 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 pillow = pytest.importorskip("PIL.Image")
 
 RED = (255, 0, 0)

@@ -11,8 +11,7 @@ from keras_vit.data import records
 
 tf = pytest.importorskip("tensorflow")
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 CLASSES = ("ant", "bee", "cat")
 

@@ -10,8 +10,7 @@ from keras_vit.data import shards
 
 tf = pytest.importorskip("tensorflow")
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 COUNTS = [3, 1, 5, 2]
 

@@ -85,6 +85,7 @@ def indices(batches):
     ]
 
 
+@pytest.mark.backend_independent
 class TestTraining:
     arguments = dict(batch_size=8, image_size=(8, 8), seed=3)
 
@@ -196,6 +197,7 @@ class TestTraining:
             self.read(stream_of(2), 1, share=(2, 4))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", [source_of, stream_of])
 @pytest.mark.parametrize("crop", ["inception", "pad", "none"])
 def test_shapes_are_static(kind, crop):
@@ -211,6 +213,7 @@ def test_shapes_are_static(kind, crop):
             assert spec["weights"].shape == (4,)
 
 
+@pytest.mark.backend_independent
 class TestEvaluation:
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("kind", [source_of, stream_of])
@@ -270,44 +273,46 @@ class TestEvaluation:
         with pytest.raises(tf.errors.FailedPreconditionError):
             take(batches, -1)
 
-    def test_loss_and_accuracy_are_those_of_the_examples(self):
-        """Whatever the batch size and the number of processes."""
-        source = source_of(50)
-        model = keras.Sequential(
-            [
-                keras.Input((4, 4, 3)),
-                keras.layers.Rescaling(1 / 25, offset=-1),
-                keras.layers.Flatten(),
-                keras.layers.Dense(3),
-            ]
+
+def test_loss_and_accuracy_are_those_of_the_examples():
+    """Whatever the batch size and the number of processes."""
+    source = source_of(50)
+    model = keras.Sequential(
+        [
+            keras.Input((4, 4, 3)),
+            keras.layers.Rescaling(1 / 25, offset=-1),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.compile(
+        loss=keras.losses.CategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[keras.metrics.CategoricalAccuracy(name="hits")],
+    )
+
+    def evaluate(batch_size, share=(0, 1)):
+        batches = data.eval_batches(
+            source, batch_size=batch_size, image_size=(4, 4), share=share
         )
-        model.compile(
-            loss=keras.losses.CategoricalCrossentropy(from_logits=True),
-            weighted_metrics=[keras.metrics.CategoricalAccuracy(name="hits")],
+        return model.evaluate(
+            data.as_pairs(batches), return_dict=True, verbose=0
         )
 
-        def evaluate(batch_size, share=(0, 1)):
-            batches = data.eval_batches(
-                source, batch_size=batch_size, image_size=(4, 4), share=share
-            )
-            return model.evaluate(
-                data.as_pairs(batches), return_dict=True, verbose=0
-            )
-
-        kernel, bias = (w.astype("float64") for w in model.get_weights())
-        logits = (source.images / 25 - 1).reshape(50, -1) @ kernel + bias
-        right = logits[np.arange(50), source.labels]
-        loss = np.mean(np.log(np.exp(logits).sum(-1)) - right)
-        hits = np.mean(logits.argmax(-1) == source.labels)
-        assert 0 < hits < 1
-        for batch_size in (1, 7, 32, 1000):
-            found = evaluate(batch_size)
-            np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
-            np.testing.assert_allclose(found["hits"], hits, rtol=1e-6)
-        shares = [evaluate(12, (i, 4))["loss"] for i in range(4)]
-        np.testing.assert_allclose(np.mean(shares), loss, rtol=1e-6)
+    kernel, bias = (w.astype("float64") for w in model.get_weights())
+    logits = (source.images / 25 - 1).reshape(50, -1) @ kernel + bias
+    right = logits[np.arange(50), source.labels]
+    loss = np.mean(np.log(np.exp(logits).sum(-1)) - right)
+    hits = np.mean(logits.argmax(-1) == source.labels)
+    assert 0 < hits < 1
+    for batch_size in (1, 7, 32, 1000):
+        found = evaluate(batch_size)
+        np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
+        np.testing.assert_allclose(found["hits"], hits, rtol=1e-6)
+    shares = [evaluate(12, (i, 4))["loss"] for i in range(4)]
+    np.testing.assert_allclose(np.mean(shares), loss, rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("batches", [data.train_batches, data.eval_batches])
 @pytest.mark.parametrize(
     ("arguments", "word"),

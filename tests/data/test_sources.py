@@ -9,6 +9,8 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
+pytestmark = pytest.mark.backend_independent
+
 
 def write_image(path, shade=100, size=(6, 5)):
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,7 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 # Of TFDS itself, on reading and on preparing a set.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    # Keras has no part in it.
-    pytest.mark.backend("tensorflow"),
+    pytest.mark.backend_independent,
 ]
 
 COUNTS = [1, 2, 4]

@@ -13,8 +13,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 # Of TFDS itself, on reading and on preparing a set.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    # Keras has no part in it.
-    pytest.mark.backend("tensorflow"),
+    pytest.mark.backend_independent,
 ]
 
 # Group and number of classes, as the benchmark has them.

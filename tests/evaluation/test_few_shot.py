@@ -7,6 +7,8 @@ import pytest
 
 from keras_vit import evaluation
 
+pytestmark = pytest.mark.backend_independent
+
 
 def clusters(count, seed, spread=1.0, width=6):
     """Features around one centre for each of 3 classes."""

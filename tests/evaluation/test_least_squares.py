@@ -6,6 +6,8 @@ from sklearn import datasets, linear_model
 
 from keras_vit import evaluation
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize(("count", "width"), [(60, 8), (20, 50)])

@@ -7,6 +7,8 @@ from keras_vit import data, evaluation
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
+pytestmark = pytest.mark.backend_independent
+
 
 def test_any_of_the_labels_is_right_and_none_does_not_count():
     labels = [np.array(x, int) for x in ([3], [1, 2], [], [0, 5], [7])]

@@ -6,6 +6,8 @@ from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
 from tools import paper_tables
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize(
     ("model", "mean"),

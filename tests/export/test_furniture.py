@@ -9,6 +9,8 @@ import pytest
 
 from keras_vit.export import furniture
 
+pytestmark = pytest.mark.backend_independent
+
 
 def extra(directory, name):
     return directory / "assets.extra" / name

@@ -4,6 +4,8 @@ import pytest
 
 from recipes import cli, finetune
 
+pytestmark = pytest.mark.backend_independent
+
 
 def parse(*arguments):
     return cli.parse(["recipe", *arguments], finetune.DEFAULT_CONFIG)

@@ -172,13 +172,18 @@ def shrunk(config):
     )
 
 
+def batches_of(config):
+    """Facts, and batches for training and evaluation, of a shrunk config."""
+    experiment.check(config)
+    parts = inputs.load(config)
+    facts = inputs.facts_of(config, parts[0])
+    return facts, *inputs.pipelines(config, facts, *parts)
+
+
 def train_shrunk(config):
     """Two steps of what recipes.finetune and pretrain do, and no more."""
     config = shrunk(config)
-    experiment.check(config)
-    train, evaluation = inputs.load(config)
-    facts = inputs.facts_of(config, train)
-    train_batches, _ = inputs.pipelines(config, facts, train, evaluation)
+    facts, train_batches, _ = batches_of(config)
     trainer = training_step.build(config, facts).trainer
     history = trainer.fit(
         data.as_pairs(train_batches(0)), steps_per_epoch=2, verbose=0
@@ -198,22 +203,171 @@ def shrunk_few_shot(config):
     )
 
 
+# What only `inputs.load` and `inputs.pipelines` read. Whatever it is, batches
+# have one form.
+OF_INPUTS = (
+    "dataset",
+    "train_split",
+    "eval_split",
+    "eval_fraction",
+    "data_dir",
+    "manual_dir",
+    "try_gcs",
+    "broken",
+    "exclude",
+    "dev_fraction",
+    "shots",
+    "cache",
+    "crop",
+    "pad",
+    "resize",
+    "eval_resize",
+    "flip",
+    "augment",
+)
+
+
+def trained_config(recipe, argument):
+    """The config that a recipe trains with, on a set that can be mocked."""
+    config = config_of(recipe, argument)
+    config = getattr(config, "run", config)  # of a sweep, of all of VTAB
+    if config.dataset == "vtab":
+        config = vtab.config_of(config, "dtd")
+    # No set of TFDS: whoever has these images says where they are.
+    if config.dataset in ("jft300m", "imagenet21k", "path/to/images"):
+        config = dataclasses.replace(config, dataset="cifar10")
+    return config
+
+
+def kind_of(value):
+    """What of a value selects code: of a number, whether it is 0 or above 1.
+
+    A name, a flag and the length of a tuple select by what they are.
+    """
+    if dataclasses.is_dataclass(value):
+        return tuple(
+            (field.name, kind_of(getattr(value, field.name)))
+            for field in dataclasses.fields(value)
+        )
+    if isinstance(value, tuple):
+        return tuple(map(kind_of, value))
+    if isinstance(value, (str, bool)):
+        return value
+    return (value != 0) + (value > 1)
+
+
+def program_of(recipe, config):
+    """What makes two experiments the same program, but for numbers.
+
+    That is the recipe's way of training, the kind of data set, and of every
+    field of the shrunk config what `kind_of` keeps. A field that is added to
+    the config distinguishes programs until it is listed in OF_INPUTS.
+    """
+    source = config.dataset.partition("/")[0]
+    source = source if source in ("digits", "vtab") else "tfds"
+    if recipe is fewshot:
+        return "fewshot", source, kind_of(shrunk_few_shot(config))
+    way = "masked_patch" if recipe is masked_patch else "training"
+    model = "ViT" if config.model == "ViT" else "a variant"
+    of_step = {name: getattr(experiment.Config(), name) for name in OF_INPUTS}
+    config = dataclasses.replace(shrunk(config), model=model, **of_step)
+    return way, source, kind_of(config)
+
+
+def distinct(key):
+    """Of experiments for which `key` is the same, the first."""
+    chosen = {}
+    for case in ALL:
+        recipe, argument = case.values
+        found = key(recipe, trained_config(recipe, argument))
+        chosen.setdefault(found, case)
+    return chosen
+
+
+PROGRAMS = distinct(program_of)
+
+
+def input_of(recipe, config):
+    """What makes the batches of two experiments the same.
+
+    That each task of VTAB gives batches, tests/data/test_vtab.py shows.
+    """
+    config = config if recipe is fewshot else shrunk(config)
+    if config.dataset.startswith("vtab/"):
+        config = dataclasses.replace(config, dataset="vtab")
+    fields = ("image_size", "channels", *OF_INPUTS)
+    return tuple(getattr(config, name, None) for name in fields)
+
+
+@pytest.mark.backend_independent
+def test_every_experiment_is_trained_or_the_same_program_is():
+    for case in ALL:
+        recipe, argument = case.values
+        program = program_of(recipe, trained_config(recipe, argument))
+        assert program in PROGRAMS, case.id
+    # Whatever a training step can read distinguishes programs.
+    config = trained_config(finetune, "")
+    numbers = dict(base_lr=0.5, batch_size=7, weight_decay=0.0)
+    program = program_of(finetune, config)
+    assert program == program_of(
+        finetune, dataclasses.replace(config, **numbers)
+    )
+    for change in (
+        dict(model="ViTB16"),
+        dict(dataset="cifar10"),
+        dict(loss="sigmoid"),
+        dict(optimizer="adam"),
+        dict(schedule="linear"),
+        dict(trained="lora"),
+        dict(clip_norm=0.0),
+        dict(weight_decay=0.1),
+        dict(ema_momentum=0.9),
+        dict(layer_decay=0.75),
+        dict(label_smoothing=0.0),
+        dict(head_bias=-10.0),
+        dict(micro_batches=2),
+        dict(remat=True),
+        dict(fewshot_dataset="digits"),
+        dict(architecture=experiment.Architecture(classifier="gap")),
+        dict(architecture=experiment.Architecture(dropout_rate=0.1)),
+        dict(architecture=experiment.Architecture(representation_size=8)),
+    ):
+        changed = dataclasses.replace(config, **change)
+        assert program_of(finetune, changed) != program, change
+    hybrids = [trained_config(pretrain, f"{m},jft300m") for m in JFT[-3:]]
+    assert len({program_of(pretrain, config) for config in hybrids}) == 3
+
+
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
-@pytest.mark.parametrize(("recipe", "argument"), ALL)
-def test_two_steps_of_every_experiment_run(tmp_path, recipe, argument):
-    config = config_of(recipe, argument)
-    # No set of TFDS: whoever has these images says where they are.
-    for name in ("jft300m", "imagenet21k", "path/to/images"):
-        if getattr(config, "dataset", "") == name:
-            config = dataclasses.replace(config, dataset="cifar10")
+@pytest.mark.parametrize(("recipe", "argument"), PROGRAMS.values())
+def test_two_steps_of_every_program_run(tmp_path, recipe, argument):
+    config = trained_config(recipe, argument)
     with mocked.mocked_tfds(12):
         if recipe is fewshot:
             assert fewshot.run(shrunk_few_shot(config), str(tmp_path / "run"))
         elif recipe is masked_patch:
             assert masked_patch.run(shrunk(config), str(tmp_path / "run"))
         else:
-            run = getattr(config, "run", config)  # of a sweep, of all of VTAB
-            if run.dataset == "vtab":
-                run = vtab.config_of(run, "dtd")
-            assert np.isfinite(train_shrunk(run))
+            assert np.isfinite(train_shrunk(config))
+
+
+@pytest.mark.backend_independent
+@pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
+@pytest.mark.parametrize(("recipe", "argument"), distinct(input_of).values())
+def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
+    config = trained_config(recipe, argument)
+    if recipe is fewshot:
+        config = experiment.Config(dataset=config.dataset, num_epochs=1)
+    with mocked.mocked_tfds(12):
+        facts, train_batches, eval_batches = batches_of(shrunk(config))
+        for batches in (train_batches(0), eval_batches()):
+            [batch] = batches.take(1)
+            assert batch["images"].shape == (
+                4,
+                *facts.image_size,
+                facts.channels,
+            )
+            assert batch["labels"].shape == (4, len(facts.class_names))
+            assert np.isfinite(batch["images"]).all()
+            np.testing.assert_array_equal(np.sum(batch["labels"], axis=-1), 1)

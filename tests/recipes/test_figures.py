@@ -5,6 +5,8 @@ import pytest
 
 from keras_vit.inspection import figures
 
+pytestmark = pytest.mark.backend_independent
+
 PNG = b"\x89PNG"
 
 

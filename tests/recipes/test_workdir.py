@@ -7,6 +7,8 @@ import pytest
 
 from recipes import workdir as workdirs
 
+pytestmark = pytest.mark.backend_independent
+
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Inner:

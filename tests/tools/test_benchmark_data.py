@@ -11,6 +11,8 @@ tf = pytest.importorskip("tensorflow")
 
 from tools import benchmark_data  # noqa: E402  (needs TensorFlow)
 
+pytestmark = pytest.mark.backend_independent
+
 NAMES = ["reading", "decoding", "resizing", "augmentation", "batching"]
 
 

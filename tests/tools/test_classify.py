@@ -15,6 +15,8 @@ import pytest
 
 from tools import classify
 
+pytestmark = pytest.mark.backend_independent
+
 NAMES = ("cat", "dög", "fish")
 NAN = float("nan")
 # How TF Serving refuses what only the decoder finds broken.

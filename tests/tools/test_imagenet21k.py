@@ -16,8 +16,7 @@ from tools import imagenet21k
 
 tf = pytest.importorskip("tensorflow")
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 SYNSETS = ("n02084071", "n01440764", "n07747607")
 

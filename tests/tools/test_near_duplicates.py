@@ -152,8 +152,7 @@ with_beam = pytest.mark.usefixtures("needs_beam")
 # Of Beam itself.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    # Keras has no part in it.
-    pytest.mark.backend("tensorflow"),
+    pytest.mark.backend_independent,
 ]
 
 

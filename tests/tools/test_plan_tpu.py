@@ -21,6 +21,9 @@ from tools import (
     tpu_slices,
 )
 
+# What compiles is a process of JAX, whatever the backend of the tests.
+pytestmark = pytest.mark.backend_independent
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 HLO = """\
@@ -359,7 +362,6 @@ def check_gradients_are_summed_once(plan):
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
 def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
     found = json.loads(plan("v3-8", "--json", "--no-search"))
     check_gradients_are_summed_once(found)
@@ -372,7 +374,6 @@ def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
 def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     batch = 2**19
     found = json.loads(plan("v5e-8", "--json", f"--config.batch_size={batch}"))
@@ -386,7 +387,6 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
 def test_a_sweep_is_a_table_and_a_plan_is_text():
     table = plan("v5p-8", "--sweep=strategy=data,fsdp").splitlines()
     assert table[0].split()[0] == "strategy"

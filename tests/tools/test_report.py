@@ -8,8 +8,7 @@ import pytest
 from keras_vit.data import vtab
 from tools import paper_tables, report, runs
 
-# Keras has no part in it: one backend says what all would.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 pytest.importorskip("matplotlib")
 PNG = b"\x89PNG"

@@ -24,6 +24,8 @@ import pytest
 
 from keras_vit.weights import download, transport
 
+pytestmark = pytest.mark.backend_independent
+
 PAYLOAD = random.Random(0).randbytes(300_001)
 HALF = 150_000
 SHA256 = hashlib.sha256(PAYLOAD).hexdigest()

@@ -7,6 +7,8 @@ import pytest
 
 from keras_vit.weights import resize
 
+pytestmark = pytest.mark.backend_independent
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 
 
