@@ -6,6 +6,11 @@ MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
 (ViTB16:augreg+imagenet2012), or any other checkpoint that keras_vit.ViT reads.
 Images are resized directly to the model's size, as the authors evaluate.
 
+Classes are matched by name. The same names in another order are mapped; names
+that differ are refused, unless --by_index declares that the model's classes
+and the data set's have the same order. A model without class names is compared
+by index, and the output says so.
+
 --dataset=imagenet2012_real adds ReaL accuracy: a prediction is right if it is
 among the labels that were found when ImageNet's validation images were looked
 at again; images without any do not count (Beyer et al. 2020, 2006.07159).
@@ -14,6 +19,8 @@ at again; images without any do not count (Beyer et al. 2020, 2006.07159).
 import argparse
 import json
 import sys
+
+import keras
 
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
@@ -86,6 +93,11 @@ def _add_arguments(parser):
         help="shorter side in pixels before a central crop; 0 for no crop",
     )
     parser.add_argument(
+        "--by_index",
+        action="store_true",
+        help="match classes by their order, whatever their names",
+    )
+    parser.add_argument(
         "--batch_size", type=int, default=64, help="images at a time (64)"
     )
     parser.add_argument(
@@ -106,13 +118,16 @@ def _evaluate(options):
             f"Received: {options.model!r}, with output shape "
             f"{model.output_shape}"
         )
+    # By its loss, which a reordered model has not.
+    from_logits = savedmodel.activation_of(model) != "none"
     source, real_labels = _load_data(options)
     num_classes = len(source.class_names)
     if model.output_shape[1] != num_classes:
         raise ValueError(
-            f"MODEL must tell the {num_classes} classes of {source.name!r} "
-            f"apart. Received: {options.model!r}, of {model.output_shape[1]}"
+            f"MODEL must have the {num_classes} classes of {source.name!r}. "
+            f"Received: {options.model!r}, with {model.output_shape[1]} classes"
         )
+    model, matched = _match_classes(model, source, options)
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
@@ -124,13 +139,14 @@ def _evaluate(options):
         model,
         batches,
         top_k=min(5, num_classes),
-        from_logits=savedmodel.activation_of(model) != "none",
+        from_logits=from_logits,
     )
     right = best == labels[:, None]
     results = dict(
         model=options.model,
         dataset=source.name,
         images=len(labels),
+        classes=matched,
         top_1=float(right[:, 0].mean()),
         top_5=float(right.any(axis=1).mean()),
         loss=float(losses.mean(dtype="float64")),
@@ -139,6 +155,34 @@ def _evaluate(options):
         real, counted = evaluation.real_accuracy(best[:, 0], real_labels)
         results |= dict(real=real, real_images=counted)
     return results
+
+
+def _match_classes(model, source, options):
+    """Returns a model with the data set's order of classes, and how."""
+    labels, names = model.get_layer("head").labels, source.class_names
+    if options.by_index:
+        return model, "by index, as asked for"
+    if labels is None:
+        return model, "by index, for the model has no class names"
+    labels, names = tuple(labels), tuple(names)
+    if labels == names:
+        return model, "by name"
+    if set(labels) == set(names) and len(set(names)) == len(names):
+        order = [labels.index(name) for name in names]
+        scores = keras.ops.take(model.output, order, axis=-1)
+        return keras.Model(model.input, scores), "by name, in another order"
+    raise ValueError(
+        f"MODEL must have the class names of {source.name!r}. Received: "
+        f"{options.model!r}, with other names:\n"
+        f"  of the model alone: {_some(set(labels) - set(names))}\n"
+        f"  of the data set alone: {_some(set(names) - set(labels))}\n"
+        "Pass --by_index if the classes are the same, in the same order."
+    )
+
+
+def _some(names, limit=5):
+    shown = ", ".join(repr(name) for name in sorted(names)[:limit])
+    return shown + (f" and {len(names) - limit} more" * (len(names) > limit))
 
 
 def _load_data(options):
@@ -160,13 +204,16 @@ def _load_data(options):
         seed=options.seed,
         **places,
     )
+    if train.ignored or held_out.ignored:
+        print(data.describe_ignored(train, held_out), file=sys.stderr)
     from_files = held_out.stream is None
     return train if from_files and options.split == "train" else held_out, None
 
 
 def _table(results):
     lines = [
-        f"{results['images']} images of {results['dataset']}",
+        f"{results['images']} images of {results['dataset']}, classes matched "
+        f"{results['classes']}",
         f"  top-1  {results['top_1']:.2%}",
         f"  top-5  {results['top_5']:.2%}",
         f"  loss   {results['loss']:.4f}",

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -16,7 +17,7 @@ def results_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def save_vit(path, classes, input_shape, bias=None):
+def save_vit(path, classes, input_shape, bias=None, labels=None):
     """Saves a model of random weights, and returns it."""
     model = keras_vit.ViT(
         patch_size=4,
@@ -26,6 +27,7 @@ def save_vit(path, classes, input_shape, bias=None):
         mlp_dim=8,
         input_shape=input_shape,
         classes=classes,
+        labels=labels,
     )
     head = model.get_layer("head")
     if bias is None:
@@ -73,7 +75,7 @@ def test_the_table_says_the_same_and_a_file_keeps_it(best, capsys, tmp_path):
     table = capsys.readouterr().out
     found = json.loads(output.read_text())
     assert found["images"] == 1438
-    assert "1438 images of digits" in table
+    assert "1438 images of digits, classes matched by index, for" in table
     assert f"top-1  {found['top_1']:.2%}" in table
     assert "ReaL" not in table
 
@@ -116,6 +118,68 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory):
+    """A folder that holds out 1 bat, 2 cats and 3 dogs."""
+    root = tmp_path_factory.mktemp("animals")
+    content = tf.io.encode_png(np.zeros((8, 8, 1), "uint8")).numpy()
+    for i, name in enumerate(("bat", "cat", "dog"), 1):
+        (root / name).mkdir()
+        for j in range(5 * i):
+            (root / name / f"{j}.png").write_bytes(content)
+    (root / "cat" / "notes.txt").write_text("not an image")
+    return root
+
+
+def always_first(path, labels):
+    """Saves a model that answers its first class, whatever it sees."""
+    bias = -np.arange(3.0)
+    model = save_vit(path, 3, (8, 8, 1), bias, labels)
+    head = model.get_layer("head")
+    head.kernel.assign(np.zeros(head.kernel.shape))
+    model.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "arguments", "top_1", "classes"),
+    [
+        (("bat", "cat", "dog"), [], 1 / 6, "by name"),
+        (("dog", "bat", "cat"), [], 3 / 6, "by name, in another order"),
+        (("dog", "bat", "cat"), ["--by_index"], 1 / 6, "by index, as asked"),
+        (("0", "1", "2"), ["--by_index"], 1 / 6, "by index, as asked"),
+        (None, [], 1 / 6, "by index, for the model has no class names"),
+    ],
+)
+def test_classes_are_matched_by_name(
+    animals, capsys, tmp_path, labels, arguments, top_1, classes
+):
+    path = always_first(tmp_path / "model.keras", labels)
+    arguments = [str(path), f"--dataset={animals}", *arguments, "--json"]
+    assert evaluate.main(arguments) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["images"] == 6
+    assert found["top_1"] == pytest.approx(top_1)
+    assert found["classes"].startswith(classes)
+    shares = np.array([1, 2, 3]) / 6
+    if found["classes"] == "by name, in another order":
+        shares = shares[[2, 0, 1]]
+    expected = np.log(np.exp(-np.arange(3.0)).sum()) + shares @ np.arange(3.0)
+    assert found["loss"] == pytest.approx(expected, abs=1e-5)
+    assert "1 file ignored (unsupported: 1 .txt)" in printed.err
+
+
+@pytest.mark.parametrize(
+    "labels", [("0", "1", "2"), ("bat", "cat", "cow"), ("cat", "cat", "dog")]
+)
+def test_other_class_names_are_refused(animals, capsys, tmp_path, labels):
+    path = always_first(tmp_path / "model.keras", labels)
+    message = refused(capsys, path, f"--dataset={animals}")
+    assert "class names" in message and "--by_index" in message
+    assert "of the data set alone: 'bat'" in message or "'cow'" in message
+
+
 def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
     np.savez(
         tmp_path / "two.npz",
@@ -123,7 +187,7 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
         y_train=[0, 1, 0, 1],
     )
     message = refused(capsys, best, f"--dataset={tmp_path / 'two.npz'}")
-    assert "must tell the 2 classes" in message and "of 10" in message
+    assert "must have the 2 classes" in message and "with 10" in message
     assert "absent.keras" in refused(
         capsys, tmp_path / "absent.keras", "--dataset=digits"
     )
