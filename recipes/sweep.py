@@ -60,7 +60,7 @@ def run(config: Config, workdir: str = "") -> dict:
     Returns:
         What results.json holds: the accuracy of each rate on the dev split,
         the rate chosen, and the accuracies of the seeds with their mean and
-        standard deviation.
+        standard deviation, None of one seed.
     """
     _check(config)
     name = workdirs.default(config.run.model, config.run.dataset)
@@ -101,17 +101,19 @@ def run(config: Config, workdir: str = "") -> dict:
         # Of a sample, as Table 2's; of one run there is none.
         accuracy_std=float(np.std(accuracies, ddof=1))
         if len(seeds) > 1
-        else 0.0,
+        else None,
     )
     workdirs.write_json(workdir / "results.json", results)
     print("\nbase_lr   dev accuracy")
     for rate, accuracy in tried.items():
         mark = "  <- chosen" if rate == base_lr else ""
         print(f"{rate:<9g} {accuracy:.2%}{mark}")
+    told = f"{results['accuracy_mean']:.2%}"
+    if len(seeds) > 1:
+        told += f" +- {results['accuracy_std']:.2%}"
     print(
-        f"{len(seeds)} runs with base_lr={base_lr:g}: "
-        f"{results['accuracy_mean']:.2%} +- {results['accuracy_std']:.2%} "
-        f"({workdir / 'results.json'})",
+        f"{len(seeds)} run{'s' * (len(seeds) > 1)} with base_lr={base_lr:g}: "
+        f"{told} ({workdir / 'results.json'})",
         flush=True,
     )
     return results

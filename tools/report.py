@@ -4,7 +4,9 @@
     python -m tools.report runs --output=report
 
 WORKDIR is what recipes.finetune, recipes.sweep or recipes.vtab left, or a
-folder of these. Runs that differ in their seed alone are averaged. The folder
+folder of these. What counts is the last evaluation of a run: the best would be
+chosen by the images that it is measured on. Runs evaluated on a development
+split are left out. Runs that differ in their seed alone are averaged. The folder
 --output receives report.md, a CSV file for each table, shaped as Tables 2, 5, 6
 and 9 of the ViT paper, and curves.png, of the runs evaluated more than once.
 """
@@ -23,6 +25,10 @@ from keras_vit.evaluation import vtab_scores
 from tools import paper_tables, runs
 
 SCRATCH = "from scratch"
+MEASURED = (
+    "Accuracies of our runs are those of the last evaluation, mean ± standard "
+    "deviation where there are several seeds."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +83,8 @@ def main(arguments: list[str]) -> int:
     for table in tables:
         with open(flags.output / f"{table.name}.csv", "w", newline="") as file:
             csv.writer(file).writerows([table.header, *table.rows])
-    text = "\n".join(as_markdown(table) for table in tables)
+    text = f"{MEASURED}\n\n"
+    text += "\n".join(as_markdown(table) for table in tables)
     (flags.output / "report.md").write_text(text, encoding="utf-8")
     curves = plot_curves(lines, flags.output / "curves.png")
     print(text)

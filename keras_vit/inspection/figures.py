@@ -75,15 +75,16 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
             axes.legend(frameon=False)
         evaluated = columns.get("val_accuracy", np.array(np.nan))
         if title == "accuracy" and np.isfinite(evaluated).any():
-            best = int(np.nanargmax(evaluated))
-            height = evaluated[best]
-            axes.plot(x[best], height, "o", color=_EVAL, markersize=5)
+            # The last: the best is chosen by the images it is measured on.
+            last = int(np.flatnonzero(np.isfinite(evaluated))[-1])
+            height = evaluated[last]
+            axes.plot(x[last], height, "o", color=_EVAL, markersize=5)
             axes.annotate(
                 f"{height:.2%}",
-                (x[best], height),
+                (x[last], height),
                 xytext=(0, -14),
                 textcoords="offset points",
-                ha="right" if best > len(rows) / 2 else "left",
+                ha="right",
                 color=_EVAL,
             )
     figure.savefig(out_path)
@@ -137,11 +138,17 @@ def plot_attention(
     *,
     right: np.ndarray | None = None,
 ):
-    """Draws each image, and beside it how much the model looked where.
+    """Draws each image, and beside it where the model looked.
+
+    Attention is shown as a multiple of the uniform share, 1 / (rows *
+    columns): orange where a patch has more than that, on one scale for all
+    images, which the colour bar states. Full orange is the largest multiple,
+    or 1.5 where none is as large, so that near-uniform attention looks so.
 
     Args:
         images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
-        attention: `[B, rows, columns]`, as of `attention_rollout`.
+        attention: `[B, rows, columns]`, each image's sum 1, as of
+            `attention_rollout`.
         titles: A line over each image.
         out_path: The picture to write; its ending says the format.
         right: Whether each prediction is right, to colour the titles by.
@@ -155,39 +162,72 @@ def plot_attention(
             "`images`, `attention` and `titles` must have the same length. "
             f"Received: {len(images)}, {len(attention)}, {len(titles)}"
         )
+    relative = attention * (attention.shape[1] * attention.shape[2])
+    highest = max(float(relative.max()), 1.5)
     per_row = min(len(images), 4)
     num_rows = math.ceil(len(images) / per_row)
     ratio = images.shape[1] / images.shape[2]
     side = 1.6 if len(images) > 2 else 2.8
-    figure = _figure(
-        2 * side * per_row, num_rows * (side * ratio + 0.45) + 0.25
-    )
-    grid = figure.add_gridspec(num_rows, per_row)
-    for i, (image, weights, title) in enumerate(
-        zip(images, attention, titles, strict=True)
+    bar = 0.75  # inches
+    width, height = 2 * side * per_row, num_rows * (side * ratio + 0.45)
+    figure = _figure(width, height + bar)
+    cells, bottom = figure.subfigures(2, 1, height_ratios=(height, bar))
+    grid = cells.add_gridspec(num_rows, per_row)
+    for i, (image, multiples, title) in enumerate(
+        zip(images, relative, titles, strict=True)
     ):
-        pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
-        pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
         color = _PLAIN
         if right is not None:
             color = _RIGHT if right[i] else _WRONG
-        cell = figure.add_subfigure(grid[i // per_row, i % per_row])
+        cell = cells.add_subfigure(grid[i // per_row, i % per_row])
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
         cell.suptitle(title, fontsize=9, color=color)
-        # Left the image; right the same in grey, orange where attention is.
-        left, lit = (cell.add_subplot(1, 2, j + 1) for j in range(2))
-        extent = (0, pixels.shape[1], pixels.shape[0], 0)
-        grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
-        for axes, shown in ((left, pixels), (lit, grey)):
-            axes.imshow(shown, extent=extent, interpolation="nearest")
-        overlay = np.empty((*weights.shape, 4))
-        overlay[..., :3] = _LIT
-        overlay[..., 3] = 0.75 * weights / weights.max()
-        lit.imshow(overlay, extent=extent, interpolation="bilinear")
-        for axes in (left, lit):
-            axes.set_axis_off()
-    figure.supxlabel("orange: where the model looked", fontsize=8, color=_LIT)
+        _draw_overlay(cell, image, multiples, highest)
+    _draw_scale(bottom, highest, attention[0].size)
     figure.savefig(out_path)
+
+
+def _draw_overlay(figure, image, multiples, highest):
+    """Left the image; right the same in grey, orange where attention is."""
+    pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
+    pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
+    grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
+    extent = (0, pixels.shape[1], pixels.shape[0], 0)
+    for j, shown in enumerate((pixels, grey)):
+        axes = figure.add_subplot(1, 2, j + 1)
+        axes.imshow(shown, extent=extent, interpolation="nearest")
+        axes.set_axis_off()
+    overlay = _orange((multiples - 1) / (highest - 1))
+    axes.imshow(overlay, extent=extent, interpolation="nearest")
+
+
+def _draw_scale(figure, highest, num_patches):
+    """A colour bar from the uniform share to the highest multiple of it."""
+    axes = figure.add_subplot()
+    axes.set_facecolor("#808080")
+    axes.imshow(
+        _orange(np.linspace(0, 1, 256))[np.newaxis],
+        extent=(1, highest, 0, 1),
+        aspect="auto",
+    )
+    axes.set_box_aspect(0.05)
+    axes.set_yticks([])
+    axes.set_xticks(np.linspace(1, highest, 3))
+    axes.xaxis.set_major_formatter("{x:.2g}x")
+    axes.tick_params(labelsize=8)
+    axes.set_xlabel(
+        "attention on a patch, in multiples of the uniform share "
+        f"1/{num_patches}; below 1x not coloured",
+        fontsize=8,
+    )
+
+
+def _orange(shares):
+    """Orange, from transparent at 0 and below to nearly opaque at 1."""
+    colors = np.empty((*shares.shape, 4))
+    colors[..., :3] = _LIT
+    colors[..., 3] = 0.85 * np.clip(shares, 0, 1)
+    return colors
 
 
 def _number(text):

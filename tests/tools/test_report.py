@@ -62,11 +62,12 @@ def row_of(table, name):
 
 
 def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
-    # As recipes.sweep leaves them; of each run the best evaluation counts.
-    for seed, best in enumerate((0.98, 0.99, 1.0)):
+    # As recipes.sweep leaves them; of each run the last evaluation counts,
+    # though the test images would rather choose one before.
+    for seed, last in enumerate((0.97, 0.98, 0.99)):
         write_run(
             tmp_path / "sweep" / f"seed_{seed}",
-            [0.5, best, 0.9],
+            [0.5, 0.999, last],
             seed=seed,
             devices="cpu" if seed else "gpu",
         )
@@ -77,7 +78,7 @@ def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
 
     table = tables["table_2"]
     row = row_of(table, "CIFAR-10")
-    assert row["ViT-B/16 (I21k)"] == "99.00 ± 1.00"
+    assert row["ViT-B/16 (I21k)"] == "98.00 ± 1.00"
     assert row["ViT-L/16 (I21k), paper"] == "99.15 ± 0.03"
     assert row["Noisy Student (EfficientNet-L2), paper"] == ""
     row = row_of(table, "ImageNet")
@@ -87,12 +88,12 @@ def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
 
     (row,) = (r for r in tables["table_5"] if r["data set"] == "CIFAR-10")
     assert row["pre-trained on"] == "I21k"
-    assert row["ViT-B/16"] == "99.00 ± 1.00"
+    assert row["ViT-B/16"] == "98.00 ± 1.00"
     assert row["ViT-B/16, paper"] == "98.95"
 
     table = tables["table_6"]
     row = row_of(table, "ViT-B/16 (I21k)")
-    assert (row["CIFAR-10"], row["epochs"]) == ("99.00 ± 1.00", "")
+    assert (row["CIFAR-10"], row["epochs"]) == ("98.00 ± 1.00", "")
     row = next(r for r in table if r[""] == "ViT-H/14 (JFT), paper")
     assert (row["CIFAR-10"], row["exaFLOPs"]) == ("99.50", "4262")
     assert len(table) == 1 + len(paper_tables.TABLE_6)
@@ -103,7 +104,9 @@ def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
     assert printed.err == ""
     text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert text in printed.out
-    assert "| CIFAR-10 | " in text and "| 99.00 ± 1.00 |" in text
+    assert "those of the last evaluation" in text
+    assert "99.9" not in text
+    assert "| CIFAR-10 | " in text and "| 98.00 ± 1.00 |" in text
 
 
 def test_runs_that_differ_in_a_setting_are_not_averaged(tmp_path):
