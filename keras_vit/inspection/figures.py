@@ -162,13 +162,13 @@ def plot_attention(
             "`images`, `attention` and `titles` must have the same length. "
             f"Received: {len(images)}, {len(attention)}, {len(titles)}"
         )
-    relative = attention * (attention.shape[1] * attention.shape[2])
+    relative = np.asarray(attention) * np.size(attention[0])
     highest = max(float(relative.max()), 1.5)
     per_row = min(len(images), 4)
     num_rows = math.ceil(len(images) / per_row)
     ratio = images.shape[1] / images.shape[2]
     side = 1.6 if len(images) > 2 else 2.8
-    bar = 0.75  # inches
+    bar = 0.85  # inches
     width, height = 2 * side * per_row, num_rows * (side * ratio + 0.45)
     figure = _figure(width, height + bar)
     cells, bottom = figure.subfigures(2, 1, height_ratios=(height, bar))
@@ -183,7 +183,7 @@ def plot_attention(
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
         cell.suptitle(title, fontsize=9, color=color)
         _draw_overlay(cell, image, multiples, highest)
-    _draw_scale(bottom, highest, attention[0].size)
+    _draw_scale(bottom, highest, np.size(attention[0]))
     figure.savefig(out_path)
 
 
@@ -192,6 +192,7 @@ def _draw_overlay(figure, image, multiples, highest):
     pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
     pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
     grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
+    grey = 0.15 + 0.55 * grey  # orange shows on black and on white alike
     extent = (0, pixels.shape[1], pixels.shape[0], 0)
     for j, shown in enumerate((pixels, grey)):
         axes = figure.add_subplot(1, 2, j + 1)
@@ -204,7 +205,7 @@ def _draw_overlay(figure, image, multiples, highest):
 def _draw_scale(figure, highest, num_patches):
     """A colour bar from the uniform share to the highest multiple of it."""
     axes = figure.add_subplot()
-    axes.set_facecolor("#808080")
+    axes.set_facecolor("#6c6c6c")
     axes.imshow(
         _orange(np.linspace(0, 1, 256))[np.newaxis],
         extent=(1, highest, 0, 1),
@@ -213,11 +214,11 @@ def _draw_scale(figure, highest, num_patches):
     axes.set_box_aspect(0.05)
     axes.set_yticks([])
     axes.set_xticks(np.linspace(1, highest, 3))
-    axes.xaxis.set_major_formatter("{x:.2g}x")
+    axes.xaxis.set_major_formatter("{x:.3g}x")
     axes.tick_params(labelsize=8)
     axes.set_xlabel(
-        "attention on a patch, in multiples of the uniform share "
-        f"1/{num_patches}; below 1x not coloured",
+        "where the model looked: attention on each patch, in multiples of "
+        f"the uniform share 1/{num_patches}\n(grey: the uniform share or less)",
         fontsize=8,
     )
 

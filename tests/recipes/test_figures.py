@@ -46,6 +46,64 @@ def test_attention_is_drawn_on_images_of_any_shape(tmp_path, count, shape):
     assert (tmp_path / "attention.png").read_bytes()[:4] == PNG
 
 
+@pytest.fixture
+def saved(monkeypatch):
+    """The figures that are saved, to look at."""
+    kept = []
+    figure_class = figures._figure(1, 1).__class__
+    save = figure_class.savefig
+
+    def keep(figure, *arguments):
+        kept.append(figure)
+        save(figure, *arguments)
+
+    monkeypatch.setattr(figure_class, "savefig", keep)
+    return kept
+
+
+def drawn(attention, tmp_path, saved):
+    """Returns the opacity of each patch and the axis of the scale."""
+    images = np.full((len(attention), 8, 8, 1), 200)
+    titles = ["a"] * len(attention)
+    figures.plot_attention(images, attention, titles, tmp_path / "a.png")
+    (figure,) = saved
+    *pairs, scale = figure.findobj(lambda x: type(x).__name__ == "Axes")
+    overlays = [axes.images[-1].get_array() for axes in pairs[1::2]]
+    return np.array([overlay[..., 3] for overlay in overlays]), scale
+
+
+def test_attention_shows_what_exceeds_the_uniform_share(tmp_path, saved):
+    # 0.5, 0.7, 1 and 1.8 times 1/4; and 1, 1, 1.4 and 0.6 times.
+    attention = np.array(
+        [[[0.125, 0.175], [0.25, 0.45]], [[0.25, 0.25], [0.35, 0.15]]]
+    )
+    opacity, scale = drawn(attention, tmp_path, saved)
+    np.testing.assert_allclose(
+        opacity / opacity.max(), [[[0, 0], [0, 1]], [[0, 0], [0.5, 0]]]
+    )
+    # The same scale for both, stated under them.
+    assert scale.get_xlim() == (1, 1.8)
+    labels = [label.get_text() for label in scale.get_xticklabels()]
+    assert labels == ["1x", "1.4x", "1.8x"]
+    assert "uniform share 1/4" in scale.get_xlabel()
+
+
+def test_nearly_uniform_attention_is_hardly_coloured(tmp_path, saved):
+    attention = np.array([[[0.26, 0.24], [0.25, 0.25]]])
+    opacity, scale = drawn(attention, tmp_path, saved)
+    assert opacity.max() < 0.1
+    assert scale.get_xlim() == (1, 1.5)
+
+
+def test_curves_mark_the_last_evaluation_not_the_best(tmp_path, saved):
+    (tmp_path / "metrics.csv").write_text(
+        "epoch,accuracy,val_accuracy\n0,0.5,0.75\n1,0.6,0.5\n"
+    )
+    figures.plot_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
+    texts = [x.get_text() for x in saved[0].findobj() if hasattr(x, "get_text")]
+    assert "50.00%" in texts and "75.00%" not in texts
+
+
 def test_attention_of_other_length_is_refused(tmp_path):
     with pytest.raises(ValueError, match="same length"):
         figures.plot_attention(
