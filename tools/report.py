@@ -6,9 +6,10 @@
 WORKDIR is what recipes.finetune, recipes.sweep or recipes.vtab left, or a
 folder of these. What counts is the last evaluation of a run: the best would be
 chosen by the images that it is measured on. Runs evaluated on a development
-split are left out. Runs that differ in their seed alone are averaged. The folder
---output receives report.md, a CSV file for each table, shaped as Tables 2, 5, 6
-and 9 of the ViT paper, and curves.png, of the runs evaluated more than once.
+split are left out. Runs that differ in their seed alone are averaged. The
+folder --output receives report.md, a CSV file for each table, shaped as Tables
+2, 5, 6 and 9 of the ViT paper, and curves.png, of the runs evaluated more than
+once.
 """
 
 import argparse
