@@ -1,5 +1,6 @@
 """Training with everything that a run keeps: checkpoints, logs, the best."""
 
+import contextlib
 import csv
 import os
 import pathlib
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import data, distribution, training
-from recipes import experiment, fewshot, training_step
+from recipes import console, experiment, fewshot, training_step
 from recipes import workdir as workdirs
 
 
@@ -77,18 +78,35 @@ def fit(
             lambda *share: data.as_pairs(train_batches(first_step, *share))
         )
         callbacks = _callbacks(built, config, devices, workdir, progress, rows)
+        epochs = -(-built.total_steps // built.eval_every)
+        printed = console.Console(
+            progress,
+            batch_size=config.batch_size,
+            eval_steps=eval_steps,
+            schedule=built.schedule,
+        )
+        if devices.is_main:
+            callbacks.append(printed)
         try:
-            trainer.fit(
-                train,
-                steps_per_epoch=built.eval_every,
-                initial_epoch=progress.epoch,
-                epochs=-(-built.total_steps // built.eval_every),
-                validation_data=evaluation,
-                validation_steps=eval_steps,
-                callbacks=callbacks,
-                shuffle=False,  # the batches are already
-                verbose=_verbosity(devices),
-            )
+            with contextlib.closing(printed):
+                trainer.fit(
+                    train,
+                    steps_per_epoch=built.eval_every,
+                    initial_epoch=progress.epoch,
+                    epochs=epochs,
+                    validation_data=evaluation,
+                    validation_steps=eval_steps,
+                    callbacks=_Callbacks(
+                        callbacks,
+                        add_history=True,
+                        model=trainer,
+                        verbose=0,
+                        epochs=epochs,
+                        steps=built.eval_every,
+                    ),
+                    shuffle=False,  # the batches are already
+                    verbose=0,
+                )
         except FloatingPointError as error:
             raise ValueError(
                 f"{error} `base_lr` must be low enough for training to "
@@ -198,10 +216,16 @@ def _close_logs(callbacks):
                 callback.csv_file.close()
 
 
-def _verbosity(devices):
-    if not devices.is_main:
-        return 0
-    return "auto" if sys.stdout.isatty() else 2
+class _Callbacks(keras.callbacks.CallbackList):
+    """Leaves the logs of a step on the device: a callback may read them.
+
+    Keras' own list reads them before it calls a callback, so that the host
+    waits for each step.
+    """
+
+    def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs=logs)
 
 
 class _SaveBest(keras.callbacks.Callback):

@@ -50,6 +50,7 @@ class TrainingStep:
         model_arguments: What the constructor was given of the architecture.
         total_steps: Number of steps.
         warmup_steps: Steps of the learning rate's rise.
+        schedule: The learning rate as a function of the step.
         eval_every: Steps between evaluations.
         steps_per_execution: Steps between two words with the host.
         best_by: See `Objective`.
@@ -60,6 +61,7 @@ class TrainingStep:
     model_arguments: dict
     total_steps: int
     warmup_steps: int
+    schedule: Callable
     eval_every: int
     steps_per_execution: int
     best_by: str
@@ -127,6 +129,7 @@ def build(
         model_arguments=model_arguments,
         total_steps=total_steps,
         warmup_steps=warmup_steps,
+        schedule=schedule,
         eval_every=eval_every,
         steps_per_execution=steps_per_execution,
         best_by=objective.best_by,
