@@ -23,7 +23,8 @@ class Console(keras.callbacks.Callback):
     progress bar below the lines; elsewhere, a line is printed every minute.
 
     Rates are of the steps since the last line. The first step, which is
-    compiled, evaluations and what follows them do not count. Reading the logs
+    compiled, evaluations and what follows them do not count; evaluations count
+    in the time left, without the compilation of the first. Reading the logs
     of a step waits for the device, so they are read only to be printed.
 
     Must come after `progress` and after what adds to the logs.
@@ -59,7 +60,7 @@ class Console(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._begin = self._shown = self.clock()
-        self._compiled = False
+        self._compiled = self._eval_compiled = False
         self._pause = None
         if self._in_terminal:
             self._draw(["compiling the first step"])
@@ -90,6 +91,9 @@ class Console(keras.callbacks.Callback):
 
     # Not at its end: Keras would read the logs of each batch.
     def on_test_batch_begin(self, batch, logs=None):
+        if batch and not self._eval_compiled:
+            self._pause = self.clock()
+            self._eval_compiled = True
         if self.clock() - self._shown < self._interval:
             return
         show = self._draw if self._in_terminal else self._line

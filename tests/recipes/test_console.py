@@ -83,7 +83,7 @@ def test_off_a_terminal_there_is_a_line_a_minute_and_one_an_evaluation(capsys):
         "step  120/1000 | loss 0.2500 | learning rate 12 | "
         "2 steps/s, 128 images/s | 7:20 left"
     )
-    # 600 steps of half a second, and two evaluations of half a minute.
+    # 600 steps of half a second and two evaluations of half a minute.
     assert lines[3] == (
         "step  400/1000 | loss 0.2500 | evaluation: loss 1.5000 | "
         "learning rate 0.001 | 2 steps/s, 128 images/s | 6:00 left"
