@@ -3,13 +3,19 @@
 import dataclasses
 import difflib
 import inspect
+import math
+import numbers
 import os
 import re
 import runpy
 import sys
+import traceback
+import typing
 
 from absl import flags
 from ml_collections import config_flags
+
+from recipes import command
 
 
 def main(run, default_config: str | os.PathLike) -> None:
@@ -19,16 +25,27 @@ def main(run, default_config: str | os.PathLike) -> None:
         run: The recipe, a function of (config, workdir).
         default_config: Python file with `get_config()`, read without
             `--config`.
+
+    Raises:
+        SystemExit: With status 2 after an error that the user caused; see
+            `command.report`.
     """
     _name_main_module()
     try:
-        config, workdir, wants_help = parse(sys.argv, default_config)
-    except ValueError as error:
-        sys.exit(f"{error}\nThe flags are listed by --help.")
-    if wants_help:
-        print(_help(run, config))
-    else:
-        run(config, workdir)
+        try:
+            config, workdir, wants_help = parse(sys.argv, default_config)
+            _check_class(config, run)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}\nThe flags are listed by --help."
+            ) from error
+        if wants_help:
+            print(_help(run, config))
+        else:
+            run(config, workdir)
+    except command.USER_ERRORS as error:
+        command.report(error, "--debug" in sys.argv)
+        sys.exit(2)
 
 
 def parse(argv: list[str], default_config: str | os.PathLike):
@@ -36,7 +53,7 @@ def parse(argv: list[str], default_config: str | os.PathLike):
 
     Args:
         argv: Program and arguments: `--config=FILE[:ARGUMENT]`,
-            `--config.FIELD=VALUE`, `--workdir=FOLDER`, `--help`.
+            `--config.FIELD=VALUE`, `--workdir=FOLDER`, `--debug`, `--help`.
         default_config: Python file with `get_config()`, read without
             `--config`.
 
@@ -54,9 +71,11 @@ def parse(argv: list[str], default_config: str | os.PathLike):
     )
     flags.DEFINE_string("workdir", "", "", flag_values=values)
     flags.DEFINE_bool("help", False, "", flag_values=values)
+    flags.DEFINE_bool("debug", False, "", flag_values=values)
     try:
         program, *rest = values(argv, known_only=True)
         config = _load(values.config)
+        _check_types(config)
         _check_fields(config, rest)
         overrides = flags.FlagValues()
         overrides.set_gnu_getopt()
@@ -71,6 +90,7 @@ def parse(argv: list[str], default_config: str | os.PathLike):
             "Arguments must be flags, such as --config.seed=1. "
             f"Received: {positional}"
         )
+    _check_types(config.value)
     return config.value, values.workdir, values.help
 
 
@@ -93,13 +113,88 @@ def _load(file_and_argument):
             "--config must name a Python file with get_config(), and its "
             f"argument after a colon. Received: {file!r}, which is no file"
         )
-    module = runpy.run_path(file)
+    try:
+        module = runpy.run_path(file)
+    except Exception as error:
+        raise ValueError(_broken_file(file, error)) from error
     if "get_config" not in module:
         raise ValueError(
             "The file of --config must define get_config(). "
             f"Received: {file!r}, which does not"
         )
-    return module["get_config"](*argument)
+    try:
+        config = module["get_config"](*argument)
+    except ValueError:  # says itself what is wrong with the argument
+        raise
+    except Exception as error:
+        raise ValueError(_broken_file(file, error)) from error
+    if not dataclasses.is_dataclass(config):
+        raise ValueError(
+            "get_config() of --config must return the Config of a recipe. "
+            f"Received: {config!r}, from {file!r}"
+        )
+    return config
+
+
+def _broken_file(file, error):
+    """Says what the file of --config raised, and where in it."""
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == file]
+    place = f", line {lines[-1]}" if lines else ""
+    return (
+        "The file of --config must be Python that runs. Received: "
+        f"{file!r}{place}: {type(error).__name__}: {error}"
+    )
+
+
+def _check_class(config, run):
+    """Refuses the config of another recipe."""
+    wanted = typing.get_type_hints(run).get("config")
+    if wanted is not None and not isinstance(config, wanted):
+        raise ValueError(
+            "The file of --config must return the config of this recipe, "
+            f"{wanted.__module__}.{wanted.__name__}. Received: "
+            f"{type(config).__module__}.{type(config).__name__}"
+        )
+
+
+def _check_types(config, prefix="--config."):
+    """Refuses a value of another type than its field, and what is no number.
+
+    A flag of a tuple takes anything, and so does a file.
+    """
+    for name, kind in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if dataclasses.is_dataclass(kind) and isinstance(value, kind):
+            _check_types(value, f"{prefix}{name}.")
+        elif not _is_of(value, kind):
+            raise ValueError(
+                f"{prefix}{name} must be {_in_words(kind)}. Received: {value!r}"
+            )
+
+
+def _is_of(value, kind):
+    if typing.get_origin(kind) is tuple:
+        inner, _ = typing.get_args(kind)
+        return isinstance(value, tuple) and all(_is_of(v, inner) for v in value)
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is int:
+        return isinstance(value, numbers.Integral)
+    if kind is float:
+        return isinstance(value, numbers.Real) and math.isfinite(value)
+    return isinstance(value, kind)
+
+
+def _in_words(kind):
+    if typing.get_origin(kind) is tuple:
+        inner, _ = typing.get_args(kind)
+        return f"{_in_words(inner)}, or several with commas between them"
+    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    return words.get(kind, "text" if kind is str else kind.__name__)
 
 
 def _check_fields(config, arguments):
@@ -135,4 +230,5 @@ def _help(run, config):
             ]
         else:
             lines.append(f"  --config.{field.name}={value}")
-    return "\n".join([*lines, "  --workdir="])
+    lines += ["  --workdir=", "  --debug  (the traceback of an error)"]
+    return "\n".join(lines)

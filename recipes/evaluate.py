@@ -24,31 +24,29 @@ import keras
 
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
-from recipes import predict
+from recipes import command, predict
 
 REAL = "imagenet2012_real"
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Evaluates as the command line asks.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         The exit status, 0.
     """
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m recipes.evaluate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_arguments(parser)
     options = parser.parse_args(arguments)
-    try:
-        results = _evaluate(options)
-    except (ValueError, OSError, TypeError) as error:
-        parser.exit(2, f"{error}\n")
+    results = _evaluate(options)
     text = json.dumps(results, indent=2)
     if options.output:
         with open(options.output, "w") as file:

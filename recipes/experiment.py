@@ -10,7 +10,43 @@ OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("cosine", "linear")
 LOSSES = ("softmax", "sigmoid")
 TRAINED = ("all", "head", "lora")
+DTYPE_POLICIES = (
+    "float32",
+    "mixed_bfloat16",
+    "mixed_float16",
+    "bfloat16",
+    "float16",
+    "float64",
+)
 CROPS = (*data.batches.CROPS, "bit")
+# Lowest value of a field, and what it must stay below.
+RANGES = (
+    ("batch_size", 1, None),
+    ("total_steps", 0, None),
+    ("num_epochs", 0, None),
+    ("warmup_steps", 0, None),
+    ("eval_every", 0, None),
+    ("fewshot_every", 1, None),
+    ("checkpoint_every", 0, None),
+    ("keep_checkpoints", 1, None),
+    ("micro_batches", 1, None),
+    ("steps_per_execution", 0, None),
+    ("model_parallel", 0, None),
+    ("pad", 0, None),
+    ("resize", 0, None),
+    ("eval_resize", 0, None),
+    ("shots", 0, None),
+    ("lora_rank", 1, None),
+    ("seed", 0, 2**32),
+    ("dev_fraction", 0, 1),
+    ("channels", 0, None),
+    ("weight_decay", 0, None),
+    ("clip_norm", 0, None),
+    ("momentum", 0, 1),
+    ("layer_decay", 0, None),
+    ("ema_momentum", 0, 1),
+    ("label_smoothing", 0, 1),
+)
 # Fields that say where a run takes place and not what it does: it may be gone
 # on with elsewhere.
 PLACE = (
@@ -243,6 +279,7 @@ def check(config: Config) -> None:
         ("loss", LOSSES),
         ("trained", TRAINED),
         ("crop", CROPS),
+        ("dtype_policy", DTYPE_POLICIES),
     ):
         value = getattr(config, name)
         if value not in choices:
@@ -254,38 +291,20 @@ def check(config: Config) -> None:
             "`architecture.classifier` must give one answer for an image, "
             "'token' or 'gap'. Received: 'unpooled'"
         )
-    for name, low, high in (
-        ("batch_size", 1, None),
-        ("total_steps", 0, None),
-        ("num_epochs", 0, None),
-        ("warmup_steps", 0, None),
-        ("eval_every", 0, None),
-        ("fewshot_every", 1, None),
-        ("checkpoint_every", 0, None),
-        ("keep_checkpoints", 1, None),
-        ("micro_batches", 1, None),
-        ("steps_per_execution", 0, None),
-        ("model_parallel", 0, None),
-        ("pad", 0, None),
-        ("resize", 0, None),
-        ("eval_resize", 0, None),
-        ("shots", 0, None),
-        ("lora_rank", 1, None),
-        ("dev_fraction", 0, 1),
-        ("channels", 0, None),
-        ("weight_decay", 0, None),
-        ("clip_norm", 0, None),
-        ("momentum", 0, 1),
-        ("ema_momentum", 0, 1),
-        ("label_smoothing", 0, 1),
-    ):
-        value = getattr(config, name)
-        if not low <= value or (high is not None and value >= high):
-            raise ValueError(
-                f"`{name}` must be at least {low}"
-                + ("" if high is None else f" and below {high}")
-                + f". Received: {name}={value}"
-            )
+    for name, low, high in RANGES:
+        _check_range(name, getattr(config, name), low, high)
+    for field in dataclasses.fields(Architecture):
+        value = getattr(config.architecture, field.name)
+        name = f"architecture.{field.name}"
+        if field.type is int:
+            _check_range(name, value, 0)
+        elif field.type is float:  # a rate of dropout
+            _check_range(name, value, 0, 1)
+    if not all(units > 0 for units in config.architecture.resnet_units):
+        raise ValueError(
+            "`architecture.resnet_units` must be positive numbers. Received: "
+            f"architecture.resnet_units={config.architecture.resnet_units}"
+        )
     if not 0 < config.base_lr < float("inf"):
         raise ValueError(
             "`base_lr` must be a positive number. "
@@ -295,4 +314,13 @@ def check(config: Config) -> None:
         raise ValueError(
             "`total_steps` or `num_epochs` must be positive. Received: "
             "total_steps=0, num_epochs=0"
+        )
+
+
+def _check_range(name, value, low, high=None):
+    if not low <= value or (high is not None and value >= high):
+        raise ValueError(
+            f"`{name}` must be at least {low}"
+            + ("" if high is None else f" and below {high}")
+            + f". Received: {name}={value}"
         )

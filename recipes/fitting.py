@@ -69,6 +69,13 @@ def fit(
             steps_per_execution=built.steps_per_execution,
             must_stop=must_stop,
         )
+        if devices.is_main:
+            print(
+                f"Training with {keras.backend.backend()} on "
+                f"{devices.num_devices} {devices.kind}; results go to "
+                f"{workdir}.",
+                flush=True,
+            )
         if progress.step and devices.is_main:
             print(f"Going on after step {progress.step}.", flush=True)
         log = workdir / "metrics.csv"

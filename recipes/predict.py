@@ -8,6 +8,7 @@ keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern ("photos/*.jpg").
 """
 
 import argparse
+import contextlib
 import csv
 import glob
 import json
@@ -21,22 +22,23 @@ import keras_vit
 from keras_vit import data
 from keras_vit.export import savedmodel
 from keras_vit.inspection import figures
-from recipes import served
+from recipes import command, served
 
 FORMATS = ("table", "csv", "jsonl")
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Predicts as the command line asks.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         The exit status: 1 if an image could not be read, else 0.
     """
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m recipes.predict",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -56,19 +58,16 @@ def main(arguments: list[str] | None = None) -> int:
         "--attention", metavar="OUT.png", help="where to draw the attention"
     )
     options = parser.parse_args(arguments)
-    try:
-        for name in ("top_k", "batch_size"):
-            if getattr(options, name) < 1:
-                raise ValueError(
-                    f"--{name} must be at least 1. Received: "
-                    f"--{name}={getattr(options, name)}"
-                )
-        classifier = _classifier(options.model)
-        if options.attention:
-            _check_attention(options.attention, classifier)
-        paths = _find(options.images)
-    except (ValueError, ConnectionError) as error:
-        parser.exit(2, f"{error}\n")
+    for name in ("top_k", "batch_size"):
+        if getattr(options, name) < 1:
+            raise ValueError(
+                f"--{name} must be at least 1. Received: "
+                f"--{name}={getattr(options, name)}"
+            )
+    classifier = _classifier(options.model)
+    if options.attention:
+        _check_attention(options.attention, classifier)
+    paths = _find(options.images)
 
     print_row = _printer(options.format)
     shown, broken = [], 0
@@ -139,16 +138,10 @@ class _OfKeras:
 
 def _classifier(name):
     """Loads what the command line calls MODEL."""
-    try:
-        if os.path.isfile(os.path.join(name, "saved_model.pb")):
+    if os.path.isfile(os.path.join(name, "saved_model.pb")):
+        with _naming_model(name):
             return served.Classifier(name)
-        model = load(name)
-    except (ValueError, OSError, TypeError) as error:
-        raise ValueError(
-            "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
-            f"or a checkpoint. Received: {name!r}, which does not load: "
-            f"{error}"
-        ) from None
+    model = load(name)
     if not any(layer.name == "head" for layer in model.layers) or (
         len(model.output_shape) != 2
     ):
@@ -178,15 +171,29 @@ def load(name: str) -> keras.Model:
     Raises:
         ValueError: If it is none of these.
     """
-    if name.endswith(".keras") and os.path.isfile(name):
-        try:
-            return keras.models.load_model(name)  # the loss tells the scores
-        except (TypeError, ValueError):
-            return keras.models.load_model(name, compile=False)
-    variant, _, weights = name.partition(":")
-    if variant in keras_vit.list_models() and weights:
-        return getattr(keras_vit, variant)(weights=weights)
-    return keras_vit.ViT(weights=name)
+    with _naming_model(name):
+        if name.endswith(".keras") and os.path.isfile(name):
+            try:
+                # The loss specifies the activation of the scores.
+                return keras.models.load_model(name)
+            except (TypeError, ValueError):
+                return keras.models.load_model(name, compile=False)
+        variant, _, weights = name.partition(":")
+        if variant in keras_vit.list_models() and weights:
+            return getattr(keras_vit, variant)(weights=weights)
+        return keras_vit.ViT(weights=name)
+
+
+@contextlib.contextmanager
+def _naming_model(name):
+    try:
+        yield
+    except (ValueError, OSError, TypeError) as error:
+        raise ValueError(
+            "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
+            f"or a checkpoint. Received: {name!r}, which does not load: "
+            f"{error}"
+        ) from error
 
 
 def _find(images):

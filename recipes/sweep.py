@@ -7,6 +7,7 @@ python -m recipes.sweep --config.base_lrs=0.01,0.03 --config.num_seeds=5
 
 import csv
 import dataclasses
+import itertools
 import pathlib
 
 import keras
@@ -66,7 +67,11 @@ def run(config: Config, workdir: str = "") -> dict:
     name = workdirs.default(config.run.model, config.run.dataset)
     workdir = pathlib.Path(workdir or f"{name}-sweep")
 
+    num_runs = len(config.base_lrs) + config.num_seeds
+    count = itertools.count(1)
+
     def accuracy(folder, **changes):
+        print(f"\nRun {next(count)} of {num_runs}: {folder}", flush=True)
         keras.utils.clear_session()  # frees the run before
         changed = dataclasses.replace(config.run, **changes)
         finetune.run(changed, str(workdir / folder))

@@ -10,7 +10,6 @@ pixels to a temporary directory. --compare also measures a loop of nothing but
 `decode_and_crop_jpeg` and `resize` with the same crops.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -24,15 +23,17 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data import augment, crops, order
 from keras_vit.data.seeds import fold
+from recipes import command
 
 SEED = 0
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Measures, and prints the table.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         0, the exit status.
@@ -278,7 +279,7 @@ def _table(report):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = command.Parser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--dataset", default="", help="as in data.load; '' synthesises one")
     add("--data_dir", default="", help="where TFDS keeps prepared data")

@@ -15,21 +15,23 @@ import time
 import numpy as np
 
 from keras_vit import evaluation
+from recipes import command
 
 PENALTIES = (1e-2, 1.0, 1e2)
 NUM_COMPARED = 50
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Prints time, memory and differences.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         The exit status, 0.
     """
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tools.benchmark_few_shot",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

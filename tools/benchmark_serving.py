@@ -9,7 +9,6 @@ pixels), and the latency of many requests of one JPEG, first tenth against
 last, with the number of graphs before and after.
 """
 
-import argparse
 import os
 import statistics
 import sys
@@ -21,11 +20,13 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
+from recipes import command
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Measures, and prints as it goes."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = command.Parser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="ViTB16")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--request_model", default="ViTTi16")

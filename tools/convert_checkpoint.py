@@ -13,13 +13,15 @@ import sys
 
 import keras_vit
 from keras_vit.weights import checkpoint, registry, save
+from recipes import command
 
 DIALECTS = (*save.DIALECTS, "keras_vit")
 
 
+@command.entry
 def main(arguments: list[str]) -> int:
     """Converts, and prints what it did."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("source", metavar="SRC")
@@ -39,11 +41,7 @@ def main(arguments: list[str]) -> int:
         help="save though the dialect's library computes other numbers",
     )
     flags = parser.parse_args(arguments)
-    try:
-        return _convert(flags)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return _convert(flags)
 
 
 def _convert(flags):
@@ -105,4 +103,4 @@ def _convert(flags):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

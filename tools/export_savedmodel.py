@@ -21,6 +21,7 @@ import numpy as np
 import keras_vit
 from keras_vit import data
 from keras_vit.export import formats, precision, savedmodel
+from recipes import command
 
 # Ending of a file -> what writes it.
 FILES = dict(
@@ -30,9 +31,10 @@ FILES = dict(
 )
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Exports as the command line asks; returns 1 if that failed."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tools.export_savedmodel",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -56,11 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--licence", help="for the model card")
     parser.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(arguments)
-    try:
-        _export(options)
-    except (ValueError, OSError, TypeError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    _export(options)
     return 0
 
 
@@ -100,7 +98,13 @@ def _load(options):
         model = keras.models.load_model(options.model)
     except (TypeError, ValueError):
         # A loss of one's own: then nothing tells what the outputs mean.
-        model = keras.models.load_model(options.model, compile=False)
+        try:
+            model = keras.models.load_model(options.model, compile=False)
+        except TypeError as error:  # of layers that are not registered
+            raise ValueError(
+                "MODEL.keras must be a model that keras_vit can load. "
+                f"Received: {options.model!r}: {error}"
+            ) from error
         if not options.activation:
             raise ValueError(
                 "--activation must be given for a model whose loss does not "

@@ -31,6 +31,7 @@ import zlib
 from keras_vit.data import exclusions, records
 from keras_vit.data.decode import decode_image
 from keras_vit.data.lazy import tensorflow
+from recipes import command
 
 WNID = re.compile(r"n\d{8}")
 # Images that are in memory to be decoded while others are read.
@@ -38,30 +39,27 @@ WINDOW = 256
 TOLD_EVERY = 100_000
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Writes as the command line asks, and prints what it did.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         The exit status, 1 after an error.
     """
     flags = _parse(arguments)
-    try:
-        about = convert(
-            flags.archive,
-            flags.out,
-            shards=flags.shards,
-            eval_fraction=flags.eval_fraction,
-            class_names=flags.classes and read_classes(flags.classes),
-            exclude=flags.exclude and exclusions.read(flags.exclude),
-            broken=flags.broken,
-            md5=flags.md5,
-        )
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    about = convert(
+        flags.archive,
+        flags.out,
+        shards=flags.shards,
+        eval_fraction=flags.eval_fraction,
+        class_names=flags.classes and read_classes(flags.classes),
+        exclude=flags.exclude and exclusions.read(flags.exclude),
+        broken=flags.broken,
+        md5=flags.md5,
+    )
     print(
         f"wrote {flags.out}: {about['images']:,} images of "
         f"{about['synsets']:,} synsets; left out {len(about['broken']):,} "
@@ -167,7 +165,7 @@ def read_classes(path: str) -> tuple[str, ...]:
 
 
 def _parse(arguments):
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tools.imagenet21k",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,

@@ -32,6 +32,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data import exclusions, records
+from recipes import command
 from tools import fingerprints
 
 COLUMNS = (exclusions.COLUMN, "test_set", "test", "distance")
@@ -60,11 +61,12 @@ class Images:
     stop: int
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command.entry
+def main(arguments: list[str]) -> int:
     """Searches as the command line asks, and prints what it did.
 
     Args:
-        arguments: What follows the program's name; None is sys.argv's.
+        arguments: What follows the program's name; by default sys.argv's.
 
     Returns:
         The exit status, 1 after an error.
@@ -72,30 +74,26 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     flags = _parse(arguments[:cut])
-    try:
-        parts = {
-            role: cut_into_parts(datasets, role, flags.data_dir)
-            for role, datasets in (
-                ("pretrain", [flags.pretrain]),
-                ("test", flags.test),
-            )
-        }
-        _print_sizes(parts)
-        if not flags.dry:
-            counts = search(
-                parts["pretrain"],
-                parts["test"],
-                flags.output,
-                threshold=flags.threshold,
-                broken=flags.broken,
-                options=arguments[cut + 1 :],
-            )
-            for name, count in sorted(counts.items()):
-                print(f"{name}: {count:,}")
-            print(f"wrote {flags.output}")
-    except (ImportError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    parts = {
+        role: cut_into_parts(datasets, role, flags.data_dir)
+        for role, datasets in (
+            ("pretrain", [flags.pretrain]),
+            ("test", flags.test),
+        )
+    }
+    _print_sizes(parts)
+    if not flags.dry:
+        counts = search(
+            parts["pretrain"],
+            parts["test"],
+            flags.output,
+            threshold=flags.threshold,
+            broken=flags.broken,
+            options=arguments[cut + 1 :],
+        )
+        for name, count in sorted(counts.items()):
+            print(f"{name}: {count:,}")
+        print(f"wrote {flags.output}")
     return 0
 
 
@@ -201,7 +199,7 @@ def search(
 
 
 def _parse(arguments):
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tools.near_duplicates",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,

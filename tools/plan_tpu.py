@@ -25,6 +25,7 @@ import pathlib
 import sys
 import types
 
+from recipes import command
 from tools import tpu_compile, tpu_report, tpu_search, tpu_slices
 
 _CONFIGS = pathlib.Path(__file__).parents[1] / "recipes" / "configs"
@@ -50,9 +51,10 @@ PAPER = {
 }
 
 
+@command.entry
 def main(arguments: list[str]) -> int:
     """Prints a plan; returns 1 if there is none."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tools.plan_tpu",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
@@ -71,16 +73,12 @@ def main(arguments: list[str]) -> int:
         help="do not look for the largest batch",
     )
     flags, rest = parser.parse_known_args(arguments)
-    try:
-        tpu = tpu_slices.find(flags.slice)
-        tpu_slices.prepare(tpu)
-        config = _config(rest)
-        if flags.sweep:
-            return _sweep(config, tpu, flags)
-        plan = make(config, tpu, search=not flags.no_search)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+    tpu = tpu_slices.find(flags.slice)
+    tpu_slices.prepare(tpu)
+    config = _config(rest)
+    if flags.sweep:
+        return _sweep(config, tpu, flags)
+    plan = make(config, tpu, search=not flags.no_search)
     if flags.json:
         print(json.dumps(tpu_report.as_json(plan), indent=1))
     else:
@@ -325,4 +323,4 @@ def _say(text):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

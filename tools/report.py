@@ -23,6 +23,7 @@ import sys
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
+from recipes import command
 from tools import paper_tables, runs
 
 SCRATCH = "from scratch"
@@ -60,9 +61,10 @@ class Line:
         return f"{self.model} ({self.pretraining or SCRATCH}){self.differs}"
 
 
+@command.entry
 def main(arguments: list[str]) -> int:
     """Writes the report; returns 1 if there was nothing to report."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("workdir", nargs="+", type=pathlib.Path)
@@ -345,4 +347,4 @@ def _paper(mean, deviation=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

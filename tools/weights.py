@@ -17,35 +17,33 @@ import sys
 
 import keras_vit
 from keras_vit.weights import augreg, download, registry
+from recipes import command
 
 
+@command.entry
 def main(arguments: list[str]) -> int:
     """Runs a command; returns 1 if it failed."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("list")
-    command.add_argument("model", nargs="?")
+    added = commands.add_parser("list")
+    added.add_argument("model", nargs="?")
     for name in ("fetch", "locate"):
-        command = commands.add_parser(name)
-        command.add_argument("model")
-        command.add_argument("weights")
-    command = commands.add_parser("verify")
-    command.add_argument("model", nargs="?")
-    command.add_argument("weights", nargs="?")
-    command = commands.add_parser("best")
-    command.add_argument("model")
-    command.add_argument("--ds", default="i21k")
-    command.add_argument("--by", default="final_val")
-    command.add_argument("--adapt-ds")
-    command.add_argument("--adapt-resolution", type=int)
+        added = commands.add_parser(name)
+        added.add_argument("model")
+        added.add_argument("weights")
+    added = commands.add_parser("verify")
+    added.add_argument("model", nargs="?")
+    added.add_argument("weights", nargs="?")
+    added = commands.add_parser("best")
+    added.add_argument("model")
+    added.add_argument("--ds", default="i21k")
+    added.add_argument("--by", default="final_val")
+    added.add_argument("--adapt-ds")
+    added.add_argument("--adapt-resolution", type=int)
     flags = parser.parse_args(arguments)
-    try:
-        return globals()[f"_{flags.command}"](flags)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return globals()[f"_{flags.command}"](flags)
 
 
 def _entry(flags):
@@ -111,4 +109,4 @@ def _best(flags):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -98,7 +98,8 @@ def test_main_runs_the_recipe(monkeypatch):
     assert (config.dataset, workdir) == ("digits", "w")
 
 
-def test_main_ends_with_the_message_alone(monkeypatch):
+def test_main_ends_with_the_message_alone(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["recipe", "--config.lr=1"])
-    with pytest.raises(SystemExit, match="'lr' is none"):
+    with pytest.raises(SystemExit, match="2"):
         cli.main(finetune.run, finetune.DEFAULT_CONFIG)
+    assert "'lr' is none" in capsys.readouterr().err

@@ -95,13 +95,13 @@ def test_other_precisions_are_smaller_and_say_what_they_cost(
 def test_errors_are_sentences(saved, tmp_path, capsys):
     path = tmp_path / "numbers" / "1"
     assert run(saved, path) == 0
-    assert run(saved, path) == 1
+    assert run(saved, path) == 2
     assert "must be a new version" in capsys.readouterr().err
     assert run(saved, path, "--overwrite") == 0
-    assert tool.main([str(tmp_path / "no.keras"), str(path)]) == 1
+    assert tool.main([str(tmp_path / "no.keras"), str(path)]) == 2
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff")
-    assert run(saved, tmp_path / "a" / "1", "--images", str(broken)) == 1
+    assert run(saved, tmp_path / "a" / "1", "--images", str(broken)) == 2
     assert "broken.jpg" in capsys.readouterr().err
     assert not (tmp_path / "a" / "1").exists()
 
@@ -112,7 +112,7 @@ def test_the_ending_of_a_file_tells_its_format(saved, tmp_path, capsys):
     assert "in float16" in capsys.readouterr().out
     model = keras.models.load_model(path)
     assert model.get_layer("embedding").kernel.dtype == "float16"
-    assert run(saved, path) == 1
+    assert run(saved, path) == 2
     assert "--overwrite" in capsys.readouterr().err
 
 

@@ -154,10 +154,10 @@ def test_classes_may_be_given(archive, tmp_path, capsys):
     assert contents(tmp_path / "out") == EXPECTED
     classes.write_text("\n".join(SYNSETS[:2]))
     arguments[1] = str(tmp_path / "other")
-    assert imagenet21k.main(arguments) == 1
+    assert imagenet21k.main(arguments) == 2
     assert "'n07747607'" in capsys.readouterr().err
     classes.write_text("n01440764 tench")
-    assert imagenet21k.main(arguments) == 1
+    assert imagenet21k.main(arguments) == 2
     assert "'tench'" in capsys.readouterr().err
     assert not list(tmp_path.glob("other*"))
 

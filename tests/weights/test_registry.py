@@ -212,5 +212,5 @@ class TestTool:
         assert f"ViTB16 augreg:{B16}\n" in capsys.readouterr().out
 
     def test_unknown_weights_are_a_sentence(self, capsys):
-        assert tool.main(["fetch", "ViTB16", "imagenet"]) == 1
+        assert tool.main(["fetch", "ViTB16", "imagenet"]) == 2
         assert "imagenet21k" in capsys.readouterr().err

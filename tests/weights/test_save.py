@@ -212,7 +212,7 @@ class TestConvert:
         path = tmp_path / "a.npz"
         path.write_text("mine")
         arguments = [str(TOKEN), str(path), "--dialect", "jax"]
-        assert convert_checkpoint.main(arguments) == 1
+        assert convert_checkpoint.main(arguments) == 2
         assert "--overwrite" in capsys.readouterr().err
         assert path.read_text() == "mine"
         assert convert_checkpoint.main([*arguments, "--overwrite"]) == 0
@@ -233,13 +233,13 @@ class TestConvert:
         np.savez(tmp_path / "odd.npz", **arrays)
         out = tmp_path / "out.npz"
         arguments = [str(tmp_path / "odd.npz"), str(out), "--dialect", "jax"]
-        assert convert_checkpoint.main(arguments) == 1
+        assert convert_checkpoint.main(arguments) == 2
         assert "+ LayerScale/gamma" in capsys.readouterr().err
         assert not out.exists()
 
     def test_a_bad_source_is_a_sentence(self, tmp_path, capsys):
         arguments = [str(tmp_path / "no.npz"), "b.npz", "--dialect", "jax"]
-        assert convert_checkpoint.main(arguments) == 1
+        assert convert_checkpoint.main(arguments) == 2
         assert "no such file" in capsys.readouterr().err
 
 

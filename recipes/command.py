@@ -1,0 +1,164 @@
+"""What every command shares: a quiet start, and errors told by a message.
+
+Imports nothing but the standard library: it runs before TensorFlow loads.
+"""
+
+import argparse
+import contextlib
+import functools
+import glob
+import importlib.abc
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+import traceback
+
+# What a user can cause: a wrong value, a file or an address, a package that
+# is missing. Any other exception is a bug and shows its traceback.
+USER_ERRORS = (ValueError, OSError, ImportError)
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose commands have the flag --debug."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.add_argument(
+            "--debug", action="store_true", help="show an error's traceback"
+        )
+
+
+def entry(main):
+    """Decorates `main(arguments)` of a command.
+
+    An error that the user caused is reported, and the exit status is 2.
+
+    Args:
+        main: Takes what follows the program's name, parsed by `Parser`, and
+            returns the exit status.
+
+    Returns:
+        The same function; its arguments are those of sys.argv by default.
+    """
+
+    @functools.wraps(main)
+    def wrapped(arguments: list[str] | None = None) -> int:
+        arguments = sys.argv[1:] if arguments is None else arguments
+        try:
+            return main(arguments)
+        except USER_ERRORS as error:
+            report(error, "--debug" in arguments)
+            return 2
+
+    return wrapped
+
+
+def report(error: Exception, debug: bool = False) -> None:
+    """Prints the message of one of `USER_ERRORS` to stderr.
+
+    Args:
+        error: The exception.
+        debug: Whether to print its traceback instead.
+    """
+    text = _message(error)
+    if debug:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    print(text, file=sys.stderr, flush=True)
+
+
+def _message(error):
+    """The message alone; of an error that others raise, also its origin."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    module = frame.f_globals.get("__name__", "")
+    text = str(error) or "no message"
+    # "<run_path>" is the file of --config.
+    ours = ("keras_vit", "recipes", "tools", "__main__", "<run_path>")
+    if module.split(".")[0] in ours and str(error):
+        return text
+    return (
+        f"{type(error).__name__}: {text}\n"
+        f"Raised in {module}, line {line}; --debug shows the traceback."
+    )
+
+
+def quiet_tensorflow() -> None:
+    """Hides what TensorFlow logs, unless TF_CPP_MIN_LOG_LEVEL is set.
+
+    Errors stay visible where there is a GPU; without one, TensorFlow reports
+    its absence as an error. TensorFlow obeys the variable only once it is
+    imported; what it logs before is filtered here by the same rule. Set it to
+    0 to see everything.
+    """
+    asked = os.environ.get(LOG_LEVEL)
+    if asked is None:
+        has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+        os.environ[LOG_LEVEL] = "2" if has_gpu else "3"
+    elif asked not in ("1", "2", "3"):
+        return
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _QuietImport(int(asked or 3)))
+
+
+class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports TensorFlow with its log lines filtered."""
+
+    def __init__(self, level):
+        self.level = level
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            self.loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        with _filtered_stderr(self.level):
+            self.loader.exec_module(module)
+
+
+@contextlib.contextmanager
+def _filtered_stderr(level):
+    """Holds back what is written to file descriptor 2, C++ lines too."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            file.seek(0)
+            text = file.read().decode(errors="replace")
+            sys.stderr.write("".join(_kept(text, level)))
+
+
+def _kept(text, level):
+    """Yields the lines that are no log lines, or of that level at least."""
+    for line in text.splitlines(keepends=True):
+        # "I0000 00:00:1795.05 6671 port.cc:153] ..." or, before 2.17,
+        # "2026-11-22 02:04:30.5: I tensorflow/...".
+        head = re.match(r"([IWEF])\d{4} |\d{4}-\d\d-\d\d \S+ ([IWEF]) ", line)
+        if head:
+            shown = "IWEF".index(head[1] or head[2]) >= level
+        else:
+            shown = not line.startswith("WARNING: All log messages before absl")
+        if shown:
+            yield line
