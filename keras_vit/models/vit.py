@@ -171,6 +171,14 @@ def ViT(
             registry.locate(weights), position_grid
         )
         facts = source.facts
+        checkpoint.demand(
+            source,
+            num_heads=num_heads,
+            classifier=classifier,
+            gelu_approximate=gelu_approximate,
+            layer_norm_epsilon=layer_norm_epsilon,
+            resnet_numerics=resnet_numerics,
+        )
 
     def own(given, fact, default=None):
         """What is given, or else the weights' own, or else the default."""
@@ -189,12 +197,6 @@ def ViT(
         position_embedding, "position_embedding", "learned_1d"
     )
     position_placement = own(position_placement, "position_placement", "stem")
-    if source is not None:
-        checkpoint.demand(
-            source,
-            gelu_approximate=gelu_approximate,
-            layer_norm_epsilon=layer_norm_epsilon,
-        )
     gelu_approximate = own(gelu_approximate, "gelu_approximate", True)
     layer_norm_epsilon = own(layer_norm_epsilon, "layer_norm_epsilon", 1e-6)
     _check_sizes(

@@ -4,9 +4,11 @@ Nothing is ever unpickled. Arrays stay in their file until they are asked for,
 so that a checkpoint is never in memory as a whole.
 """
 
+import collections
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import math
 import os
@@ -21,6 +23,10 @@ import numpy as np
 # weights hardly compress, a bomb does nothing else.
 _MAX_UNFOLDING = 20
 _MAX_BYTES_MORE = 2**28
+# The largest ViTs have some thousand arrays. A directory of more members is
+# not even read, since each costs time.
+_MAX_MEMBERS = 20_000
+_MAX_AXES = 8
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -63,6 +69,8 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
     arrays = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
+        if name in arrays:
+            raise _twice(path, [name])
         with _naming(path, name):
             with archive.open(member) as file:
                 shape, dtype = _npy_header(file)
@@ -80,16 +88,17 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
                 "Fetch it again."
             )
         # NumPy writes bfloat16 as two nameless bytes.
-        if dtype.str == "|V2":
-            dtype = np.dtype(ml_dtypes.bfloat16)
+        half = dtype.str == "|V2"
+        dtype = np.dtype(ml_dtypes.bfloat16 if half else dtype)
         _check_dtype(path, name, dtype.name)
+        _check_shape(path, name, shape)
 
-        def read(name=name, member=member, dtype=dtype):
+        def read(name=name, member=member, dtype=dtype, half=half):
             with _naming(path, name), archive.open(member) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
-            if array.dtype != dtype:
-                array = array.view(dtype)
-            return _finite(path, name, array)
+            # No library takes the other byte order.
+            native = array.view(dtype) if half else array.astype(dtype.name)
+            return _finite(path, name, native)
 
         arrays[name] = Stored(shape, read)
     return arrays
@@ -110,6 +119,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
         view = file.get_slice(name)
         dtype = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
         _check_dtype(path, name, dtype.get(view.get_dtype(), view.get_dtype()))
+        _check_shape(path, name, view.get_shape())
 
         def read(name=name):
             with _naming(path, name):
@@ -159,12 +169,13 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
         )
     arrays = {}
     for name, tensor in state.items():
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, torch.Tensor) or not isinstance(name, str):
             raise ValueError(
-                f"{path!r} must hold tensors only. Received: `{name}` of "
+                f"{path!r} must hold tensors by name. Received: `{name}` of "
                 f"{type(tensor).__name__}"
             )
         _check_dtype(path, name, str(tensor.dtype).removeprefix("torch."))
+        _check_shape(path, name, tensor.shape)
         claimed = tensor.numel() * tensor.element_size()
         if tensor.layout != torch.strided or (
             claimed > tensor.untyped_storage().nbytes()
@@ -203,8 +214,12 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
 
     size = os.path.getsize(path) if content is None else len(content)
     arrays = {}
+    visits = itertools.count()
 
     def visit(group, layers):
+        # Groups that hold one another have more paths than any file has bytes.
+        if next(visits) > _MAX_MEMBERS:
+            raise _too_many(path, "groups")
         # Keras keeps variables under "vars", with the layer's name.
         if "vars" in group:
             variables = group[own(group, "vars")]
@@ -230,6 +245,7 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
         ):
             raise _points_out(path, name)
         _check_dtype(path, name, item.dtype.name)
+        _check_shape(path, name, item.shape)
         if item.nbytes > _MAX_UNFOLDING * size + _MAX_BYTES_MORE:
             raise _too_large(path, item.nbytes, size)
         place = item.name
@@ -239,7 +255,7 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
             with _naming(path, name), opened() as file:
                 return _finite(path, name, file[place][()])
 
-        return Stored(item.shape, read)
+        return Stored(tuple(item.shape), read)
 
     with _naming(path, "its index"), opened() as file:
         visit(file, ())
@@ -279,14 +295,16 @@ def _open_zip(path):
             f"{path!r} is no zip archive, which its kind of file is, or is "
             "truncated. Fetch it again."
         )
+    if _told_members(path) > _MAX_MEMBERS:
+        raise _too_many(path, "members")
     with _naming(path, "its index"):
         archive = zipfile.ZipFile(path)
-    names = archive.namelist()
-    twice = sorted({name for name in names if names.count(name) > 1})
+    counts = collections.Counter(archive.namelist())
+    if counts.total() > _MAX_MEMBERS:
+        raise _too_many(path, "members")
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
-        raise ValueError(
-            f"{path!r} has members twice: {twice[:5]}. Fetch it again."
-        )
+        raise _twice(path, twice)
     claimed = sum(member.file_size for member in archive.infolist())
     size = os.path.getsize(path)
     if claimed > _MAX_UNFOLDING * size + _MAX_BYTES_MORE:
@@ -294,14 +312,27 @@ def _open_zip(path):
     return archive
 
 
+def _told_members(path):
+    """Number of members by the archive's last record, 65,535 for any more."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 22 - 2**16))
+        end = file.read()
+    record = end[end.rfind(b"PK\5\6") :]
+    return int.from_bytes(record[10:12], "little")
+
+
 def _npy_header(file):
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version} of the npy format")
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    try:
+        shape, _, dtype = read(file)
+    except (MemoryError, RecursionError):  # of Python's parser
+        raise ValueError("its header is no header of an array") from None
     return shape, dtype
 
 
@@ -329,6 +360,20 @@ def _check_dtype(path, name, dtype):
         )
 
 
+def _check_shape(path, name, shape):
+    # To Python a bool is an int, to NumPy it is no length of an axis.
+    if (
+        shape is None
+        or len(shape) > _MAX_AXES
+        or not all(type(n) is int and 0 < n < 2**48 for n in shape)
+    ):
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: expected up to {_MAX_AXES} "
+            f"positive lengths of axes; found the shape "
+            f"{textwrap.shorten(str(shape), 80)}. Fetch it again."
+        )
+
+
 def _finite(path, name, array):
     if not np.isfinite(array).all():
         raise ValueError(
@@ -342,6 +387,19 @@ def _points_out(path, name):
     return ValueError(
         f"{path!r} must hold plain arrays. Received: `{name}`, which points "
         "out of the file"
+    )
+
+
+def _twice(path, names):
+    return ValueError(
+        f"{path!r} has members twice: {names[:5]}. Fetch it again."
+    )
+
+
+def _too_many(path, what):
+    return ValueError(
+        f"{path!r} has more than {_MAX_MEMBERS} {what}: no checkpoint, and "
+        "not read."
     )
 
 

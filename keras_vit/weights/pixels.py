@@ -1,5 +1,12 @@
 """How pixels are scaled: as the weights were trained, or as one says."""
 
+import numpy as np
+
+from keras_vit.weights.rules import configs
+
+# Pixels of any depth, and no less than a thousandth of their smallest step.
+_LEAST, _MOST = 1e-3, 1e5
+
 
 def scale_and_offset(
     mean: float | tuple[float, ...] | None,
@@ -23,29 +30,51 @@ def scale_and_offset(
         ValueError: If neither the caller nor the weights tell, or the
             numbers are not those of so many channels.
     """
-    if facts is not None and "pixel_mean" not in facts and mean is None:
+    absent = [
+        argument
+        for argument, value in (("pixel_mean", mean), ("pixel_std", std))
+        if value is None and facts is not None and argument not in facts
+    ]
+    if absent:
         raise ValueError(
             "`pixel_mean` and `pixel_std` must be given, since the weights do "
             "not tell how their pixels are scaled and a wrong scale costs "
             "points in silence: 127.5 and 127.5 for most of timm's and "
             "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
             "57.375) for DeiT and MAE; or pass include_preprocessing=False "
-            "and scale images yourself. Received: pixel_mean=None"
+            f"and scale images yourself. Received: {absent[0]}=None"
         )
     facts = facts or {}
     mean = facts.get("pixel_mean", 127.5) if mean is None else mean
     std = facts.get("pixel_std", 127.5) if std is None else std
+    check(mean, std)
     mean = _each("pixel_mean", mean, channels)
     std = _each("pixel_std", std, channels)
-    if 0 in std:
-        raise ValueError(
-            f"`pixel_std` must not be 0. Received: pixel_std={std}"
-        )
     scale = [1 / s for s in std]
     offset = [-m / s for m, s in zip(mean, std, strict=True)]
     if len(set(scale)) == len(set(offset)) == 1:
         return scale[0], offset[0]
     return scale, offset
+
+
+def check(mean, std) -> None:
+    """Checks that pixels can be scaled so.
+
+    Raises:
+        ValueError: If a mean or a standard deviation cannot be right.
+    """
+    for argument, value, low in (
+        ("pixel_mean", mean, -_MOST),
+        ("pixel_std", std, _LEAST),
+    ):
+        values = [value] if np.ndim(value) == 0 else list(value)
+        if value is not None and not all(
+            configs.is_number(n) and low <= n <= _MOST for n in values
+        ):
+            raise ValueError(
+                f"`{argument}` must be one number from {low} to {_MOST}, or "
+                f"one for each channel. Received: {argument}={value}"
+            )
 
 
 def _each(argument, value, channels):

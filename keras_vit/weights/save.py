@@ -1,7 +1,6 @@
 """Checkpoints for other libraries: a model's variables under their names."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import tempfile
@@ -65,8 +64,13 @@ def convert(
         source: The checkpoint.
         path, dialect, allow_differences: See `save_checkpoint`.
     """
-    heads = source.layout.num_heads or source.facts["num_heads"]
-    layout = dataclasses.replace(source.layout, num_heads=heads or 0)
+    layout = source.layout
+    if not layout.num_heads or not layout.classifier:
+        raise ValueError(
+            f"The number of heads and the pooling of {source.name!r} must be "
+            "known. Build it with `keras_vit.ViT(weights=..., num_heads=..., "
+            "classifier=...)` and save that."
+        )
     rules = source.rules.rules(layout)
     load.check_names(source, rules)
     values = {
@@ -279,7 +283,8 @@ def _refuse_what_has_no_place(layout, facts, dialect):
 def _differences(layout, facts, module):
     """Says in what a library computes other numbers than the model."""
     found = []
-    if facts.get("pixel_mean") is None:
+    # Of transformers', a file of its own tells it, which is not written then.
+    if facts.get("pixel_mean") is None and module is not huggingface:
         found.append("nothing tells how its pixels are scaled")
     if module is jax:
         if not facts.get("gelu_approximate", True):

@@ -180,6 +180,64 @@ class TestDamagedNpz:
                     member.write(b"\0" * 2**20)
         refused(path, "claims to hold")
 
+    @pytest.mark.parametrize(
+        "shape",
+        ["(True, 160)", "(-1, -160)", "(0, 160)", f"(0, {10**30})", "(1,) * 9"],
+    )
+    def test_a_shape_that_no_array_has(self, shape, tmp_path):
+        header = f"{{'descr':'<f4','fortran_order':False,'shape':{shape}}}"
+        content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little")
+        path = tmp_path / "shape.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("cls.npy", content + header.encode() + bytes(640))
+        refused(path, "`cls`", "damaged")
+
+    def test_a_header_that_python_cannot_parse(self, tmp_path):
+        header = "-" * 9000 + "1"
+        content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little")
+        path = tmp_path / "deep.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("cls.npy", content + header.encode())
+        refused(path, "damaged at `cls`")
+
+    def test_one_name_under_two_members(self, tmp_path):
+        path = tmp_path / "twice.npz"
+        np.savez(path, a=np.ones(2, "float32"))
+        content = io.BytesIO()
+        np.save(content, np.zeros(2, "float32"))
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("a", content.getvalue())
+        refused(path, "twice")
+
+    def test_an_archive_of_60000_members_is_refused_unread(
+        self, tmp_path, monkeypatch
+    ):
+        path = tmp_path / "many.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            for i in range(60_000):
+                archive.writestr(zipfile.ZipInfo(f"{i}.npy"), b"")
+        content = bytearray(path.read_bytes())
+
+        def read(*args):
+            raise AssertionError("its members are looked at")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files.zipfile, "ZipFile", read)
+            refused(path, "more than 20000 members")
+        # Where the last record lies, the directory is counted.
+        at = content.rfind(b"PK\5\6")
+        content[at + 8 : at + 12] = b"\1\0\1\0"
+        path.write_bytes(content)
+        refused(path, "more than 20000 members")
+
+    def test_the_other_byte_order_is_read(self, tmp_path):
+        arrays = arrays_of()
+        path = tmp_path / "big.npz"
+        np.savez(path, **{k: v.astype(">f4") for k, v in arrays.items()})
+        for name, array in read_all(path).items():
+            assert array.dtype.isnative
+            np.testing.assert_array_equal(array, arrays[name])
+
     def test_text(self, tmp_path):
         path = tmp_path / "text.npz"
         path.write_text("weights")
@@ -244,6 +302,16 @@ class TestOwnFiles:
             del group["0"]
             group["0"] = h5py.ExternalLink(str(other), "/d")
         refused(path, "points out of the file")
+
+    def test_groups_that_hold_one_another_are_refused(self, tmp_path):
+        path = tmp_path / "groups.weights.h5"
+        with h5py.File(path, "w") as file:
+            group = file
+            for i in range(40):  # 2 ** 40 paths
+                below = group.create_group("a")
+                group["b"] = below
+                group = below
+        refused(path, "more than 20000 groups")
 
     def test_a_file_can_be_saved_over_once_read(self, small, tmp_path):
         path = tmp_path / "a.keras"

@@ -10,6 +10,7 @@ import realistic
 
 import keras_vit
 from keras_vit.weights import checkpoint, resize, save
+from keras_vit.weights.rules import timm_names
 
 torch = pytest.importorskip("torch")
 
@@ -148,6 +149,27 @@ class TestTimm:
         assert back.keys() == state.keys()
         for name, array in back.items():
             np.testing.assert_array_equal(array, state[name].numpy())
+
+
+@pytest.mark.backend("tensorflow")
+def test_architectures_are_as_timm_builds_them(timm):
+    names = set(timm_names.HEADS_AND_WIDTH) & set(timm.list_models())
+    assert len(names) >= 60
+    # One of each size, and all that differ from their kind.
+    odd = {"vit_small_patch16_224", "vit_base_patch16_224", "vit_base_mci_224"}
+    for name in sorted(names):
+        if not (name in odd or "gap" in name or "flexi" in name):
+            continue
+        with torch.device("meta"):
+            model = timm.create_model(name)
+        block = model.blocks[0]
+        size = block.attn.num_heads, model.embed_dim
+        assert size == timm_names.HEADS_AND_WIDTH[name], name
+        tanh = "Tanh" in repr(block.mlp.act)
+        assert tanh == (name in timm_names.TANH), name
+        apart = model.no_embed_class
+        assert apart == (name in timm_names.NO_EMBED_CLASS), name
+        assert block.norm1.eps == 1e-6
 
 
 def there_and_back(source):

@@ -8,9 +8,15 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import configs, table
 
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
+# Of `ViTConfig`: published files leave out what is equal to them.
+_DEFAULTS = dict(
+    hidden_act="gelu", layer_norm_eps=1e-12, num_attention_heads=12
+)
+# The processors of which mean and std are 0.5 where the file leaves them out.
+_HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
 _GELU = {
     "gelu": False,
     "gelu_python": False,
@@ -57,7 +63,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     """Reads off names and config what the checkpoint has."""
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=int(config.get("num_attention_heads", 0)),
+        num_heads=0,  # the config tells it
         representation="pooler.dense.bias" in arrays,
         head="classifier.bias" in arrays,
     )
@@ -65,44 +71,53 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 def settings(config: dict) -> dict:
     """What config.json and preprocessor_config.json tell."""
-    if config.get("model_type", "vit") != "vit":
-        raise ValueError(
-            "expected model_type 'vit' in config.json; found "
-            f"{config['model_type']!r}"
-        )
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _GELU:
-        raise ValueError(
-            f"expected hidden_act to be one of {tuple(_GELU)}; found "
-            f"{activation!r}"
-        )
-    if config.get("pooler_act", "tanh") != "tanh":
-        raise ValueError(
-            f"expected pooler_act 'tanh'; found {config['pooler_act']!r}"
-        )
-    # The defaults are those of ViTImageProcessor.
-    processor = config.get("preprocessor", {})
-    factor = 1 / 255
-    if processor.get("do_rescale", True):
-        factor = processor.get("rescale_factor", 1 / 255)
+    # Only what says that it is a config of ViT has the defaults of one.
+    if configs.choice(config, "model_type", ("vit",)):
+        config = _DEFAULTS | configs.known(**config)
+    activation = configs.choice(config, "hidden_act", _GELU)
+    configs.choice(config, "pooler_act", ("tanh",))
+    labels = configs.names(config, "id2label")
+    # Names that only count the classes are no names.
+    if labels == tuple(f"LABEL_{i}" for i in range(len(labels or ()))):
+        labels = None
+    return configs.known(
+        gelu_approximate=activation and _GELU[activation],
+        layer_norm_epsilon=configs.epsilon(config, "layer_norm_eps"),
+        num_heads=configs.integer(config, "num_attention_heads"),
+        hidden_size=configs.integer(config, "hidden_size"),
+        num_layers=configs.integer(config, "num_hidden_layers"),
+        mlp_dim=configs.integer(config, "intermediate_size"),
+        patch_size=configs.pair(config, "patch_size"),
+        channels=configs.integer(config, "num_channels"),
+        image_size=configs.pair(config, "image_size"),
+        labels=labels,
+        **_pixels(configs.section(config, "preprocessor")),
+    )
+
+
+def _pixels(processor):
+    """What a processor subtracts from pixels in [0, 255], and divides by."""
+    if not processor:
+        return {}
+    factor = 1.0
+    if configs.flag(processor, "do_rescale") is not False:
+        factor = configs.number(processor, "rescale_factor", 0.0, 1.0)
+        factor = 1 / 255 if factor is None else factor
     mean, std = (0.0,) * 3, (1.0,) * 3
-    if processor.get("do_normalize", True):
-        mean = processor.get("image_mean", (0.5,) * 3)
-        std = processor.get("image_std", (0.5,) * 3)
-    found = dict(
-        gelu_approximate=_GELU[activation],
-        layer_norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
+    if configs.flag(processor, "do_normalize") is not False:
+        kinds = {
+            str(processor.get("image_processor_type")),
+            str(processor.get("feature_extractor_type")),
+        }
+        default = (0.5,) * 3 if kinds & set(_HALVES) else None
+        mean = configs.numbers(processor, "image_mean") or default
+        std = configs.numbers(processor, "image_std") or default
+    if mean is None or std is None:
+        return {}
+    return dict(
         pixel_mean=tuple(n / factor for n in mean),
         pixel_std=tuple(n / factor for n in std),
     )
-    size = config.get("image_size")
-    if size:
-        found["image_size"] = (size, size) if isinstance(size, int) else size
-    names = config.get("id2label") or {}
-    # Names that only count the classes are no names.
-    if any(name != f"LABEL_{i}" for i, name in names.items()):
-        found["labels"] = tuple(str(names[i]) for i in sorted(names, key=int))
-    return found
 
 
 def config_of(facts: dict, layout: table.Layout) -> dict:

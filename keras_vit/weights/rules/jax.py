@@ -14,7 +14,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import configs, table
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
@@ -175,17 +175,14 @@ def settings(config: dict) -> dict:
     Args:
         config: What `save_checkpoint` noted in the file: the `grid`.
     """
-    found = dict(
+    return configs.known(
         gelu_approximate=True,
         layer_norm_epsilon=1e-6,
         resnet_numerics="authors",
         pixel_mean=127.5,
         pixel_std=127.5,
+        grid=configs.pair(config, "grid"),
     )
-    if config.get("grid"):
-        height, width = config["grid"]
-        found["grid"] = int(height), int(width)
-    return found
 
 
 def rules(layout: table.Layout) -> list[table.Rule]:

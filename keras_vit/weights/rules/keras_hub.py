@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import configs, table
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
 _EMBEDDING = "vit_patching_and_embedding"
@@ -40,12 +40,18 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     """Reads off names and config what the checkpoint has."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
-    pooling = config.get("pooling", "token" if token else "gap")
+    pooling = configs.choice(config, "pooling", ("token", "gap"))
+    pooling = pooling or ("token" if token else "gap")
     if (pooling == "token") != token:
         raise ValueError(
             f"pooling={pooling!r} {'with' if token else 'without'} a class "
             "token is not among ViT's classifiers here; expected 'token' with "
             "it, or 'gap' with use_class_token=False"
+        )
+    if len(arrays[query].shape) != 3:
+        raise ValueError(
+            f"expected `{query}` of shape [D, heads, D / heads]; found "
+            f"{arrays[query].shape}"
         )
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
@@ -58,17 +64,36 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 def settings(config: dict) -> dict:
     """What a preset's config.json and preprocessor tell."""
-    found = dict(
+    shape = config.get("image_shape")
+    if shape is not None and not (
+        isinstance(shape, (list, tuple)) and len(shape) == 3
+    ):
+        raise ValueError(
+            f"expected `image_shape` of (height, width, channels); found "
+            f"{shape!r}"
+        )
+    found = configs.known(
+        # Keras' own "gelu": the exact form.
         gelu_approximate=False,
-        layer_norm_epsilon=config.get("layer_norm_epsilon", 1e-6),
+        layer_norm_epsilon=configs.epsilon(config, "layer_norm_epsilon"),
+        num_heads=configs.integer(config, "num_heads"),
+        hidden_size=configs.integer(config, "hidden_dim"),
+        num_layers=configs.integer(config, "num_layers"),
+        mlp_dim=configs.integer(config, "mlp_dim"),
+        patch_size=configs.pair(config, "patch_size"),
+        image_size=configs.pair(dict(image_shape=shape[:2]), "image_shape")
+        if shape
+        else None,
     )
-    if config.get("image_shape"):
-        found["image_size"] = tuple(config["image_shape"][:2])
-    converter = config.get("image_converter") or {}
-    scale, offset = converter.get("scale"), converter.get("offset")
+    converter = configs.section(config, "image_converter")
+    scale = configs.numbers(converter, "scale")
+    offset = configs.numbers(converter, "offset") or (0.0,)
     if scale is not None:
-        scale = np.broadcast_to(scale, 3).astype(float)
-        offset = np.broadcast_to(0.0 if offset is None else offset, 3)
+        if 0 in scale:
+            raise ValueError(
+                "expected `scale` of the image converter not to be 0"
+            )
+        scale, offset = np.broadcast_to(scale, 3), np.broadcast_to(offset, 3)
         found["pixel_mean"] = tuple((-offset / scale).tolist())
         found["pixel_std"] = tuple((1 / scale).tolist())
     return found

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import configs, table
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
@@ -60,10 +60,9 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
-    block = _layer(config, "TransformerBlock").get("config", {})
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=block.get("num_heads", 0),
+        num_heads=0,  # the config tells it
         resnet_units=(
             tuple(len(units[b]) for b in sorted(units))
             if "resnet/conv_root/kernel" in arrays
@@ -79,6 +78,8 @@ def _classifier(arrays, config):
     """Reads the pooling off the graph; weights alone tell only the token."""
     if "class_token/cls" in arrays:
         return "token"
+    if not config:
+        return None
     if _layer(config, "Reshape"):
         return "unpooled"
     norm = _layer(config, "LayerNormalization")
@@ -91,44 +92,85 @@ def settings(config: dict) -> dict:
 
     Of a `.weights.h5` file, which has none, nothing.
     """
-    scaling = _layer(config, "Rescaling").get("config")
-    block = _layer(config, "TransformerBlock").get("config")
-    positions = _layer(config, "AddPositionEmbs")
-    trunk = _layer(config, "ResNetV2Stem").get("config")
-    found = {}
-    images = _layer(config, "InputLayer").get("config")
-    if images:
-        found["image_size"] = tuple(images["batch_shape"][1:3])
-    if scaling:
-        scale = np.asarray(scaling["scale"], float)
-        offset = np.asarray(scaling["offset"], float)
-        found["pixel_mean"] = (-offset / scale).tolist()
-        found["pixel_std"] = (1 / scale).tolist()
-    if block:
-        found["gelu_approximate"] = block["gelu_approximate"]
-        found["layer_norm_epsilon"] = block["layer_norm_epsilon"]
-        relative = block.get("relative_positions", False)
-        found["position_embedding"] = "relative" if relative else "none"
-    if trunk:
-        found["resnet_numerics"] = trunk.get("numerics", "authors")
-    if positions:
-        found["grid"] = tuple(positions["config"]["grid_size"])
-        found["position_embedding"] = positions["config"]["kind"]
-        found["position_placement"] = "stem"
-        if positions["config"]["name"] != "posembed_input":
-            found["position_placement"] = "every_layer"
-        elif len(positions["inbound_nodes"]) > 1:
-            found["position_placement"] = "every_layer_shared"
-    labels = _layer(config, "ClassificationHead").get("config", {})
-    if labels.get("labels"):
-        found["labels"] = tuple(labels["labels"])
+
+    def of(name):
+        return configs.section(_layer(config, name), "config")
+
+    block, embedding = of("TransformerBlock"), of("PatchEmbedding")
+    blocks = [
+        layer
+        for layer in _layers(config)
+        if layer.get("class_name") == "TransformerBlock"
+    ]
+    images = of("InputLayer").get("batch_shape", [None] * 4)
+    return configs.known(
+        image_size=configs.pair(dict(batch_shape=images[1:3]), "batch_shape")
+        if None not in images[1:3]
+        else None,
+        channels=configs.integer(dict(batch_shape=images[3]), "batch_shape"),
+        patch_size=configs.pair(embedding, "patch_size"),
+        hidden_size=configs.integer(embedding, "hidden_size"),
+        num_layers=len(blocks) or None,
+        num_heads=configs.integer(block, "num_heads"),
+        mlp_dim=configs.integer(block, "mlp_dim"),
+        gelu_approximate=configs.flag(block, "gelu_approximate"),
+        layer_norm_epsilon=configs.epsilon(block, "layer_norm_epsilon"),
+        resnet_numerics=configs.choice(
+            of("ResNetV2Stem"), "numerics", ("authors", "timm")
+        ),
+        labels=configs.names(of("ClassificationHead"), "labels"),
+        **_pixels(of("Rescaling")),
+        **_positions(_layer(config, "AddPositionEmbs"), block),
+    )
+
+
+def _pixels(scaling):
+    scale = configs.numbers(scaling, "scale")
+    offset = configs.numbers(scaling, "offset")
+    if scale is None or offset is None:
+        return {}
+    if 0 in scale:
+        raise ValueError("expected `scale` of Rescaling not to be 0")
+    scale, offset = np.array(scale), np.array(offset)
+    return dict(
+        pixel_mean=(-offset / scale).tolist(), pixel_std=(1 / scale).tolist()
+    )
+
+
+def _positions(layer, block):
+    """Kind, grid and placement of the position embeddings."""
+    if not block:
+        return {}
+    if not layer:
+        relative = configs.flag(block, "relative_positions")
+        return dict(position_embedding="relative" if relative else "none")
+    config = configs.section(layer, "config")
+    placement = "stem"
+    if config.get("name") != "posembed_input":
+        placement = "every_layer"
+    elif len(layer.get("inbound_nodes", ())) > 1:
+        placement = "every_layer_shared"
+    kinds = ("learned_1d", "learned_2d")
+    return dict(
+        grid=configs.pair(config, "grid_size"),
+        position_embedding=configs.choice(config, "kind", kinds),
+        position_placement=placement,
+    )
+
+
+def _layers(config):
+    found = configs.section(config, "config").get("layers", [])
+    if not isinstance(found, list) or not all(
+        isinstance(layer, dict) for layer in found
+    ):
+        raise ValueError("expected `layers` to be a list of layers")
     return found
 
 
 def _layer(config, name):
     """Returns the first layer of a class, {} if there is none."""
-    for layer in config.get("config", {}).get("layers", ()):
-        if layer["class_name"] == name:
+    for layer in _layers(config):
+        if layer.get("class_name") == name:
             return layer
     return {}
 

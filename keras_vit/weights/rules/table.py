@@ -70,9 +70,10 @@ class Layout:
 
     Attributes:
         num_layers: Transformer blocks.
-        num_heads: Attention heads.
+        num_heads: Attention heads, 0 where nothing tells.
         resnet_units: Units per stage of a hybrid's trunk, or None.
-        classifier: "token", "gap" or "gap_norm".
+        classifier: "token", "gap" or "gap_norm"; None where nothing tells
+            which of those without a class token.
         representation: Whether there is a `pre_logits`.
         head: Whether there is a head.
     """
@@ -80,7 +81,7 @@ class Layout:
     num_layers: int
     num_heads: int
     resnet_units: tuple[int, ...] | None = None
-    classifier: str = "token"
+    classifier: str | None = "token"
     representation: bool = False
     head: bool = True
 

@@ -10,15 +10,11 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import configs, table, timm_names
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
 _BACKBONE = "patch_embed.backbone."
-# Heads that a state dict does not tell, by width. A guess: what one gives
-# comes first.
-_NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
-_ODD_HEADS = {"vit_base_patch16_gap_224": 16}
 # timm builds these, with `model_args` in place of their own sizes.
 _PLAIN = "vit_base_patch16_224"
 ARCHITECTURES = {
@@ -46,12 +42,17 @@ def flatten(
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
-    width = arrays["patch_embed.proj.weight"].shape[0]
-    if width in _NUM_HEADS:
-        facts.setdefault("num_heads", _NUM_HEADS[width])
+    # A state dict alone is that of timm's own class with its defaults. Every
+    # such model with a class token computes erf; without one, some do not.
+    if not facts.pop("architecture") and "cls_token" in arrays:
+        facts.setdefault("gelu_approximate", False)
     positions = arrays.get("pos_embed")
     if positions is None or "cls_token" not in arrays:
         return arrays, False
+    if len(positions.shape) != 3:
+        raise ValueError(
+            f"expected `pos_embed` of 3 axes; found shape {positions.shape}"
+        )
     _, tokens, width = positions.shape
     grid = facts.get("grid")
     if grid is None and "image_size" in facts:
@@ -107,8 +108,13 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
                 "class_token=False, or global_pool='token'"
             )
         pooled = "gap_norm"
-    arguments = config.get("model_args") or {}
+    arguments = configs.section(config, "model_args")
     implied = "token" if "cls_token" in arrays else "avg"
+    token = configs.flag(arguments, "class_token")
+    if token is not None and token != ("cls_token" in arrays):
+        raise ValueError(
+            f"its config contradicts its arrays: class_token={token}"
+        )
     told = arguments.get("global_pool") or config.get("global_pool") or implied
     if told != implied:
         raise ValueError(
@@ -118,7 +124,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
         )
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=int(arguments.get("num_heads") or 0),
+        num_heads=0,  # the config tells it
         resnet_units=(
             tuple(len(units[b]) for b in sorted(units)) if hybrid else None
         ),
@@ -130,38 +136,59 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 def settings(config: dict) -> dict:
     """What timm computes with, and what its config tells of the input."""
-    arguments = config.get("model_args") or {}
-    pretrained = config.get("pretrained_cfg") or {}
-    architecture = str(config.get("architecture") or "")
-    # timm's SigLIP towers have the tanh form by their name alone.
-    activation = str(
-        arguments.get("act_layer")
-        or ("gelu_tanh" if "siglip" in architecture else "gelu")
-    )
-    if activation not in ("gelu", "gelu_tanh"):
-        raise ValueError(
-            f"expected GELU in the blocks; found act_layer={activation!r}"
-        )
+    arguments = configs.section(config, "model_args")
+    pretrained = configs.section(config, "pretrained_cfg")
+    architecture = str(config.get("architecture") or "").split(".")[0]
+    activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
+    heads, width = timm_names.HEADS_AND_WIDTH.get(architecture, (None, None))
     found = dict(
-        gelu_approximate=activation == "gelu_tanh",
-        layer_norm_epsilon=1e-6,
+        architecture=architecture,
         resnet_numerics="timm",
+        num_heads=configs.integer(arguments, "num_heads") or heads,
+        hidden_size=configs.integer(arguments, "embed_dim") or width,
+        num_layers=configs.integer(arguments, "depth"),
+        patch_size=configs.pair(arguments, "patch_size"),
+        channels=configs.integer(arguments, "in_chans"),
+        image_size=_image_size(arguments, pretrained),
+        no_embed_class=configs.flag(arguments, "no_embed_class"),
+        labels=configs.names(pretrained, "label_names")
+        or configs.names(config, "label_names"),
     )
-    if architecture in _ODD_HEADS:
-        found["num_heads"] = _ODD_HEADS[architecture]
-    if "mean" in pretrained and "std" in pretrained:
-        found["pixel_mean"] = tuple(255 * n for n in pretrained["mean"])
-        found["pixel_std"] = tuple(255 * n for n in pretrained["std"])
-    # The model's own size, and not that of what it was trained from.
-    size = arguments.get("img_size") or (pretrained.get("input_size") or ())[1:]
-    if size:
-        found["image_size"] = (size, size) if isinstance(size, int) else size
-    if "no_embed_class" in arguments:
-        found["no_embed_class"] = bool(arguments["no_embed_class"])
-    labels = pretrained.get("label_names") or config.get("label_names")
-    if labels:
-        found["labels"] = tuple(map(str, labels))
-    return found
+    for place in (arguments, config):
+        found.setdefault("classes", None)
+        if found["classes"] is None:
+            found["classes"] = configs.integer(place, "num_classes", low=0)
+    ratio = configs.number(arguments, "mlp_ratio", 0.0, 1000.0)
+    if ratio and found["hidden_size"]:
+        found["mlp_dim"] = int(found["hidden_size"] * ratio)
+    # An architecture of another name may compute anything.
+    if heads or not architecture:
+        found["layer_norm_epsilon"] = 1e-6
+    if activation:
+        found["gelu_approximate"] = activation == "gelu_tanh"
+    elif heads:
+        found["gelu_approximate"] = architecture in timm_names.TANH
+    if heads and found["no_embed_class"] is None:
+        found["no_embed_class"] = architecture in timm_names.NO_EMBED_CLASS
+    mean = configs.numbers(pretrained, "mean")
+    std = configs.numbers(pretrained, "std")
+    if mean and std:
+        found["pixel_mean"] = tuple(255 * n for n in mean)
+        found["pixel_std"] = tuple(255 * n for n in std)
+    return configs.known(**found)
+
+
+def _image_size(arguments, pretrained):
+    """The model's own size, and not that of what it was trained from."""
+    size = pretrained.get("input_size")
+    if size is not None and not (isinstance(size, (list, tuple)) and size):
+        raise ValueError(
+            "expected `input_size` of [channels, height, width]; found "
+            f"{size!r}"
+        )
+    return configs.pair(arguments, "img_size") or (
+        configs.pair(dict(input_size=size[1:]), "input_size") if size else None
+    )
 
 
 def config_of(facts: dict, layout: table.Layout) -> dict:

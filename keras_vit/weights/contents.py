@@ -1,0 +1,172 @@
+"""What a path holds: the arrays of a checkpoint, and its config."""
+
+import json
+import os
+
+from keras import ops
+
+from keras_vit.weights import files
+from keras_vit.weights.rules import configs
+
+
+def read(path: str) -> tuple[dict[str, files.Stored], dict]:
+    """Returns the arrays and the config of a file or directory.
+
+    Raises:
+        ValueError: If there is none, or it is damaged.
+    """
+    if os.path.isdir(path):
+        return _read_directory(path)
+    if not os.path.exists(path):
+        raise ValueError(
+            f"`weights` must be an existing checkpoint. Received: "
+            f"weights={path!r}, which is not there"
+        )
+    lower = path.lower()
+    if lower.endswith(".keras"):
+        config = _parse(files.read_member(path, "config.json"), path)
+        content = files.read_member(path, "model.weights.h5")
+        return files.read_h5(path, content), config
+    if lower.endswith((".h5", ".hdf5")):
+        return files.read_h5(path), {}
+    if lower.endswith(".safetensors"):
+        return files.read_safetensors(path), _config_beside(path)
+    if lower.endswith((".pth", ".pt", ".bin")):
+        return files.read_torch(path), _config_beside(path)
+    return files.read_npz(path), files.read_comment(path)
+
+
+def _config_beside(path):
+    folder = os.path.dirname(path)
+    config = _json(os.path.join(folder, "config.json"))
+    processor = _json(os.path.join(folder, "preprocessor_config.json"))
+    if processor:
+        config["preprocessor"] = processor
+    return config
+
+
+def _json(path):
+    if not os.path.exists(path):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise ValueError(f"{path!r} must be a file: {error}") from None
+    return _parse(text, path)
+
+
+def _parse(text, path):
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path!r} must be JSON: {error}. Fetch it again."
+        ) from None
+    return found
+
+
+def _read_directory(path):
+    inside = sorted(os.listdir(path))
+    if "model.weights.h5" in inside:
+        return _read_keras(path, inside)
+    index = "model.safetensors.index.json"
+    # As transformers does, one whole file comes before shards.
+    if index in inside and "model.safetensors" not in inside:
+        shards = _shards(os.path.join(path, index))
+    else:
+        known = ("model.safetensors", "pytorch_model.bin")
+        shards = [name for name in known if name in inside][:1]
+    arrays = {}
+    for shard in shards:
+        # No name in an index may lead out of the directory.
+        if shard not in inside:
+            raise ValueError(
+                f"The checkpoint {path!r} is incomplete: its index names "
+                f"{shard!r}, which is not in it"
+            )
+        file = os.path.join(path, shard)
+        read = (
+            files.read_safetensors
+            if shard.endswith(".safetensors")
+            else files.read_torch
+        )
+        for name, array in read(file).items():
+            if name in arrays:
+                raise ValueError(f"{path!r} has `{name}` in two of its files")
+            arrays[name] = array
+    if not arrays:
+        raise ValueError(
+            "`weights`, where it is a directory, must hold model.safetensors, "
+            "pytorch_model.bin or model.weights.h5. Received: "
+            f"weights={path!r}, a directory with {inside[:8]}"
+        )
+    return arrays, _config_beside(os.path.join(path, shards[0]))
+
+
+def _shards(path):
+    files_of = _json(path).get("weight_map")
+    if not isinstance(files_of, dict) or not all(
+        isinstance(name, str) for name in files_of.values()
+    ):
+        raise ValueError(
+            f"{path!r} must have a `weight_map` from names to files. Fetch it "
+            "again."
+        )
+    return sorted(set(files_of.values()))
+
+
+def _read_keras(path, inside):
+    """Reads what Keras or keras-hub saved: variables have numbers."""
+    arrays = files.read_h5(os.path.join(path, "model.weights.h5"))
+    config = _json(os.path.join(path, "config.json"))
+    if "layers" in _section(path, config, "config"):
+        return arrays, config  # of `keras.saving.save_model`
+    config = dict(_section(path, config, "config"))
+    if "task.weights.h5" in inside:
+        arrays |= files.read_h5(os.path.join(path, "task.weights.h5"))
+        task = _json(os.path.join(path, "task.json"))
+        task = _section(path, task, "config")
+        config["pooling"] = task.get("pooling", "token")
+    converter = _json(os.path.join(path, "image_converter.json"))
+    config["image_converter"] = converter.get("config")
+    return arrays, config
+
+
+def _section(path, config, key):
+    try:
+        return configs.section(config, key)
+    except ValueError as error:
+        raise ValueError(
+            f"A config in {path!r} cannot be read: {error}. Fetch it again."
+        ) from None
+
+
+def read_object(model) -> tuple[dict[str, files.Stored], dict]:
+    """Returns the arrays and the config of a model of keras-hub.
+
+    Raises:
+        ValueError: If it is another object.
+    """
+    if "keras_hub" not in type(model).__module__:
+        raise ValueError(
+            "`weights` must be a path, a name or a model of keras-hub. "
+            f"Received: {type(model)}"
+        )
+    backbone = getattr(model, "backbone", model)
+    config = backbone.get_config()
+    if backbone is not model:
+        config["pooling"] = model.get_config().get("pooling", "token")
+        converter = getattr(model.preprocessor, "image_converter", None)
+        config["image_converter"] = converter and converter.get_config()
+    numbers = dict(bias=1, beta=1)  # every other is a layer's first
+    arrays = {}
+    for variable in model.weights:
+        layer, _, last = variable.path.rpartition("/")
+        arrays[f"{layer}/{numbers.get(last, 0)}"] = files.Stored(
+            tuple(variable.shape),
+            lambda variable=variable: ops.convert_to_numpy(variable),
+        )
+    return arrays, config

@@ -1,0 +1,258 @@
+"""What weights do not tell is asked for; what they tell must be possible."""
+
+import json
+
+import numpy as np
+import pytest
+import small_checkpoints as small
+
+import keras_vit
+from keras_vit.weights import checkpoint
+
+pytest.importorskip("safetensors")
+# Nothing here computes.
+pytestmark = pytest.mark.backend("tensorflow")
+
+
+def save_timm(folder, changes=(), **kwargs):
+    values, config = small.timm(**kwargs)
+    for place, key, value in changes:
+        part = config if place is None else config[place]
+        if value is None:
+            part.pop(key, None)
+        else:
+            part[key] = value
+    return small.write(folder, values, config)
+
+
+def save_huggingface(folder, config=(), processor=()):
+    values, whole, pixels = small.huggingface()
+    for content, changes in ((whole, config), (pixels, processor)):
+        for key, value in dict(changes).items():
+            content[key] = value
+            if value is None:
+                del content[key]
+    return small.write(folder, values, whole, pixels)
+
+
+def refused(path, *words, **arguments):
+    with pytest.raises(ValueError) as error:
+        keras_vit.ViT(weights=path, **arguments)
+    for word in words:
+        assert word in str(error.value)
+
+
+class TestTimm:
+    def test_a_state_dict_alone_does_not_tell_its_heads(self, tmp_path):
+        # MoCo v3's ViT-S has 12 heads at the width of 384, timm's has 6.
+        values, _ = small.timm()
+        path = small.write(tmp_path, values) / "model.safetensors"
+        refused(path, "`num_heads` must be given", "num_heads=12")
+        scaled = dict(include_preprocessing=False)
+        for heads in (3, 6):
+            model = keras_vit.ViT(weights=path, num_heads=heads, **scaled)
+            block = model.get_layer("encoderblock_0")
+            assert block.num_heads == heads
+            # Every class-token model of timm's class computes so.
+            assert not block.gelu_approximate
+            assert block.layer_norm_epsilon == 1e-6
+
+    def test_without_a_class_token_it_does_not_tell_its_gelu(self, tmp_path):
+        values, _ = small.timm(class_token=False)
+        path = small.write(tmp_path, values) / "model.safetensors"
+        refused(path, "`gelu_approximate` must be given", num_heads=3)
+        model = keras_vit.ViT(
+            weights=path, num_heads=3, gelu_approximate=True,
+            include_preprocessing=False,
+        )  # fmt: skip
+        assert model.get_layer("encoderblock_0").gelu_approximate
+
+    @pytest.mark.parametrize(
+        ("name", "tanh"),
+        [
+            ("vit_base_patch16_siglip_gap_224", False),
+            ("vit_base_patch32_siglip_gap_256", True),
+            ("vit_large_patch16_siglip_gap_512", True),
+            ("vit_so400m_patch14_siglip_gap_448", False),
+        ],
+    )
+    def test_the_name_of_the_architecture_tells_the_gelu(
+        self, name, tanh, tmp_path
+    ):
+        path = save_timm(
+            tmp_path, [(None, "architecture", name)], class_token=False
+        )
+        facts = checkpoint.open_checkpoint(path).facts
+        assert facts["gelu_approximate"] is tanh
+        assert facts["num_heads"] == small.HEADS  # of model_args
+
+    def test_an_unknown_architecture_tells_nothing(self, tmp_path):
+        path = save_timm(tmp_path, [(None, "architecture", "vit_base_siglip")])
+        refused(path, "`gelu_approximate`, `layer_norm_epsilon` must be given")
+
+    @pytest.mark.parametrize(
+        ("place", "key", "value"),
+        [
+            ("model_args", "embed_dim", 24),
+            ("model_args", "depth", 3),
+            ("model_args", "num_heads", 5),
+            ("model_args", "num_heads", 0),
+            ("model_args", "num_heads", "three"),
+            ("model_args", "mlp_ratio", 4.0),
+            ("model_args", "patch_size", 4),
+            ("model_args", "img_size", 12),
+            ("model_args", "num_classes", 7),
+            ("model_args", "act_layer", "relu"),
+            ("model_args", "class_token", False),
+            ("model_args", "embed_dim", None),  # the name says 768
+            ("pretrained_cfg", "mean", [float("nan")] * 3),
+            ("pretrained_cfg", "std", [0.5, -1, 0.5]),
+            ("pretrained_cfg", "std", [1e9] * 3),
+            ("pretrained_cfg", "input_size", 224),
+            ("pretrained_cfg", "label_names", ["a", "b"]),
+            (None, "model_args", [1, 2]),
+        ],
+    )
+    def test_a_config_that_cannot_be_right_is_refused(
+        self, place, key, value, tmp_path
+    ):
+        path = save_timm(tmp_path, [(place, key, value)])
+        refused(path, "does not read as a ViT")
+
+
+class TestHuggingFace:
+    def test_a_file_alone_does_not_tell_what_it_computes(self, tmp_path):
+        values, *_ = small.huggingface()
+        path = small.write(tmp_path, values) / "model.safetensors"
+        refused(path, "`num_heads`, `gelu_approximate`, `layer_norm_epsilon`")
+        told = dict(
+            num_heads=3, gelu_approximate=False, layer_norm_epsilon=1e-12
+        )
+        refused(path, "`pixel_mean` and `pixel_std` must be given", **told)
+        refused(path, "pixel_std=None", pixel_mean=127.5, **told)
+        keras_vit.ViT(weights=path, pixel_mean=127.5, pixel_std=127.5, **told)
+
+    def test_a_config_has_the_defaults_of_its_class(self, tmp_path):
+        path = save_huggingface(
+            tmp_path,
+            dict(layer_norm_eps=None, hidden_act=None),
+            dict(image_mean=None, image_std=None, rescale_factor=None),
+        )
+        facts = checkpoint.open_checkpoint(path).facts
+        assert facts["layer_norm_epsilon"] == 1e-12
+        assert facts["gelu_approximate"] is False
+        assert facts["pixel_mean"] == pytest.approx((127.5,) * 3)
+        assert facts["labels"] == tuple(f"class {i}" for i in range(5))
+
+    def test_a_processor_of_another_kind_does_not_tell_its_scale(
+        self, tmp_path
+    ):
+        path = save_huggingface(
+            tmp_path,
+            processor=dict(
+                image_processor_type="OtherImageProcessor", image_std=None
+            ),
+        )
+        refused(path, "`pixel_mean` and `pixel_std` must be given")
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("hidden_size", 24),
+            ("hidden_size", -12),
+            ("num_hidden_layers", 12),
+            ("num_attention_heads", 5),
+            ("num_attention_heads", 0),
+            ("intermediate_size", 21),
+            ("image_size", 12),
+            ("image_size", "large"),
+            ("patch_size", [2, 3]),
+            ("num_channels", 4),
+            ("layer_norm_eps", float("nan")),
+            ("layer_norm_eps", -1),
+            ("layer_norm_eps", 1e9),
+            ("layer_norm_eps", 0),
+            ("layer_norm_eps", True),
+            ("layer_norm_eps", "1e-12"),
+            ("layer_norm_eps", 10**400),
+            ("hidden_act", "relu"),
+            ("hidden_act", ["gelu"]),
+            ("model_type", "bert"),
+            ("id2label", {"0": "a", "1": "b"}),
+            ("id2label", {"0": "a", "1": "b", "2": "c", "3": "d", "9": "e"}),
+            ("id2label", "names"),
+        ],
+    )
+    def test_a_config_that_cannot_be_right_is_refused(
+        self, key, value, tmp_path
+    ):
+        path = save_huggingface(tmp_path, {key: value})
+        refused(path, "does not read as a ViT")
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("image_std", [float("inf")] * 3),
+            ("image_std", [0.0] * 3),
+            ("image_std", -1),
+            ("image_std", 1e9),
+            ("image_mean", "grey"),
+            ("image_mean", []),
+            ("image_mean", [float("nan")] * 3),
+            ("rescale_factor", 0),
+            ("rescale_factor", float("nan")),
+            ("do_rescale", "no"),
+        ],
+    )
+    def test_a_scale_that_cannot_be_right_is_refused(
+        self, key, value, tmp_path
+    ):
+        path = save_huggingface(tmp_path, processor={key: value})
+        refused(path, "does not read as a ViT")
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        dict(pixel_std=float("nan")),
+        dict(pixel_std=-1),
+        dict(pixel_std=0),
+        dict(pixel_std=1e9),
+        dict(pixel_mean=float("inf")),
+        dict(pixel_mean="grey"),
+    ],
+    ids=str,
+)
+def test_a_scale_that_is_given_must_be_possible(scale, tmp_path):
+    path = save_huggingface(tmp_path)
+    (argument,) = scale
+    refused(path, f"`{argument}` must be one number", **scale)
+
+
+def test_weights_of_ours_alone_do_not_tell_their_pooling(tmp_path):
+    def build(**kwargs):
+        return keras_vit.ViT(
+            patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
+            input_shape=(4, 4, 3), classes=2, **kwargs,
+        )  # fmt: skip
+
+    path = tmp_path / "a.weights.h5"
+    build(classifier="gap_norm").save_weights(path)
+    told = dict(
+        num_heads=1, gelu_approximate=True, layer_norm_epsilon=1e-6,
+        include_preprocessing=False, classes=3,
+    )  # fmt: skip
+    refused(path, "`classifier` must be given", **told)
+    model = keras_vit.ViT(weights=path, classifier="gap_norm", **told)
+    assert len(model.get_layer("encoder_norm").input.shape) == 2
+
+
+@pytest.mark.parametrize("grid", [[1], [-3, 3], ["a", 3], [float("nan"), 3]])
+def test_a_grid_that_cannot_be_is_refused(grid, tmp_path):
+    import zipfile
+
+    path = tmp_path / "a.npz"
+    np.savez(path, **small.authors())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = json.dumps(dict(grid=grid)).encode()
+    refused(path, "expected `grid`")
