@@ -30,7 +30,13 @@ from keras_vit.models import (
     ViTTi16,
     list_models,
 )
-from keras_vit.weights import list_weights, save_checkpoint
+from keras_vit.weights import (
+    decode_predictions,
+    imagenet_classes,
+    imagenet_synsets,
+    list_weights,
+    save_checkpoint,
+)
 
 __version__ = "0.1.0"
 
@@ -52,10 +58,13 @@ __all__ = [
     "ViTTi16",
     "ViTb32",
     "data",
+    "decode_predictions",
     "distribution",
     "evaluation",
     "export",
     "export_savedmodel",
+    "imagenet_classes",
+    "imagenet_synsets",
     "inspection",
     "layers",
     "list_models",

@@ -87,6 +87,8 @@ def _verify(flags):
     for path in paths:
         try:
             download.verify(path)
+            if path.endswith(".npz"):
+                registry.check(path)
             print(f"{path}: as it was downloaded")
         except ValueError as error:
             print(error, file=sys.stderr)

@@ -167,9 +167,7 @@ def ViT(
     """
     source = facts = None
     if weights is not None:
-        source = checkpoint.open_checkpoint(
-            registry.locate(weights), position_grid
-        )
+        source = registry.open_weights(weights, None, position_grid)
         facts = source.facts
         checkpoint.demand(
             source,
@@ -389,8 +387,12 @@ def _constructor(variant, description):
         name: str | None = None,
         **architecture,
     ) -> keras.Model:
+        if weights is not None:
+            weights = registry.open_weights(
+                weights, variant, architecture.get("position_grid")
+            )
         return ViT(
-            weights=registry.locate(weights, variant),
+            weights=weights,
             include_top=include_top,
             classes=classes,
             input_shape=input_shape,

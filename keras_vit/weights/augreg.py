@@ -3,7 +3,7 @@
 import csv
 import os
 
-from keras_vit.weights import registry
+from keras_vit.weights import download, registry
 
 
 def read_index() -> list[dict[str, str]]:
@@ -21,8 +21,21 @@ def read_index() -> list[dict[str, str]]:
         Steiner et al. 2021 (2106.10270), and its vit_jax_augreg.ipynb.
     """
     entry = registry.Released(name="index", variant="", file="augreg/index.csv")
-    with open(entry.fetch(), newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return _rows(download.fetch(entry.url, entry.path, check=_rows))
+
+
+def _rows(path):
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error):
+        rows = []
+    if not rows or not {"name", "ds", "filename"} <= rows[0].keys():
+        raise ValueError(
+            f"{path!r} must be augreg's index.csv, a table with the columns "
+            "name, ds and filename"
+        )
+    return rows
 
 
 def best(

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Callable
 
 from keras_vit.weights import transport
 
@@ -22,6 +23,9 @@ ATTEMPTS = 5  # in a row without a new byte, before giving up
 BACKOFF = 0.5  # seconds before the second attempt; doubles
 
 _AGAIN = "Delete it and fetch it again."
+# (path, check) -> (time of change, length) of files that this process has
+# compared with their digests: gigabytes are not read at every call.
+_verified = {}
 
 
 def fetch(
@@ -30,13 +34,15 @@ def fetch(
     *,
     size: int | None = None,
     sha256: str | None = None,
+    check: Callable[[str], None] | None = None,
     progress: bool = True,
 ) -> str:
     """Returns the path of a complete, verified file, downloading it if absent.
 
     Length and hashes are checked against what the server says (Content-Length,
-    x-goog-hash) and `path` plus ".json" records them for `verify`. A file that
-    is there already is taken as it is, but for `size` and `sha256`. An
+    x-goog-hash) and `path` plus ".json" records them. A file that is there
+    already is compared with its record, once in a process while it does not
+    change; one that differs, or that `check` refuses, is downloaded again. An
     interrupted download continues at the next call. Processes that want the
     same file take turns.
 
@@ -45,6 +51,10 @@ def fetch(
         path: Where to put it.
         size: Its length in bytes, where known.
         sha256: Its SHA-256 in hex, where known.
+        check: Opens the file of the path that it is given, and raises a
+            ValueError if that is not what it should be. Called before a
+            download takes its place, and for a file that no such download
+            has brought.
         progress: Whether to show a bar, if Keras logs interactively.
 
     Returns:
@@ -52,7 +62,7 @@ def fetch(
 
     Raises:
         ValueError: If the file is not at the URL or is not the one expected,
-            or is absent here while KERAS_VIT_OFFLINE is set.
+            or is absent or damaged here while KERAS_VIT_OFFLINE is set.
         ConnectionError: If the connection fails again and again. What has
             come is kept where the server can continue.
         OSError: If the disk is full or the folder cannot be written.
@@ -65,7 +75,8 @@ def fetch(
             "`path` must end in the name of a file, other than 'incomplete'. "
             f"Received: path={path!r}"
         )
-    if _is_there(path, size, sha256):
+    damage = _damage(path, size, sha256, check)
+    if damage is None:
         return path
     scheme, host, *_ = urllib.parse.urlsplit(url)
     if scheme not in transport.OPENERS or not (host or scheme == "file"):
@@ -75,29 +86,31 @@ def fetch(
         )
     if scheme != "file" and transport.is_offline():
         raise ValueError(
-            f"{path!r} is not there and KERAS_VIT_OFFLINE forbids "
-            f"to download it. Place the file of {url} there by hand, or unset "
+            f"{path!r} {damage}, and KERAS_VIT_OFFLINE forbids to download "
+            f"it. Place the file of {url} there by hand, or unset "
             "KERAS_VIT_OFFLINE."
         )
     base = os.path.join(folder, "incomplete", name)
-    part, record = f"{base}.part", f"{base}.json"
+    part = f"{base}.part"
     with _locked(f"{base}.lock"):
         # Another process may have brought it while this one waited.
-        if _is_there(path, size, sha256):
+        if _damage(path, size, sha256, check) is None:
             return path
         try:
             found = _download(url, path, part, size, sha256, progress)
-            with open(record, "w") as file:
-                json.dump({"url": url, **found}, file, indent=2)
+            os.replace(part, base)  # which ends as the file does
+            if check is not None:
+                _check_download(url, base, check)
             # In this order no file is ever without its record.
-            os.replace(record, f"{path}.json")
-            os.replace(part, path)
+            _write_record(path, url, found, check)
+            os.replace(base, path)
         except ConnectionError:
             raise  # `_pull` has decided what is kept
         except Exception:
             _remove(part)
-            _remove(record)
+            _remove(base)
             raise
+        _verified[path, check] = _stamp(path)
     return path
 
 
@@ -141,25 +154,73 @@ def cache_dir() -> str:
     return os.path.join(base, "keras_vit")
 
 
-def _is_there(path, size, sha256):
+def _damage(path, size, sha256, check):
+    """Says why there is no good file at `path`; None if there is one.
+
+    Raises:
+        ValueError: If it is as it was downloaded, but not of the given size
+            or digest: another download would bring the same.
+    """
     if not os.path.exists(path):
-        return False
+        return "is not there"
     if not os.path.isfile(path):
         raise ValueError(f"`path` must be a file. Received: path={path!r}")
-    found = {"size": os.path.getsize(path)}
+    stamp = _stamp(path)
+    if _verified.get((path, check)) != stamp:
+        record = _record(path)
+        try:
+            if record is not None:
+                _compare(path, record, _digests(path), "It is damaged.")
+            if check is not None and not (record or {}).get("checked"):
+                check(path)
+                # A folder that is shared may be read-only.
+                with contextlib.suppress(OSError):
+                    _write_record(path, None, _digests(path), check)
+        except ValueError as error:
+            return f"cannot be used ({error})"
+        _verified[path, check] = stamp
+    found = {"size": stamp[1]}
     if sha256 is not None:
-        # Gigabytes are not hashed at every call: `verify` is for that.
         found["sha256"] = (_record(path) or _digests(path))["sha256"]
     _compare(path, {"size": size, "sha256": sha256}, found, _AGAIN)
-    return True
+    return None
+
+
+def _stamp(path):
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
+
+
+def _check_download(url, path, check):
+    try:
+        check(path)
+    except ValueError as error:
+        raise ValueError(
+            f"What {transport.without_query(url)} sends is not the file "
+            f"expected: {error} Nothing was kept. Is it the page of a proxy "
+            f"or a login? {transport.ELSEWHERE}."
+        ) from error
+
+
+def _write_record(path, url, found, check):
+    """Records length and hashes beside a file, in one step."""
+    record = {"url": url and transport.without_query(url), **found}
+    if check is not None:
+        record["checked"] = True
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, "incomplete", f"{name}.json")
+    with open(part, "w") as file:
+        json.dump(record, file, indent=2)
+    os.replace(part, f"{path}.json")
 
 
 def _record(path):
     try:
         with open(f"{path}.json") as file:
             record = json.load(file)
-        return {name: record[name] for name in ("size", "md5", "sha256")}
-    except (OSError, ValueError, LookupError, TypeError):
+        found = {name: record[name] for name in ("size", "md5", "sha256")}
+        return {**found, "checked": record.get("checked") is True}
+    except (AttributeError, OSError, ValueError, LookupError, TypeError):
         return None
 
 

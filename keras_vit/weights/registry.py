@@ -7,7 +7,14 @@ import os
 import re
 import urllib.parse
 
-from keras_vit.weights import download, hub
+from keras_vit.weights import (
+    checkpoint,
+    class_names,
+    contents,
+    download,
+    hub,
+    load,
+)
 
 BASE_URL = "https://storage.googleapis.com/vit_models/"
 CLASSES = {
@@ -31,42 +38,38 @@ class Released:
         variant: The constructor it is for.
         file: Its file under `base_url`.
         base_url: Where it is.
-        dialect: How its arrays are named.
-        classes: Number of classes of its head.
+        data: What its head was trained on, a key of `CLASSES`.
         image_size: Pixels per side.
-        pre_logits: Whether it has the tanh layer before its head.
         zero_head: Whether its head is all zeros, to be fine-tuned.
-        input_range: What pixels are scaled to, inside the model.
-        gelu: Form of its GELU.
         source: The paper.
-        licence: Of the file.
         top1: Published accuracy on ImageNet, in percent, or None.
-        size: Bytes, where known.
-        sha256: Digest, where known.
     """
 
     name: str
     variant: str
     file: str
     base_url: str = BASE_URL
-    dialect: str = "jax"
-    classes: int = CLASSES["imagenet2012"]
+    data: str = "imagenet2012"
     image_size: int = 224
-    pre_logits: bool = False
     zero_head: bool = False
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    gelu: str = "tanh"
     source: str = "2010.11929"
-    licence: str = "Apache-2.0"
     top1: float | None = None
-    size: int | None = None
-    sha256: str | None = None
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of its head."""
+        return CLASSES[self.data]
 
     @property
     def url(self) -> str:
-        """Where the file is; KERAS_VIT_WEIGHTS_URL names another server."""
+        """Where the file is; KERAS_VIT_WEIGHTS_URL names another server.
+
+        That may have a query, such as a token, which stays one.
+        """
         base = os.environ.get("KERAS_VIT_WEIGHTS_URL") or self.base_url
-        return f"{base.rstrip('/')}/{urllib.parse.quote(self.file, safe='/+')}"
+        parts = urllib.parse.urlsplit(base)
+        file = urllib.parse.quote(self.file, safe="/+")
+        return parts._replace(path=f"{parts.path.rstrip('/')}/{file}").geturl()
 
     @property
     def path(self) -> str:
@@ -74,10 +77,32 @@ class Released:
         return os.path.join(download.cache_dir(), *self.file.split("/"))
 
     def fetch(self) -> str:
-        """Returns the path of its file, downloaded and verified."""
-        return download.fetch(
-            self.url, self.path, size=self.size, sha256=self.sha256
+        """Returns the path of its file, downloaded and verified.
+
+        A file that is there already is compared with the digest of its
+        download, and fetched again where it differs.
+        """
+        return download.fetch(self.url, self.path, check=check)
+
+
+def check(path: str) -> None:
+    """Checks that a file is an authors' checkpoint, complete and undamaged.
+
+    Args:
+        path: The file, of any name.
+
+    Raises:
+        ValueError: If it is something else, such as the page of a proxy.
+    """
+    source = checkpoint.open_checkpoint(path)
+    if source.dialect != "jax":
+        raise ValueError(
+            f"{path!r} must be an authors' checkpoint. Received one of "
+            f"dialect {source.dialect!r}"
         )
+    load.check_names(source, source.rules.rules(source.layout))
+    for array in source.arrays.values():
+        array.read()
 
 
 # Recommended by Steiner et al. 2021 (2106.10270) for each model, by its
@@ -144,8 +169,7 @@ def _all():
             name="imagenet21k",
             variant=variant,
             file=f"imagenet21k/{file}.npz",
-            classes=CLASSES["imagenet21k"],
-            pre_logits=True,
+            data="imagenet21k",
             zero_head=True,
         )
     for variant, file in _FILE_OF_2020.items():
@@ -167,7 +191,7 @@ def _all():
             name="augreg",
             variant=variant,
             file=f"augreg/{file}.npz",
-            classes=CLASSES["imagenet21k"],
+            data="imagenet21k",
             source=_AUGREG_PAPER,
         )
         tuned = f"--imagenet2012-steps_20k-lr_{rate}-res_{size}"
@@ -238,7 +262,7 @@ def augreg(file: str) -> Released:
         name=f"augreg:{match[0]}",
         variant=_AUGREG_VARIANTS[match["model"]],
         file=f"augreg/{match[0]}.npz",
-        classes=CLASSES[data],
+        data=data,
         image_size=int(match["size"] or 224),
         source=_AUGREG_PAPER,
     )
@@ -320,6 +344,31 @@ def locate(weights, variant: str | None = None):
     )
 
 
+def open_weights(
+    weights,
+    variant: str | None = None,
+    position_grid: tuple[int, int] | None = None,
+) -> checkpoint.Checkpoint:
+    """Opens weights of any kind; released ones know their class names.
+
+    Args:
+        weights, variant: See `locate`; a checkpoint that is open is returned.
+        position_grid: See `checkpoint.open_checkpoint`.
+
+    Raises:
+        ValueError, ConnectionError: As `locate` and `open_checkpoint` do.
+    """
+    if isinstance(weights, checkpoint.Checkpoint):
+        return weights
+    source = checkpoint.open_checkpoint(locate(weights, variant), position_grid)
+    if isinstance(weights, (str, os.PathLike)):
+        entry = find(os.fspath(weights), variant)
+        names = entry and class_names.of_dataset(entry.data)
+        if names and len(names) == source.facts["classes"]:
+            source.facts["labels"] = names
+    return source
+
+
 def _fetch_url(url):
     """Keeps what a URL names under the last part of its path."""
     name = os.path.basename(urllib.parse.urlsplit(url).path)
@@ -330,7 +379,14 @@ def _fetch_url(url):
         )
     folder = hashlib.sha256(url.encode()).hexdigest()[:16]
     path = os.path.join(download.cache_dir(), "urls", folder, name)
-    return download.fetch(url, path)
+    return download.fetch(url, path, check=_check_file)
+
+
+def _check_file(path):
+    """Checks that a file is of the kind that its name says, and undamaged."""
+    arrays, _ = contents.read(path)
+    for array in arrays.values():
+        array.read()
 
 
 class Table(list):

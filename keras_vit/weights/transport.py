@@ -69,6 +69,11 @@ def _http(url, start, part):
         entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
         # base64 ends in "=" too: the first one separates.
         hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
+        if total is not None and not re.fullmatch(r"\d{1,18}", total):
+            raise ValueError(
+                f"The server of {without_query(url)} must send the length of "
+                f"the file. Received: Content-Length {total!r}. {ELSEWHERE}."
+            )
         chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
         if total is None and not chunked and not hashes.get("md5"):
             raise ValueError(
@@ -83,8 +88,8 @@ def _http(url, start, part):
             begin,
             Facts(
                 None if total is None else int(total),
-                _hex(hashes.get("md5")),
-                _hex(hashes.get("crc32c")),
+                _hex(url, "md5", hashes.get("md5")),
+                _hex(url, "crc32c", hashes.get("crc32c")),
                 None if etag.startswith("W/") else etag,
             ),
         )
@@ -112,8 +117,25 @@ def _absent(url, answer):
     )
 
 
-def _hex(code):
-    return code and base64.b64decode(code).hex()
+def without_query(url: str) -> str:
+    """Returns a URL without its query, which may hold a token."""
+    return urllib.parse.urlsplit(url)._replace(query="", fragment="").geturl()
+
+
+def _hex(url, name, code):
+    """Returns a hash of a server in hex."""
+    if code is None:
+        return None
+    try:
+        digest = base64.b64decode(code, validate=True)
+    except ValueError:
+        digest = b""
+    if len(digest) != {"md5": 16, "crc32c": 4}[name]:
+        raise ValueError(
+            f"The server of {without_query(url)} must send its x-goog-hash in "
+            f"base64. Received: {name}={code!r}. {ELSEWHERE}."
+        )
+    return digest.hex()
 
 
 @contextlib.contextmanager
@@ -154,7 +176,10 @@ def _gs(url, start, part):
     with file:
         begin = start if start < info["size"] else 0
         file.seek(begin)
-        hashes = _hex(info.get("md5Hash")), _hex(info.get("crc32c"))
+        hashes = (
+            _hex(url, "md5", info.get("md5Hash")),
+            _hex(url, "crc32c", info.get("crc32c")),
+        )
         yield read, begin, Facts(info["size"], *hashes, info.get("etag"))
 
 

@@ -679,3 +679,104 @@ def test_cache_is_beside_that_of_keras(tmp_path, monkeypatch):
     assert download.cache_dir() == str(tmp_path / ".keras" / "keras_vit")
     monkeypatch.setenv("KERAS_HOME", "")
     assert download.cache_dir() == os.path.join("/tmp", ".keras", "keras_vit")
+
+
+class TestCheck:
+    """What is kept can be opened as what it should be."""
+
+    @staticmethod
+    def check(path):
+        with open(path, "rb") as file:
+            if file.read() != PAYLOAD:
+                raise ValueError(f"{path!r} is no such file.")
+
+    def fetch(self, server, path):
+        return fetch(server, path, check=self.check)
+
+    @pytest.fixture(autouse=True)
+    def anew(self, monkeypatch):
+        monkeypatch.setattr(download, "_verified", {})
+
+    def test_the_page_of_a_proxy_is_not_kept(self, server, path):
+        server.payload, server.hashes = b"<html>Log in</html>", []
+        match = "is not the file expected.*weights.npz.*Nothing was kept.*login"
+        with refused(path, match):
+            self.fetch(server, path)
+        server.payload = PAYLOAD
+        self.fetch(server, path)
+        assert_complete(path)
+
+    def test_a_damaged_file_is_fetched_again(self, server, path):
+        self.fetch(server, path)
+        content = bytearray(PAYLOAD)
+        content[HALF] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 1))
+        self.fetch(server, path)
+        assert_complete(path)
+        assert len(server.seen) == 2
+
+    def test_what_an_older_version_kept_is_fetched_again(self, server, path):
+        # Its record is of the page, without a check.
+        server.payload, server.hashes = b"<html>Log in</html>", []
+        fetch(server, path)
+        server.payload = PAYLOAD
+        self.fetch(server, path)
+        assert_complete(path)
+
+    def test_a_damaged_file_stays_out_of_use_offline(
+        self, server, path, monkeypatch
+    ):
+        self.fetch(server, path)
+        path.write_bytes(PAYLOAD[:HALF])
+        monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+        with pytest.raises(ValueError, match="damaged.*OFFLINE forbids"):
+            self.fetch(server, path)
+
+    def test_a_file_placed_by_hand_is_checked_and_recorded(
+        self, server, path, monkeypatch
+    ):
+        path.parent.mkdir()
+        path.write_bytes(PAYLOAD)
+        monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+        self.fetch(server, path)
+        download.verify(path)
+        path.write_bytes(PAYLOAD[:-1] + b"?")
+        with pytest.raises(ValueError, match="sha256.*OFFLINE forbids"):
+            self.fetch(server, path)
+
+    def test_a_file_is_read_once_while_it_does_not_change(
+        self, server, path, monkeypatch
+    ):
+        self.fetch(server, path)
+        read = []
+        digests = download._digests
+        monkeypatch.setattr(
+            download,
+            "_digests",
+            lambda path: read.append(path) or digests(path),
+        )
+        self.fetch(server, path)
+        assert read == []
+        download._verified.clear()  # another process
+        self.fetch(server, path)
+        self.fetch(server, path)
+        os.utime(path, ns=(1, 1))
+        self.fetch(server, path)
+        assert read == [str(path)] * 2
+        assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "entry", ["md5=", "md5=?", "md5=AAAA", "crc32c=AAAAAAAAAAA="]
+)
+def test_a_hash_that_is_no_hash_is_refused_with_the_url(server, path, entry):
+    server.hashes = [entry]
+    with refused(path, f"{server.url}.*must send its x-goog-hash"):
+        fetch(server, path)
+
+
+def test_a_token_of_the_url_is_not_recorded(server, path):
+    download.fetch(f"{server.url}?token=secret", path, progress=False)
+    assert_complete(path)
+    assert "secret" not in pathlib.Path(f"{path}.json").read_text()

@@ -5,6 +5,7 @@ import pathlib
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import keras_vit
@@ -91,7 +92,7 @@ def test_every_entry_is_of_a_constructor_and_once():
     assert {variant for _, variant in keys} <= set(keras_vit.list_models())
     for entry in registry.CHECKPOINTS:
         assert entry.url.startswith(registry.BASE_URL)
-        assert entry.licence and entry.source and entry.dialect == "jax"
+        assert entry.source and entry.classes == registry.CLASSES[entry.data]
         if entry.name.startswith("augreg"):
             name = os.path.basename(entry.file)
             again = registry.augreg(name)
@@ -135,6 +136,62 @@ def test_urls_are_fetched_and_kept_by_their_name(server):
     keras_vit.ViT(weights=url)
     with pytest.raises(ValueError, match="must end in a file's name"):
         registry.locate("https://example.com/..")
+
+
+def test_a_token_in_the_url_of_a_server_stays_a_query(monkeypatch):
+    entry = registry.find("imagenet21k+imagenet2012", "R50ViTB16")
+    monkeypatch.setenv(
+        "KERAS_VIT_WEIGHTS_URL", "https://a.example/vit/?token=b/c&user=d"
+    )
+    assert entry.url == (
+        "https://a.example/vit/imagenet21k+imagenet2012/R50+ViT-B_16.npz"
+        "?token=b/c&user=d"
+    )
+
+
+class TestDamage:
+    """No released name is ever answered with another file."""
+
+    def test_a_login_page_is_refused_and_not_kept(self, server):
+        page = b"<!doctype html><title>Log in</title>"
+        file = server / "imagenet21k/ViT-B_16.npz"
+        file.write_bytes(page)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="is not the file expected"):
+                keras_vit.ViTB16(weights="imagenet21k", **SMALL)
+        file.write_bytes(TOKEN.read_bytes())
+        registry.find("imagenet21k", "ViTB16").fetch()
+
+    def test_another_checkpoint_is_refused(self, server):
+        arrays = dict(np.load(TOKEN))
+        del arrays["Transformer/encoderblock_1/LayerNorm_0/bias"]
+        np.savez(server / "imagenet21k/ViT-B_16.npz", **arrays)
+        with pytest.raises(ValueError, match="missing in the checkpoint"):
+            registry.find("imagenet21k", "ViTB16").fetch()
+
+    def test_a_file_that_changed_is_fetched_again(self, server):
+        entry = registry.find("imagenet21k", "ViTB16")
+        path = pathlib.Path(entry.fetch())
+        # Arrays of one shape exchanged: a good checkpoint of another model.
+        arrays = dict(np.load(TOKEN))
+        names = [
+            f"Transformer/encoderblock_{i}/LayerNorm_0/scale" for i in (0, 1)
+        ]
+        arrays |= {names[0]: arrays[names[1]], names[1]: arrays[names[0]]}
+        np.savez(path, **arrays)
+        assert entry.fetch() == str(path)
+        assert path.read_bytes() == TOKEN.read_bytes()
+
+    def test_a_url_is_opened_as_its_name_says(self, server):
+        file = server / "a.safetensors"
+        file.write_bytes(b"<!doctype html>")
+        with pytest.raises(ValueError, match="is not the file expected"):
+            registry.locate(file.as_uri())
+
+    def test_the_index_is_a_table(self, server):
+        (server / "augreg/index.csv").write_text("<html>Log in</html>")
+        with pytest.raises(ValueError, match="must be augreg's index.csv"):
+            augreg.best("B_16")
 
 
 class TestHub:

@@ -1,0 +1,151 @@
+"""Names of ImageNet's classes, in the order of the released checkpoints.
+
+The classes are WordNet synsets in the order of their ids. The 1,000 are those
+of ILSVRC 2012. The 21,843 are those of the authors' ImageNet-21k: the 21,841
+of ImageNet's fall 2011 release, and n03931044 and n09859684, of which there are
+no images (big_transfer, issues 7 and 18).
+"""
+
+import collections
+import functools
+import gzip
+import importlib.resources
+
+import numpy as np
+
+DATASETS = ("imagenet2012", "imagenet21k")
+
+
+def imagenet_classes(dataset: str = "imagenet2012") -> tuple[str, ...]:
+    """Returns the names of ImageNet's classes by index.
+
+    A name is all of its synset's lemmas, such as "tench, Tinca tinca". Where
+    several synsets have the same, the id follows: "crane (n02012849)".
+
+    Args:
+        dataset: "imagenet2012", of 1,000 classes, or "imagenet21k", of
+            21,843.
+
+    Returns:
+        The names. No two are equal.
+
+    Raises:
+        ValueError: If there is no such dataset.
+
+    Example:
+        keras_vit.imagenet_classes("imagenet21k")[2]
+    """
+    return _read(dataset)[1]
+
+
+def imagenet_synsets(dataset: str = "imagenet2012") -> tuple[str, ...]:
+    """Returns the WordNet ids of ImageNet's classes by index: "n01440764".
+
+    Args:
+        dataset: See `imagenet_classes`.
+
+    Raises:
+        ValueError: If there is no such dataset.
+    """
+    return _read(dataset)[0]
+
+
+def decode_predictions(
+    predictions, top: int = 5, class_names: tuple[str, ...] | None = None
+) -> list[list[tuple[str, str, float]]]:
+    """Names the classes of the highest scores, as keras.applications does.
+
+    Args:
+        predictions: `[B, K]`, the scores of a batch: logits or probabilities.
+        top: How many classes to name, from the highest score on.
+        class_names: Names of the K classes, or a model whose head has them.
+            None takes ImageNet's where K is 1,000 or 21,843.
+
+    Returns:
+        For each image a list of (id, name, score). The id is the WordNet id
+        where the names are ImageNet's, and the index as a string elsewhere.
+
+    Raises:
+        ValueError: If `predictions` is no batch of scores, or there are not as
+            many names as classes.
+
+    Example:
+        predictions = model.predict(images)
+        keras_vit.decode_predictions(predictions, top=3, class_names=model)
+    """
+    scores = np.asarray(predictions)
+    if scores.ndim != 2:
+        raise ValueError(
+            "`predictions` of decode_predictions must be a batch of scores, "
+            f"[images, classes]. Received: shape {scores.shape}"
+        )
+    if type(top) is not int or top < 1:
+        raise ValueError(
+            "`top` of decode_predictions must be an integer from 1. Received: "
+            f"top={top!r}"
+        )
+    count = scores.shape[1]
+    names = _names(class_names, count)
+    if len(names) != count:
+        raise ValueError(
+            f"`class_names` of decode_predictions must name each of the "
+            f"{count} classes. Received: {len(names)} names"
+        )
+    ids = tuple(map(str, range(count)))
+    for dataset in DATASETS:
+        if _read(dataset)[1] == names:
+            ids = _read(dataset)[0]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return [
+        [(ids[i], names[i], float(row[i])) for i in best]
+        for row, best in zip(scores, order, strict=True)
+    ]
+
+
+def of_dataset(dataset: str) -> tuple[str, ...] | None:
+    """Returns the class names of a dataset, None where they are not here."""
+    return imagenet_classes(dataset) if dataset in DATASETS else None
+
+
+def _names(given, count):
+    if given is None:
+        for dataset in DATASETS:
+            if len(_read(dataset)[1]) == count:
+                return _read(dataset)[1]
+        raise ValueError(
+            "`class_names` of decode_predictions must be given for "
+            f"{count} classes: their names, or a model whose head has them. "
+            "Received: class_names=None"
+        )
+    if not hasattr(given, "layers"):
+        return tuple(map(str, given))
+    found = [
+        layer.labels
+        for layer in given.layers
+        if getattr(layer, "labels", None) is not None
+    ]
+    if len(found) != 1:
+        raise ValueError(
+            "`class_names` of decode_predictions, where it is a model, must "
+            f"have a head with class names. Received: {given.name!r}, with "
+            f"{len(found)} such layers"
+        )
+    return tuple(found[0])
+
+
+@functools.cache
+def _read(dataset):
+    """Returns the ids and the names of a dataset's classes."""
+    if dataset not in DATASETS:
+        raise ValueError(
+            f"`dataset` must be one of {DATASETS}. Received: {dataset!r}"
+        )
+    file = importlib.resources.files(__package__) / f"{dataset}.txt.gz"
+    lines = gzip.decompress(file.read_bytes()).decode().splitlines()
+    ids, lemmas = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    counts = collections.Counter(lemmas)
+    names = tuple(
+        name if counts[name] == 1 else f"{name} ({synset})"
+        for synset, name in zip(ids, lemmas, strict=True)
+    )
+    return ids, names
