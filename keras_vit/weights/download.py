@@ -209,6 +209,7 @@ def _write_record(path, url, found, check):
         record["checked"] = True
     folder, name = os.path.split(path)
     part = os.path.join(folder, "incomplete", f"{name}.json")
+    os.makedirs(os.path.dirname(part), exist_ok=True)
     with open(part, "w") as file:
         json.dump(record, file, indent=2)
     os.replace(part, f"{path}.json")

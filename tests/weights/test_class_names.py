@@ -14,7 +14,7 @@ TOKEN = (
     pathlib.Path(__file__).parents[1] / "goldens/numerics/vit_token.ckpt.npz"
 )
 # Nothing here differs between backends.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 NUMBERS = {"imagenet2012": 1_000, "imagenet21k": 21_843}
 
 

@@ -23,7 +23,7 @@ from keras_vit.weights import checkpoint, download, load, registry
 pytest.importorskip("safetensors")
 # Files are read in NumPy, whatever the backend.
 pytestmark = [
-    pytest.mark.backend("tensorflow"),
+    pytest.mark.backend_independent,
     pytest.mark.filterwarnings("ignore:The head of"),
 ]
 GRID = (small.GRID, small.GRID)

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 
 import h5py
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -351,6 +352,28 @@ class TestOwnFiles:
         np.testing.assert_array_equal(
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
+
+    def test_a_folder_of_keras_is_read_as_a_file_is(self, tmp_path):
+        model = small_arrays(
+            classifier="gap_norm",
+            labels=("a", "b"),
+            pixel_mean=(1.0,),
+            layer_norm_epsilon=1e-3,
+        )
+        keras.saving.save_model(model, tmp_path / "folder", zipped=False)
+        again = keras_vit.ViT(weights=tmp_path / "folder")
+        x = np.random.default_rng(0).uniform(0, 255, (2, 4, 4, 1))
+        np.testing.assert_array_equal(
+            again.predict(x, verbose=0), model.predict(x, verbose=0)
+        )
+        assert again.get_layer("head").labels == ("a", "b")
+        # Another resolution, as of any weights.
+        keras_vit.ViT(weights=tmp_path / "folder", input_shape=(8, 8, 1))
+        # Damaged, it is refused by name.
+        (tmp_path / "folder/config.json").write_text('{"config": []}')
+        refused(tmp_path / "folder", "cannot be read")
+        (tmp_path / "folder/model.weights.h5").write_bytes(b"")
+        refused(tmp_path / "folder", "model.weights.h5", "damaged")
 
     @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
     def test_are_read_as_they_were_saved(self, name, small, tmp_path):

@@ -151,7 +151,7 @@ class TestTimm:
             np.testing.assert_array_equal(array, state[name].numpy())
 
 
-@pytest.mark.backend("tensorflow")
+@pytest.mark.backend_independent
 def test_architectures_are_as_timm_builds_them(timm):
     names = set(timm_names.HEADS_AND_WIDTH) & set(timm.list_models())
     assert len(names) >= 60

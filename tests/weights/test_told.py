@@ -11,7 +11,7 @@ from keras_vit.weights import checkpoint
 
 pytest.importorskip("safetensors")
 # Nothing here computes.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 
 def save_timm(folder, changes=(), **kwargs):
