@@ -1,6 +1,15 @@
 """Programs that train, fine-tune and predict with keras_vit."""
 
+import signal
+import sys
+
 from recipes import command
+
+if sys.argv[:1] == ["-m"]:
+    # `python -m recipes.finetune` begins, with imports that take seconds. In
+    # them Ctrl-C ends the process: Python's KeyboardInterrupt is lost where
+    # it is raised in a callback of JAX.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 # Before any module of a recipe imports TensorFlow.
 command.quiet_tensorflow()

@@ -1,7 +1,9 @@
 """Reads a recipe's command line: `--config`, its overrides, `--workdir`."""
 
+import atexit
 import dataclasses
 import difflib
+import gc
 import inspect
 import math
 import numbers
@@ -15,6 +17,7 @@ import typing
 from absl import flags
 from ml_collections import config_flags
 
+from keras_vit import distribution
 from recipes import command
 
 
@@ -41,7 +44,13 @@ def main(run, default_config: str | os.PathLike) -> None:
             ) from error
         if wants_help:
             print(_help(run, config))
-        else:
+            return
+        # At the end Python would search all that was compiled for cycles of
+        # garbage, for seconds.
+        atexit.register(gc.freeze)
+        with distribution.end_at_ctrl_c(
+            "Interrupted. Run the same command again to resume."
+        ):
             run(config, workdir)
     except command.USER_ERRORS as error:
         command.report(error, "--debug" in sys.argv)

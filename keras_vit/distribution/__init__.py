@@ -2,13 +2,19 @@
 
 from keras_vit.distribution.devices import Devices, setup
 from keras_vit.distribution.layouts import check_model, distribution
-from keras_vit.distribution.preemption import preemption
+from keras_vit.distribution.preemption import (
+    any_process,
+    end_at_ctrl_c,
+    preemption,
+)
 from keras_vit.distribution.whole import whole
 
 __all__ = [
     "Devices",
+    "any_process",
     "check_model",
     "distribution",
+    "end_at_ctrl_c",
     "preemption",
     "setup",
     "whole",

@@ -13,11 +13,17 @@ class Preempted(Exception):
 
     Attributes:
         step: Number of steps that the saved state has seen, 0 without any.
+        reason: What `must_stop` returned, such as the number of a signal.
     """
 
-    def __init__(self, step: int):
-        super().__init__(f"Stopped; the state after step {step} is saved.")
+    def __init__(self, step: int, reason: int = 1):
+        super().__init__(
+            f"Stopped; the state after step {step} is saved."
+            if step
+            else "Stopped before the end of the first step."
+        )
         self.step = step
+        self.reason = reason
 
 
 class Progress(keras.callbacks.Callback):
@@ -41,7 +47,8 @@ class Progress(keras.callbacks.Callback):
         checkpoint_every: Steps between checkpoints; 0 saves only before
             evaluations.
         steps_per_execution: As given to `compile`; divides the others.
-        must_stop: Tells whether the run is being preempted.
+        must_stop: Returns whether the run is to save and stop now, as 0 or
+            a reason, such as the number of a signal.
 
     Attributes:
         step: Number of steps done.
@@ -60,7 +67,7 @@ class Progress(keras.callbacks.Callback):
         eval_every: int,
         checkpoint_every: int = 0,
         steps_per_execution: int = 1,
-        must_stop: Callable[[], bool] = lambda: False,
+        must_stop: Callable[[], int] = lambda: 0,
     ):
         super().__init__()
         self.checkpoints = checkpoints
@@ -99,7 +106,7 @@ class Progress(keras.callbacks.Callback):
         ):
             self.checkpoints.save(self.step, self.model)
         if stop:
-            self._leave()
+            self._leave(stop)
 
     def on_train_batch_end(self, batch, logs=None):
         self.step = self._begin + batch + 1
@@ -113,9 +120,9 @@ class Progress(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_test_batch_begin(self, batch, logs=None):
-        if self.must_stop():
+        if stop := self.must_stop():
             # The state of one step ago is saved: the evaluation is repeated.
-            self._leave()
+            self._leave(stop)
 
     def on_epoch_end(self, epoch, logs=None):
         if not np.isfinite(logs.get("val_loss", 0.0)):
@@ -128,9 +135,9 @@ class Progress(keras.callbacks.Callback):
         self._loss = None
         self.model.stop_training = self.step >= self.total_steps
 
-    def _leave(self):
+    def _leave(self, reason):
         self.checkpoints.wait()
-        raise Preempted(self.checkpoints.latest)
+        raise Preempted(self.checkpoints.latest, reason)
 
     def _check_loss(self, step, loss):
         if not np.isfinite(float(loss)):
