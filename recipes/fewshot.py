@@ -1,7 +1,7 @@
 r"""Says what a frozen representation is worth, from a few labels a class.
 
 python -m recipes.fewshot
-python -m recipes.fewshot --config.weights=runs/digits/best.keras
+python -m recipes.fewshot --config.weights=runs/digits/last.keras
 python -m recipes.fewshot --config=recipes/configs/fewshot.py:ViTB16,cifar10
 """
 
@@ -28,7 +28,7 @@ class Config:
     Attributes:
         model: A constructor of keras_vit, such as "ViTB16"; "ViT" takes its
             sizes from the weights.
-        weights: A checkpoint (a run's best.keras, a file of another dialect)
+        weights: A checkpoint (a run's last.keras, a file of another dialect)
             or a name of released weights; "" is an untrained model.
         include_top: False for weights that have no head.
         layer: Name of the layer to read, such as "encoderblock_3"; "" is what
@@ -91,7 +91,7 @@ def run(config: Config, workdir: str = "") -> dict:
         python -m recipes.fewshot
             An untrained ViT on scikit-learn's handwritten digits: what a
             trained representation must beat.
-        python -m recipes.fewshot --config.weights=runs/digits/best.keras \\
+        python -m recipes.fewshot --config.weights=runs/digits/last.keras \\
             --config.layer=encoderblock_1
             Any model, layer and data set.
         python -m recipes.fewshot \\
@@ -107,6 +107,8 @@ def run(config: Config, workdir: str = "") -> dict:
     Raises:
         ValueError: If a field is not what it must be.
     """
+    name = workdirs.default(config.model, config.dataset) + "-fewshot"
+    workdir = workdirs.path_of(workdir or name)
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.dtype_policy)
     train, test = data.load(
@@ -172,8 +174,6 @@ def run(config: Config, workdir: str = "") -> dict:
         ],
         neighbours=neighbours,
     )
-    name = workdirs.default(config.model, config.dataset) + "-fewshot"
-    workdir = pathlib.Path(workdir or name)
     workdir.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=2) + "\n"
     (workdir / "results.json").write_text(text)

@@ -6,7 +6,6 @@ python -m recipes.finetune --config=recipes/configs/finetune.py:ViTB16,cifar10
 """
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import shlex
@@ -31,10 +30,10 @@ NUM_SHOWN = 12
 
 
 def run(config: Config, workdir: str = "") -> dict[str, float]:
-    """Trains, keeps the best model, and draws what it does.
+    """Trains, saves the model, and draws what it does.
 
-    A run that was stopped, by whatever, goes on when it is started again, and
-    ends with the same numbers.
+    A run that was stopped resumes when it is started again, and ends with the
+    same numbers. One that is finished draws its figures again.
 
     Usage:
         python -m recipes.finetune
@@ -46,51 +45,70 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             Released weights on your own images, or on a data set of TFDS.
 
     The workdir, "runs/" and the data set's name unless given, receives
-    config.json, metrics.csv, tensorboard/, checkpoints/, best.keras (the
-    highest evaluation accuracy), curves.png, predictions.png and examples/;
-    with broken="skip" skipped.csv too, the files left out and why.
+    config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
+    model of the last evaluation), best.keras (that of the highest evaluation
+    accuracy), curves.png, predictions.png and examples/; with broken="skip"
+    skipped.csv too, the files left out and why.
 
     Returns:
-        Loss and accuracy of best.keras on the evaluation images.
+        Loss, accuracy and step of the last evaluation, and the same of the
+        best one as "best_loss", "best_accuracy" and "best_step".
     """
-    experiment.check(config)
-    workdir = pathlib.Path(
+    workdir = workdirs.path_of(
         workdir or workdirs.default(config.model, config.dataset)
     )
-    workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
-    devices = distribution.setup(
-        config.devices,
-        config.strategy,
-        model_parallel=config.model_parallel,
-        **dataclasses.asdict(config.cluster),
-    )
-    devices.check_batch(config.batch_size, config.micro_batches)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.dtype_policy)
+    experiment.check(config)
+    devices = fitting.set_up(config)
+    with workdirs.lock(workdir, devices):
+        workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
+        finished = workdirs.is_finished(workdir, devices)
+        train, evaluation = inputs.load(config)
+        facts = inputs.facts_of(config, train)
+        train_batches, eval_batches = inputs.pipelines(
+            config, facts, train, evaluation
+        )
+        with naming_broken_files(train, evaluation):
+            if finished:
+                workdirs.say_finished(workdir, devices)
+            else:
+                _train(
+                    config,
+                    workdir,
+                    devices,
+                    facts,
+                    (train, evaluation),
+                    (train_batches, eval_batches),
+                )
+            results = fitting.results(
+                workdirs.read_log(workdir / "metrics.csv")
+            )
+            if devices.is_main:
+                # Images that stand evenly spaced, so that all classes show.
+                shown = _every_nth(
+                    eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
+                )
+                examples = _draw(workdir, *shown, train.class_names)
+        if devices.is_main:
+            _report(workdir, results, evaluation.num_examples, examples)
+    return results
 
-    # Data.
-    train, evaluation = inputs.load(config)
+
+def _train(config, workdir, devices, facts, sources, batches):
+    """Builds the model, writes config.json, and trains."""
+    (train, evaluation), (train_batches, eval_batches) = sources, batches
+    devices.check_batch(config.batch_size, config.micro_batches)
     data.warn_if_scaled(train)
-    facts = inputs.facts_of(config, train)
-    train_batches, eval_batches = inputs.pipelines(
-        config, facts, train, evaluation
-    )
     # What cannot be made is refused before the workdir is written.
     train_batches(0)
-    all_eval_batches = eval_batches()
-
-    # Model, optimizer, training step.
+    eval_steps = int(eval_batches().cardinality())
     with devices.scope():
         built = training_step.build(config, facts, devices.kind)
     distribution.check_model(devices.strategy, built.model)
-    model = built.model
-
-    # Everything cheap has been checked: the workdir is written.
     if devices.is_main:
         left_out, left_out_counts = inputs.left_out(train, evaluation)
         derived = dict(
             model=built.model_arguments,
-            num_parameters=model.count_params(),
+            num_parameters=built.model.count_params(),
             image_size=facts.image_size,
             channels=facts.channels,
             classes=len(train.class_names),
@@ -109,7 +127,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
         size = "x".join(map(str, (*facts.image_size, facts.channels)))
         print(
-            f"{config.model}, {model.count_params():,} parameters, "
+            f"{config.model}, {built.model.count_params():,} parameters, "
             f"{size} pixels; "
             f"{train.num_examples} images of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"
@@ -117,37 +135,29 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             f"every {built.eval_every}." + (left_out and f" {left_out}."),
             flush=True,
         )
+    fitting.fit(
+        built,
+        config,
+        devices,
+        workdir,
+        train_batches,
+        eval_batches,
+        eval_steps=eval_steps,
+    )
 
-    # Fit and evaluate.
-    with naming_broken_files(train, evaluation):
-        rows = fitting.fit(
-            built,
-            config,
-            devices,
-            workdir,
-            train_batches,
-            eval_batches,
-            eval_steps=int(all_eval_batches.cardinality()),
-        )
-        if not devices.is_main:
-            return fitting.best_results(rows)
-        # Images that stand evenly spaced, so that all classes show.
-        images, labels = _every_nth(
-            all_eval_batches, max(1, evaluation.num_examples // NUM_SHOWN)
-        )
-    results = fitting.best_results(rows)
-    best = keras.models.load_model(workdir / "best.keras", compile=False)
 
-    # Figures.
+def _draw(workdir, images, labels, class_names):
+    """Writes the figures and the examples; returns the paths of these."""
+    model = keras.models.load_model(workdir / "last.keras", compile=False)
     figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
-    probabilities = _softmax(best.predict(images, verbose=0))
+    probabilities = _softmax(model.predict(images, verbose=0))
     predicted = probabilities.argmax(axis=-1)
     figures.plot_attention(
         images,
-        keras_vit.inspection.attention_rollout(best, images),
+        keras_vit.inspection.attention_rollout(model, images),
         [
-            f"{train.class_names[guess]} {probability[guess]:.0%}"
-            + ("" if guess == label else f", not {train.class_names[label]}")
+            f"{class_names[guess]} {probability[guess]:.0%}"
+            + ("" if guess == label else f", not {class_names[label]}")
             for guess, label, probability in zip(
                 predicted, labels, probabilities, strict=True
             )
@@ -155,32 +165,35 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         workdir / "predictions.png",
         right=predicted == labels,
     )
-    examples = _write_examples(
-        images, [train.class_names[label] for label in labels], workdir
+    return _write_examples(
+        images, [class_names[label] for label in labels], workdir
     )
 
-    # Where everything is.
+
+def _report(workdir, results, num_images, examples):
+    """Prints the results, where everything is, and how to use it."""
     print(
-        f"\nbest.keras: {results['accuracy']:.2%} of {evaluation.num_examples} "
-        f"evaluation images right (the last evaluation: "
-        f"{float(rows[-1]['val_accuracy']):.2%})."
+        f"\nLast evaluation (step {results['step']}): "
+        f"{results['accuracy']:.2%} of {num_images} evaluation images right."
+        f"\nBest evaluation (step {results['best_step']}): "
+        f"{results['best_accuracy']:.2%}, chosen by these same images."
     )
     width = len(str(workdir / "predictions.png"))
     for name, description in (
-        ("best.keras", "the model, best at evaluation"),
+        ("last.keras", "the model of the last evaluation"),
+        ("best.keras", "the model of the best evaluation"),
         ("curves.png", "loss, accuracy and learning rate"),
         ("predictions.png", "images, what the model saw, and where"),
         ("metrics.csv", "the numbers"),
         ("config.json", "what was run"),
-        ("checkpoints", "the last states, from which it goes on"),
+        ("checkpoints", "the last states, from which a run resumes"),
         ("tensorboard", f"tensorboard --logdir {workdir / 'tensorboard'}"),
     ):
         print(f"  {str(workdir / name):{width}}  {description}")
-    command = ["python", "-m", "recipes.predict", str(workdir / "best.keras")]
+    command = ["python", "-m", "recipes.predict", str(workdir / "last.keras")]
     command += examples[:3] or ["image.jpg"]
     command += ["--attention", str(workdir / "attention.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)
-    return results
 
 
 @contextlib.contextmanager

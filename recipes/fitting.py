@@ -1,7 +1,7 @@
-"""Training with everything that a run keeps: checkpoints, logs, the best."""
+"""Training with everything that a run keeps: checkpoints, logs, models."""
 
 import contextlib
-import csv
+import dataclasses
 import os
 import pathlib
 import sys
@@ -15,6 +15,23 @@ from recipes import console, experiment, fewshot, training_step
 from recipes import workdir as workdirs
 
 
+def set_up(config: experiment.Config) -> distribution.Devices:
+    """Returns the devices of a run; the first call of a recipe.
+
+    Args:
+        config: Its config.
+    """
+    devices = distribution.setup(
+        config.devices,
+        config.strategy,
+        model_parallel=config.model_parallel,
+        **dataclasses.asdict(config.cluster),
+    )
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.dtype_policy)
+    return devices
+
+
 def fit(
     built: training_step.TrainingStep,
     config: experiment.Config,
@@ -24,25 +41,24 @@ def fit(
     eval_batches: Callable,
     *,
     eval_steps: int,
-) -> list[dict[str, str]]:
+) -> None:
     """Trains from the newest checkpoint of the workdir, or from the start.
 
     Args:
         built: What to train.
         config: Its config.
         devices: Where.
-        workdir: Receives checkpoints/, metrics.csv, tensorboard/ and
-            best.keras, the best evaluation.
+        workdir: Receives checkpoints/, metrics.csv, tensorboard/, and the
+            models of the last and of the best evaluation, last.keras and
+            best.keras.
         train_batches: A function of (first step, share, parts).
         eval_batches: A function of (share, parts).
         eval_steps: Number of batches to evaluate.
 
-    Returns:
-        The rows of metrics.csv.
-
     Raises:
         ValueError: If the loss or a weight is not finite.
-        SystemExit: On SIGTERM, after the state was saved.
+        SystemExit: On SIGTERM (143) and Ctrl-C (130), after the state was
+            saved.
     """
     trainer = built.trainer
     evaluation = devices.batches(
@@ -77,7 +93,7 @@ def fit(
                 flush=True,
             )
         if progress.step and devices.is_main:
-            print(f"Going on after step {progress.step}.", flush=True)
+            print(f"Resuming after step {progress.step}.", flush=True)
         log = workdir / "metrics.csv"
         rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
         first_step = progress.step
@@ -114,6 +130,10 @@ def fit(
                     shuffle=False,  # the batches are already
                     verbose=0,
                 )
+            if reason := must_stop():  # since the last step
+                raise training.Preempted(built.total_steps, reason)
+            # The log is complete before another process reads it.
+            distribution.any_process(devices, False)
         except FloatingPointError as error:
             raise ValueError(
                 f"{error} `base_lr` must be low enough for training to "
@@ -124,8 +144,10 @@ def fit(
             ) from None
         except training.Preempted as stop:
             if devices.is_main:
-                print(f"{stop} Start again to go on.", flush=True)
-            sys.exit(143)  # 128 + SIGTERM, as shells count
+                print(
+                    f"{stop} Run the same command again to resume.", flush=True
+                )
+            sys.exit(128 + stop.reason)  # as shells count
         except Exception:
             if devices.num_processes > 1:
                 _end_with_the_others(devices, checkpoints)
@@ -133,28 +155,44 @@ def fit(
         finally:
             checkpoints.close()
             _close_logs(callbacks)
-    with open(log, newline="") as file:
-        return list(csv.DictReader(file))
 
 
-def best_results(
+def results(
     rows: list[dict[str, str]], best_by: str = "accuracy"
 ) -> dict[str, float]:
-    """Returns the results of the evaluation that best.keras is from.
+    """Returns the results of the last evaluation, and those of the best.
+
+    The evaluation images have chosen the best, so that what counts is the
+    last.
 
     Args:
         rows: Those of metrics.csv.
         best_by: "accuracy", of which more is better, or "loss".
+
+    Returns:
+        Such as "loss", "accuracy" and "step" of the last evaluation, and
+        "best_loss", "best_accuracy" and "best_step".
     """
-    best = {}
-    for row in rows:
-        found = {
-            name.removeprefix("val_"): float(value)
-            for name, value in row.items()
-            if name.startswith("val_")
-        }
-        if not best or _is_better(found[best_by], best[best_by], best_by):
-            best = found
+    last = _evaluation(rows[-1])
+    best = _evaluation(_best(rows, best_by))
+    return last | {f"best_{name}": value for name, value in best.items()}
+
+
+def _evaluation(row):
+    return {
+        name.removeprefix("val_"): float(value)
+        for name, value in row.items()
+        if name.startswith("val_")
+    } | {"step": int(row["step"])}
+
+
+def _best(rows, best_by):
+    """The row that best.keras is from."""
+    name = f"val_{best_by}"
+    best = rows[0]
+    for row in rows[1:]:
+        if _is_better(float(row[name]), float(best[name]), best_by):
+            best = row
     return best
 
 
@@ -181,15 +219,7 @@ def _callbacks(built, config, devices, workdir, progress, rows):
     if config.ema_momentum:
         # Callbacks after this one see the averaged weights.
         callbacks.append(training.SwapAverages(swap_on_epoch=True))
-    callbacks.append(
-        _SaveBest(
-            built.model,
-            workdir / "best.keras",
-            best_results(rows, built.best_by).get(built.best_by),
-            built.best_by,
-            devices,
-        )
-    )
+    callbacks.append(_SaveModels(built, workdir, devices, rows))
     if config.fewshot_dataset:
         callbacks.append(
             fewshot.callback(
@@ -235,27 +265,38 @@ class _Callbacks(keras.callbacks.CallbackList):
             callback.on_train_batch_end(batch, logs=logs)
 
 
-class _SaveBest(keras.callbacks.Callback):
-    """Saves a model when its evaluation is the best so far."""
+class _SaveModels(keras.callbacks.Callback):
+    """Saves the models of the best evaluation and of the last one.
 
-    def __init__(self, best_model, path, best, best_by, devices):
+    Must come before the callback that logs the evaluation, so that the models
+    of what is logged are there.
+    """
+
+    def __init__(self, built, workdir, devices, rows):
         super().__init__()
-        self.best_model = best_model
-        self.path = path
-        self.best = best
-        self.best_by = best_by
+        self.built = built
+        self.workdir = workdir
         self.devices = devices
+        self.best = None
+        if rows:
+            best_by = built.best_by
+            self.best = float(_best(rows, best_by)[f"val_{best_by}"])
 
     def on_epoch_end(self, epoch, logs=None):
-        found = logs[f"val_{self.best_by}"]
-        if self.best is not None and not _is_better(
-            found, self.best, self.best_by
-        ):
+        best_by = self.built.best_by
+        found = logs[f"val_{best_by}"]
+        names = []
+        if self.best is None or _is_better(found, self.best, best_by):
+            self.best = found
+            names.append("best.keras")
+        if logs["step"] >= self.built.total_steps:
+            names.append("last.keras")
+        if not names:
             return
-        self.best = found
         # Every process takes part: each may hold a part of the variables.
-        whole = distribution.whole(self.best_model, self.devices)
+        whole = distribution.whole(self.built.model, self.devices)
         if self.devices.is_main:
-            part = self.path.with_name("part." + self.path.name)
-            whole.save(part)
-            os.replace(part, self.path)
+            for name in names:
+                part = self.workdir / f"part.{name}"
+                whole.save(part)
+                os.replace(part, self.workdir / name)

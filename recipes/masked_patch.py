@@ -39,10 +39,10 @@ class Config(experiment.Config):
 
 
 def run(config: Config, workdir: str = "") -> dict[str, float]:
-    """Pre-trains by masked patch prediction, and keeps the best model.
+    """Pre-trains by masked patch prediction, and saves the model.
 
-    Labels are not used. A run that was stopped, by whatever, goes on when it
-    is started again, and ends with the same numbers.
+    Labels are not used. A run that was stopped resumes when it is started
+    again, and ends with the same numbers.
 
     Usage:
         python -m recipes.masked_patch
@@ -56,26 +56,35 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
     The workdir, "runs/", the data set's name and "-masked_patch" unless
     given, receives config.json, metrics.csv, tensorboard/, checkpoints/,
-    curves.png and best.keras (the lowest evaluation loss), the plain model
-    without a head, which is a `weights` of fine-tuning.
+    curves.png, last.keras (the model of the last evaluation) and best.keras
+    (that of the lowest evaluation loss): the plain model without a head, which
+    is a `weights` of fine-tuning.
 
     Returns:
-        Loss and, of colours, accuracy of the corrupted evaluation patches at
-        the step of best.keras.
+        Loss, of colours accuracy, and step of the last evaluation, of the
+        corrupted patches; the same of the best one as "best_loss" and so on.
     """
-    experiment.check(config)
     name = workdirs.default(config.model, config.dataset)
-    workdir = pathlib.Path(workdir or f"{name}-masked_patch")
-    workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
-    devices = distribution.setup(
-        config.devices,
-        config.strategy,
-        model_parallel=config.model_parallel,
-        **dataclasses.asdict(config.cluster),
-    )
+    workdir = workdirs.path_of(workdir or f"{name}-masked_patch")
+    experiment.check(config)
+    devices = fitting.set_up(config)
+    with workdirs.lock(workdir, devices):
+        workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
+        if workdirs.is_finished(workdir, devices):
+            workdirs.say_finished(workdir, devices)
+        else:
+            _train(config, workdir, devices)
+        log = workdir / "metrics.csv"
+        results = fitting.results(workdirs.read_log(log), "loss")
+        if devices.is_main:
+            figures.plot_curves(log, workdir / "curves.png")
+            _report(config, workdir, results)
+    return results
+
+
+def _train(config, workdir, devices):
+    """Builds the model, writes config.json, and trains."""
     devices.check_batch(config.batch_size, config.micro_batches)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.dtype_policy)
 
     # Model, optimizer, training step.
     train, evaluation = inputs.load(config)
@@ -122,9 +131,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     if devices.is_main:
         _begin(config, workdir, devices, built, facts, train, evaluation)
 
-    # Fit.
     with finetune.naming_broken_files(train, evaluation):
-        rows = fitting.fit(
+        fitting.fit(
             built,
             config,
             devices,
@@ -133,11 +141,6 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             eval_batches,
             eval_steps=eval_steps,
         )
-    results = fitting.best_results(rows, built.best_by)
-    if devices.is_main:
-        figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
-        _report(config, workdir, results)
-    return results
 
 
 def _begin(config, workdir, devices, built, facts, train, evaluation):
@@ -177,11 +180,19 @@ def _begin(config, workdir, devices, built, facts, train, evaluation):
 
 def _report(config, workdir, results):
     """Says how it ended, and how to go on."""
-    told = ", ".join(f"{name} {value:.4g}" for name, value in results.items())
-    print(f"\nbest.keras, on corrupted evaluation patches: {told}.")
+    for title, prefix in (("\nLast", ""), ("Best", "best_")):
+        values = ", ".join(
+            f"{name} {results[prefix + name]:.4g}"
+            for name in ("loss", "accuracy")
+            if name in results
+        )
+        step = results[f"{prefix}step"]
+        print(
+            f"{title} evaluation (step {step}), of corrupted patches: {values}."
+        )
     command = ["python", "-m", "recipes.finetune"]
     command.append(f"--config.dataset={config.dataset}")
-    command.append(f"--config.weights={workdir / 'best.keras'}")
+    command.append(f"--config.weights={workdir / 'last.keras'}")
     command.append(f"--workdir={workdir}-finetuned")
     print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)
 

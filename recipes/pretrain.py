@@ -28,10 +28,10 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
             A row of the paper's Table 3.
 
     The workdir is "runs/", the data set's name and "-pretrained" unless given;
-    its best.keras is a `weights` of fine-tuning.
+    its last.keras is a `weights` of fine-tuning.
 
     Returns:
-        Loss and accuracy of best.keras on the evaluation images.
+        As recipes.finetune does: of the last evaluation, and of the best.
     """
     name = workdirs.default(config.model, config.dataset)
     return finetune.run(config, workdir or f"{name}-pretrained")

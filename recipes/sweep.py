@@ -5,7 +5,6 @@ python -m recipes.sweep --config=recipes/configs/sweep.py:ViTB16,cifar10
 python -m recipes.sweep --config.base_lrs=0.01,0.03 --config.num_seeds=5
 """
 
-import csv
 import dataclasses
 import itertools
 import pathlib
@@ -13,7 +12,7 @@ import pathlib
 import keras
 import numpy as np
 
-from recipes import cli, experiment, finetune
+from recipes import cli, experiment, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "sweep.py"
@@ -46,7 +45,7 @@ def run(config: Config, workdir: str = "") -> dict:
     The rate with the highest accuracy on the images held out is trained with
     on all training images, once for each seed, and tested on the evaluation
     images, which the choice has not seen. What counts is the last evaluation.
-    A sweep that was stopped goes on when it is started again.
+    A sweep that was stopped resumes when it is started again.
 
     Usage:
         python -m recipes.sweep
@@ -61,11 +60,22 @@ def run(config: Config, workdir: str = "") -> dict:
     Returns:
         What results.json holds: the accuracy of each rate on the dev split,
         the rate chosen, and the accuracies of the seeds with their mean and
-        standard deviation, None of one seed.
+        standard deviation (None of one seed), all of the last evaluation.
     """
-    _check(config)
     name = workdirs.default(config.run.model, config.run.dataset)
-    workdir = pathlib.Path(workdir or f"{name}-sweep")
+    workdir = workdirs.path_of(workdir or f"{name}-sweep")
+    _check(config)
+    devices = fitting.set_up(config.run)
+    with workdirs.lock(workdir, devices):
+        results = _sweep(config, workdir)
+        if devices.is_main:
+            workdirs.write_json(workdir / "results.json", results)
+            _report(workdir, results)
+    return results
+
+
+def _sweep(config, workdir):
+    """Trains all runs; returns what results.json holds."""
 
     num_runs = len(config.base_lrs) + config.num_seeds
     count = itertools.count(1)
@@ -74,11 +84,9 @@ def run(config: Config, workdir: str = "") -> dict:
         print(f"\nRun {next(count)} of {num_runs}: {folder}", flush=True)
         keras.utils.clear_session()  # frees the run before
         changed = dataclasses.replace(config.run, **changes)
-        finetune.run(changed, str(workdir / folder))
         # Of the last evaluation: the best of all would be a choice by the
         # very images that it is measured on.
-        with open(workdir / folder / "metrics.csv", newline="") as file:
-            return float(list(csv.DictReader(file))[-1]["val_accuracy"])
+        return finetune.run(changed, str(workdir / folder))["accuracy"]
 
     tried = {
         base_lr: accuracy(
@@ -94,7 +102,7 @@ def run(config: Config, workdir: str = "") -> dict:
         accuracy(f"seed_{seed}", base_lr=base_lr, dev_fraction=0.0, seed=seed)
         for seed in seeds
     ]
-    results = dict(
+    return dict(
         model=config.run.model,
         weights=config.run.weights,
         dataset=config.run.dataset,
@@ -108,20 +116,23 @@ def run(config: Config, workdir: str = "") -> dict:
         if len(seeds) > 1
         else None,
     )
-    workdirs.write_json(workdir / "results.json", results)
-    print("\nbase_lr   dev accuracy")
-    for rate, accuracy in tried.items():
-        mark = "  <- chosen" if rate == base_lr else ""
-        print(f"{rate:<9g} {accuracy:.2%}{mark}")
-    told = f"{results['accuracy_mean']:.2%}"
-    if len(seeds) > 1:
-        told += f" +- {results['accuracy_std']:.2%}"
+
+
+def _report(workdir, results):
+    """Prints the rates, and the accuracy with the one chosen."""
+    rate = f"{results['base_lr']:g}"
+    print("\nbase_lr   dev accuracy (last evaluation)")
+    for tried, accuracy in results["dev_accuracies"].items():
+        mark = "  <- chosen" if tried == rate else ""
+        print(f"{tried:<9} {accuracy:.2%}{mark}")
+    mean, deviation = results["accuracy_mean"], results["accuracy_std"]
+    runs = len(results["seeds"])
     print(
-        f"{len(seeds)} run{'s' * (len(seeds) > 1)} with base_lr={base_lr:g}: "
-        f"{told} ({workdir / 'results.json'})",
+        f"{runs} run{'s' * (runs > 1)} with base_lr={rate}: {mean:.2%}"
+        + ("" if deviation is None else f" +- {deviation:.2%}")
+        + f" at the last evaluation ({workdir / 'results.json'})",
         flush=True,
     )
-    return results
 
 
 def _check(config):

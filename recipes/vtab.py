@@ -13,7 +13,7 @@ import keras
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from recipes import cli, experiment, finetune
+from recipes import cli, experiment, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
@@ -62,7 +62,7 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
 def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     """Fine-tunes on task after task, and averages the accuracies.
 
-    A task that is finished is not run again; one that was stopped goes on.
+    A task that is finished is not run again; one that was stopped resumes.
 
     Usage:
         python -m recipes.vtab
@@ -76,8 +76,8 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
             A point of a sweep, which leaves the test images alone.
 
     The workdir, "runs/vtab-" and the model unless given, receives a folder
-    for each task, as recipes.finetune leaves it, and results.json. Accuracies
-    have not been measured yet.
+    for each task, as recipes.finetune leaves it, and results.json, with the
+    accuracies of the last evaluations. They have not been measured yet.
 
     Returns:
         "accuracies" of the tasks, and "scores": means as of `vtab_scores`.
@@ -92,27 +92,43 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
             f" Received: one of fine-tuning on {config.dataset!r}"
         )
     name = workdirs.default(config.run.model, "vtab")
-    workdir = pathlib.Path(workdir or name)
+    workdir = workdirs.path_of(workdir or name)
     # A flag's "dtd,dmlab" is one string.
     tasks = ",".join(config.tasks).split(",")
     configs = {task: config_of(config.run, task) for task in tasks}
     for each in configs.values():
         experiment.check(each)
+    devices = fitting.set_up(config.run)
+    with workdirs.lock(workdir, devices):
+        results = _run_tasks(config, workdir, devices, configs)
+    if devices.is_main:
+        print(
+            f"\n{_table(results)}\n\n  {workdir / 'results.json'}", flush=True
+        )
+    return results
+
+
+def _run_tasks(config, workdir, devices, configs):
+    """Fine-tunes on the tasks that are not finished; returns all results."""
     workdirs.refuse_other_config(workdir, config.run, free=experiment.PLACE)
-    workdirs.write_config(workdir, config.run, {"tasks": tasks})
     accuracies = _accuracies(workdir)
+    if devices.is_main:
+        workdirs.write_config(workdir, config.run, {"tasks": list(configs)})
     for task, each in configs.items():
         if task in accuracies:
-            print(f"vtab/{task} is finished.", flush=True)
+            if devices.is_main:
+                print(f"vtab/{task} is finished.", flush=True)
             continue
-        print(f"\nvtab/{task}", flush=True)
+        if devices.is_main:
+            print(f"\nvtab/{task}", flush=True)
         keras.utils.clear_session()  # frees the task before
         results = finetune.run(each, str(workdir / task))
-        accuracies = {**_accuracies(workdir), task: results["accuracy"]}
+        accuracies[task] = results["accuracy"]
+        if devices.is_main:
+            _write(workdir, accuracies)
+    if devices.is_main:
         _write(workdir, accuracies)
-    results = _write(workdir, accuracies)
-    print(f"\n{_table(results)}\n\n  {workdir / 'results.json'}", flush=True)
-    return results
+    return _results(accuracies)
 
 
 def _accuracies(workdir):
@@ -125,12 +141,14 @@ def _accuracies(workdir):
 
 
 def _write(workdir, accuracies):
+    workdirs.write_json(workdir / "results.json", _results(accuracies))
+
+
+def _results(accuracies):
     ordered = {
         task: accuracies[task] for task in vtab.TASKS if task in accuracies
     }
-    results = {"accuracies": ordered, "scores": vtab_scores(ordered)}
-    workdirs.write_json(workdir / "results.json", results)
-    return results
+    return {"accuracies": ordered, "scores": vtab_scores(ordered)}
 
 
 def _table(results):

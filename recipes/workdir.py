@@ -1,11 +1,20 @@
 """The folder that holds everything of a run, and only of that run."""
 
+import contextlib
 import csv
 import dataclasses
+import datetime
+import fcntl
 import json
 import os
 import pathlib
 import re
+import socket
+import time
+
+from keras_vit import distribution
+
+LOCK = "run.lock"
 
 
 def default(model: str, dataset: str) -> str:
@@ -18,6 +27,59 @@ def default(model: str, dataset: str) -> str:
     name = pathlib.Path(dataset).expanduser().resolve().name
     name = re.sub(r"[^\w.-]+", "_", name)
     return f"runs/{name}" if model == "ViT" else f"runs/{name}-{model}"
+
+
+def path_of(workdir: str | os.PathLike) -> pathlib.Path:
+    """Returns the path of a workdir; "~" is the home directory.
+
+    Args:
+        workdir: As given to a recipe.
+
+    Raises:
+        ValueError: If it is a URL, such as of a bucket.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(workdir)):
+        raise ValueError(
+            "`workdir` must be a directory. "
+            f"Received: {os.fspath(workdir)!r}, a URL. Mount the bucket "
+            "(with Cloud Storage FUSE, for example) and give the directory "
+            "that it is mounted at, such as --workdir=/mnt/bucket/run."
+        )
+    return pathlib.Path(workdir).expanduser()
+
+
+@contextlib.contextmanager
+def lock(workdir: pathlib.Path, devices: distribution.Devices):
+    """Holds a workdir for one run, whose processes must all call it.
+
+    The main process takes an advisory lock of the operating system (`flock`)
+    on the file run.lock, which names it. The lock ends with its process,
+    however that ends. It works between machines where the file system passes
+    it on: NFS 4 does; Cloud Storage FUSE does not, there it works within one
+    machine.
+
+    Args:
+        workdir: The folder, which is made where it does not exist.
+        devices: What `keras_vit.distribution.setup` returned.
+
+    Raises:
+        ValueError: If another run holds it; nothing of it was touched.
+    """
+    refusal, descriptor = None, None
+    if devices.is_main:
+        try:
+            descriptor = _lock(workdir)
+        except Exception as error:  # the other processes wait for this one
+            refusal = error
+    if any(distribution.any_process(devices, refusal is not None)):
+        raise refusal or ValueError(
+            "The main process could not lock the workdir; it says why."
+        )
+    try:
+        yield
+    finally:
+        if devices.is_main:
+            _unlock(workdir, descriptor)
 
 
 def refuse_other_config(
@@ -86,28 +148,138 @@ def write_json(path: pathlib.Path, content: dict) -> None:
     _replace(path, json.dumps(content, indent=2) + "\n")
 
 
+def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
+    """Returns whether training in a workdir came to its last step.
+
+    Args:
+        workdir: The folder of recipes.finetune or recipes.masked_patch.
+        devices: What `keras_vit.distribution.setup` returned; every process
+            must call this, and is told what the main one finds.
+    """
+    found = devices.is_main and _is_finished(workdir)
+    return any(distribution.any_process(devices, found))
+
+
+def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
+    """Says what starting a finished run again does.
+
+    Args:
+        workdir: Its folder.
+        devices: What `keras_vit.distribution.setup` returned.
+    """
+    if devices.is_main:
+        print(
+            f"The run in {workdir} is finished: nothing is trained, its "
+            "figures are drawn again. Give another --workdir for another run.",
+            flush=True,
+        )
+
+
+def _is_finished(workdir):
+    try:
+        content = json.loads((workdir / "config.json").read_text())
+        total_steps = content["derived"]["total_steps"]
+    except (FileNotFoundError, KeyError, ValueError):
+        return False
+    rows = read_log(workdir / "metrics.csv")
+    # A row is written after the models of its evaluation.
+    return (
+        bool(rows)
+        and int(rows[-1]["step"]) >= total_steps
+        and (workdir / "last.keras").exists()
+    )
+
+
+def read_log(path: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the complete rows of a log.
+
+    Args:
+        path: A CSV file, which need not exist.
+    """
+    return list(csv.DictReader(_complete_lines(path)))
+
+
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
-    """Takes what comes after a step off a log, and returns what is left.
+    """Removes what comes after a step from a log, and returns what is left.
 
     Args:
         path: A CSV file with a column "step", which need not exist.
         step: The last step to keep.
     """
-    try:
-        with open(path, newline="") as file:
-            header, *lines = file.read().splitlines(keepends=True) or [""]
-    except FileNotFoundError:
+    if not path.exists():
         return []
+    header, *lines = _complete_lines(path) or [""]
     rows = list(csv.DictReader([header, *lines]))
-    kept = [
-        i
-        for i, line in enumerate(lines)
-        # The last line may have been cut off with the process.
-        if line.endswith("\n") and int(rows[i]["step"]) <= step
-    ]
+    kept = [i for i, row in enumerate(rows) if int(row["step"]) <= step]
     text = "".join([header, *(lines[i] for i in kept)]) if kept else ""
     _replace(path, text)
     return [rows[i] for i in kept]
+
+
+def _complete_lines(path):
+    """The last line may have been cut off with the process."""
+    try:
+        with open(path, newline="") as file:
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith("\n")]
+
+
+def _lock(workdir):
+    """Returns the descriptor of the locked file."""
+    path = workdir / LOCK
+    while True:
+        workdir.mkdir(parents=True, exist_ok=True)
+        try:
+            # Open for writing, without which NFS refuses the lock.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # another run has just removed the empty folder
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise ValueError(
+                "`workdir` must not be in use by another run. Received: "
+                f"{str(workdir)!r}, in use by {holder}. Wait until that run "
+                "ends, stop it, or give another --workdir."
+            ) from None
+        except OSError as error:
+            print(
+                f"The file system of {workdir} has no locks ({error}): start "
+                "no other run in this workdir.",
+                flush=True,
+            )
+        # The run before may have removed the file between the two calls.
+        if os.path.exists(path) and os.path.samestat(
+            os.fstat(descriptor), os.stat(path)
+        ):
+            break
+        os.close(descriptor)
+    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    text = f"process {os.getpid()} on {socket.gethostname()} since {now}"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+    return descriptor
+
+
+def _unlock(workdir, descriptor):
+    """Removes the file first: who has opened it meanwhile looks again."""
+    (workdir / LOCK).unlink(missing_ok=True)
+    os.close(descriptor)
+    with contextlib.suppress(OSError):
+        workdir.rmdir()  # if nothing was written
+
+
+def _holder(descriptor):
+    """What the run that holds the lock has written."""
+    for _ in range(10):
+        if text := os.pread(descriptor, 1000, 0).decode(errors="replace"):
+            return text
+        time.sleep(0.1)  # it is just about to
+    return "a process that has not given its name"
 
 
 def _replace(path, text):

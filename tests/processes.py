@@ -92,7 +92,7 @@ def free_address():
 
 
 def state_of(workdir):
-    """All arrays of the newest checkpoint and of best.keras, by name."""
+    """All arrays of the newest checkpoint and of both models, by name."""
     import orbax.checkpoint as ocp
 
     def as_numpy(array):
@@ -107,10 +107,18 @@ def state_of(workdir):
             as_numpy, dict(manager.item_metadata(step))
         )
         saved = manager.restore(step, args=ocp.args.StandardRestore(template))
-    best = keras.models.load_model(workdir / "best.keras", compile=False)
-    return {
+    models = {
+        f"{name}/{i}": array
+        for name in ("best", "last")
+        for i, array in enumerate(
+            keras.models.load_model(
+                workdir / f"{name}.keras", compile=False
+            ).get_weights()
+        )
+    }
+    return models | {
         f"{part}/{name}": np.asarray(value)
         for part, values in saved.items()
         for name, value in values.items()
         if part != "metrics"
-    } | {f"best/{i}": w for i, w in enumerate(best.get_weights())}
+    }

@@ -62,8 +62,8 @@ class TickingProgress(training.Progress):
         tick()
 
     def on_test_batch_begin(self, batch, logs=None):
-        if self.step == arguments.get("sigterm_in_evaluation_after"):
-            os.kill(os.getpid(), signal.SIGTERM)
+        if self.step == arguments.get("ctrl_c_in_evaluation_after"):
+            os.kill(os.getpid(), signal.SIGINT)
         super().on_test_batch_begin(batch, logs)
         tick()
 

@@ -67,8 +67,9 @@ def _export(options):
     size, channels = model.input_shape[1:3], model.input_shape[3]
     images = [data.read_image(path, size, channels) for path in options.images]
     facts = {}
-    if os.path.basename(options.model) == "best.keras":
-        facts = _of_the_run(os.path.dirname(os.path.abspath(options.model)))
+    workdir, name = os.path.split(os.path.abspath(options.model))
+    if name in ("best.keras", "last.keras"):
+        facts = _of_the_run(workdir, name)
     facts |= dict(licence=options.licence)
     facts |= dict(weights=options.weights or facts.get("weights"))
     facts |= dict(commit=_commit(options.model))
@@ -161,8 +162,8 @@ def _export_version(model, options, activation, facts):
     )
 
 
-def _of_the_run(workdir):
-    """What a recipe's workdir tells of its best.keras."""
+def _of_the_run(workdir, name):
+    """What a recipe's workdir says about the model of that name."""
     facts = {}
     config = os.path.join(workdir, "config.json")
     metrics = os.path.join(workdir, "metrics.csv")
@@ -174,14 +175,15 @@ def _of_the_run(workdir):
         facts["weights"] = config["weights"] or "trained from scratch"
         facts["dataset"] = config["dataset"]
         with open(metrics, newline="", encoding="utf-8") as file:
-            best = max(
-                csv.DictReader(file), key=lambda row: float(row["val_accuracy"])
-            )
+            rows = list(csv.DictReader(file))
+        row = rows[-1]
+        if name == "best.keras":
+            row = max(rows, key=lambda row: float(row["val_accuracy"]))
         facts["metrics"] = {
-            name: float(best[name])
-            for name in ("val_accuracy", "val_loss", "step")
+            column: float(row[column])
+            for column in ("val_accuracy", "val_loss", "step")
         }
-    except (KeyError, TypeError, ValueError):  # not of a recipe
+    except (IndexError, KeyError, TypeError, ValueError):  # not of a recipe
         return {}
     return facts
 

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import training
-from recipes import finetune, training_step
+from keras_vit import data, distribution, training
+from recipes import finetune, inputs, training_step
+from recipes import workdir as workdirs
 
 
 def rows_of(workdir):
@@ -38,6 +39,7 @@ def test_a_run_leaves_everything_in_its_workdir(digits_run):
         "config.json",
         "metrics.csv",
         "best.keras",
+        "last.keras",
         "curves.png",
         "predictions.png",
         "examples",
@@ -75,12 +77,43 @@ def test_training_stops_at_exactly_the_last_step(digits_run):
     assert float(rows[-1]["val_loss"]) > 0
 
 
-def test_best_keras_has_the_highest_evaluation_accuracy(digits_run):
-    _, workdir, results, _ = digits_run
-    best = max(float(row["val_accuracy"]) for row in rows_of(workdir))
-    assert results["accuracy"] == pytest.approx(best, abs=1e-6)
-    model = keras.models.load_model(workdir / "best.keras", compile=False)
+def test_the_result_is_the_last_evaluation_and_the_best_is_named_so(
+    digits_run,
+):
+    _, workdir, results, printed = digits_run
+    rows = rows_of(workdir)
+    last, best = rows[-1], max(rows, key=lambda row: float(row["val_accuracy"]))
+    expected = {
+        f"{prefix}{name}": float(row[column])
+        for prefix, row in (("", last), ("best_", best))
+        for name, column in (
+            ("loss", "val_loss"),
+            ("accuracy", "val_accuracy"),
+            ("step", "step"),
+        )
+    }
+    assert results == pytest.approx(expected, abs=1e-6)
+    assert f"Last evaluation (step 5): {results['accuracy']:.2%}" in printed
+    assert f"Best evaluation (step {results['best_step']}):" in printed
+    # What is proposed to be used is what the result is of.
+    assert f"recipes.predict {workdir / 'last.keras'}" in printed
+
+
+def test_last_keras_is_the_model_of_the_last_evaluation(digits_run):
+    config, workdir, results, _ = digits_run
+    model = keras.models.load_model(workdir / "last.keras", compile=False)
     assert model.get_layer("head").labels == tuple("0123456789")
+    model.compile(
+        loss=keras.losses.CategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+    )
+    train, evaluation = inputs.load(config)
+    _, batches = inputs.pipelines(
+        config, inputs.facts_of(config, train), train, evaluation
+    )
+    found = model.evaluate(data.as_pairs(batches()), verbose=0)
+    expected = [results["loss"], results["accuracy"]]
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_workdir_of_another_config_is_refused_before_any_work(
@@ -91,11 +124,57 @@ def test_a_workdir_of_another_config_is_refused_before_any_work(
         finetune.run(make_config(base_lr=0.5), str(digits_run[1]))
 
 
-def test_the_same_run_gives_the_same_numbers(digits_run, tmp_path, make_config):
+def test_a_finished_run_only_draws_its_figures_again(
+    digits_run, tmp_path, make_config, monkeypatch, capsys
+):
     workdir = tmp_path / "again"
     shutil.copytree(digits_run[1], workdir)
-    finetune.run(make_config(), str(workdir))
+    # As if it had been trained on another backend.
+    text = (workdir / "config.json").read_text()
+    (workdir / "config.json").write_text(
+        text.replace('"backend": "', '"backend": "other-')
+    )
+    names = ("config.json", "metrics.csv", "last.keras", "best.keras")
+    before = {name: (workdir / name).stat() for name in names}
+    for name in ("curves.png", "predictions.png"):
+        (workdir / name).unlink()
+    shutil.rmtree(workdir / "checkpoints")
+
+    monkeypatch.setattr(finetune.fitting, "fit", lambda *_, **__: 1 / 0)
+    assert finetune.run(make_config(), str(workdir)) == digits_run[2]
+    assert "is finished: nothing is trained" in capsys.readouterr().out
+    for name, stat in before.items():
+        now = (workdir / name).stat()
+        assert (now.st_mtime_ns, now.st_ino) == (stat.st_mtime_ns, stat.st_ino)
+    for name in ("curves.png", "predictions.png"):
+        assert (workdir / name).stat().st_size > 1000
+    assert not (workdir / "checkpoints").exists()
+
+
+def test_a_finished_run_without_its_last_model_saves_it_again(
+    digits_run, tmp_path, make_config
+):
+    workdir = tmp_path / "again"
+    shutil.copytree(digits_run[1], workdir)
+    (workdir / "last.keras").unlink()
+    assert finetune.run(make_config(), str(workdir)) == digits_run[2]
     assert rows_of(workdir) == rows_of(digits_run[1])
+    ours, theirs = (
+        keras.models.load_model(x / "last.keras", compile=False).get_weights()
+        for x in (workdir, digits_run[1])
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_workdir_in_use_is_refused_before_anything_is_touched(
+    tmp_path, make_config, monkeypatch
+):
+    monkeypatch.setattr(finetune.data, "load", lambda *_, **__: 1 / 0)
+    with workdirs.lock(tmp_path, distribution.Devices(kind="cpu")):
+        with pytest.raises(ValueError, match="in use by process"):
+            finetune.run(make_config(), str(tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
 
 def test_evaluated_and_saved_weights_are_the_polyak_average(
@@ -123,15 +202,17 @@ def test_evaluated_and_saved_weights_are_the_polyak_average(
         averages.append(average)
     rows = rows_of(tmp_path)
     best = int(np.argmax([float(row["val_accuracy"]) for row in rows]))
-    saved = keras.models.load_model(tmp_path / "best.keras").get_weights()
-    for ours, expected in zip(saved, averages[4 * best + 3], strict=True):
-        np.testing.assert_allclose(ours, expected, atol=1e-6)
-    differences = [
-        np.abs(a - b).max() for a, b in zip(saved, seen[-1], strict=True)
-    ]
-    assert max(differences) > 1e-4
+    for name, step in (("best", 4 * (best + 1)), ("last", 8)):
+        saved = keras.models.load_model(tmp_path / f"{name}.keras")
+        saved = saved.get_weights()
+        for ours, expected in zip(saved, averages[step - 1], strict=True):
+            np.testing.assert_allclose(ours, expected, atol=1e-6)
+        differences = [
+            np.abs(a - b).max() for a, b in zip(saved, seen[-1], strict=True)
+        ]
+        assert max(differences) > 1e-4
     assert results["loss"] == pytest.approx(
-        float(rows[best]["val_loss"]), abs=1e-5
+        float(rows[-1]["val_loss"]), abs=1e-5
     )
 
 

@@ -82,7 +82,7 @@ def test_sigmoid_and_linear_decay_train(tmp_path, make_config):
     with open(tmp_path / "run" / "metrics.csv", newline="") as file:
         row = list(csv.DictReader(file))[-1]
     assert 0.1 < float(row["digits/1-shot"]) < float(row["digits/2-shot"])
-    model = keras.models.load_model(tmp_path / "run" / "best.keras")
+    model = keras.models.load_model(tmp_path / "run" / "last.keras")
     assert model.get_layer("encoderblock_0").remat
     # What fine-tuning begins with.
-    keras_vit.ViT(weights=str(tmp_path / "run" / "best.keras"), classes=3)
+    keras_vit.ViT(weights=str(tmp_path / "run" / "last.keras"), classes=3)

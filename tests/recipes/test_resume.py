@@ -69,21 +69,26 @@ def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize(
-    ("moment", "saved"),
-    [("sigterm_after", 5), ("sigterm_in_evaluation_after", 4)],
+    ("moment", "saved", "expected_status"),
+    [("sigterm_after", 5, 143), ("ctrl_c_in_evaluation_after", 4, 130)],
 )
-def test_sigterm_saves_first(tmp_path, uninterrupted, moment, saved):
+def test_sigterm_and_ctrl_c_save_first(
+    tmp_path, uninterrupted, moment, saved, expected_status
+):
     workdir = tmp_path / "run"
     [(status, printed)] = processes.end(
         processes.start(workdir, config=CONFIG, **{moment: saved})
     )
-    assert status == 143, printed
-    if moment == "sigterm_in_evaluation_after":
+    assert status == expected_status, printed
+    if moment == "ctrl_c_in_evaluation_after":
         saved -= 1  # the evaluation is begun again, with its last step
-    assert f"the state after step {saved} is saved" in printed
+    assert (
+        f"the state after step {saved} is saved. Run the same command again"
+        in printed
+    )
     assert (workdir / "checkpoints" / str(saved) / "crc32.json").exists()
     printed = processes.run(workdir, config=CONFIG)
-    assert f"Going on after step {saved}." in printed
+    assert f"Resuming after step {saved}." in printed
     assert_same(workdir, uninterrupted[0])
 
 
@@ -97,5 +102,5 @@ def test_a_damaged_checkpoint_costs_steps_and_nothing_else(
     largest.write_bytes(largest.read_bytes()[:-1])
     printed = processes.run(workdir, config=CONFIG)
     assert "The checkpoint of step 7 is damaged" in printed
-    assert "Going on after step 6." in printed
+    assert "Resuming after step 6." in printed
     assert_same(workdir, uninterrupted[0])

@@ -1,6 +1,7 @@
 """Choosing a learning rate, then several seeds on everything."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 
@@ -20,7 +21,7 @@ def config_in(workdir):
 
 
 def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
-    tmp_path, make_config
+    tmp_path, make_config, monkeypatch, capsys
 ):
     config = sweep.Config(
         run=make_config(total_steps=8, eval_every=4, seed=5),
@@ -50,8 +51,18 @@ def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     assert final["train_images"] == 1438 and final["eval_images"] == 359
     assert chosen_by["train_images"] + chosen_by["eval_images"] == 1438
     assert chosen_by["eval_images"] == pytest.approx(144, abs=5)
-    config = config_in(tmp_path / "seed_6")["config"]
-    assert (config["base_lr"], config["seed"]) == (results["base_lr"], 6)
+    last_seed = config_in(tmp_path / "seed_6")["config"]
+    assert (last_seed["base_lr"], last_seed["seed"]) == (results["base_lr"], 6)
+
+    # Once more there is nothing left to do; of one seed there is no deviation.
+    monkeypatch.setattr(sweep.fitting, "fit", lambda *_, **__: 1 / 0)
+    capsys.readouterr()
+    one = sweep.run(dataclasses.replace(config, num_seeds=1), str(tmp_path))
+    printed = capsys.readouterr().out
+    assert printed.count("is finished") == 3
+    assert "+-" not in printed
+    assert one["accuracy_std"] is None
+    assert one["accuracies"] == tested[:1]
 
 
 @pytest.mark.backend("tensorflow")

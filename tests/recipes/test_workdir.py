@@ -1,10 +1,18 @@
 """The folder of a run."""
 
 import dataclasses
+import errno
+import os
 import pathlib
+import socket
+import subprocess
+import sys
 
+import keras
 import pytest
 
+from keras_vit import distribution
+from recipes import fewshot, finetune, masked_patch, pretrain, sweep, vtab
 from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend_independent
@@ -72,3 +80,127 @@ def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
     pathlib.Path(tmp_path, "config.json").write_text(text)
     with pytest.raises(ValueError, match="no run has written"):
         workdirs.refuse_other_config(tmp_path, Config())
+
+
+ALONE = distribution.Devices(kind="cpu")
+HOLD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("process 12345 on elsewhere", file=file, flush=True)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "recipe", [fewshot, finetune, masked_patch, pretrain, sweep, vtab]
+)
+@pytest.mark.parametrize("url", ["gs://bucket/run", "file:///tmp/run"])
+def test_every_recipe_refuses_a_url_at_once(tmp_path, monkeypatch, recipe, url):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(keras.utils, "set_random_seed", lambda _: 1 / 0)
+    config = getattr(recipe, "Config", finetune.Config)()
+    with pytest.raises(ValueError, match=f"Received: '{url}'.* mounted"):
+        recipe.run(config, url)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_is_no_url(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for path in ("runs/a:b", "/mnt/c", "a=b://c"):
+        assert workdirs.path_of(path) == pathlib.Path(path)
+    assert str(workdirs.path_of("~/runs")) == "/home/somebody/runs"
+    with pytest.raises(ValueError, match="URL"):
+        workdirs.path_of(pathlib.Path("gs://bucket/run"))
+
+
+def test_a_workdir_in_use_is_refused_with_its_holder(tmp_path):
+    with workdirs.lock(tmp_path, ALONE):
+        before = sorted(tmp_path.iterdir())
+        holder = f"process {os.getpid()} on {socket.gethostname()} since 2"
+        with pytest.raises(ValueError, match=holder):
+            with workdirs.lock(tmp_path, ALONE):
+                pass
+        assert sorted(tmp_path.iterdir()) == before
+    with workdirs.lock(tmp_path, ALONE):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock_behind(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / workdirs.LOCK],
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        process.stdout.readline()
+        with pytest.raises(ValueError, match="process 12345 on elsewhere"):
+            with workdirs.lock(tmp_path, ALONE):
+                pass
+        process.kill()
+        process.wait()
+        with workdirs.lock(tmp_path, ALONE):
+            text = (tmp_path / workdirs.LOCK).read_text()
+            assert text.startswith(f"process {os.getpid()} ")
+
+
+def test_a_lock_leaves_no_trace(tmp_path):
+    with workdirs.lock(tmp_path / "a" / "new", ALONE):
+        assert (tmp_path / "a" / "new" / workdirs.LOCK).exists()
+    assert not (tmp_path / "a" / "new").exists()
+    (tmp_path / "metrics.csv").touch()
+    with pytest.raises(ZeroDivisionError), workdirs.lock(tmp_path, ALONE):
+        raise ZeroDivisionError
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "metrics.csv"}
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, capsys):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(workdirs.fcntl, "flock", flock)
+    with workdirs.lock(tmp_path, ALONE):
+        pass
+    assert "has no locks" in capsys.readouterr().out
+
+
+def test_only_the_main_process_locks_and_all_are_refused(tmp_path, monkeypatch):
+    main, other = (
+        distribution.Devices(kind="cpu", num_processes=2, process_index=i)
+        for i in (0, 1)
+    )
+    refused = []
+
+    def any_process(_, flag):
+        refused.append(flag)
+        return (any(refused),)
+
+    monkeypatch.setattr(distribution, "any_process", any_process)
+    with workdirs.lock(tmp_path, main), workdirs.lock(tmp_path, other):
+        with pytest.raises(ValueError, match=f"process {os.getpid()} on"):
+            with workdirs.lock(tmp_path, main):
+                pass
+        with pytest.raises(ValueError, match="main process could not lock"):
+            with workdirs.lock(tmp_path, other):
+                pass
+    assert refused == [False, False, True, False]
+
+
+def write_finished(workdir):
+    workdirs.write_config(workdir, Config(), {"total_steps": 6})
+    (workdir / "last.keras").touch()
+    (workdir / "metrics.csv").write_text("epoch,step\r\n0,3\r\n1,6\r\n")
+
+
+def test_a_run_is_finished_with_its_last_row_and_model(tmp_path):
+    assert not workdirs.is_finished(tmp_path / "none", ALONE)
+    write_finished(tmp_path)
+    assert workdirs.is_finished(tmp_path, ALONE)
+    other = dataclasses.replace(ALONE, num_processes=1, process_index=1)
+    assert not workdirs.is_finished(tmp_path, other)  # the main one looks
+    (tmp_path / "last.keras").unlink()
+    assert not workdirs.is_finished(tmp_path, ALONE)
+    write_finished(tmp_path)
+    # The last row was cut off with the process.
+    (tmp_path / "metrics.csv").write_text("epoch,step\r\n0,3\r\n1,6")
+    assert not workdirs.is_finished(tmp_path, ALONE)

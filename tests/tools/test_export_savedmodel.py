@@ -124,18 +124,25 @@ def test_onnx(saved, tmp_path, capsys):
     assert "neither JPEG" in capsys.readouterr().out
 
 
-def test_the_card_tells_what_the_run_told(saved, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("best.keras", dict(val_accuracy=0.75, val_loss=1.5, step=20)),
+        ("last.keras", dict(val_accuracy=0.7, val_loss=1.0, step=30)),
+    ],
+)
+def test_the_card_tells_what_the_run_told(saved, tmp_path, name, metrics):
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "best.keras").write_bytes((saved / "model.keras").read_bytes())
+    (folder / name).write_bytes((saved / "model.keras").read_bytes())
     config = dict(config=dict(weights="", dataset="digits"))
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "metrics.csv").write_text(
         "step,val_accuracy,val_loss\n10,0.5,2.0\n20,0.75,1.5\n30,0.7,1.0\n"
     )
     path = tmp_path / "digits" / "1"
-    assert tool.main([str(folder / "best.keras"), str(path)]) == 0
+    assert tool.main([str(folder / name), str(path)]) == 0
     card = card_of(path)
-    assert card["metrics"] == dict(val_accuracy=0.75, val_loss=1.5, step=20)
+    assert card["metrics"] == metrics
     assert card["weights"] == "trained from scratch"
     assert card["dataset"] == "digits"
