@@ -24,6 +24,7 @@ import keras
 
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
+from keras_vit.weights import class_names
 from recipes import command, predict
 
 REAL = "imagenet2012_real"
@@ -162,7 +163,10 @@ def _match_classes(model, source, options):
         return model, "by index, as asked for"
     if labels is None:
         return model, "by index, for the model has no class names"
-    labels, names = tuple(labels), tuple(names)
+    labels, names = (
+        class_names.as_synsets(labels),
+        class_names.as_synsets(names),
+    )
     if labels == names:
         return model, "by name"
     if set(labels) == set(names) and len(set(names)) == len(names):

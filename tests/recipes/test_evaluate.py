@@ -1,6 +1,7 @@
 """Accuracy of a saved model, from the command line."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -166,6 +167,23 @@ def test_classes_are_matched_by_name(
     expected = np.log(np.exp(-np.arange(3.0)).sum()) + shares @ np.arange(3.0)
     assert found["loss"] == pytest.approx(expected, abs=1e-5)
     assert "1 file ignored (unsupported: 1 .txt)" in printed.err
+
+
+def test_released_weights_match_data_sets_that_name_synsets():
+    model = keras_vit.ViT(
+        patch_size=4, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
+        input_shape=(8, 8, 3), labels=keras_vit.imagenet_classes(),
+    )  # fmt: skip
+    synsets = keras_vit.imagenet_synsets()
+    options = types.SimpleNamespace(by_index=False, model="model")
+    for names, how in (
+        (synsets, "by name"),
+        (synsets[::-1], "by name, in another order"),
+    ):
+        source = types.SimpleNamespace(name="imagenet2012", class_names=names)
+        matched, found = evaluate._match_classes(model, source, options)
+        assert found == how
+        assert matched.output_shape == (None, 1000)
 
 
 @pytest.mark.parametrize(

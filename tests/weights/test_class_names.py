@@ -88,6 +88,17 @@ def test_the_files_are_small_and_have_their_licence():
     assert "keras_vit.weights.class_names" in config
 
 
+@pytest.mark.parametrize("dataset", NUMBERS)
+def test_names_are_matched_with_the_ids_of_data_sets(dataset):
+    names = keras_vit.imagenet_classes(dataset)
+    synsets = keras_vit.imagenet_synsets(dataset)
+    # transformers' names of the same classes are lemmas alone.
+    lemmas = [name.split(" (n")[0] for name in names]
+    for given in (names, lemmas, synsets):
+        assert class_names.as_synsets(given) == synsets
+    assert class_names.as_synsets(("b", "a")) == ("b", "a")
+
+
 class TestDecodePredictions:
     def test_the_best_come_first_with_id_name_and_score(self):
         scores = np.zeros((2, 1000))

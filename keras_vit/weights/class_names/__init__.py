@@ -91,15 +91,33 @@ def decode_predictions(
             f"`class_names` of decode_predictions must name each of the "
             f"{count} classes. Received: {len(names)} names"
         )
-    ids = tuple(map(str, range(count)))
-    for dataset in DATASETS:
-        if _read(dataset)[1] == names:
-            ids = _read(dataset)[0]
+    ids = as_synsets(names)
+    if ids == names:
+        ids = tuple(map(str, range(count)))
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     return [
         [(ids[i], names[i], float(row[i])) for i in best]
         for row, best in zip(scores, order, strict=True)
     ]
+
+
+def as_synsets(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns WordNet ids for the names of ImageNet's classes, others as given.
+
+    Data sets name these classes by their ids, models by their lemmas.
+
+    Args:
+        names: Names by index, as `imagenet_classes` or without its ids.
+    """
+    names = tuple(names)
+    for dataset in DATASETS:
+        ids, ours = _read(dataset)
+        if len(names) == len(ours) and all(
+            name in (own, own.removesuffix(f" ({synset})"))
+            for name, own, synset in zip(names, ours, ids, strict=True)
+        ):
+            return ids
+    return names
 
 
 def of_dataset(dataset: str) -> tuple[str, ...] | None:
