@@ -202,7 +202,11 @@ def _in_words(kind):
     if typing.get_origin(kind) is tuple:
         inner, _ = typing.get_args(kind)
         return f"{_in_words(inner)}, or several with commas between them"
-    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    words = {
+        int: "a whole number",
+        float: "a finite number",
+        bool: "true or false",
+    }
     return words.get(kind, "text" if kind is str else kind.__name__)
 
 

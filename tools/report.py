@@ -63,7 +63,7 @@ class Line:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Writes the report; returns 1 if there was nothing to report."""
+    """Writes the report of the runs that are found."""
     parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -74,8 +74,7 @@ def main(arguments: list[str]) -> int:
     for workdir in flags.workdir:
         found |= {run.folder.resolve(): run for run in runs.find(workdir)}
     if not found:
-        print("There is no finished run to report.", file=sys.stderr)
-        return 1
+        raise ValueError("There is no finished run to report.")
     lines = by_line(list(found.values()))
     tables = [
         table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes import cli, finetune
+from recipes import cli, experiment, finetune, sweep
 
 pytestmark = pytest.mark.backend_independent
 
@@ -103,3 +103,98 @@ def test_main_ends_with_the_message_alone(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(finetune.run, finetune.DEFAULT_CONFIG)
     assert "'lr' is none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("image_size=a", "--config.image_size must be a whole number, or sev"),
+        ("augment=1", "--config.augment must be text, or several"),
+        ("base_lr=nan", "--config.base_lr must be a finite number"),
+        (
+            "architecture.resnet_units=1.5",
+            "--config.architecture.resnet_units must be a whole number",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_field(argument, message):
+    with pytest.raises(ValueError, match=message):
+        parse(f"--config.{argument}")
+
+
+def test_a_sweep_over_what_is_no_number_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["sweep", "--config.base_lrs=0.1,abc"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(sweep.run, sweep.DEFAULT_CONFIG)
+    error = capsys.readouterr().err
+    assert error.startswith("--config.base_lrs must be a finite number, or")
+    assert "Received: ('0.1,abc',)" in error and "Traceback" not in error
+
+
+CONFIG = """
+from recipes import experiment
+
+def get_config():
+    return experiment.Config({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def get_config(:", "line 1: SyntaxError"),
+        ("import no_such_module", "line 1: ModuleNotFoundError"),
+        ("def get_config():\n    return missing", "line 2: NameError"),
+        ("def get_config():\n    return None", "must return the Config"),
+        (CONFIG.format("epochs=1"), "line 5: TypeError"),
+        (CONFIG.format("batch_size='64'"), "batch_size must be a whole number"),
+        (CONFIG.format("weights=None"), "weights must be text. Received: None"),
+        (CONFIG.format("flip=1"), "flip must be true or false. Received: 1"),
+    ],
+)
+def test_a_broken_config_file_is_named(tmp_path, text, message):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        parse(f"--config={file}")
+
+
+def test_the_config_of_another_recipe_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["x", f"--config={sweep.DEFAULT_CONFIG}"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(finetune.run, finetune.DEFAULT_CONFIG)
+    assert "recipes.experiment.Config. Received" in capsys.readouterr().err
+
+
+def test_with_debug_main_shows_the_traceback(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["x", "--debug", "--config.num_epochs=-1"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(finetune.run, finetune.DEFAULT_CONFIG)
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback") and "`num_epochs`" in error
+
+
+def test_a_bug_in_a_recipe_keeps_its_traceback(monkeypatch):
+    def run(config, workdir):
+        raise TypeError("a bug")
+
+    monkeypatch.setattr("sys.argv", ["x"])
+    with pytest.raises(TypeError, match="a bug"):
+        cli.main(run, finetune.DEFAULT_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("drop_path_rate", 1.5), ("num_layers", -1), ("resnet_units", (0, 1))],
+)
+def test_an_architecture_out_of_range_is_refused(name, value):
+    changed = experiment.Architecture(**{name: value})
+    config = experiment.Config(num_epochs=1, architecture=changed)
+    with pytest.raises(ValueError, match=f"`architecture.{name}` must be"):
+        experiment.check(config)
+
+
+def test_a_dtype_policy_that_cannot_train_is_refused():
+    config = experiment.Config(num_epochs=1, dtype_policy="int8")
+    with pytest.raises(ValueError, match="`dtype_policy` must be one of"):
+        experiment.check(config)

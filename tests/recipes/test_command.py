@@ -11,7 +11,7 @@ import pytest
 from recipes import command
 
 # Of plain Python, the same on every backend.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 ROOT = pathlib.Path(__file__).parents[2]
 

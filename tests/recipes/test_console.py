@@ -8,7 +8,7 @@ import pytest
 from recipes import console, fitting
 
 # Counting and printing, the same on every backend.
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend_independent
 
 
 class Progress:

@@ -186,7 +186,7 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
 
 
 def test_nothing_to_report_fails(tmp_path, capsys):
-    assert report.main([str(tmp_path), f"--output={tmp_path / 'out'}"]) == 1
+    assert report.main([str(tmp_path), f"--output={tmp_path / 'out'}"]) == 2
     assert "no finished run" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
