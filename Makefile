@@ -4,7 +4,7 @@ PYTHON ?= python
 
 # All tests on every installed backend; KERAS_BACKEND=jax picks one.
 test:
-	$(PYTHON) -m tools.test_backends -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m tools.test_backends -q -n 2 --dist loadfile --no-loadscope-reorder --durations=30
 
 lint:
 	$(PYTHON) -m ruff format --check .

@@ -1,9 +1,18 @@
 """What every test starts from."""
 
 import importlib.metadata
+import os
+import tempfile
 
-import keras
-import pytest
+# What one process of JAX has compiled, others take over: pytest-xdist's and
+# those that tests start, which inherit the environment.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILED = tempfile.TemporaryDirectory(prefix="keras_vit-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+import keras  # noqa: E402
+import pytest  # noqa: E402
 
 BACKEND = keras.backend.backend()
 
@@ -37,6 +46,9 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(config, items):
+    # First the files with long tests, so that none is left for the end.
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)
     for item in items:
         mark = item.get_closest_marker("backend")
         if mark and BACKEND not in mark.args:

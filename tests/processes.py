@@ -6,7 +6,6 @@ import pathlib
 import socket
 import subprocess
 import sys
-import tempfile
 
 import keras
 import numpy as np
@@ -15,8 +14,6 @@ import keras_vit  # noqa: F401, registers the layers
 
 START = pathlib.Path(__file__).parent / "start_recipe.py"
 ROOT = START.parents[1]
-
-COMPILED = tempfile.TemporaryDirectory()
 
 CONFIG = dict(
     dataset="digits",
@@ -53,9 +50,6 @@ def start(workdir, environment=None, **arguments):
             "KERAS_BACKEND": keras.backend.backend(),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "JAX_PLATFORMS": "cpu",
-            # What one process has compiled, those after it take over.
-            "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             **(environment or {}),
         },
         stdout=subprocess.PIPE,
