@@ -79,12 +79,15 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
     path = str(tmp_path / "new" / PATHS[file_format])
     assert EXPORT[file_format](model, path) == path
     assert os.listdir(tmp_path / "new") == [PATHS[file_format]]
+    images = make_images(model, 3)
+    expected = model.predict(images, verbose=0)
+    assert np.abs(expected).max() > 0.1
     for count in (1, 3):
-        images = make_images(model, count)
-        expected = model.predict(images, verbose=0)
-        assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(
-            RUN[file_format](path, images), expected, rtol=0, atol=1e-4
+            RUN[file_format](path, images[:count]),
+            expected[:count],
+            rtol=0,
+            atol=1e-4,
         )
 
 
