@@ -41,7 +41,8 @@ class Config:
         data_dir: Where TFDS keeps prepared data; "" is its default.
         manual_dir: Where TFDS finds archives that are fetched by hand.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
-        broken: What to do about files that do not decode: "error" or "skip".
+        broken: What to do about files that do not decode: "error", or "skip"
+            to leave them out and list them in skipped.csv.
         max_train_images: Training images to look at, spread evenly over files
             and arrays and the first of a TFDS split; 0 is all.
         image_size: Height and width in pixels, `32,48`; one number makes a
@@ -126,13 +127,16 @@ def run(config: Config, workdir: str = "") -> dict:
         train = at_most(train, config.max_train_images)
     model = _model(config, train)
     what = config.weights or "no weights: an untrained model"
+    left_out, left_out_counts = inputs.left_out(train, test)
     print(
         f"{model.name} ({what}), {config.layer or 'what the head reads'}; "
         f"{train.num_examples} images of {len(train.class_names)} classes to "
-        f"draw from, {test.num_examples} to measure on.",
+        f"draw from, {test.num_examples} to measure on."
+        + (left_out and f" {left_out}."),
         flush=True,
     )
     num_classes = len(train.class_names)
+    sources = train, test
     train, test = (
         evaluation.features(
             model,
@@ -144,7 +148,7 @@ def run(config: Config, workdir: str = "") -> dict:
             ),
             config.layer or None,
         )
-        for part in (train, test)
+        for part in sources
     )
     results = evaluation.few_shot(
         train,
@@ -167,6 +171,7 @@ def run(config: Config, workdir: str = "") -> dict:
         backend=keras.backend.backend(),
         train_images=len(train[1]),
         test_images=len(test[1]),
+        **left_out_counts,
         feature_size=train[0].shape[1],
         few_shot=[
             dataclasses.asdict(result) | dict(accuracy=result.mean)
@@ -177,6 +182,8 @@ def run(config: Config, workdir: str = "") -> dict:
     workdir.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=2) + "\n"
     (workdir / "results.json").write_text(text)
+    if config.broken == "skip":
+        inputs.write_skipped(workdir / "skipped.csv", *sources)
     figures.plot_shots(
         [result.shots for result in results],
         [result.accuracies for result in results],
