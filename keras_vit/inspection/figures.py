@@ -141,9 +141,10 @@ def plot_attention(
     """Draws each image, and beside it where the model looked.
 
     Attention is shown as a multiple of the uniform share, 1 / (rows *
-    columns): orange where a patch has more than that, on one scale for all
-    images, which the colour bar states. Full orange is the largest multiple,
-    or 1.5 where none is as large, so that near-uniform attention looks so.
+    columns): orange where a patch has more than that, on one logarithmic scale
+    for all images, which the colour bar states. Full orange is the largest
+    multiple, or 1.5 where none is as large, so that near-uniform attention
+    looks so.
 
     Args:
         images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -198,7 +199,8 @@ def _draw_overlay(figure, image, multiples, highest):
         axes = figure.add_subplot(1, 2, j + 1)
         axes.imshow(shown, extent=extent, interpolation="nearest")
         axes.set_axis_off()
-    overlay = _orange((multiples - 1) / (highest - 1))
+    shares = np.log(np.maximum(multiples, 1)) / np.log(highest)
+    overlay = _orange(shares)
     axes.imshow(overlay, extent=extent, interpolation="nearest")
 
 
@@ -208,13 +210,13 @@ def _draw_scale(figure, highest, num_patches):
     axes.set_facecolor("#6c6c6c")
     axes.imshow(
         _orange(np.linspace(0, 1, 256))[np.newaxis],
-        extent=(1, highest, 0, 1),
+        extent=(0, 1, 0, 1),
         aspect="auto",
     )
     axes.set_box_aspect(0.05)
     axes.set_yticks([])
-    axes.set_xticks(np.linspace(1, highest, 3))
-    axes.xaxis.set_major_formatter("{x:.3g}x")
+    ticks = (0, 0.5, 1)
+    axes.set_xticks(ticks, labels=[f"{highest**x:.3g}x" for x in ticks])
     axes.tick_params(labelsize=8)
     axes.set_xlabel(
         "where the model looked: attention on each patch, in multiples of "
@@ -224,10 +226,10 @@ def _draw_scale(figure, highest, num_patches):
 
 
 def _orange(shares):
-    """Orange, from transparent at 0 and below to nearly opaque at 1."""
+    """Orange, from transparent at 0 to nearly opaque at 1."""
     colors = np.empty((*shares.shape, 4))
     colors[..., :3] = _LIT
-    colors[..., 3] = 0.85 * np.clip(shares, 0, 1)
+    colors[..., 3] = 0.85 * shares
     return colors
 
 
