@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from keras_vit.weights import load
+from keras_vit.weights import checkpoint, load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import huggingface, jax, table, timm
 
@@ -63,14 +63,21 @@ def convert(
     Args:
         source: The checkpoint.
         path, dialect, allow_differences: See `save_checkpoint`.
+
+    Raises:
+        ValueError: As `save_checkpoint` does, and if the checkpoint does not
+            tell what its model computes: build the model with
+            `keras_vit.ViT`, which takes that as arguments, and save it.
     """
     layout = source.layout
-    if not layout.num_heads or not layout.classifier:
-        raise ValueError(
-            f"The number of heads and the pooling of {source.name!r} must be "
-            "known. Build it with `keras_vit.ViT(weights=..., num_heads=..., "
-            "classifier=...)` and save that."
-        )
+    checkpoint.demand(
+        source,
+        num_heads=layout.num_heads or None,
+        classifier=layout.classifier,
+        gelu_approximate=None,
+        layer_norm_epsilon=None,
+        resnet_numerics=None,
+    )
     rules = source.rules.rules(layout)
     load.check_names(source, rules)
     values = {

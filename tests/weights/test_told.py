@@ -7,7 +7,7 @@ import pytest
 import small_checkpoints as small
 
 import keras_vit
-from keras_vit.weights import checkpoint
+from keras_vit.weights import checkpoint, save
 
 pytest.importorskip("safetensors")
 # Nothing here computes.
@@ -131,6 +131,13 @@ class TestHuggingFace:
         refused(path, "`pixel_mean` and `pixel_std` must be given", **told)
         refused(path, "pixel_std=None", pixel_mean=127.5, **told)
         keras_vit.ViT(weights=path, pixel_mean=127.5, pixel_std=127.5, **told)
+
+    def test_it_is_not_converted_by_a_guess(self, tmp_path):
+        values, *_ = small.huggingface()
+        path = small.write(tmp_path, values) / "model.safetensors"
+        source = checkpoint.open_checkpoint(path)
+        with pytest.raises(ValueError, match="`num_heads`, `gelu_approximate`"):
+            save.convert(source, tmp_path / "a.npz", "jax")
 
     def test_a_config_has_the_defaults_of_its_class(self, tmp_path):
         path = save_huggingface(
