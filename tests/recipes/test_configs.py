@@ -338,6 +338,7 @@ def test_every_experiment_is_trained_or_the_same_program_is():
     assert len({program_of(pretrain, config) for config in hybrids}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
 @pytest.mark.parametrize(("recipe", "argument"), PROGRAMS.values())

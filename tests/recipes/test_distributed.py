@@ -10,7 +10,7 @@ import numpy as np
 import processes
 import pytest
 
-pytestmark = pytest.mark.backend("tensorflow", "jax")
+pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
 CONFIG = dict(total_steps=10)
 
