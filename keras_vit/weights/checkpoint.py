@@ -170,10 +170,18 @@ def demand(source: Checkpoint, **given) -> None:
     ]
     if absent:
         arguments = ", ".join(f"`{name}`" for name in absent)
+        architecture = source.facts.get("architecture")
         raise ValueError(
             f"{arguments} must be given, since neither the arrays nor a config "
             f"of the checkpoint {source.name!r} tell, and a guess would cost "
-            "accuracy in silence. Pass what it was trained with: "
+            "accuracy in silence. "
+            + (
+                f"Its architecture, {architecture!r}, is none that is known "
+                "here. "
+                if architecture
+                else ""
+            )
+            + "Pass what it was trained with: "
             + "; ".join(f"{name}={_SUCH_AS[name]}" for name in absent)
             + ". A `.keras` file tells, and so does a directory with a "
             "config.json."

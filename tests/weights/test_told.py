@@ -88,7 +88,8 @@ class TestTimm:
 
     def test_an_unknown_architecture_tells_nothing(self, tmp_path):
         path = save_timm(tmp_path, [(None, "architecture", "vit_base_siglip")])
-        refused(path, "`gelu_approximate`, `layer_norm_epsilon` must be given")
+        must = "`gelu_approximate`, `layer_norm_epsilon` must be given"
+        refused(path, must, "'vit_base_siglip', is none that is known")
 
     @pytest.mark.parametrize(
         ("place", "key", "value"),

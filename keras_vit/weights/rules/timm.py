@@ -44,7 +44,7 @@ def flatten(
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
     # A state dict alone is that of timm's own class with its defaults. Every
     # such model with a class token computes erf; without one, some do not.
-    if not facts.pop("architecture") and "cls_token" in arrays:
+    if not facts.get("architecture") and "cls_token" in arrays:
         facts.setdefault("gelu_approximate", False)
     positions = arrays.get("pos_embed")
     if positions is None or "cls_token" not in arrays:
@@ -142,7 +142,7 @@ def settings(config: dict) -> dict:
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
     heads, width = timm_names.HEADS_AND_WIDTH.get(architecture, (None, None))
     found = dict(
-        architecture=architecture,
+        architecture=architecture or None,
         resnet_numerics="timm",
         num_heads=configs.integer(arguments, "num_heads") or heads,
         hidden_size=configs.integer(arguments, "embed_dim") or width,
