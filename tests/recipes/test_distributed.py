@@ -2,7 +2,12 @@
 
 import csv
 import json
+import os
+import pathlib
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import keras
@@ -13,6 +18,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
 CONFIG = dict(total_steps=10)
+HOLD = pathlib.Path(__file__).parent / "hold_workdir.py"
 
 
 def jax_cluster(count):
@@ -122,6 +128,34 @@ def test_workers_of_tensorflow_give_what_one_gives(tmp_path, alone):
     for status, printed in processes.end(*start_workers(tmp_path / "run", 2)):
         assert status == 0, printed
     assert_equal_to_rounding(tmp_path / "run", alone)
+
+
+def test_processes_agree_on_the_lock_and_on_ctrl_c(tmp_path):
+    addresses = [processes.free_address() for _ in range(2)]
+    if BACKEND == "jax":
+        addresses = addresses[:1]
+    started = [
+        subprocess.Popen(
+            [sys.executable, HOLD, tmp_path, ",".join(addresses), str(i)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(processes.ROOT),
+                "KERAS_BACKEND": BACKEND,
+                "JAX_PLATFORMS": "cpu",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    (first, main), (second, other) = processes.end(*started)
+    assert (first, second) == (0, 0), main + other
+    assert f"in use by process {started[0].pid} on " in main
+    assert "The main process could not lock the workdir" in other
+    # One was told to; both stop at the same step.
+    [stop] = re.findall(r"stopped at call \d+ by signal 2", main)
+    assert stop in other
 
 
 def seals_of(workdir):
