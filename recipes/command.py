@@ -8,7 +8,6 @@ import contextlib
 import functools
 import glob
 import importlib.abc
-import importlib.util
 import os
 import re
 import sys
@@ -113,16 +112,20 @@ class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            self.loader, spec.loader = spec.loader, self
-        return spec
+        for finder in sys.meta_path:
+            # Whoever only asks whether there is a TensorFlow imports nothing:
+            # this finder stays until TensorFlow is imported.
+            spec = finder is not self and finder.find_spec(name, path, target)
+            if spec:
+                self.loader, spec.loader = spec.loader, self
+                return spec
+        return None
 
     def create_module(self, spec):
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
+        sys.meta_path.remove(self)
         module.__spec__.loader = module.__loader__ = self.loader
         with _filtered_stderr(self.level):
             self.loader.exec_module(module)

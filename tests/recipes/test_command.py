@@ -93,7 +93,9 @@ def stderr_of_import(folder, level, package="recipes", **environment):
     program = f"""
         import sys
         sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]
+        import importlib.util
         import {package}
+        importlib.util.find_spec("tensorflow")  # as PyTorch asks
         import tensorflow
         import tensorflow as again
         print(tensorflow.level, tensorflow.__spec__.loader.__class__.__name__)
