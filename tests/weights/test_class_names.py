@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 import warnings
 
+import keras
 import numpy as np
 import pytest
 
@@ -111,6 +112,10 @@ class TestDecodePredictions:
         ]
         assert found[1][0] == ("n07753592", "banana", 0.9)
         assert [len(image) for image in found] == [2, 2]
+        tensor = keras.ops.convert_to_tensor(scores)
+        assert keras_vit.decode_predictions(tensor, top=1)[1][0][0] == (
+            "n07753592"
+        )
 
     def test_names_of_a_model_or_as_given(self):
         scores = np.array([[0.1, 0.7, 0.2]])

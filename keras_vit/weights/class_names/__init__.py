@@ -12,6 +12,7 @@ import gzip
 import importlib.resources
 
 import numpy as np
+from keras import ops
 
 DATASETS = ("imagenet2012", "imagenet21k")
 
@@ -73,6 +74,8 @@ def decode_predictions(
         predictions = model.predict(images)
         keras_vit.decode_predictions(predictions, top=3, class_names=model)
     """
+    if ops.is_tensor(predictions):
+        predictions = ops.convert_to_numpy(predictions)
     scores = np.asarray(predictions)
     if scores.ndim != 2:
         raise ValueError(
