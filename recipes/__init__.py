@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from recipes import command
+from keras_vit_cli import command
 
 if sys.argv[:1] == ["-m"]:
     # `python -m recipes.finetune` begins, with imports that take seconds. In

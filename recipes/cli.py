@@ -18,7 +18,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from keras_vit import distribution
-from recipes import command
+from keras_vit_cli import command
 
 
 def main(run, default_config: str | os.PathLike) -> None:

@@ -25,7 +25,7 @@ import keras
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
-from recipes import command, predict
+from keras_vit_cli import command, predict
 
 REAL = "imagenet2012_real"
 

@@ -1,4 +1,6 @@
 """Programs beside the library: each parses, calls and prints."""
 
-# Hides what TensorFlow logs, before any module of a tool imports it.
-import recipes  # noqa: F401
+from keras_vit_cli import command
+
+# Before any module of a tool imports TensorFlow.
+command.quiet_tensorflow()

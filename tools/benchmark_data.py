@@ -23,7 +23,7 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data import augment, crops, order
 from keras_vit.data.seeds import fold
-from recipes import command
+from keras_vit_cli import command
 
 SEED = 0
 

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from keras_vit import evaluation
-from recipes import command
+from keras_vit_cli import command
 
 PENALTIES = (1e-2, 1.0, 1e2)
 NUM_COMPARED = 50

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from recipes import command
+from keras_vit_cli import command
 
 
 @command.entry

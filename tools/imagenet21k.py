@@ -31,7 +31,7 @@ import zlib
 from keras_vit.data import exclusions, records
 from keras_vit.data.decode import decode_image
 from keras_vit.data.lazy import tensorflow
-from recipes import command
+from keras_vit_cli import command
 
 WNID = re.compile(r"n\d{8}")
 # Images that are in memory to be decoded while others are read.

@@ -32,7 +32,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data import exclusions, records
-from recipes import command
+from keras_vit_cli import command
 from tools import fingerprints
 
 COLUMNS = (exclusions.COLUMN, "test_set", "test", "distance")

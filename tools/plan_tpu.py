@@ -25,7 +25,7 @@ import pathlib
 import sys
 import types
 
-from recipes import command
+from keras_vit_cli import command
 from tools import tpu_compile, tpu_report, tpu_search, tpu_slices
 
 _CONFIGS = pathlib.Path(__file__).parents[1] / "recipes" / "configs"

@@ -23,7 +23,7 @@ import sys
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from recipes import command
+from keras_vit_cli import command
 from tools import paper_tables, runs
 
 SCRATCH = "from scratch"

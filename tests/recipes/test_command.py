@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from recipes import command
+from keras_vit_cli import command
 
 # Of plain Python, the same on every backend.
 pytestmark = pytest.mark.backend_independent

@@ -76,7 +76,14 @@ def _message(error):
     module = frame.f_globals.get("__name__", "")
     text = str(error) or "no message"
     # "<run_path>" is the file of --config.
-    ours = ("keras_vit", "recipes", "tools", "__main__", "<run_path>")
+    ours = (
+        "keras_vit",
+        "keras_vit_cli",
+        "recipes",
+        "tools",
+        "__main__",
+        "<run_path>",
+    )
     if module.split(".")[0] in ours and str(error):
         return text
     return (

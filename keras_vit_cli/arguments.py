@@ -1,0 +1,226 @@
+"""The arguments of each command; nothing here imports Keras."""
+
+import argparse
+import re
+
+from keras_vit_cli.command import Parser
+
+# The library's own, which a test compares: to import it takes seconds.
+ACTIVATIONS = ("softmax", "sigmoid", "none")
+DIALECTS = (
+    "jax",
+    "jax_2020",
+    "big_vision",
+    "timm",
+    "huggingface",
+    "keras_vit",
+)
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+EXPORT = """Exports a model for TF Serving, or as one file for another runtime.
+
+    keras-vit export MODEL.keras serving/name/1
+    keras-vit export MODEL.keras model.onnx
+    keras-vit export MODEL.keras model.tflite
+
+Prints what it wrote and, given images, what the precision costs on them. The
+images also become the requests that warm the server up."""
+
+PREDICT = """Classifies images, and shows where the model looked.
+
+    keras-vit predict MODEL IMAGE ... [--format csv] [--attention out.png]
+
+MODEL is a .keras file, a SavedModel (a version's directory), released weights
+as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
+keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg)."""
+
+WEIGHTS = """Lists, fetches and verifies released weights.
+
+    keras-vit weights list [ViTB16]
+    keras-vit weights fetch ViTB16 augreg
+    keras-vit weights verify [ViTB16 augreg]
+    keras-vit weights locate ViTB16 augreg
+    keras-vit weights best B_16 [--ds i21k] [--by final_val]
+
+`fetch` downloads into the cache and prints the path; `verify` compares what
+the cache has with the hashes of its download; `locate` prints where a file is
+or would be, and downloads nothing."""
+
+CONVERT = """Translates a checkpoint from any dialect to another.
+
+    keras-vit convert SRC DST --dialect jax
+
+SRC is what `weights` takes: a file, a directory, hf://owner/name, or a name
+such as imagenet21k with --model ViTB16. DST is a file or directory of the
+dialect; with `--dialect keras_vit` a `.keras` file."""
+
+CLASSIFY = """Asks a TF Serving server for the classes of images.
+
+    keras-vit classify --server localhost:8501 image.jpg ...
+
+Port 8500 is asked over gRPC, others over REST, unless --protocol says which.
+REST needs nothing but Python; gRPC needs grpcio and tensorflow-serving-api.
+Exits with 1 if an image got no answer, with 2 if the server gave none."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of `keras-vit` and all its commands."""
+    top = Parser(
+        prog="keras-vit",
+        description="Vision Transformers in Keras 3, from the shell.",
+    )
+    commands = top.add_subparsers(
+        dest="program", metavar="COMMAND", required=True
+    )
+    for name, description, add in (
+        ("predict", PREDICT, _predict),
+        ("export", EXPORT, _export),
+        ("classify", CLASSIFY, _classify),
+        ("weights", WEIGHTS, _weights),
+        ("convert", CONVERT, _convert),
+    ):
+        command = commands.add_parser(
+            name,
+            help=description.split("\n")[0],
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(module=f"keras_vit_cli.{name}")
+        add(command)
+    return top
+
+
+def _predict(parser):
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("images", metavar="IMAGE", nargs="+")
+    parser.add_argument(
+        "--top_k", type=int, default=5, help="classes to print (5)"
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=32, help="images at a time (32)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "csv", "jsonl"),
+        default="table",
+        help="of the output",
+    )
+    parser.add_argument(
+        "--attention", metavar="OUT.png", help="where to draw the attention"
+    )
+
+
+def _export(parser):
+    parser.add_argument("model", metavar="MODEL.keras")
+    parser.add_argument(
+        "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
+    )
+    parser.add_argument("--labels", help="file of names, a line each, or JSON")
+    parser.add_argument("--top_k", type=int, default=5)
+    parser.add_argument(
+        "--activation", choices=ACTIVATIONS, help="over the outputs"
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
+    parser.add_argument(
+        "--images", nargs="*", default=[], help="to compare and warm up with"
+    )
+    parser.add_argument("--weights", help="source, for the model card")
+    parser.add_argument("--licence", help="for the model card")
+    parser.add_argument("--overwrite", action="store_true")
+
+
+def _classify(parser):
+    parser.add_argument("images", nargs="+", help="JPEG, PNG, GIF or BMP")
+    parser.add_argument(
+        "--server",
+        type=_host_and_port,
+        default="localhost:8501",
+        help="host:port (localhost:8501)",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=("auto", "rest", "grpc"),
+        default="auto",
+        help="auto: gRPC on port 8500, REST on others",
+    )
+    parser.add_argument("--model", default="vit", help="its name (vit)")
+    parser.add_argument("--version", type=int, help="the newest, if not given")
+    parser.add_argument(
+        "--top_k",
+        type=_count,
+        default=5,
+        help="classes to print (5), at most as many as the model was exported "
+        "with",
+    )
+    parser.add_argument(
+        "--batch_size", type=_count, default=16, help="images a request (16)"
+    )
+    parser.add_argument(
+        "--timeout", type=_seconds, default=30.0, help="seconds a request (30)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object an image"
+    )
+
+
+def _weights(parser):
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("list")
+    command.add_argument("model", nargs="?")
+    for name in ("fetch", "locate"):
+        command = commands.add_parser(name)
+        command.add_argument("model")
+        command.add_argument("weights")
+    command = commands.add_parser("verify")
+    command.add_argument("model", nargs="?")
+    command.add_argument("weights", nargs="?")
+    command = commands.add_parser("best")
+    command.add_argument("model")
+    command.add_argument("--ds", default="i21k")
+    command.add_argument("--by", default="final_val")
+    command.add_argument("--adapt-ds")
+    command.add_argument("--adapt-resolution", type=int)
+
+
+def _convert(parser):
+    parser.add_argument("source", metavar="SRC")
+    parser.add_argument("destination", metavar="DST")
+    parser.add_argument("--dialect", choices=DIALECTS, required=True)
+    parser.add_argument("--model", help="constructor that a name is of")
+    parser.add_argument("--num-heads", type=int, help="where SRC is silent")
+    parser.add_argument("--position-grid", type=int, nargs=2)
+    for name in ("--pixel-mean", "--pixel-std"):
+        parser.add_argument(
+            name, type=float, nargs="+", help="where SRC is silent"
+        )
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument(
+        "--allow-differences",
+        action="store_true",
+        help="save though the dialect's library computes other numbers",
+    )
+
+
+def _count(text):
+    if not re.fullmatch(r"0*[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(
+            f"must be an integer of at least 1. Received: {text!r}"
+        )
+    return int(text)
+
+
+def _seconds(text):
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(
+            f"must be positive. Received: {text!r}"
+        )
+    return seconds
+
+
+def _host_and_port(text):
+    if not re.fullmatch(r"([^/\s:]+|\[[0-9A-Fa-f:.]+\]):\d+", text):
+        raise argparse.ArgumentTypeError(
+            f"must be host:port, such as localhost:8501. Received: {text!r}"
+        )
+    return text

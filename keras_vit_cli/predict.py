@@ -1,0 +1,243 @@
+"""Classifies images, and shows where the model looked."""
+
+import contextlib
+import csv
+import glob
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+
+import keras_vit
+from keras_vit import data
+from keras_vit.export import savedmodel
+from keras_vit.inspection import figures
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+
+
+def run(options) -> int:
+    """Predicts as the command line asks.
+
+    Args:
+        options: The arguments, as parsed.
+
+    Returns:
+        The exit status: 1 if an image could not be read, else 0.
+
+    Raises:
+        ValueError: If an argument is not what it must be.
+    """
+    for name in ("top_k", "batch_size"):
+        if getattr(options, name) < 1:
+            raise ValueError(
+                f"--{name} must be at least 1. Received: "
+                f"--{name}={getattr(options, name)}"
+            )
+    classifier = _classifier(options.model)
+    if options.attention:
+        _check_attention(options.attention, classifier)
+    paths = _find(options.images)
+
+    print_row = _printer(options.format)
+    shown, broken = [], 0
+    for i in range(0, len(paths), options.batch_size):
+        batch = paths[i : i + options.batch_size]
+        for path, image, scores in classifier.predict(batch):
+            if isinstance(scores, str):
+                broken += 1
+                print(scores, file=sys.stderr)
+                if options.format == "jsonl":
+                    print(json.dumps(dict(image=path, error=scores)))
+                continue
+            top = np.argsort(-scores)[: options.top_k]
+            rows = [
+                (int(n), classifier.names[n], float(scores[n])) for n in top
+            ]
+            print_row(path, rows)
+            if options.attention:
+                shown.append((image, rows[0]))
+        if sys.stderr.isatty():
+            done = min(i + options.batch_size, len(paths))
+            print(f"{done} of {len(paths)} images", file=sys.stderr)
+    if shown:
+        images = np.stack([image for image, _ in shown])
+        figures.plot_attention(
+            images,
+            _attention(classifier.model, images, options.batch_size),
+            [f"{name} {score:.0%}" for _, (_, name, score) in shown],
+            options.attention,
+        )
+        print(f"Where the model looked: {options.attention}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+class _OfKeras:
+    """A Keras model that says what is on files."""
+
+    def __init__(self, model):
+        self.model = model
+        head = model.get_layer("head")
+        self.names = head.labels or [str(i) for i in range(head.units)]
+        self.activation = savedmodel.activation_of(model)
+
+    def predict(self, paths):
+        """Yields (path, image, probabilities or what is wrong)."""
+        found, images = [], []
+        for path in paths:
+            try:
+                image = data.read_image(
+                    path,
+                    self.model.input_shape[1:3],
+                    self.model.input_shape[3],
+                )
+            except ValueError as error:
+                yield path, None, str(error)
+            else:
+                found.append(path)
+                images.append(image)
+        if not images:
+            return
+        images = np.stack(images)
+        scores = self.model.predict_on_batch(images)
+        if self.activation != "none":
+            scores = getattr(keras.ops, self.activation)(scores)
+        scores = keras.ops.convert_to_numpy(scores)
+        yield from zip(found, images, scores, strict=True)
+
+
+def _classifier(name):
+    """Loads what the command line calls MODEL."""
+    if os.path.isfile(os.path.join(name, "saved_model.pb")):
+        from keras_vit_cli import served
+
+        with _naming_model(name):
+            return served.Classifier(name)
+    model = load(name)
+    if not any(layer.name == "head" for layer in model.layers) or (
+        len(model.output_shape) != 2
+    ):
+        raise ValueError(
+            "MODEL must be a classifier of keras_vit, with a layer `head`. "
+            f"Received: {name!r}, with output shape {model.output_shape}"
+        )
+    if model.input_shape[-1] not in (1, 3):
+        raise ValueError(
+            "MODEL must take images of 1 or 3 channels, as files have. "
+            f"Received: {name!r}, which takes {model.input_shape[-1]}"
+        )
+    if not any(layer.name == "preprocessing" for layer in model.layers):
+        raise ValueError(
+            "MODEL must scale pixels itself. Received: "
+            f"{name!r}, built with include_preprocessing=False"
+        )
+    return _OfKeras(model)
+
+
+def load(name: str) -> keras.Model:
+    """Loads a model by what the command line calls it.
+
+    Args:
+        name: A .keras file, CONSTRUCTOR:WEIGHTS or a checkpoint.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    with _naming_model(name):
+        if name.endswith(".keras") and os.path.isfile(name):
+            try:
+                # The loss specifies the activation of the scores.
+                return keras.models.load_model(name)
+            except (TypeError, ValueError):
+                return keras.models.load_model(name, compile=False)
+        variant, _, weights = name.partition(":")
+        if variant in keras_vit.list_models() and weights:
+            return getattr(keras_vit, variant)(weights=weights)
+        return keras_vit.ViT(weights=name)
+
+
+@contextlib.contextmanager
+def _naming_model(name):
+    try:
+        yield
+    except (ValueError, OSError, TypeError) as error:
+        raise ValueError(
+            "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
+            f"or a checkpoint. Received: {name!r}, which does not load: "
+            f"{error}"
+        ) from error
+
+
+def _find(images):
+    """Returns the files that the command line names, in a stable order."""
+    paths = []
+    for name in images:
+        if os.path.isdir(name):
+            found = sorted(
+                os.path.join(folder, file)
+                for folder, _, files in os.walk(name)
+                for file in files
+                if file.lower().endswith(ENDINGS)
+            )
+            if not found:
+                raise ValueError(
+                    f"IMAGE must be a folder with images ({', '.join(ENDINGS)})"
+                    f". Received: {name!r}, which has none"
+                )
+        elif os.path.exists(name):
+            found = [name]
+        else:
+            # A missing file is reported among the others, not here.
+            found = sorted(glob.glob(name, recursive=True)) or [name]
+        paths += found
+    return paths
+
+
+def _printer(kind):
+    """Returns what prints an image's (index, name, score) rows."""
+    writer = csv.writer(sys.stdout)
+    if kind == "csv":
+        writer.writerow(["image", "rank", "index", "class", "score"])
+
+    def table(path, rows):
+        print(path)
+        for _, name, score in rows:
+            print(f"  {score:7.2%}  {name}")
+
+    def lines(path, rows):
+        for rank, (index, name, score) in enumerate(rows, 1):
+            writer.writerow([path, rank, index, name, f"{score:.6g}"])
+
+    def objects(path, rows):
+        keys = ("index", "class", "score")
+        found = [dict(zip(keys, row, strict=True)) for row in rows]
+        print(json.dumps(dict(image=path, predictions=found)))
+
+    return dict(table=table, csv=lines, jsonl=objects)[kind]
+
+
+def _check_attention(path, classifier):
+    if not isinstance(classifier, _OfKeras):
+        raise ValueError(
+            "--attention needs a .keras file or weights: a SavedModel does "
+            "not tell where it looks. Received a SavedModel"
+        )
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise ValueError(
+            "--attention must be a file in an existing folder. "
+            f"Received: {path!r}"
+        )
+
+
+def _attention(model, images, batch_size):
+    return np.concatenate(
+        [
+            keras_vit.inspection.attention_rollout(
+                model, images[i : i + batch_size]
+            )
+            for i in range(0, len(images), batch_size)
+        ]
+    )
