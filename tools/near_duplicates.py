@@ -239,7 +239,7 @@ def _beam():
     except ImportError as error:
         raise ImportError(
             "Looking for near-duplicates needs `apache_beam`, which is not "
-            "installed: pip install 'keras_vit[recipes,beam]'"
+            "installed: pip install -e '.[recipes,beam]'"
         ) from error
     return apache_beam
 

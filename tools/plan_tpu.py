@@ -1,13 +1,13 @@
 r"""What training will need and cost on a TPU slice, without a TPU.
 
 python -m tools.plan_tpu v3-8
-python -m tools.plan_tpu v3-8 --config=recipes/configs/pretrain.py:ViTL16,\
-imagenet21k
+python -m tools.plan_tpu v3-8 \
+    --config=recipes/configs/pretrain.py:ViTL16,imagenet21k
 python -m tools.plan_tpu v5e-256 --config.strategy=fsdp --json
 python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
 
 Compiles the recipe's own training step with the TPU compiler of libtpu
-(pip install 'keras_vit[tpu-plan]') and prints its memory, its work, its
+(pip install -e '.[tpu-plan]') and prints its memory, its work, its
 communication and its time. --config and --config.FIELD=VALUE are those of
 recipes.pretrain and recipes.finetune; weights are neither read nor fetched.
 """

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         lines.append(f"{backend}: {outcome} in {time.time() - start:.0f} s")
     print("\n".join(["", "Backends:", *lines]), flush=True)
     if not ran:
-        print("No backend is installed: pip install 'keras_vit[test,jax]'")
+        print("No backend is installed: pip install -e '.[test,jax]'")
     return int(failed or not ran)
 
 

@@ -220,7 +220,7 @@ def prepare(tpu: Slice) -> None:
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(
             "The TPU compiler is in libtpu, which is not installed: "
-            "pip install 'keras_vit[tpu-plan]'"
+            "pip install -e '.[tpu-plan]'"
         )
     number = tpu.name.partition("-")[2]
     os.environ.update(

@@ -1,5 +1,6 @@
 """Labelled images as tf.data pipelines, for every backend."""
 
+from keras_vit import _installation  # refuses another project's files
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
 from keras_vit.data.checks import (
     describe_ignored,

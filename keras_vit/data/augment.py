@@ -317,5 +317,5 @@ def _keras_cv():
     except ImportError as error:
         raise ImportError(
             "Layers named 'keras_cv.' in `augment` need `keras_cv`, which is "
-            "not installed: pip install 'keras_vit[keras-cv]'"
+            "not installed: pip install 'keras-vision-transformer[keras-cv]'"
         ) from error

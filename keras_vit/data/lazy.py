@@ -20,7 +20,7 @@ def optional(module: str):
     except ImportError as error:
         raise ImportError(
             f"Reading data needs `{module.split('.')[0]}`, which is not "
-            "installed: pip install 'keras_vit[recipes]'"
+            "installed: pip install 'keras-vision-transformer[recipes]'"
         ) from error
 
 

@@ -206,7 +206,7 @@ def describe(model: keras.Model, labels) -> dict:
 
 def _own_version():
     try:
-        return importlib.metadata.version("keras_vit")
+        return importlib.metadata.version("keras-vision-transformer")
     except importlib.metadata.PackageNotFoundError:  # a checkout on the path
         return None
 

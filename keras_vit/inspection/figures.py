@@ -247,6 +247,6 @@ def _figure(width, height):
     except ImportError as error:
         raise ImportError(
             "Figures need `matplotlib`, which is not installed: "
-            "pip install 'keras_vit[recipes]'"
+            "pip install 'keras-vision-transformer[recipes]'"
         ) from error
     return figure.Figure(figsize=(width, height), dpi=120, layout="constrained")

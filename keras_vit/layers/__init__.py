@@ -1,5 +1,6 @@
 """Layers that the model families share."""
 
+from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.add_position_embs import AddPositionEmbs
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead

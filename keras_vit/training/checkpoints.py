@@ -183,7 +183,7 @@ def _orbax():
     except ImportError as error:
         raise ImportError(
             "Checkpoints need orbax-checkpoint: "
-            "pip install 'keras_vit[recipes]'"
+            "pip install 'keras-vision-transformer[recipes]'"
         ) from error
     if keras.backend.backend() != "jax":
         # There JAX only comes with Orbax, and must not take the accelerator.

@@ -1,5 +1,6 @@
 """Checkpoints: names and bytes, in NumPy. Knows variable paths, no model."""
 
+from keras_vit import _installation  # refuses another project's files
 from keras_vit.weights.augreg import best
 from keras_vit.weights.checkpoint import Checkpoint, open_checkpoint
 from keras_vit.weights.class_names import (
