@@ -66,6 +66,16 @@ def test_the_wheel_holds_the_packages_and_no_checkout(site):
     (metadata,) = {name for name in names if name.endswith(".dist-info")}
     assert metadata.startswith("keras_vision_transformer-")
     assert names == {metadata, "bin", "keras_vit", "keras_vit_cli"}
+    for name in ("keras_vit", "keras_vit_cli"):
+        assert files_of(site / name) == files_of(ROOT / name)
+
+
+def files_of(folder):
+    return {
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_the_command_works_outside_the_checkout(run, tmp_path):

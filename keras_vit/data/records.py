@@ -172,10 +172,10 @@ def write(
         OSError: If the disk is full.
 
     Example:
-        >>> with records.write("flowers", {"train": 8, "test": 1}) as add:
-        ...     for file in pathlib.Path("photographs").glob("*/*.jpg"):
-        ...         add("train", str(file), file.parent.name, file.read_bytes())
-        ...     add("test", "42", "daisy", pathlib.Path("42.jpg").read_bytes())
+        with records.write("flowers", {"train": 8, "test": 1}) as add:
+            for file in pathlib.Path("photographs").glob("*/*.jpg"):
+                add("train", str(file), file.parent.name, file.read_bytes())
+            add("test", "42", "daisy", pathlib.Path("42.jpg").read_bytes())
     """
     path = pathlib.Path(path)
     incomplete = path.with_name(path.name + ".incomplete")

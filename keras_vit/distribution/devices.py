@@ -147,12 +147,22 @@ def setup(
             are not there.
 
     Example:
-        devices = keras_vit.distribution.setup(strategy="fsdp")
+        def make_batches(share, parts):
+            return data.as_pairs(
+                data.train_batches(
+                    source, batch_size=64, image_size=(224, 224),
+                    share=share, parts=parts,
+                )
+            )
+
+        devices = keras_vit.distribution.setup()
         with devices.scope():
-            model = keras_vit.ViTB16(classes=10)
-            model.compile("adam", "categorical_crossentropy")
+            model = keras_vit.ViTB16(classes=len(source.class_names))
+            model.compile(
+                "adam", keras.losses.CategoricalCrossentropy(from_logits=True)
+            )
         with devices.training_scope():
-            model.fit(devices.batches(make_batches))
+            model.fit(devices.batches(make_batches), steps_per_epoch=1000)
     """
     for name, value, choices in (
         ("devices", devices, DEVICES),

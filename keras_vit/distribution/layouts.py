@@ -162,11 +162,12 @@ def distribution(
     Example:
         layout = distribution("fsdp", keras.distribution.list_devices())
         with layout.scope():
-            model = keras_vit.ViTB16(
-                classes=10, classifier_activation="softmax"
+            model = keras_vit.ViTB16(classes=10)
+            model.compile(
+                "adam",
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             )
-            model.compile("adam", "sparse_categorical_crossentropy")
-            model.fit(images, classes)
+            model.fit(images, labels)
     """
     if strategy not in STRATEGIES:
         raise ValueError(

@@ -41,7 +41,10 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
 
     Example:
         trained = keras_vit.training.accumulate(model, micro_batches=8)
-        trained.compile("adam", "sparse_categorical_crossentropy")
+        trained.compile(
+            "adam",
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
         trained.fit(batches_of_4096)
         model.save("model.keras")
     """

@@ -1,0 +1,232 @@
+"""Every Python block of the documentation and every docstring example runs.
+
+Models are tiny and weights are small local files; nothing else of an example
+is changed but by `SHRUNK`, and nothing is left out but by `LEFT_OUT`.
+"""
+
+import csv
+import importlib
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import data
+from keras_vit.data import records
+from keras_vit.models import vit
+from keras_vit.weights import registry
+from tests.documented import BLOCKS
+from tests.tools.test_classify import grpc_server  # noqa: F401, a fixture
+
+BACKEND = keras.backend.backend()
+# Keras says so of every tf.data.Dataset that is given to fit.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.shuffle=True. was passed"),
+    # Of the converter from JAX to TensorFlow.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+EXAMPLES = [
+    block for block in BLOCKS if block.language in ("python", "py", "example")
+]
+TRAINING = [example for example in EXAMPLES if ".fit(" in example.text]
+
+# Path of an example -> what it says, and what is run in its place.
+SHRUNK = {
+    "docs/pretraining_data.md": {
+        '"train": 256': '"train": 2',
+        '"test": 8': '"test": 1',
+        # Not a name of TFDS, which would download it.
+        'data.load("imagenet2012", eval_split="validation")': (
+            'data.load("records")'
+        ),
+    },
+    "keras_vit/distribution/devices.py": {
+        "batch_size=64": "batch_size=4",
+        "steps_per_epoch=1000": "steps_per_epoch=2",
+    },
+    "keras_vit/training/masked_patch.py": {
+        "batch_size=64": "batch_size=4",
+        "steps_per_epoch=1000": "steps_per_epoch=2",
+    },
+}
+# Example -> the backends that cannot run it, and the reason.
+LEFT_OUT = {
+    "keras_vit/distribution/layouts.py:distribution": (
+        ("tensorflow", "torch"),
+        "layouts of variables are JAX's",
+    ),
+    "keras_vit/export/savedmodel.py:export_savedmodel": (
+        ("torch",),
+        "SavedModels come from TensorFlow and JAX",
+    ),
+}
+
+INDEX = {
+    "name": "B/16",
+    "ds": "i21k",
+    "final_val": "0.3",
+    "filename": "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
+}
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path, monkeypatch, request):
+    """A folder with what the examples read, and a mirror of tiny weights."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
+    mirror = tmp_path / "mirror"
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS_URL", mirror.as_uri())
+    tiny = dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16)
+    for name, sizes in vit.VARIANTS.items():
+        monkeypatch.setitem(vit.VARIANTS, name, sizes | tiny)
+    text = request.getfixturevalue("example").text
+    if "weights=" in text:
+        _write_weights(mirror, monkeypatch)
+    if re.search(r"\bsource\b|path/to/images|list.csv", text):
+        _write_images()
+    pathlib.Path("photographs/daisy").mkdir(parents=True)
+    for path in ("42.jpg", "photographs/daisy/1.jpg"):
+        pathlib.Path(path).write_bytes(_jpeg(0))
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Models that were trained, each with what `fit` was seen to do."""
+    found = []
+    fit = keras.Model.fit
+
+    def watched(self, *arguments, **keywords):
+        before = [np.array(v) for v in self.get_weights()]
+        history = fit(self, *arguments, **keywords)
+        after = self.get_weights()
+        found.append((self, before, after, history.history["loss"]))
+        return history
+
+    monkeypatch.setattr(keras.Model, "fit", watched)
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_example_runs(example, trained, request):
+    backends, reason = LEFT_OUT.get(str(example), ((), ""))
+    if BACKEND in backends:
+        pytest.skip(reason)
+    _run(example, request)
+    assert len(trained) == example.text.count(".fit(")
+    for _, before, after, losses in trained:
+        assert np.isfinite(losses).all()
+        assert all(np.isfinite(weights).all() for weights in after)
+        assert any(map(np.any, map(np.subtract, before, after)))
+
+
+@pytest.mark.parametrize(
+    "example", [one for one in TRAINING if one.path == "README.md"], ids=str
+)
+def test_the_training_example_of_the_readme_trains(example, trained, request):
+    _run(example, request)
+    ((model, before, after, losses),) = trained
+    assert len(losses) > 1 and np.isfinite(losses).all()
+    assert losses[-1] < losses[0] - 0.01
+    for variable, old, new in zip(model.weights, before, after, strict=True):
+        assert np.isfinite(new).all()
+        assert (old != new).any() or not variable.trainable, variable.path
+
+
+@pytest.mark.parametrize("example", EXAMPLES[:1], ids=str)
+def test_what_is_shrunk_or_left_out_is_there(example):
+    for path, changes in SHRUNK.items():
+        text = "".join(one.text for one in EXAMPLES if one.path == path)
+        assert [old for old in changes if old not in text] == []
+    assert set(LEFT_OUT) <= set(map(str, EXAMPLES))
+    assert len([one for one in TRAINING if one.path == "README.md"]) == 1
+
+
+def _run(example, request):
+    """Executes an example with the names that it uses without making them."""
+    text = example.text
+    for old, new in SHRUNK.get(example.path, {}).items():
+        text = text.replace(old, new)
+    if "localhost:8500" in text:
+        server = request.getfixturevalue("grpc_server")
+        text = text.replace("localhost:8500", server.address)
+        pathlib.Path("image.jpg").write_bytes(b"cat")
+    names = dict(keras=keras, keras_vit=keras_vit, data=data)
+    if example.language == "example":
+        module = example.path.removesuffix(".py").replace("/", ".")
+        module = importlib.import_module(module)
+        names |= vars(module)
+        names.setdefault(module.__name__.rpartition(".")[2], module)
+    for name, make in PREPARED.items():
+        if re.search(rf"\b{name}\b(?! = )", text):
+            names[name] = make()
+    exec(compile(text, str(example), "exec"), names)
+
+
+def _jpeg(shade):
+    image = np.full((32, 32, 3), shade, "uint8")
+    return tf.io.encode_jpeg(image).numpy()
+
+
+def _write_images():
+    """A folder of images, the same as TFRecords, and a list of exclusions."""
+    images = [("train", f"{i}", "abc"[i % 3], _jpeg(40 * i)) for i in range(6)]
+    for _, name, class_name, image in images:
+        path = pathlib.Path("path/to/images", class_name, f"{name}.jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
+    with records.write("records", {"train": 1, "test": 1}) as add:
+        for image in images:
+            add(*image)
+        add("test", "6", "a", _jpeg(0))
+    with open("list.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["pretrain"], ["1"]])
+
+
+def _write_weights(mirror, monkeypatch):
+    model = keras_vit.ViTB16(classes=3, input_shape=(32, 32, 3))
+    kernel = model.get_layer("head").kernel
+    kernel.assign(np.eye(*kernel.shape))  # knows classes: warns of nothing
+    for file in (
+        "imagenet21k/ViT-B_16.npz",
+        "imagenet21k/ViT-L_16.npz",
+        f"augreg/{INDEX['filename']}.npz",
+    ):
+        (mirror / file).parent.mkdir(parents=True, exist_ok=True)
+        keras_vit.save_checkpoint(model, mirror / file, dialect="jax")
+    with open(mirror / "augreg/index.csv", "w", newline="") as file:
+        csv.writer(file).writerows([INDEX.keys(), INDEX.values()])
+    directory = pathlib.Path("path/of/a/timm/directory")
+    keras_vit.save_checkpoint(model, directory, dialect="timm")
+    monkeypatch.setattr(registry.hub, "fetch", lambda name: str(directory))
+
+
+def _model():
+    return keras_vit.ViTB16(classes=10, labels=tuple("abcdefghij"))
+
+
+def _images():
+    return np.zeros((4, 224, 224, 3), "uint8")
+
+
+def _features():
+    return np.eye(10, 4, dtype="float32")
+
+
+PREPARED = dict(
+    batches_of_4096=lambda: tf.data.Dataset.from_tensors(
+        (np.zeros((16, 224, 224, 3), "uint8"), np.arange(16) % 10)
+    ),
+    images=_images,
+    labels=lambda: np.arange(4),
+    model=_model,
+    my_images=lambda: lambda: [("train", "1", "a", _jpeg(0))],
+    source=lambda: data.load("path/to/images")[0],
+    test_features=_features,
+    test_labels=lambda: np.arange(10),
+    train_features=_features,
+    train_labels=lambda: np.arange(10),
+)
