@@ -39,5 +39,9 @@ class ClassificationHead(keras.layers.Dense):
                 f"`units` = {units} classes. Received: {len(self.labels)} names"
             )
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Dense refuses its subclasses, which might multiply otherwise.
+        super().quantize(mode, type_check=False, config=config)
+
     def get_config(self):
         return {**super().get_config(), "labels": self.labels}

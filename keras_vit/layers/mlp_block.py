@@ -2,9 +2,11 @@
 
 import keras
 
+from keras_vit.layers.composite import CompositeLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MlpBlock(keras.layers.Layer):
+class MlpBlock(CompositeLayer):
     """Two dense layers with a GELU between: `Dense(gelu(Dense(x)))`.
 
     Dropout follows each of the two, as in the authors' code.
@@ -37,20 +39,20 @@ class MlpBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         def dense(units, name):
-            return keras.layers.Dense(
+            return self.make(
+                keras.layers.Dense,
                 units,
                 kernel_initializer="glorot_uniform",
                 bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
                 name=name,
-                dtype=self.dtype_policy,
             )
 
         self.dense_0 = dense(self.mlp_dim, "Dense_0")
         self.dense_0.build(input_shape)
         self.dense_1 = dense(input_shape[-1], "Dense_1")
         self.dense_1.build((*input_shape[:-1], self.mlp_dim))
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
         )
 
     def call(self, inputs, training=None):

@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.composite import CompositeLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(keras.layers.Layer):
+class MultiHeadSelfAttention(CompositeLayer):
     """Scaled dot-product self-attention over `num_heads` heads.
 
         [q, k, v] = z U_qkv,   A = softmax(q k^T / sqrt(E)),   SA(z) = A v
@@ -60,7 +62,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
                 f"num_heads={self.num_heads}"
             )
         self.head_size = width // self.num_heads
-        self.qkv = keras.layers.Dense(
+        self.qkv = self.make(
+            keras.layers.Dense,
             3 * width,
             # Glorot's bound for each D x D third, not for the fused kernel:
             # twice its mean of fans is (D + 3 D) / 2 = 2 D.
@@ -68,18 +71,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
                 scale=2.0, mode="fan_avg", distribution="uniform"
             ),
             name="qkv",
-            dtype=self.dtype_policy,
         )
         self.qkv.build(input_shape)
-        self.out = keras.layers.Dense(
+        self.out = self.make(
+            keras.layers.Dense,
             width,
             kernel_initializer="glorot_uniform",
             name="out",
-            dtype=self.dtype_policy,
         )
         self.out.build(input_shape)
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
         )
         if self.relative_positions:
             self.relative_embedding = self.add_weight(

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.std_conv import StdConv2D
 
 # Whose epsilons: of GroupNorm, and of the standardised convolutions. On a small
@@ -12,25 +13,29 @@ NUMERICS = {
 }
 
 
-def _group_norm(name, numerics, **kwargs):
-    return keras.layers.GroupNormalization(
-        groups=32, epsilon=NUMERICS[numerics][0], name=name, **kwargs
-    )
-
-
-def _std_conv(filters, kernel_size, strides, name, numerics, **kwargs):
-    return StdConv2D(
-        filters,
-        kernel_size,
-        strides,
-        **NUMERICS[numerics][1],
+def _group_norm(layer, name, **kwargs):
+    return layer.make(
+        keras.layers.GroupNormalization,
+        groups=32,
+        epsilon=NUMERICS[layer.numerics][0],
         name=name,
         **kwargs,
     )
 
 
+def _std_conv(layer, filters, kernel_size, strides, name):
+    return layer.make(
+        StdConv2D,
+        filters,
+        kernel_size,
+        strides,
+        **NUMERICS[layer.numerics][1],
+        name=name,
+    )
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(keras.layers.Layer):
+class BottleneckUnit(CompositeLayer):
     """A post-activation bottleneck: 1x1, 3x3 and 1x1 convolutions.
 
     Each convolution is followed by GroupNorm; ReLU follows the first two and
@@ -68,21 +73,15 @@ class BottleneckUnit(keras.layers.Layer):
 
         def conv_and_norm(number, shape, filters, kernel_size, strides=1):
             conv = _std_conv(
-                filters,
-                kernel_size,
-                strides,
-                f"conv{number}",
-                self.numerics,
-                dtype=self.dtype_policy,
+                self, filters, kernel_size, strides, f"conv{number}"
             )
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
             norm = _group_norm(
+                self,
                 f"gn{number}",
-                self.numerics,
                 # The branch starts as zero, the unit as its shortcut.
                 gamma_initializer="zeros" if number == 3 else "ones",
-                dtype=self.dtype_policy,
             )
             norm.build(shape)
             return conv, norm, shape
@@ -117,7 +116,7 @@ class BottleneckUnit(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetV2Stem(keras.layers.Layer):
+class ResNetV2Stem(CompositeLayer):
     """The convolutional trunk of a hybrid: root, then stages of bottlenecks.
 
     The root is a 7x7 convolution and a 3x3 max-pooling, each of stride 2.
@@ -164,28 +163,29 @@ class ResNetV2Stem(keras.layers.Layer):
 
     def build(self, input_shape):
         width = int(64 * self.width_factor)
-        self.conv_root = _std_conv(
-            width, 7, 2, "conv_root", self.numerics, dtype=self.dtype_policy
-        )
+        self.conv_root = _std_conv(self, width, 7, 2, "conv_root")
         self.conv_root.build(input_shape)
         shape = self.conv_root.compute_output_shape(input_shape)
-        self.gn_root = _group_norm(
-            "gn_root", self.numerics, dtype=self.dtype_policy
-        )
+        self.gn_root = _group_norm(self, "gn_root")
         self.gn_root.build(shape)
-        self.pool = keras.layers.MaxPooling2D(
-            3, strides=2, padding="same", name="pool", dtype=self.dtype_policy
+        self.pool = self.make(
+            keras.layers.MaxPooling2D,
+            3,
+            strides=2,
+            padding="same",
+            data_format="channels_last",
+            name="pool",
         )
         shape = self.pool.compute_output_shape(shape)
         self.units = []
         for block, count in enumerate(self.num_units):
             for unit in range(count):
-                layer = BottleneckUnit(
+                layer = self.make(
+                    BottleneckUnit,
                     width * 2**block,
                     strides=2 if block > 0 and unit == 0 else 1,
                     numerics=self.numerics,
                     name=f"block{block + 1}_unit{unit + 1}",
-                    dtype=self.dtype_policy,
                 )
                 layer.build(shape)
                 shape = layer.compute_output_shape(shape)

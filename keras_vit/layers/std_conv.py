@@ -76,6 +76,16 @@ class StdConv2D(keras.layers.Layer):
             data_format="channels_last",
         )
 
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "epsilon": self.epsilon,
+            "variance_epsilon": self.variance_epsilon,
+        }
+
     def compute_output_shape(self, input_shape):
         batch_size, height, width, _ = input_shape
         height, width = (

@@ -2,13 +2,14 @@
 
 import keras
 
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.rematerialize import rematerialize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(CompositeLayer):
     """A pre-norm Transformer encoder block.
 
         z' = z + MSA(LN(z))
@@ -66,39 +67,39 @@ class TransformerBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         def layer_norm(name):
-            return keras.layers.LayerNormalization(
+            return self.make(
+                keras.layers.LayerNormalization,
                 epsilon=self.layer_norm_epsilon,
                 name=name,
-                dtype=self.dtype_policy,
             )
 
         # The sublayers are named as in the authors' linen checkpoints.
         self.norm_0 = layer_norm("LayerNorm_0")
-        self.attention = MultiHeadSelfAttention(
+        self.attention = self.make(
+            MultiHeadSelfAttention,
             self.num_heads,
             dropout_rate=self.attention_dropout_rate,
             relative_positions=self.relative_positions,
             name="MultiHeadDotProductAttention_0",
-            dtype=self.dtype_policy,
         )
         self.norm_1 = layer_norm("LayerNorm_1")
-        self.mlp = MlpBlock(
+        self.mlp = self.make(
+            MlpBlock,
             self.mlp_dim,
             dropout_rate=self.dropout_rate,
             gelu_approximate=self.gelu_approximate,
             name="MlpBlock_0",
-            dtype=self.dtype_policy,
         )
         for layer in (self.norm_0, self.attention, self.norm_1, self.mlp):
             layer.build(input_shape)
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, name="dropout", dtype=self.dtype_policy
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
         )
-        self.drop_path = keras.layers.Dropout(
+        self.drop_path = self.make(
+            keras.layers.Dropout,
             self.drop_path_rate,
             noise_shape=(None, 1, 1),  # one draw per example
             name="drop_path",
-            dtype=self.dtype_policy,
         )
 
     def call(self, inputs, training=None):

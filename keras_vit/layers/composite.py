@@ -1,0 +1,71 @@
+"""What layers that are made of other layers share."""
+
+import inspect
+
+import keras
+
+
+class CompositeLayer(keras.layers.Layer):
+    """A layer that creates its sublayers in `build`.
+
+    A sublayer takes the dtype policy and `trainable` of its layer. What was
+    changed in a sublayer later (quantised, or frozen by itself) is part of the
+    layer's configuration, so that a clone and a loaded model are like the
+    original.
+
+    Args:
+        sublayers: Name of a sublayer -> its arguments that differ from those
+            that the layer gives it, as in `get_config`. Not for callers.
+    """
+
+    def __init__(self, sublayers: dict | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self._differences = sublayers or {}
+
+    def make(self, layer_class, *args, name: str, **kwargs):
+        """Returns a new sublayer.
+
+        Args:
+            layer_class: Its class; the other arguments are those of the class.
+            name: Its name.
+        """
+        settings = dict(dtype=self.dtype_policy, trainable=self.trainable)
+        for key, value in self._differences.get(name, {}).items():
+            # A composite layer takes the configuration of its own sublayers.
+            settings[key] = (
+                value
+                if key == "sublayers"
+                else keras.saving.deserialize_keras_object(value)
+            )
+        return layer_class(*args, name=name, **settings, **kwargs)
+
+    def get_config(self):
+        config = super().get_config()
+        for name in inspect.signature(type(self).__init__).parameters:
+            if name not in ("self", "kwargs"):
+                config[name] = getattr(self, name)
+        differences = self._differences
+        if self.built:
+            differences = self._find_differences(config)
+        if differences:
+            config["sublayers"] = dict(differences)
+        return config
+
+    def _find_differences(self, config):
+        given = dict(
+            dtype=config["dtype"],
+            trainable=config["trainable"],
+            quantization_config=None,
+            sublayers=None,
+        )
+        found = {}
+        for layer in self._flatten_layers(include_self=False, recursive=False):
+            own = layer.get_config()
+            different = {
+                key: own[key]
+                for key, value in given.items()
+                if own.get(key, value) != value
+            }
+            if different:
+                found[layer.name] = different
+        return found
