@@ -6,7 +6,7 @@ from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.layers.patch_embedding import PatchEmbedding, as_pair
+from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.quantizable import quantizable
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
 from keras_vit.layers.std_conv import StdConv2D

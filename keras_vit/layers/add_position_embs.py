@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.patch_embedding import as_pair
+from keras_vit.layers import arguments
 
 KINDS = ("learned_1d", "learned_2d")
 
@@ -46,17 +46,13 @@ class AddPositionEmbs(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if kind not in KINDS:
-            raise ValueError(
-                f"`kind` of AddPositionEmbs must be one of {KINDS}. "
-                f"Received: kind={kind!r}"
-            )
-        self.grid_size = as_pair(grid_size, "grid_size")
+        arguments.check_choice(kind, "kind", KINDS)
+        self.grid_size = arguments.as_pair(grid_size, "grid_size")
         self.class_token = class_token
         self.kind = kind
 
     def build(self, input_shape):
-        tokens, width = input_shape[1:]
+        tokens, width = self._token_shape = tuple(input_shape[1:])
         rows, columns = self.grid_size
         expected = rows * columns + int(self.class_token)
         if tokens != expected:
@@ -92,6 +88,8 @@ class AddPositionEmbs(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        # Broadcasting would make many tokens of one.
+        arguments.check_shape(self, inputs, self._token_shape)
         if self.kind == "learned_1d":
             return inputs + ops.cast(self.pos_embedding, inputs.dtype)
         rows, columns = self.grid_size

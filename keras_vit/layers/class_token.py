@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers import arguments
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassToken(keras.layers.Layer):
@@ -24,6 +26,7 @@ class ClassToken(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        arguments.check_shape(self, inputs, (None, self.cls.shape[-1]))
         batch_size, _, width = ops.shape(inputs)
         cls = ops.broadcast_to(
             ops.cast(self.cls, inputs.dtype), (batch_size, 1, width)

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 
 
@@ -33,6 +34,8 @@ class MlpBlock(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_rate(dropout_rate, "dropout_rate")
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
         self.gelu_approximate = gelu_approximate

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 
 
@@ -48,6 +49,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_rate(dropout_rate, "dropout_rate")
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.relative_positions = relative_positions
@@ -61,6 +64,8 @@ class MultiHeadSelfAttention(CompositeLayer):
                 f"must be a multiple of it. Received: hidden_size={width}, "
                 f"num_heads={self.num_heads}"
             )
+        # Relative positions have a table for so many tokens and no more.
+        self._token_shape = (tokens if self.relative_positions else None, width)
         self.head_size = width // self.num_heads
         self.qkv = self.make(
             keras.layers.Dense,
@@ -105,6 +110,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def _attend(self, inputs):
         """Returns float32 attention weights and the values of each head."""
+        arguments.check_shape(self, inputs, self._token_shape)
         tokens = inputs.shape[1]
         qkv = self.qkv(inputs)
         qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))

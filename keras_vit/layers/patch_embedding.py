@@ -3,24 +3,7 @@
 import keras
 from keras import ops
 
-
-def as_pair(size: int | tuple[int, int], argument: str) -> tuple[int, int]:
-    """Returns `size` as (height, width).
-
-    Args:
-        size: One integer for a square, or a pair (height, width).
-        argument: The name that an error message gives to `size`.
-
-    Raises:
-        ValueError: If `size` is neither a positive integer nor a pair of them.
-    """
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
-        raise ValueError(
-            f"`{argument}` must be a positive integer or a pair of them "
-            f"(height, width). Received: {argument}={size!r}"
-        )
-    return pair
+from keras_vit.layers import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -39,7 +22,8 @@ class PatchEmbedding(keras.layers.Layer):
     Output shape: `[B, N, D]`, patches in raster order.
 
     Raises:
-        ValueError: If H or W is unknown or no multiple of the patch.
+        ValueError: If H or W is unknown or no multiple of the patch, or if
+            images of another shape come later.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1; checked against the layer
@@ -50,10 +34,12 @@ class PatchEmbedding(keras.layers.Layer):
         self, patch_size: int | tuple[int, int], hidden_size: int, **kwargs
     ):
         super().__init__(**kwargs)
-        self.patch_size = as_pair(patch_size, "patch_size")
+        self.patch_size = arguments.as_pair(patch_size, "patch_size")
+        arguments.check_count(hidden_size, "hidden_size")
         self.hidden_size = hidden_size
 
     def build(self, input_shape):
+        self._image_shape = tuple(input_shape[1:])
         self.grid_size = _grid_size(input_shape, self.patch_size, self.name)
         self.kernel = self.add_weight(
             name="kernel",
@@ -65,6 +51,7 @@ class PatchEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        arguments.check_shape(self, inputs, self._image_shape)
         (rows, columns), (height, width) = self.grid_size, self.patch_size
         channels = inputs.shape[-1]
         x = ops.reshape(inputs, (-1, rows, height, columns, width, channels))
@@ -87,6 +74,7 @@ def _grid_size(input_shape, patch_size, name):
             f"are known multiples of the patch, {patch_size[0]}x"
             f"{patch_size[1]} pixels. Received: height={size[0]}, "
             f"width={size[1]}. Resize or crop the image, or choose another "
-            "`input_shape` or `patch_size`."
+            "`input_shape` or `patch_size`. Images are channels-last, "
+            "[B, H, W, C]."
         )
     return size[0] // patch_size[0], size[1] // patch_size[1]

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.std_conv import StdConv2D
 
@@ -62,6 +63,9 @@ class BottleneckUnit(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        arguments.check_count(filters, "filters")
+        arguments.check_count(strides, "strides")
+        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
         self.filters = filters
         self.strides = strides
         self.numerics = numerics
@@ -152,10 +156,18 @@ class ResNetV2Stem(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if numerics not in NUMERICS:
+        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
+        if not isinstance(num_units, (list, tuple)):
             raise ValueError(
-                f"`numerics` of ResNetV2Stem must be one of {tuple(NUMERICS)}. "
-                f"Received: numerics={numerics!r}"
+                "`num_units` of ResNetV2Stem must be a tuple with the units of "
+                f"each stage, such as (3, 4, 9). Received: {num_units!r}"
+            )
+        for units in num_units:
+            arguments.check_count(units, "num_units")
+        if not arguments.is_number(width_factor) or width_factor <= 0:
+            raise ValueError(
+                "`width_factor` of ResNetV2Stem must be a positive number. "
+                f"Received: {width_factor!r}"
             )
         self.num_units = tuple(num_units)
         self.width_factor = width_factor

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers import arguments
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(keras.layers.Layer):
@@ -39,6 +41,9 @@ class StdConv2D(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        arguments.check_count(filters, "filters")
+        arguments.check_count(kernel_size, "kernel_size")
+        arguments.check_count(strides, "strides")
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides
@@ -60,6 +65,8 @@ class StdConv2D(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        channels = self.kernel.shape[2]
+        arguments.check_shape(self, inputs, (None, None, channels))
         # float16 variables have too little range for statistics.
         dtype = keras.backend.result_type(self.kernel.dtype, "float32")
         kernel = ops.cast(self.kernel, dtype)

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
@@ -55,6 +56,12 @@ class TransformerBlock(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_rate(dropout_rate, "dropout_rate")
+        arguments.check_rate(attention_dropout_rate, "attention_dropout_rate")
+        arguments.check_rate(drop_path_rate, "drop_path_rate")
+        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate

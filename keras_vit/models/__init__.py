@@ -11,7 +11,6 @@ from keras_vit.models.vit import (
     ViTB8,
     ViTB16,
     ViTB32,
-    ViTb32,
     ViTH14,
     ViTL16,
     ViTL32,

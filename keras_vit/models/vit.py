@@ -6,16 +6,15 @@ differs: models take pixels in [0, 255] and scale them themselves, and q, k and
 v come from one projection.
 """
 
+import inspect
+
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.models import arguments
 from keras_vit.weights import checkpoint, load, pixels, registry
 from keras_vit.weights.rules import table
-
-CLASSIFIERS = ("token", "gap", "gap_norm", "unpooled")
-POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")
-POSITION_PLACEMENTS = ("stem", "every_layer", "every_layer_shared")
 
 _TINY = dict(hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768)
 _SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
@@ -35,8 +34,6 @@ VARIANTS = {
     "ViTL32": dict(patch_size=32, **_LARGE),
     "ViTL16": dict(patch_size=16, **_LARGE),
     "ViTH14": dict(patch_size=14, **_HUGE),
-    # Figure 4: "ViT-b is ViT-B with all hidden dimensions halved".
-    "ViTb32": dict(patch_size=32, **_SMALL),
     # The root alone divides by 4: patches of 8 make 32 pixels, not 16.
     "RViTTi16": dict(patch_size=8, resnet_units=(), **_TINY),
     "R26ViTS32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_SMALL),
@@ -80,6 +77,7 @@ def ViT(
     labels: tuple[str, ...] | None = None,
     position_grid: tuple[int, int] | None = None,
     resize_patches: bool = False,
+    **unknown,
 ) -> keras.Model:
     """Builds a Vision Transformer, or a hybrid, of any size.
 
@@ -112,7 +110,9 @@ def ViT(
         mlp_dim: Width of the MLPs' hidden layer.
         classifier: "token" reads the class token; "gap" the average of all
             tokens, "gap_norm" with the last LayerNorm after the average
-            (timm's `fc_norm`); "unpooled" the grid of all tokens. "token".
+            (timm's `fc_norm`); "token_gap" is "gap_norm" over the patches of
+            a model with a class token (MAE's fine-tuning, BEiT); "unpooled"
+            gives the grid of all tokens. "token".
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         dropout_rate: Dropout after the position embeddings and in the blocks.
@@ -153,8 +153,10 @@ def ViT(
         A functional `keras.Model`. Its blocks are `encoderblock_{i}`.
 
     Raises:
-        ValueError: If arguments contradict one another, if the image is no
-            multiple of the patch, or if the weights do not fit the model.
+        ValueError: If an argument has no possible value, if arguments
+            contradict one another, if the image is no multiple of the patch,
+            or if the weights do not fit the model.
+        TypeError: If there is no such argument.
 
     Example:
         model = keras_vit.ViT(
@@ -165,6 +167,7 @@ def ViT(
     Reference:
         Dosovitskiy et al. 2021, section 3 and equations 1 to 4.
     """
+    arguments.refuse_unknown("ViT", unknown, _keywords())
     source = facts = None
     if weights is not None:
         source = registry.open_weights(weights, None, position_grid)
@@ -197,25 +200,34 @@ def ViT(
     position_placement = own(position_placement, "position_placement", "stem")
     gelu_approximate = own(gelu_approximate, "gelu_approximate", True)
     layer_norm_epsilon = own(layer_norm_epsilon, "layer_norm_epsilon", 1e-6)
-    _check_sizes(
+    arguments.check_sizes(
         patch_size=patch_size,
         hidden_size=hidden_size,
         num_layers=num_layers,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
     )
-    _check_choice("classifier", classifier, CLASSIFIERS)
-    _check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
-    _check_choice("position_placement", position_placement, POSITION_PLACEMENTS)
-    if position_embedding in ("relative", "none") and (
-        position_placement != "stem"
-    ):
-        raise ValueError(
-            "`position_placement` says where embeddings are added to tokens; "
-            f"with position_embedding={position_embedding!r} none is added, "
-            "so leave it at 'stem' (Table 8 has no such case). Received: "
-            f"position_placement={position_placement!r}"
-        )
+    arguments.check_flags(
+        include_top=include_top,
+        include_preprocessing=include_preprocessing,
+        remat=remat,
+        gelu_approximate=gelu_approximate,
+        resize_patches=resize_patches,
+    )
+    arguments.check_rates(
+        dropout_rate=dropout_rate,
+        attention_dropout_rate=attention_dropout_rate,
+        drop_path_rate=drop_path_rate,
+    )
+    layers.arguments.check_choice(
+        classifier, "classifier", arguments.CLASSIFIERS
+    )
+    layers.arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
+    arguments.check_positions(position_embedding, position_placement)
+    if resnet_units is not None:
+        arguments.check_stem(resnet_units, resnet_width)
+    arguments.check_head(classes, representation_size, head_bias_init, labels)
+    arguments.check_pixels(pixel_mean, pixel_std)
     if classes is None and labels is not None:
         classes = len(labels)
     if (
@@ -243,12 +255,9 @@ def ViT(
         if grid is not None:
             size = [n * s for n, s in zip(grid, facts["stride"], strict=True)]
         input_shape = (*size, facts["channels"])
-    input_shape = input_shape or (224, 224, 3)
+    input_shape = (224, 224, 3) if input_shape is None else input_shape
+    arguments.check_input_shape(input_shape)
     classes = 1000 if classes is None else classes
-    if include_top and classes < 1:
-        raise ValueError(
-            f"`classes` must be at least 1. Received: classes={classes}"
-        )
 
     # Equation 1: patches, class token, positions.
     images = keras.Input(input_shape, name="images")
@@ -266,13 +275,14 @@ def ViT(
         )(x)
     embedding = layers.PatchEmbedding(patch_size, hidden_size, name="embedding")
     x = embedding(x)  # [B, N, D]
-    if classifier == "token":
+    has_class_token = classifier in ("token", "token_gap")
+    if has_class_token:
         x = layers.ClassToken(name="class_token")(x)  # [B, N + 1, D]
 
     def add_positions(suffix):
         return layers.AddPositionEmbs(
             embedding.grid_size,
-            class_token=classifier == "token",
+            class_token=has_class_token,
             kind=position_embedding,
             name=f"posembed_{suffix}",
         )
@@ -306,7 +316,12 @@ def ViT(
     norm = keras.layers.LayerNormalization(
         epsilon=layer_norm_epsilon, name="encoder_norm"
     )
-    x = norm(ops.mean(x, axis=1)) if classifier == "gap_norm" else norm(x)
+    if classifier == "token_gap":
+        x = norm(ops.mean(x[:, 1:], axis=1))  # [B, D]
+    elif classifier == "gap_norm":
+        x = norm(ops.mean(x, axis=1))  # [B, D]
+    else:
+        x = norm(x)  # [B, T, D]
 
     # Equation 4: the representation y, then the head.
     if classifier == "token":
@@ -351,27 +366,9 @@ def ViT(
     return model
 
 
-def _check_sizes(**sizes):
-    for argument, size in sizes.items():
-        if size is None:
-            raise ValueError(
-                f"`{argument}` must be given, since no weights tell it. "
-                f"Received: {argument}=None"
-            )
-    if sizes["hidden_size"] % sizes["num_heads"]:
-        raise ValueError(
-            "`hidden_size` must be a multiple of `num_heads`. Received: "
-            f"hidden_size={sizes['hidden_size']}, "
-            f"num_heads={sizes['num_heads']}"
-        )
-
-
-def _check_choice(argument, value, choices):
-    if value not in choices:
-        raise ValueError(
-            f"`{argument}` must be one of {choices}. "
-            f"Received: {argument}={value!r}"
-        )
+def _keywords():
+    """Returns the keywords of every constructor."""
+    return [name for name in inspect.signature(ViT).parameters][:-1]
 
 
 def _constructor(variant, description):
@@ -387,6 +384,9 @@ def _constructor(variant, description):
         name: str | None = None,
         **architecture,
     ) -> keras.Model:
+        known = _keywords()
+        unknown = [key for key in architecture if key not in known]
+        arguments.refuse_unknown(variant, unknown, known)
         if weights is not None:
             weights = registry.open_weights(
                 weights, variant, architecture.get("position_grid")
@@ -433,7 +433,6 @@ ViTB8 = _constructor("ViTB8", "ViT-B/8, of the augreg release.")
 ViTL32 = _constructor("ViTL32", "ViT-L/32 of Table 1.")
 ViTL16 = _constructor("ViTL16", "ViT-L/16 of Table 1.")
 ViTH14 = _constructor("ViTH14", "ViT-H/14 of Table 1.")
-ViTb32 = _constructor("ViTb32", "ViT-b/32 of Figure 4: half of ViT-B/32.")
 RViTTi16 = _constructor("RViTTi16", "R+ViT-Ti/16: a ResNet's root, ViT-Ti.")
 R26ViTS32 = _constructor("R26ViTS32", "R26+ViT-S/32, a hybrid.")
 R26ViTB32 = _constructor("R26ViTB32", "R26+ViT-B/32, a hybrid.")

@@ -112,7 +112,6 @@ WEIGHTS_ONLY = keras.quantizers.Int8QuantizationConfig(
         (None, keras.quantizers.Int4QuantizationConfig(block_size=8)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
 def test_a_quantised_model_loads_as_it_was_saved(mode, config, tmp_path):
     model = make_model(representation_size=12)
     float_outputs = predict(model)
@@ -133,7 +132,6 @@ def test_a_quantised_model_loads_as_it_was_saved(mode, config, tmp_path):
     )
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
 def test_the_head_is_quantised_with_the_rest_and_nothing_warns():
     model = make_model()
     with warnings.catch_warnings():

@@ -19,7 +19,6 @@ PARAMETERS = {
     "ViTTi16": (5_717_416, 6),
     "ViTS32": (22_878_952, 23),
     "ViTS16": (22_050_664, 22),
-    "ViTb32": (22_878_952, None),
     "ViTB32": (88_224_232, 88),
     "ViTB16": (86_567_656, 86),
     "ViTB8": (86_576_872, None),
@@ -278,6 +277,128 @@ def test_shared_positions_are_added_before_every_block():
         ops.convert_to_numpy(layer.pos_embedding),
         atol=1e-6,
     )
+
+
+WRONG_SHAPES = {
+    "too large": ((1, 16, 24, 3), "[B, 8, 12, 3]"),
+    "one channel": ((1, 8, 12, 1), "(1, 8, 12, 1)"),
+    "channels first": ((1, 3, 8, 12), "channels-first"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_images_of_another_shape_are_refused_with_a_sentence(name):
+    shape, words = WRONG_SHAPES[name]
+    embedding = tiny().get_layer("embedding")
+    with pytest.raises(ValueError) as error:
+        embedding(np.zeros(shape, "float32"))
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_predict_refuses_images_of_another_shape(name):
+    shape, _ = WRONG_SHAPES[name]
+    model = tiny()
+    with pytest.raises(ValueError, match="shape"):
+        model.predict(np.zeros(shape, "float32"), verbose=0)
+    # And goes on with the right ones.
+    assert model.predict(np.zeros((2, 8, 12, 3)), verbose=0).shape == (2, 5)
+
+
+def test_layers_refuse_other_tokens_than_they_were_built_for():
+    for layer, shape, other in (
+        (keras_vit.layers.AddPositionEmbs(2), (5, 6), (1, 6)),
+        (keras_vit.layers.ClassToken(), (4, 6), (4, 1)),
+        (
+            keras_vit.layers.MultiHeadSelfAttention(2, relative_positions=True),
+            (4, 6),
+            (5, 6),
+        ),
+        (keras_vit.layers.MultiHeadSelfAttention(2), (4, 6), (4, 4)),
+        (keras_vit.layers.StdConv2D(4, 3), (6, 6, 3), (6, 6, 1)),
+    ):
+        layer.build((None, *shape))
+        with pytest.raises(ValueError, match="was built for inputs of shape"):
+            layer(np.zeros((2, *other), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(input_shape=(32, 32)), ["`input_shape`", "channels", "(32, 32)"]),
+        (dict(input_shape=32), ["`input_shape`", "32"]),
+        (dict(input_shape=(8, -4, 3)), ["width of input_shape", "-4"]),
+        (dict(input_shape=(8, 12, 0)), ["channels of input_shape", "0"]),
+        (dict(input_shape=(8, 12, None)), ["channels of input_shape", "None"]),
+        (dict(input_shape=(3, 32, 32)), ["height=3", "channels-last"]),
+        (dict(num_layers=0), ["`num_layers`", "num_layers=0"]),
+        (dict(num_layers=-1), ["`num_layers`", "-1"]),
+        (dict(num_layers="2"), ["`num_layers`", "'2'"]),
+        (dict(num_layers=2.0), ["`num_layers`", "2.0"]),
+        (dict(num_heads=0), ["`num_heads`", "0"]),
+        (dict(num_heads=None), ["`num_heads`", "None"]),
+        (dict(hidden_size=0), ["`hidden_size`", "0"]),
+        (dict(hidden_size=True), ["`hidden_size`", "True"]),
+        (dict(mlp_dim=-4), ["`mlp_dim`", "-4"]),
+        (dict(patch_size=(4, 4, 4)), ["`patch_size`", "(4, 4, 4)"]),
+        (dict(patch_size="4"), ["`patch_size`", "'4'"]),
+        (dict(patch_size=4.0), ["`patch_size`", "4.0"]),
+        (dict(classes="10"), ["`classes`", "'10'"]),
+        (dict(classes=2.5), ["`classes`", "2.5"]),
+        (dict(classes=-1), ["`classes`", "-1"]),
+        (dict(drop_path_rate=-1), ["`drop_path_rate`", "-1"]),
+        (dict(drop_path_rate=float("nan")), ["`drop_path_rate`", "nan"]),
+        (dict(dropout_rate=1.0), ["`dropout_rate`", "1.0"]),
+        (dict(dropout_rate="0.1"), ["`dropout_rate`", "'0.1'"]),
+        (dict(attention_dropout_rate=2), ["`attention_dropout_rate`", "2"]),
+        (dict(layer_norm_epsilon=-1), ["`layer_norm_epsilon`", "-1"]),
+        (dict(layer_norm_epsilon=0), ["`layer_norm_epsilon`", "0"]),
+        (dict(layer_norm_epsilon="1e-6"), ["`layer_norm_epsilon`", "1e-6"]),
+        (dict(resnet_units=3), ["`resnet_units`", "3"]),
+        (dict(resnet_units=(0,)), ["`resnet_units`", "0"]),
+        (dict(resnet_units="34"), ["`resnet_units`", "'34'"]),
+        (dict(resnet_units=(), resnet_width=0), ["`resnet_width`", "0"]),
+        (dict(resnet_units=(), resnet_numerics="tf"), ["`numerics`", "'tf'"]),
+        (dict(representation_size=-8), ["`representation_size`", "-8"]),
+        (dict(representation_size="8"), ["`representation_size`", "'8'"]),
+        (dict(include_top="no"), ["`include_top`", "'no'"]),
+        (dict(include_preprocessing=None), ["`include_preprocessing`", "None"]),
+        (dict(remat="yes"), ["`remat`", "'yes'"]),
+        (dict(gelu_approximate="tanh"), ["`gelu_approximate`", "'tanh'"]),
+        (dict(head_bias_init="a"), ["`head_bias_init`", "'a'"]),
+        (dict(head_bias_init=float("inf")), ["`head_bias_init`", "inf"]),
+        (dict(labels="abcde"), ["`labels`", "'abcde'"]),
+        (dict(classes=None, labels=()), ["`labels`", "()"]),
+        (dict(labels=(1, 2, 3, 4, 5)), ["`labels`", "1, 2"]),
+        (dict(pixel_mean=float("nan")), ["`pixel_mean`", "nan"]),
+        (dict(pixel_std=0), ["`pixel_std`", "0"]),
+        (dict(pixel_std=-1.0), ["`pixel_std`", "-1.0"]),
+        (dict(pixel_std="127.5"), ["`pixel_std`", "'127.5'"]),
+        (dict(pixel_mean=(1.0, 2.0)), ["`pixel_mean`", "3 channels"]),
+        (
+            dict(data_format="channels_first"),
+            ["`data_format`", "channels-last"],
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_without_a_possible_value_are_named(arguments, words):
+    with pytest.raises(ValueError) as error:
+        tiny(**arguments)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("constructor", ["ViT", "ViTB16", "R50ViTL32"])
+def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
+    with pytest.raises(TypeError) as error:
+        getattr(keras_vit, constructor)(num_class=3, num_layer=2)
+    message = str(error.value)
+    assert message.startswith(f"{constructor}() has no argument 'num_class'")
+    with pytest.raises(TypeError, match="Did you mean 'num_layers'"):
+        getattr(keras_vit, constructor)(num_layer=2)
+    with pytest.raises(ValueError, match=f"argument of {constructor}:"):
+        getattr(keras_vit, constructor)(data_format="channels_first")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_the_list_is_a_table():
     assert "21843 (zeros)" in str(found)
     assert "85.49" in str(keras_vit.list_weights())
     with pytest.raises(ValueError, match="one with released weights"):
-        keras_vit.list_weights("ViTb32")
+        keras_vit.list_weights("ViTX16")
 
 
 class TestIndex:

@@ -1,0 +1,112 @@
+"""Checks of what layers and models are given."""
+
+import math
+import numbers
+
+
+def as_pair(size: int | tuple[int, int], argument: str) -> tuple[int, int]:
+    """Returns `size` as (height, width).
+
+    Args:
+        size: One integer for a square, or a pair (height, width).
+        argument: The name that an error message gives to `size`.
+
+    Raises:
+        ValueError: If `size` is neither a positive integer nor a pair of them.
+    """
+    pair = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
+    if len(pair) != 2 or not all(_is_integer(n) and n > 0 for n in pair):
+        raise ValueError(
+            f"`{argument}` must be a positive integer or a pair of them "
+            f"(height, width). Received: {argument}={size!r}"
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def check_count(value: int, argument: str, minimum: int = 1) -> None:
+    """Checks that a value is an integer of at least `minimum`."""
+    if not _is_integer(value) or value < minimum:
+        raise ValueError(
+            f"`{argument}` must be an integer, at least {minimum}. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def check_rate(value: float, argument: str) -> None:
+    """Checks that a value is a share: at least 0 and below 1."""
+    if not is_number(value) or not 0 <= value < 1:
+        raise ValueError(
+            f"`{argument}` must be a number from 0 up to, but not, 1. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def check_epsilon(value: float, argument: str) -> None:
+    """Checks that a value is a number between 0 and 1."""
+    if not is_number(value) or not 0 < value < 1:
+        raise ValueError(
+            f"`{argument}` must be a number between 0 and 1, such as 1e-6. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def check_choice(value: str, argument: str, choices: tuple[str, ...]) -> None:
+    """Checks that a value is one of a few."""
+    if value not in choices:
+        raise ValueError(
+            f"`{argument}` must be one of {choices}. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def check_flag(value: bool, argument: str) -> None:
+    """Checks that a value is True or False."""
+    if value not in (True, False):
+        raise ValueError(
+            f"`{argument}` must be True or False. "
+            f"Received: {argument}={value!r}"
+        )
+
+
+def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
+    """Checks that a layer is called on what it was built for.
+
+    Not every backend checks it: a reshape moves what is too much of an image
+    into the batch.
+
+    Args:
+        layer: The layer.
+        inputs: Its input, a tensor.
+        expected: Its shape without the batch; None where any will do.
+    """
+    found = tuple(inputs.shape)
+    if len(found) == len(expected) + 1 and all(
+        None in pair or pair[0] == pair[1]
+        for pair in zip(found[1:], expected, strict=True)
+    ):
+        return
+    expected_text = ", ".join("any" if n is None else str(n) for n in expected)
+    remedy = ""
+    if len(found) == 4 and len(expected) == 3:
+        remedy = " Resize the images, or build the model with another "
+        remedy += "`input_shape`."
+        if found[1] == expected[2] != found[3]:
+            remedy = " These seem to be channels-first: transpose them to "
+            remedy += "[B, H, W, C]."
+    raise ValueError(
+        f"{type(layer).__name__} `{layer.name}` was built for inputs of shape "
+        f"[B, {expected_text}]. Received: shape {found}.{remedy}"
+    )
+
+
+def is_number(value) -> bool:
+    """Returns whether a value is a finite number; a truth value is none."""
+    return (
+        isinstance(value, numbers.Real)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
+def _is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
