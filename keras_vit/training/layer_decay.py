@@ -1,28 +1,64 @@
 """Learning rates that fall from the head of a model to its input."""
 
+import functools
 import re
 from collections.abc import Callable
 
 import keras
 
 _BLOCK = re.compile(r"(?:^|/)encoderblock_(\d+)/")
-_AFTER_BLOCKS = re.compile(r"(?:^|/)(?:encoder_norm|pre_logits|head)/")
+_BEFORE_BLOCKS = re.compile(
+    r"(?:^|/)(?:resnet|embedding|class_token|posembed_[^/]+)/"
+)
 
 
-def depth_factor(model: keras.Model, decay: float) -> Callable:
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DepthFactor:
+    """A function from a variable's path to its share of the learning rate.
+
+    See `depth_factor`, which makes one for a model.
+
+    Args:
+        num_layers: Transformer blocks of the model.
+        decay: Share of the rate of the layer above.
+    """
+
+    def __init__(self, num_layers: int, decay: float):
+        self.num_layers = num_layers
+        self.decay = decay
+
+    def __call__(self, path: str) -> float:
+        block = _BLOCK.search(path)
+        if block:
+            return self.decay ** (self.num_layers - int(block[1]))
+        if _BEFORE_BLOCKS.search(path):
+            return self.decay ** (self.num_layers + 1)
+        return 1.0
+
+    def get_config(self):
+        return dict(num_layers=self.num_layers, decay=self.decay)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
     """Returns a function from a variable's path to its share of the rate.
 
         factor = decay^(L + 1 - l)
 
     with l = 0 for the embeddings and a hybrid's stem, l = i + 1 for block i of
-    L, and l = L + 1 for what follows them.
+    L, and l = L + 1 for every other layer: the last norm, the head, and layers
+    of your own, whatever their names.
 
     Args:
-        model: A ViT of this package.
+        model: A ViT of this package, or a model that contains one.
         decay: Share of the rate of the layer above, such as 0.75.
 
     Raises:
-        ValueError: If `decay` does not lie above 0 and at most at 1.
+        ValueError: If `decay` does not lie above 0 and at most at 1, or the
+            model has no Transformer block.
 
     Reference:
         Clark et al. 2020 (ELECTRA), section 3.1; for ViT, Bao et al. 2022
@@ -33,19 +69,16 @@ def depth_factor(model: keras.Model, decay: float) -> Callable:
             f"`decay` must be above 0 and at most 1. Received: decay={decay}"
         )
     blocks = [_BLOCK.search(v.path) for v in model.variables]
-    count = len({block[1] for block in blocks if block})
-
-    def factor(path):
-        if _AFTER_BLOCKS.search(path):
-            return 1.0
-        block = _BLOCK.search(path)
-        layer = int(block[1]) + 1 if block else 0
-        return decay ** (count + 1 - layer)
-
-    return factor
+    blocks = {int(block[1]) for block in blocks if block}
+    if not blocks:
+        raise ValueError(
+            "`model` must have Transformer blocks, built and named "
+            f"`encoderblock_0` and so on. Received: {model.name!r}"
+        )
+    return DepthFactor(max(blocks) + 1, decay)
 
 
-def scale_rates(optimizer_class: type, factor: Callable) -> type:
+def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
     """Returns an optimizer class with another learning rate per variable.
 
     Steps and weight decay of a variable are those of the optimizer at
@@ -53,40 +86,80 @@ def scale_rates(optimizer_class: type, factor: Callable) -> type:
     all variables together. (A `keras.optimizers.MultiOptimizer` would clip
     and average each group by itself, and has no learning rate to log.)
 
+    A compiled model saves and loads such an optimizer as any other. A function
+    of your own, or an optimizer class that is not Keras', must be registered
+    (`keras.saving.register_keras_serializable`) or wrapped here before.
+
     Args:
         optimizer_class: A class of `keras.optimizers`.
-        factor: Function from a variable's path to its factor.
+        factor: Function from a variable's path to its factor, such as
+            `depth_factor` returns.
+
+    Returns:
+        The class, with the factor filled in: it takes the arguments of
+        `optimizer_class`.
     """
-
-    class ScaledRates(optimizer_class):
-        _factor = 1.0
-
-        def _get_current_learning_rate(self):
-            return super()._get_current_learning_rate() * self._factor
-
-        def _apply_weight_decay(self, variables):
-            for value, group in _groups(variables, factor).items():
-                self._factor = value
-                try:
-                    super()._apply_weight_decay([variables[i] for i in group])
-                finally:
-                    self._factor = 1.0
-
-        def _backend_update_step(self, grads, variables, learning_rate):
-            for value, group in _groups(variables, factor).items():
-                super()._backend_update_step(
-                    [grads[i] for i in group],
-                    [variables[i] for i in group],
-                    learning_rate * value,
-                )
-
-    ScaledRates.__name__ = optimizer_class.__name__
-    return ScaledRates
+    return functools.partial(_scaled(optimizer_class), factor=factor)
 
 
-def _groups(variables, factor):
-    """Indices of the variables that share a factor, by factor."""
-    groups = {}
-    for i, variable in enumerate(variables):
-        groups.setdefault(factor(variable.path), []).append(i)
-    return groups
+class _ScaledRates:
+    """What an optimizer needs for a rate per variable; comes before it."""
+
+    _share = 1.0
+
+    def __init__(self, *args, factor, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.factor = factor
+
+    def _get_current_learning_rate(self):
+        return super()._get_current_learning_rate() * self._share
+
+    def _apply_weight_decay(self, variables):
+        for share, group in self._groups(variables).items():
+            self._share = share
+            try:
+                super()._apply_weight_decay([variables[i] for i in group])
+            finally:
+                self._share = 1.0
+
+    def _backend_update_step(self, grads, variables, learning_rate):
+        for share, group in self._groups(variables).items():
+            super()._backend_update_step(
+                [grads[i] for i in group],
+                [variables[i] for i in group],
+                learning_rate * share,
+            )
+
+    def _groups(self, variables):
+        """Indices of the variables that share a factor, by factor."""
+        groups = {}
+        for i, variable in enumerate(variables):
+            groups.setdefault(self.factor(variable.path), []).append(i)
+        return groups
+
+    def get_config(self):
+        factor = keras.saving.serialize_keras_object(self.factor)
+        return {**super().get_config(), "factor": factor}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        factor = keras.saving.deserialize_keras_object(
+            config["factor"], custom_objects=custom_objects
+        )
+        return super().from_config({**config, "factor": factor}, custom_objects)
+
+
+@functools.cache
+def _scaled(optimizer_class):
+    """Returns the subclass of an optimizer class, registered with Keras."""
+    name = f"ScaledRates{optimizer_class.__name__}"
+    subclass = type(name, (_ScaledRates, optimizer_class), {})
+    register = keras.saving.register_keras_serializable("keras_vit", name)
+    return register(subclass)
+
+
+# A file that was saved by another process must find its class.
+for _name in (
+    "SGD Adam AdamW Adadelta Adafactor Adagrad Adamax Ftrl Lion Nadam RMSprop"
+).split():
+    _scaled(getattr(keras.optimizers, _name))

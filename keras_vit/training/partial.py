@@ -1,15 +1,13 @@
 """Training a part of a model: its head, or low-rank updates of its blocks."""
 
-import re
-
 import keras
-
-_LORA = re.compile(r"lora_kernel_[ab]$")
-_HEAD = re.compile(r"(?:^|/)head/")
 
 
 def train_head_only(model: keras.Model) -> None:
-    """Freezes everything but the head: a linear probe.
+    """Freezes every layer but the head: a linear probe.
+
+    It stays one when it is saved and loaded, or cloned; `layer.trainable =
+    True` thaws.
 
     Args:
         model: A model of this package, not yet compiled.
@@ -17,14 +15,13 @@ def train_head_only(model: keras.Model) -> None:
     Raises:
         ValueError: If it has no head.
     """
-    if not any(_HEAD.search(v.path) for v in model.variables):
+    if "head" not in {layer.name for layer in model.layers}:
         raise ValueError(
             "`model` must have a head to train. Received one made with "
             "include_top=False"
         )
-    for variable in model.variables:
-        if not _HEAD.search(variable.path):
-            variable.trainable = False
+    for layer in model.layers:
+        layer.trainable = layer.name == "head"
 
 
 def train_low_rank(model: keras.Model, rank: int) -> None:
@@ -34,7 +31,8 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
 
     for the qkv and the output projection of each block, with A `[D, rank]`
     random and B `[rank, .]` zero at first. What is saved is W, without A and B,
-    and loads as any other model. (Compile another `keras.Model` of the same
+    and loads as any other model; there the projections and the head are
+    trainable and all else is frozen. (Compile another `keras.Model` of the same
     input and output: with it, its optimizer would be saved, which has more
     variables than the model that is loaded.)
 
@@ -53,19 +51,20 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         raise ValueError(
             f"`rank` must be at least 1 and a whole number. Received: {rank!r}"
         )
-    projections = [
-        layer
-        for block in model.layers
-        if hasattr(block, "attention")
-        for layer in (block.attention.qkv, block.attention.out)
-    ]
-    if not projections:
+    blocks = [layer for layer in model.layers if hasattr(layer, "attention")]
+    if not blocks:
         raise ValueError(
             "`model` must have Transformer blocks. Received: "
             f"{[layer.name for layer in model.layers]}"
         )
-    for layer in projections:
-        layer.enable_lora(rank)
-    for variable in model.variables:
-        if not (_LORA.search(variable.path) or _HEAD.search(variable.path)):
-            variable.trainable = False
+    for layer in model.layers:
+        if layer not in blocks:
+            layer.trainable = layer.name == "head"
+    for block in blocks:
+        for layer in (block.norm_0, block.norm_1, block.mlp):
+            layer.trainable = False
+        for layer in (block.attention.qkv, block.attention.out):
+            layer.enable_lora(rank)  # which freezes the kernel
+            layer.bias.trainable = False
+        if block.relative_positions:
+            block.attention.relative_embedding.trainable = False

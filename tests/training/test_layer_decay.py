@@ -8,7 +8,7 @@ import keras_vit
 from keras_vit import training
 
 
-def make_model():
+def make_model(**arguments):
     keras.utils.set_random_seed(0)
     return keras_vit.ViT(
         patch_size=4,
@@ -16,8 +16,7 @@ def make_model():
         num_layers=2,
         num_heads=2,
         mlp_dim=16,
-        classes=3,
-        input_shape=(8, 8, 3),
+        **{"classes": 3, "input_shape": (8, 8, 3), **arguments},
     )
 
 
@@ -79,6 +78,51 @@ def test_the_rate_that_is_logged_is_that_of_the_head():
         learning_rate=0.1
     )
     assert float(optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_a_head_of_any_name_has_the_whole_rate():
+    backbone = make_model(include_top=False)
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Dense(4, name="mine")(backbone(inputs))
+    outputs = keras.layers.Dense(4, name="logits")(x)
+    model = keras.Model(inputs, outputs)
+    factor = training.depth_factor(model, 0.5)
+    found = {v.path: factor(v.path) for v in model.trainable_variables}
+    assert found["mine/kernel"] == found["logits/bias"] == 1
+    assert found["encoderblock_1/LayerNorm_1/beta"] == 0.5
+    assert found["embedding/kernel"] == 0.125
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_compiled_model_loads_with_its_rates(fitted, tmp_path):
+    model = make_model()
+    optimizer_class = training.scale_rates(
+        keras.optimizers.AdamW, training.depth_factor(model, 0.5)
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer_class(0.1, weight_decay=0.1), loss)
+    x = np.random.default_rng(0).uniform(0, 255, (4, 8, 8, 3))
+    y = np.arange(4) % 3
+    if fitted:
+        model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (model, again):
+        each.fit(x, y, verbose=0)
+    assert again.optimizer.factor("embedding/kernel") == 0.125
+    for old, new in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(old),
+            keras.ops.convert_to_numpy(new),
+            atol=1e-6,
+        )
+
+
+def test_rates_by_depth_need_blocks():
+    inputs = keras.Input((4,))
+    dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))
+    with pytest.raises(ValueError, match="must have Transformer blocks"):
+        training.depth_factor(dense, 0.5)
 
 
 @pytest.mark.parametrize("decay", [0, -1, 1.5])

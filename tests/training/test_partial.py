@@ -46,6 +46,10 @@ def train(model):
     model.fit(IMAGES, LABELS, batch_size=4, epochs=3, verbose=0)
 
 
+def paths_of(model):
+    return {v.path for v in model.trainable_variables}
+
+
 def changed(before, after):
     return {path for path in before if (before[path] != after[path]).any()}
 
@@ -56,6 +60,20 @@ def test_a_linear_probe_moves_the_head_alone():
     before = values_of(model)
     train(model)
     assert changed(before, values_of(model)) == {"head/kernel", "head/bias"}
+
+
+def test_a_linear_probe_stays_one_when_loaded(tmp_path):
+    model = make_model()
+    training.train_head_only(model)
+    model.save(tmp_path / "probe.keras")
+    for again in (
+        keras.models.load_model(tmp_path / "probe.keras"),
+        keras.models.clone_model(model),
+    ):
+        assert {v.path for v in again.trainable_variables} == {
+            "head/kernel",
+            "head/bias",
+        }
 
 
 @pytest.mark.parametrize("remat", [False, True])
@@ -80,6 +98,11 @@ def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert not [v.path for v in loaded.variables if "lora" in v.path]
+    assert {path.split("/")[-2] for path in paths_of(loaded)} == {
+        "qkv",
+        "out",
+        "head",
+    }
     np.testing.assert_allclose(
         predict(loaded),
         predict(model),
