@@ -3,6 +3,7 @@
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
 from keras_vit.data.checks import (
+    check_pixels,
     describe_ignored,
     explain_broken,
     warn_if_scaled,
@@ -18,6 +19,7 @@ __all__ = [
     "Source",
     "as_pairs",
     "bit_hyper_rule",
+    "check_pixels",
     "decode_image",
     "describe_ignored",
     "eval_batches",

@@ -3,32 +3,68 @@
 import collections
 import warnings
 
+import keras
+
 from keras_vit.data import folder
 from keras_vit.data.decode import find_broken
 from keras_vit.data.sources import Source
 
 
-def warn_if_scaled(source: Source) -> None:
+def check_pixels(images) -> None:
     """Warns where float images are evidently scaled already.
 
-    Models take pixels in [0, 255]. Files and uint8 arrays always are; floats
-    that all lie within [0, 1] or [-1, 1] are not.
+    Models take pixels in [0, 255] and scale them themselves. Images that all
+    lie within [0, 1] or [-1, 1] go through `fit` and `predict` all the same,
+    and cost accuracy. A compiled model cannot look at its input, so call this
+    once before.
 
     Args:
-        source: A part of `load`; its first 1,000 images are looked at.
+        images: `[B, H, W, C]`, an array or a tensor, of which the first 1,000
+            are looked at; or batches of such, alone or before their labels, as
+            `fit` takes them (`tf.data`, a DataLoader, a PyDataset), of which
+            the first is.
+
+    Example:
+        keras_vit.data.check_pixels(x_train)
+        model.fit(x_train, y_train)
     """
-    if source.images is None or source.images.dtype == "uint8":
+    _check_pixels(_first_images(images), "The images")
+
+
+def _first_images(images):
+    """Returns an array of up to 1,000 images."""
+    if isinstance(images, keras.utils.PyDataset):
+        images = images[0]
+    elif not hasattr(images, "shape") and not isinstance(images, (list, tuple)):
+        images = next(iter(images))
+    while isinstance(images, (list, tuple)):  # images and labels
+        images = images[0]
+    return keras.ops.convert_to_numpy(images[:1000])
+
+
+def _check_pixels(sample, what):
+    if sample.dtype == "uint8":
         return
-    sample = source.images[:1000]
     low, high = float(sample.min()), float(sample.max())
-    if -1 <= low and high <= 1:
+    # All alike, they could be anything.
+    if -1 <= low < high <= 1:
         warnings.warn(
-            f"The images of {source.name!r} lie between {low:g} and {high:g}: "
-            "they seem to be scaled already, but the model takes pixels in "
-            "[0, 255] and scales them itself. Pass pixels, or build the "
-            "model with include_preprocessing=False.",
-            stacklevel=2,
+            f"{what} lie between {low:g} and {high:g}: they seem to be scaled "
+            "already, but the model takes pixels in [0, 255] and scales them "
+            "itself. Pass pixels, or build the model with "
+            "include_preprocessing=False.",
+            stacklevel=3,
         )
+
+
+def warn_if_scaled(source: Source) -> None:
+    """Does what `check_pixels` does, for a part of `load`.
+
+    Args:
+        source: A part of `load`; files hold pixels and are not looked at.
+    """
+    if source.images is not None:
+        _check_pixels(source.images[:1000], f"The images of {source.name!r}")
 
 
 def explain_broken(source: Source, limit: int = 10) -> str | None:

@@ -1,0 +1,52 @@
+"""Images that were scaled already are noticed before they cost accuracy."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+
+def make_images(low, high):
+    return np.random.default_rng(0).uniform(low, high, (4, 8, 8, 3))
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return make_images(0, 1), np.zeros(4)
+
+
+@pytest.mark.parametrize("low", [0, -1])
+def test_floats_between_minus_one_and_one_warn(low):
+    with pytest.warns(UserWarning, match="scaled already.*\\[0, 255\\]"):
+        data.check_pixels(make_images(low, 1).astype("float32"))
+
+
+@pytest.mark.parametrize("form", ["tensor", "pairs", "dataset", "PyDataset"])
+def test_what_fit_takes_is_looked_at(form):
+    images = make_images(0, 1)
+    if form == "tensor":
+        images = keras.ops.convert_to_tensor(images)
+    elif form == "pairs":
+        images = iter([(images, np.zeros(4))])
+    elif form == "PyDataset":
+        images = Batches()
+    elif form == "dataset":
+        tf = pytest.importorskip("tensorflow")
+        images = tf.data.Dataset.from_tensors((images, np.zeros(4)))
+    with pytest.warns(UserWarning, match="scaled already"):
+        data.check_pixels(images)
+
+
+def test_pixels_and_uniform_images_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.check_pixels(make_images(0, 255))
+        data.check_pixels(make_images(0, 255).astype("uint8"))
+        data.check_pixels(np.ones((2, 8, 8, 1), "uint8"))
+        data.check_pixels(np.zeros((2, 8, 8, 3), "float32"))
