@@ -1,0 +1,96 @@
+"""Files that Keras writes of our models, and what becomes of them."""
+
+import pathlib
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+FILES = pathlib.Path(__file__).parents[1] / "goldens" / "files"
+IMAGES = np.random.default_rng(0).uniform(0, 255, (8, 16, 8, 3))
+LABELS = np.arange(8) % 5
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.mark.parametrize("name", ["fitted", "int8"])
+def test_a_file_of_an_earlier_version_and_another_backend_loads(name, tmp_path):
+    with np.load(FILES / "outputs.npz") as archive:
+        images, expected = archive["images"], archive[name]
+    model = keras.saving.load_model(FILES / f"{name}.keras")
+    assert model.get_layer("head").labels == ("a", "b", "c")
+    tolerance = 0.02 if name == "int8" else 1e-5
+    atol = tolerance * np.abs(expected).max()
+    found = model.predict(images, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=atol)
+    if name == "fitted":
+        assert not model.get_layer("encoderblock_0").trainable_weights
+        model.fit(images, np.arange(4) % 3, verbose=0)
+        found = model.predict(images, verbose=0)
+    # It is saved in today's form.
+    model.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras")
+    np.testing.assert_array_equal(again.predict(images, verbose=0), found)
+
+
+def test_model_checkpoint_writes_what_the_next_run_reads(tmp_path):
+    model = catalogue.make_model("dropout")
+    model.compile("adam", LOSS, metrics=["accuracy"])
+    model.fit(
+        IMAGES,
+        LABELS,
+        epochs=2,
+        verbose=0,
+        validation_data=(IMAGES, LABELS),
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(
+                tmp_path / "{epoch}.keras", save_best_only=False
+            ),
+            keras.callbacks.ModelCheckpoint(
+                tmp_path / "{epoch}.weights.h5", save_weights_only=True
+            ),
+            keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+            keras.callbacks.EarlyStopping(restore_best_weights=True),
+            keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        ],
+    )
+    loaded = keras.saving.load_model(tmp_path / "2.keras")
+    assert int(loaded.optimizer.iterations) == 2
+    loaded.fit(IMAGES, LABELS, verbose=0)
+    filled = catalogue.make_model("dropout")
+    filled.load_weights(tmp_path / "1.weights.h5")
+    first = keras.saving.load_model(tmp_path / "1.keras")
+    np.testing.assert_allclose(
+        filled.predict(IMAGES, verbose=0),
+        first.predict(IMAGES, verbose=0),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_a_quantised_model_goes_through_a_file(mode, tmp_path):
+    model = catalogue.make_model("pre_logits")
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.3)
+    before = model.predict(IMAGES, verbose=0)
+    model.quantize(mode, filters=keras_vit.layers.quantizable)
+    quantised = model.predict(IMAGES, verbose=0)
+    assert 0 < np.abs(quantised - before).max() < 0.5 * np.abs(before).max()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(IMAGES, verbose=0), quantised)
+
+
+def test_a_model_is_its_json_and_its_weights():
+    model = catalogue.make_model("token")
+    model.get_layer("encoderblock_0").trainable = False
+    again = keras.models.model_from_json(model.to_json())
+    again.set_weights(model.get_weights())
+    assert len(again.trainable_weights) == len(model.trainable_weights)
+    np.testing.assert_array_equal(
+        again.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0)
+    )
