@@ -12,7 +12,8 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
     """Returns the model that ends in one vector for each image.
 
     Tokens are read as a classifier would: from the class token where there is
-    one, else from the mean of all tokens or of all places of a grid.
+    one (but with classifier="token_gap"), else from the mean of all patches or
+    of all places of a grid.
 
     Args:
         model: A functional model with one input, of this package or not.
@@ -44,7 +45,7 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
             f"layer={layer!r} of {model.name}, which gives {x}"
         )
     if rank == 3 and _has_class_token(model, x):
-        x = x[:, 0]
+        x = ops.mean(x[:, 1:], axis=1) if _averages(model) else x[:, 0]
     elif rank > 2:
         x = ops.mean(x, axis=tuple(range(1, rank - 1)))
     if x.dtype != "float32":
@@ -162,6 +163,13 @@ def _is_example(batch):
     if "weights" in batch:
         return np.asarray(batch["weights"]) > 0
     return np.ones(len(batch["labels"]), bool)
+
+
+def _averages(model):
+    """Whether tokens are averaged before the last norm."""
+    names = {layer.name: layer for layer in model.layers}
+    norm = names.get("encoder_norm")
+    return norm is not None and len(norm.input.shape) == 2
 
 
 def _has_class_token(model, tokens):

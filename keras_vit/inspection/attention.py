@@ -38,8 +38,8 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     """Returns how much each patch reaches the model's output.
 
     Attention is averaged over heads, mixed half and half with the identity
-    for the residual, and multiplied through all blocks. Read from the class
-    token where the model has one, else from the mean of all tokens.
+    for the residual, and multiplied through all blocks. Read as the classifier
+    reads: from the class token, or from the mean of all patches.
 
     Args:
         model: A model of this package.
@@ -62,7 +62,13 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
         rollout = mixed @ rollout
     rows, columns = model.get_layer("embedding").grid_size
     first = tokens - rows * columns
-    reached = rollout[:, 0] if first else rollout.mean(axis=1)  # [B, T]
+    # A class token that is not read counts as little as any other token.
+    norms = [x for x in model.layers if x.name == "encoder_norm"]
+    averaged = any(len(norm.input.shape) == 2 for norm in norms)
+    if first and not averaged:
+        reached = rollout[:, 0]  # [B, T]
+    else:
+        reached = rollout[:, first:].mean(axis=1)
     patches = reached[:, first:]
     patches = patches / patches.sum(axis=-1, keepdims=True)
     return patches.reshape(-1, rows, columns)
