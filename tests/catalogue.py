@@ -97,6 +97,7 @@ LAYERS = {
 MODELS = {
     "token": dict(),
     "gap": dict(classifier="gap"),
+    "token_gap": dict(classifier="token_gap"),
     "unpooled": dict(classifier="unpooled"),
     "pre_logits": dict(representation_size=12, labels=tuple("abcde")),
     "features": dict(include_top=False),

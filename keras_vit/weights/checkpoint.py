@@ -234,7 +234,7 @@ def _describe(arrays, layout, rules, facts):
         # keras-hub's has no axis for the batch.
         axes = len(rules[POSITIONS].transform.split(blank((1, 1, 1)))[0].shape)
         found["grid"] = _grid(
-            shape_of(POSITIONS, axes)[1] - (layout.classifier == "token"),
+            shape_of(POSITIONS, axes)[1] - layout.has_class_token,
             found["stride"],
             facts,
         )

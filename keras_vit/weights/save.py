@@ -121,9 +121,11 @@ def describe_model(model) -> tuple[table.Layout, dict]:
             "'every_layer_shared' or classifier='unpooled'"
         )
     trunk, scaling = layers.get("resnet"), layers.get("preprocessing")
-    classifier = "token" if "class_token" in layers else "gap"
-    if len(layers["encoder_norm"].input.shape) == 2:
-        classifier = "gap_norm"
+    averaged = len(layers["encoder_norm"].input.shape) == 2
+    if "class_token" in layers:
+        classifier = "token_gap" if averaged else "token"
+    else:
+        classifier = "gap_norm" if averaged else "gap"
     patch_size = embedding.patch_size
     height, width, channels = model.input_shape[1:]
     layout = table.Layout(
@@ -258,6 +260,7 @@ def _refuse_what_has_no_place(layout, facts, dialect):
         trunk=layout.resnet_units is not None,
         gap=layout.classifier == "gap",
         gap_norm=layout.classifier == "gap_norm",
+        token_gap=layout.classifier == "token_gap",
         pre_logits_and_head=layout.representation and layout.head,
         pre_logits=layout.representation,
         patch_of_unequal_sides=len(set(facts["patch_size"])) > 1,
@@ -275,10 +278,11 @@ def _refuse_what_has_no_place(layout, facts, dialect):
             "trunk",
             "gap",
             "gap_norm",
+            "token_gap",
             "pre_logits_and_head",
             "patch_of_unequal_sides",
         ),
-    }.get(dialect, ("gap_norm",))
+    }.get(dialect, ("gap_norm", "token_gap"))
     found = [name for name in refused if has[name]]
     if found:
         raise ValueError(

@@ -108,6 +108,7 @@ TIMM = {
     "gap, then norm": dict(patch_size=8, class_token=False, global_pool="avg"),
     "positions without the token": dict(patch_size=8, no_embed_class=True),
     "tanh": dict(patch_size=8, act_layer="gelu_tanh"),
+    "token and gap": dict(patch_size=8, global_pool="avg", fc_norm=True),
 }
 
 

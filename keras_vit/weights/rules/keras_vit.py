@@ -76,15 +76,16 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 def _classifier(arrays, config):
     """Reads the pooling off the graph; weights alone tell only the token."""
+    norm = _layer(config, "LayerNormalization")
+    shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
+    averaged = len(shape) == 2
     if "class_token/cls" in arrays:
-        return "token"
+        return "token_gap" if averaged else "token"
     if not config:
         return None
     if _layer(config, "Reshape"):
         return "unpooled"
-    norm = _layer(config, "LayerNormalization")
-    shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
-    return "gap_norm" if len(shape) == 2 else "gap"
+    return "gap_norm" if averaged else "gap"
 
 
 def settings(config: dict) -> dict:

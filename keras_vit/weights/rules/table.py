@@ -72,8 +72,8 @@ class Layout:
         num_layers: Transformer blocks.
         num_heads: Attention heads, 0 where nothing tells.
         resnet_units: Units per stage of a hybrid's trunk, or None.
-        classifier: "token", "gap" or "gap_norm"; None where nothing tells
-            which of those without a class token.
+        classifier: "token", "token_gap", "gap" or "gap_norm"; None where
+            nothing tells which of those without a class token.
         representation: Whether there is a `pre_logits`.
         head: Whether there is a head.
     """
@@ -84,6 +84,11 @@ class Layout:
     classifier: str | None = "token"
     representation: bool = False
     head: bool = True
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether a class token precedes the patches."""
+        return self.classifier in ("token", "token_gap")
 
 
 def expand(rows: tuple, layout: Layout) -> list[Rule]:
@@ -108,7 +113,7 @@ def expand(rows: tuple, layout: Layout) -> list[Rule]:
     left_out = tuple(
         prefix
         for prefix, present in (
-            ("class_token/", layout.classifier == "token"),
+            ("class_token/", layout.has_class_token),
             ("pre_logits/", layout.representation),
             ("head/", layout.head),
             ("resnet/", layout.resnet_units is not None),

@@ -99,28 +99,24 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
     hybrid = any(name.startswith(_BACKBONE) for name in arrays)
-    pooled = "token" if "cls_token" in arrays else "gap"
-    if "fc_norm.weight" in arrays:
-        if "cls_token" in arrays:
-            raise ValueError(
-                "a class token beside average pooling is not among ViT's "
-                "classifiers here; expected a model made with "
-                "class_token=False, or global_pool='token'"
-            )
-        pooled = "gap_norm"
+    token, norm = "cls_token" in arrays, "fc_norm.weight" in arrays
+    if token:
+        pooled = "token_gap" if norm else "token"
+    else:
+        pooled = "gap_norm" if norm else "gap"
     arguments = configs.section(config, "model_args")
-    implied = "token" if "cls_token" in arrays else "avg"
-    token = configs.flag(arguments, "class_token")
-    if token is not None and token != ("cls_token" in arrays):
+    implied = "token" if pooled == "token" else "avg"
+    told_token = configs.flag(arguments, "class_token")
+    if told_token is not None and told_token != token:
         raise ValueError(
-            f"its config contradicts its arrays: class_token={token}"
+            f"its config contradicts its arrays: class_token={told_token}"
         )
     told = arguments.get("global_pool") or config.get("global_pool") or implied
     if told != implied:
         raise ValueError(
             f"expected global_pool {implied!r} "
-            f"{'with' if implied == 'token' else 'without'} a class token; "
-            f"found {told!r}"
+            f"{'with' if token else 'without'} a class token and "
+            f"{'with' if norm else 'without'} fc_norm; found {told!r}"
         )
     return table.Layout(
         num_layers=table.count(arrays, _BLOCK),
@@ -202,9 +198,9 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
         depth=layout.num_layers,
         num_heads=layout.num_heads,
         mlp_ratio=facts["mlp_dim"] / facts["hidden_size"],
-        class_token=layout.classifier == "token",
+        class_token=layout.has_class_token,
         global_pool="token" if layout.classifier == "token" else "avg",
-        fc_norm=layout.classifier == "gap_norm",
+        fc_norm=layout.classifier in ("gap_norm", "token_gap"),
     )
     if facts["gelu_approximate"]:
         arguments["act_layer"] = "gelu_tanh"
@@ -246,7 +242,8 @@ def rules(layout: table.Layout) -> list[table.Rule]:
     attention = "MultiHeadDotProductAttention_0"
     unit = "resnet/block{b}_unit{u}/"
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
-    norm = "fc_norm" if layout.classifier == "gap_norm" else "norm"
+    pooled_first = layout.classifier in ("gap_norm", "token_gap")
+    norm = "fc_norm" if pooled_first else "norm"
     # The root alone is a plain sequence, not a ResNet with a stem.
     root = _BACKBONE + ("stem." if layout.resnet_units else "")
     dense = {
