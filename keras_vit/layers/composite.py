@@ -29,7 +29,13 @@ class CompositeLayer(keras.layers.Layer):
             layer_class: Its class; the other arguments are those of the class.
             name: Its name.
         """
-        settings = dict(dtype=self.dtype_policy, trainable=self.trainable)
+        policy = self.dtype_policy
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and (
+            not issubclass(layer_class, CompositeLayer)
+        ):
+            # Dense does not save itself with a map.
+            policy = policy[f"{self.path}/{name}"]
+        settings = dict(dtype=policy, trainable=self.trainable)
         for key, value in self._differences.get(name, {}).items():
             # A composite layer takes the configuration of its own sublayers.
             settings[key] = (

@@ -93,22 +93,22 @@ def test_a_head_of_any_name_has_the_whole_rate():
     assert found["embedding/kernel"] == 0.125
 
 
-@pytest.mark.parametrize("fitted", [False, True])
-def test_a_compiled_model_loads_with_its_rates(fitted, tmp_path):
+def test_a_compiled_model_loads_with_its_rates(tmp_path):
     model = make_model()
     optimizer_class = training.scale_rates(
         keras.optimizers.AdamW, training.depth_factor(model, 0.5)
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer_class(0.1, weight_decay=0.1), loss)
+    # The epsilon keeps Adam from making steps of rounding errors.
+    optimizer = optimizer_class(0.1, weight_decay=0.1, epsilon=0.1)
+    model.compile(optimizer, loss)
     x = np.random.default_rng(0).uniform(0, 255, (4, 8, 8, 3))
     y = np.arange(4) % 3
-    if fitted:
-        model.fit(x, y, verbose=0)
+    model.fit(x, y, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     for each in (model, again):
-        each.fit(x, y, verbose=0)
+        each.fit(x, y, shuffle=False, verbose=0)
     assert again.optimizer.factor("embedding/kernel") == 0.125
     for old, new in zip(model.weights, again.weights, strict=True):
         np.testing.assert_allclose(
