@@ -2,8 +2,6 @@
 
 import difflib
 
-import numpy as np
-
 from keras_vit.layers import arguments
 
 CLASSIFIERS = ("token", "token_gap", "gap", "gap_norm", "unpooled")
@@ -147,22 +145,3 @@ def check_input_shape(input_shape) -> None:
         "`input_shape` must be (height, width, channels), such as "
         f"(224, 224, 3). Received: input_shape={shape!r}"
     )
-
-
-def check_pixels(pixel_mean, pixel_std) -> None:
-    """Checks the numbers that pixels are scaled by."""
-    for argument, value in dict(
-        pixel_mean=pixel_mean, pixel_std=pixel_std
-    ).items():
-        if value is None:
-            continue
-        each = list(np.ravel(value))
-        if not each or not all(map(arguments.is_number, each)):
-            raise ValueError(
-                f"`{argument}` must be a finite number, or one for each "
-                f"channel. Received: {argument}={value!r}"
-            )
-        if argument == "pixel_std" and min(each) <= 0:
-            raise ValueError(
-                f"`pixel_std` must be above 0. Received: pixel_std={value!r}"
-            )

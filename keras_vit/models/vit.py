@@ -227,7 +227,6 @@ def ViT(
     if resnet_units is not None:
         arguments.check_stem(resnet_units, resnet_width)
     arguments.check_head(classes, representation_size, head_bias_init, labels)
-    arguments.check_pixels(pixel_mean, pixel_std)
     if classes is None and labels is not None:
         classes = len(labels)
     if (

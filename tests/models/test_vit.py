@@ -373,7 +373,7 @@ def test_layers_refuse_other_tokens_than_they_were_built_for():
         (dict(pixel_mean=float("nan")), ["`pixel_mean`", "nan"]),
         (dict(pixel_std=0), ["`pixel_std`", "0"]),
         (dict(pixel_std=-1.0), ["`pixel_std`", "-1.0"]),
-        (dict(pixel_std="127.5"), ["`pixel_std`", "'127.5'"]),
+        (dict(pixel_std="127.5"), ["`pixel_std`", "127.5"]),
         (dict(pixel_mean=(1.0, 2.0)), ["`pixel_mean`", "3 channels"]),
         (
             dict(data_format="channels_first"),
