@@ -301,8 +301,6 @@ def test_predict_refuses_images_of_another_shape(name):
     model = tiny()
     with pytest.raises(ValueError, match="shape"):
         model.predict(np.zeros(shape, "float32"), verbose=0)
-    # And goes on with the right ones.
-    assert model.predict(np.zeros((2, 8, 12, 3)), verbose=0).shape == (2, 5)
 
 
 def test_layers_refuse_other_tokens_than_they_were_built_for():
