@@ -12,10 +12,9 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
 from keras_vit.inspection import figures
-
-ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
 
 def run(options) -> int:
@@ -179,11 +178,11 @@ def _find(images):
                 os.path.join(folder, file)
                 for folder, _, files in os.walk(name)
                 for file in files
-                if file.lower().endswith(ENDINGS)
+                if file.lower().endswith(EXTENSIONS)
             )
             if not found:
                 raise ValueError(
-                    f"IMAGE must be a folder with images ({', '.join(ENDINGS)})"
+                    f"IMAGE must be a folder with images ({', '.join(EXTENSIONS)})"
                     f". Received: {name!r}, which has none"
                 )
         elif os.path.exists(name):

@@ -1,5 +1,6 @@
 """Random crops and flips for training, a pure function of image and seed."""
 
+from keras_vit.data import orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.lazy import tensorflow
 
@@ -26,7 +27,8 @@ def inception_crop(image, image_size: tuple[int, int], channels: int, seed):
 def decode_window(image, channels: int, seed):
     """Cuts the window of `inception_crop` out, before anything is resized.
 
-    Of a JPEG, only the window is decoded, but for CMYK in grey.
+    Of a JPEG, only the window is decoded, but for CMYK in grey. The window is
+    one of the upright image.
 
     Args:
         image: Bytes of a file (a scalar string) or pixels `[H, W, C]`.
@@ -43,10 +45,15 @@ def decode_window(image, channels: int, seed):
         return tf.slice(pixels, begin, size)
 
     def decode_jpeg_window():
-        begin, size = sample_window(tf.io.extract_jpeg_shape(image), seed)
-        return tf.io.decode_and_crop_jpeg(
-            image, tf.concat([begin[:2], size[:2]], 0), channels=channels
+        turn = orientation.of_jpeg(image)
+        stored = tf.io.extract_jpeg_shape(image)
+        shape = orientation.swap(stored[:2], turn)
+        begin, size = sample_window(tf.concat([shape, stored[2:]], 0), seed)
+        window = orientation.stored_window(begin[:2], size[:2], shape, turn)
+        pixels = tf.io.decode_and_crop_jpeg(
+            image, tf.concat(window, 0), channels=channels
         )
+        return orientation.upright(pixels, turn)
 
     if image.dtype == tf.string:
         image = tf.cond(

@@ -5,14 +5,21 @@ import re
 
 import numpy as np
 
+from keras_vit.data import formats, orientation
 from keras_vit.data.lazy import tensorflow
+
+# Endings of the files that `decode_image` reads.
+EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def decode_image(encoded, channels: int = 3):
-    """Decodes JPEG, PNG, GIF (the first frame) or BMP, told by content.
+    """Decodes JPEG, PNG, GIF, BMP or WebP, told by content, and turns upright.
 
     Grey becomes colour or colour grey as `channels` asks; alpha is dropped;
-    16-bit PNG is brought to 8 bits, CMYK JPEG to RGB.
+    16-bit PNG is brought to 8 bits, CMYK JPEG to RGB; palettes are applied. Of
+    an animation, the first frame is decoded, and only that. The orientation
+    that EXIF states is applied to JPEG, PNG and WebP (`orientation` says where
+    it is looked for). WebP needs a TensorFlow that decodes it, such as 2.21.
 
     Args:
         encoded: Scalar string tensor, the bytes of a file.
@@ -29,35 +36,61 @@ def decode_image(encoded, channels: int = 3):
         raise ValueError(
             f"`channels` of an image file must be 1 or 3. Received: {channels}"
         )
-    start = tf.strings.substr(encoded, 0, 4)
-
-    def jpeg_or_png():
-        return tf.io.decode_image(
-            encoded, channels=channels, expand_animations=False
-        )
 
     image = tf.cond(
-        tf.strings.regex_full_match(start, "(?s)GIF8"),
-        # Not decode_gif, which would expand every frame.
-        lambda: recolour(
-            tf.ensure_shape(
-                tf.io.decode_image(encoded, 3, expand_animations=False),
-                (None, None, 3),
-            ),
-            channels,
-        ),
-        lambda: tf.cond(
-            tf.strings.substr(start, 0, 2) == b"BM",
-            lambda: recolour(tf.io.decode_bmp(encoded), channels),
-            lambda: tf.cond(
-                cmyk_to_grey(encoded, channels),
-                lambda: recolour(tf.io.decode_jpeg(encoded, 3), channels),
-                jpeg_or_png,
-            ),
-        ),
+        formats.is_jpeg(encoded),
+        lambda: _decode_jpeg(encoded, channels),
+        lambda: _decode_other(encoded, channels),
     )
-    image.set_shape((None, None, channels))
-    return image
+    return tf.ensure_shape(image, (None, None, channels))
+
+
+def _decode(encoded, channels):
+    tf = tensorflow()
+    image = tf.io.decode_image(encoded, channels, expand_animations=False)
+    return tf.ensure_shape(image, (None, None, channels or None))
+
+
+def _decode_jpeg(encoded, channels):
+    image = _decode(encoded, channels) if channels == 3 else _grey(encoded)
+    return orientation.upright(image, orientation.of_jpeg(encoded))
+
+
+def _grey(encoded):
+    return tensorflow().cond(
+        cmyk_to_grey(encoded, 1),
+        lambda: recolour(_decode(encoded, 3), 1),
+        lambda: _decode(encoded, 1),
+    )
+
+
+@formats.apart
+def _decode_other(encoded, channels):
+    def png():
+        image = _decode(encoded, channels)
+        return orientation.upright(image, orientation.of_png(encoded))
+
+    def gif():
+        frame = formats.first_gif_frame(encoded)[0]
+        return recolour(_decode(frame, 3), channels)
+
+    def webp():
+        # It has 4 channels where it has alpha, and no other number is taken.
+        frame = formats.first_webp_frame(encoded)[0]
+        image = recolour(_decode(frame, 0), channels)
+        return orientation.upright(image, orientation.of_webp(encoded))
+
+    def bmp():
+        return recolour(formats.decode_bmp(encoded), channels)
+
+    return tensorflow().case(
+        [
+            (formats.is_gif(encoded), gif),
+            (formats.is_webp(encoded), webp),
+            (formats.is_bmp(encoded), bmp),
+        ],
+        default=png,
+    )
 
 
 def cmyk_to_grey(encoded, channels: int):
@@ -149,8 +182,8 @@ def read_image(
             return resize(image, image_size).numpy()
     except tf.errors.OpError as error:
         raise ValueError(
-            f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF or BMP: "
-            f"{_reason(error)}"
+            f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF, BMP or "
+            f"WebP: {_reason(error)}"
         ) from None
 
 

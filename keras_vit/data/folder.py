@@ -6,10 +6,9 @@ import pathlib
 
 import numpy as np
 
-from keras_vit.data.decode import find_broken
+from keras_vit.data.decode import EXTENSIONS, find_broken
 from keras_vit.data.split import hold_out
 
-EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
 EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
 
 

@@ -1,5 +1,7 @@
 """Crops of images that were resized before."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,20 @@ def test_resize_is_at_least_the_crop(resize):
     if resize:
         with pytest.raises(ValueError, match=f"8 pixels.*resize={resize}"):
             data.eval_batches(source, **arguments, resize=resize)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_window_of_a_turned_jpeg_is_one_of_the_upright_image(orientation):
+    pillow = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (21, 34, 3)).astype("uint8")
+    exif, file = pillow.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    pillow.fromarray(image).save(file, "JPEG", exif=exif, subsampling=0)
+    encoded = tf.constant(file.getvalue())
+    upright = data.decode_image(encoded)
+    for seed in range(5):
+        # The window of pixels, which are not decoded but cut.
+        expected = crops.decode_window(upright, 3, (seed, 0))
+        found = crops.decode_window(encoded, 3, (seed, 0))
+        np.testing.assert_array_equal(found, expected)

@@ -12,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.backend_independent
 pillow = pytest.importorskip("PIL.Image")
+ImageOps = pytest.importorskip("PIL.ImageOps")
 
 RED = (255, 0, 0)
 
@@ -44,6 +45,8 @@ def files():
         ),
         "10x20000.png": encoded(pillow.new("RGB", (10, 20_000), RED), "PNG"),
         "with  two spaces & more.JPG": encoded(red, "JPEG", quality=95),
+        "lossless.webp": encoded(red, "WEBP", lossless=True),
+        "palette.bmp": encoded(red.quantize(4), "BMP"),
         "zażółć 猫 ñ [1].png": encoded(red, "PNG"),
     }
 
@@ -82,7 +85,7 @@ def test_every_one_is_right_in_evaluation(folder, resize):
         assert source.class_names == ("red things", "rötliche 猫")
         assert not source.skipped
         batches = data.eval_batches(
-            source, batch_size=8, image_size=(8, 8), resize=resize
+            source, batch_size=10, image_size=(8, 8), resize=resize
         )
         (batch,) = batches.as_numpy_iterator()
         seen += source.paths
@@ -137,3 +140,166 @@ def test_a_truncated_jpeg_is_left_out_and_listed(folder):
     for source in (train, evaluation):
         batches = data.eval_batches(source, batch_size=20, image_size=(8, 8))
         assert len(list(batches)) == 1
+
+
+def read(content, channels=3):
+    return data.decode_image(tf.constant(content), channels).numpy()
+
+
+def photograph(mode="RGB"):
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (4, 5, 4)).astype("uint8")
+    image = pillow.fromarray(coarse).resize((31, 22))
+    return image if mode == "RGBA" else image.convert("RGB").convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("width", [1, 7, 8, 31])
+def test_bmp_is_read_as_pillow_reads_it(mode, width):
+    image = photograph(mode).crop((0, 0, width, 22))
+    found = read(encoded(image, "BMP"))
+    np.testing.assert_array_equal(found, image.convert("RGB"))
+
+
+@pytest.mark.parametrize("colours", [2, 4, 16])
+def test_the_palette_of_a_bmp_is_applied(colours):
+    image = photograph().quantize(colours)
+    content = encoded(image, "BMP")
+    np.testing.assert_array_equal(read(content), image.convert("RGB"))
+    assert read(content, 1).shape == (22, 31, 1)
+
+
+def test_a_bmp_stored_from_the_top_is_read():
+    content = bytearray(encoded(photograph(), "BMP"))
+    content[22:26] = (-22).to_bytes(4, "little", signed=True)
+    expected = np.asarray(photograph())[::-1]
+    np.testing.assert_array_equal(read(bytes(content)), expected)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(28, 16), (30, 1), (14, 12), (18, 32)]
+)
+def test_a_bmp_that_cannot_be_read_is_refused(place, value):
+    content = bytearray(encoded(photograph("P"), "BMP"))
+    content[place] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A BMP must be"):
+        read(bytes(content))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+@pytest.mark.parametrize("lossless", [True, False])
+def test_webp_is_read_as_pillow_reads_it(mode, lossless):
+    image = photograph(mode)
+    content = encoded(image, "WEBP", lossless=lossless, exact=True)
+    expected = pillow.open(io.BytesIO(content)).convert("RGB")
+    np.testing.assert_array_equal(read(content), expected)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP"])
+def test_of_an_animation_the_first_frame_is_read(kind):
+    image, other = photograph("RGB"), photograph("RGB").rotate(90)
+    arguments = dict(save_all=True, append_images=[other] * 3)
+    if kind == "WEBP":
+        arguments["lossless"] = True
+    content = encoded(image, kind, **arguments)
+    expected = pillow.open(io.BytesIO(content)).convert("RGB")
+    np.testing.assert_array_equal(read(content), expected)
+
+
+def test_only_the_first_frame_of_a_gif_is_decoded():
+    content = encoded(photograph("P"), "GIF")
+    # Behind it, a frame that no decoder takes.
+    broken = content[:-1] + b"\x2c" + b"\xff" * 20
+    np.testing.assert_array_equal(read(broken), read(content))
+
+
+def test_the_size_of_the_blocks_of_a_gif_does_not_matter():
+    content = encoded(photograph("P"), "GIF")
+    begin = content.index(b"\x2c\0\0\0\0") + 11
+    pixels, place = b"", begin
+    while content[place]:
+        pixels += content[place + 1 : place + 1 + content[place]]
+        place += 1 + content[place]
+    blocks, sizes = b"", [1, 1, 1, 2, 3, 2, 250]
+    for i in range(len(pixels)):
+        part = pixels[sum(sizes[:i]) :][: (sizes + [9] * 999)[i]]
+        blocks += bytes([len(part)]) + part if part else b""
+    found = read(content[:begin] + blocks + b"\0;")
+    np.testing.assert_array_equal(found, read(content))
+
+
+def turned(orientation, kind, endian="<", **arguments):
+    exif = pillow.Exif()
+    exif.endian = endian
+    exif[0x010E], exif[0x0112] = "a description", orientation
+    return encoded(photograph(), kind, exif=exif.tobytes(), **arguments)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("JPEG", dict()),
+        ("JPEG", dict(endian=">", progressive=True)),
+        ("PNG", dict()),
+        ("WEBP", dict(lossless=True)),
+    ],
+    ids=str,
+)
+def test_exif_orientation_is_applied(orientation, kind, arguments):
+    content = turned(orientation, kind, **arguments)
+    stored = read(turned(1, kind, **arguments))
+    upright = ImageOps.exif_transpose(
+        with_orientation(pillow.fromarray(stored), orientation)
+    )
+    np.testing.assert_array_equal(read(content), upright)
+
+
+def with_orientation(image, orientation):
+    exif = pillow.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO(encoded(image, "PNG", exif=exif))
+    return pillow.open(buffer)
+
+
+@pytest.mark.parametrize(
+    "tiff",
+    [
+        b"",
+        b"II*\0",
+        b"II*\0\x08\0\0\0\xff\xff",
+        b"MM\0*\0\0\0\x08\0\x01\x01\x12",
+        b"II*\0\xff\xff\xff\xff",
+        b"II*\0\x08\0\0\0\x01\0\x12\x01\x04\0\x01\0\0\0\x06\0\0\0",
+    ],
+)
+def test_exif_that_states_no_orientation_changes_nothing(tiff):
+    content = encoded(photograph(), "JPEG")
+    segment = b"\xff\xe1" + (len(tiff) + 8).to_bytes(2) + b"Exif\0\0" + tiff
+    np.testing.assert_array_equal(
+        read(content[:2] + segment + content[2:]), read(content)
+    )
+
+
+def test_training_and_evaluation_see_images_upright(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for orientation in range(1, 9):
+            file = tmp_path / name / f"{orientation}.jpg"
+            file.write_bytes(turned(orientation, "JPEG"))
+    train, evaluation = data.load(str(tmp_path), eval_fraction=0.25)
+    for source, batches in (
+        (train, data.train_batches(
+            train, batch_size=12, image_size=(22, 22), crop="none", flip=False
+        ).take(1)),
+        (evaluation, data.eval_batches(
+            evaluation, batch_size=4, image_size=(22, 22)
+        )),
+    ):  # fmt: skip
+        (batch,) = batches.as_numpy_iterator()
+        expected = [data.read_image(path, (22, 22)) for path in source.paths]
+        key = np.argsort(batch["images"].sum((1, 2, 3)))
+        np.testing.assert_array_equal(
+            batch["images"][key],
+            np.stack(expected)[np.argsort(np.sum(expected, (1, 2, 3)))],
+        )
