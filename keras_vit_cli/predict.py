@@ -182,8 +182,9 @@ def _find(images):
             )
             if not found:
                 raise ValueError(
-                    f"IMAGE must be a folder with images ({', '.join(EXTENSIONS)})"
-                    f". Received: {name!r}, which has none"
+                    "IMAGE must be a folder with images "
+                    f"({', '.join(EXTENSIONS)}). Received: {name!r}, which has "
+                    "none"
                 )
         elif os.path.exists(name):
             found = [name]

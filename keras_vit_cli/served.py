@@ -46,12 +46,13 @@ class Classifier:
             return
         try:
             found = self._predict(image_bytes=tf.constant(contents))
-        except tf.errors.OpError as error:
+        except tf.errors.InvalidArgumentError:
+            # More images than the model was exported to take at once.
             if len(sound) == 1:
-                yield sound[0], None, f"{sound[0]!r} does not decode: {error}"
-            else:
-                for path in sound:
-                    yield from self.predict([path])
+                raise
+            half = len(sound) // 2
+            yield from self.predict(sound[:half])
+            yield from self.predict(sound[half:])
             return
         valid = found["valid"].numpy()
         scores = found["probabilities"].numpy()
@@ -59,4 +60,8 @@ class Classifier:
             if right:
                 yield path, None, row
             else:
-                yield path, None, f"{path!r} is no image, or a part of one"
+                yield (
+                    path,
+                    None,
+                    (f"{path!r} does not decode, or is too large to be served"),
+                )

@@ -5,9 +5,319 @@ import sys
 import keras_vit_cli
 
 
+<<<<<<< HEAD
 def main(words: list[str]) -> int:
     """Runs `keras-vit classify` with these arguments."""
     return keras_vit_cli.main(["classify", *words])
+=======
+class Refused(Exception):
+    """The server did not take the request: try its halves."""
+
+
+class NoAnswer(Exception):
+    """The server cannot be asked at all; its text is for the user."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Classifies as the command line asks.
+
+    Args:
+        arguments: What follows the program's name; None is sys.argv's.
+
+    Returns:
+        The exit status: 0, 1 if an image could not be read or was not
+        answered, 2 if the server could not be asked.
+    """
+    options = _parse(arguments)
+    ask = _grpc if _protocol(options) == "grpc" else _rest
+    failed = 0
+    try:
+        for batch, errors in _batches(options.images, options.batch_size):
+            for path, error in errors:
+                _tell_error(path, error, options.json)
+            failed += len(errors)
+            if batch:
+                failed += _classify(batch, ask, options)
+    except NoAnswer as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 1 if failed else 0
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.classify", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("images", nargs="+", help="JPEG, PNG, GIF, BMP or WebP")
+    parser.add_argument(
+        "--server", default="localhost:8501", help="host:port (localhost:8501)"
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=("auto", "rest", "grpc"),
+        default="auto",
+        help="auto: gRPC on port 8500, REST on others",
+    )
+    parser.add_argument("--model", default="vit", help="its name (vit)")
+    parser.add_argument("--version", type=int, help="the newest, if not given")
+    parser.add_argument(
+        "--top_k",
+        type=int,
+        default=5,
+        help="classes to print (5), at most "
+        "as many as the model was exported with",
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=16, help="images a request (16)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, help="seconds a request (30)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object an image"
+    )
+    options = parser.parse_args(arguments)
+    if not re.fullmatch(r"([^/\s:]+|\[[0-9A-Fa-f:.]+\]):\d+", options.server):
+        parser.exit(
+            2,
+            "--server must be host:port, such as localhost:8501. Received: "
+            f"--server={options.server}\n",
+        )
+    for name in ("top_k", "batch_size", "timeout"):
+        value = getattr(options, name)
+        if not value > 0:
+            parser.exit(
+                2, f"--{name} must be positive. Received: --{name}={value}\n"
+            )
+    return options
+
+
+def _protocol(options):
+    if options.protocol != "auto":
+        return options.protocol
+    # The ports of the tensorflow/serving image.
+    return "grpc" if options.server.endswith(":8500") else "rest"
+
+
+def _batches(paths, size):
+    """Yields ([(path, bytes)], [(path, error)]), of `size` paths each."""
+    for i in range(0, len(paths), size):
+        batch, errors = [], []
+        for path in paths[i : i + size]:
+            try:
+                with open(path, "rb") as file:
+                    batch.append((path, file.read()))
+            except OSError as error:
+                errors.append((path, f"cannot be read: {error.strerror}"))
+        yield batch, errors
+
+
+def _classify(batch, ask, options):
+    """Asks for images, prints the answers, returns how many got none."""
+    try:
+        answers = ask([image for _, image in batch], options)
+    except Refused as error:
+        if len(batch) == 1:
+            _tell_error(batch[0][0], f"refused: {error}", options.json)
+            return 1
+        # Too many images, or too many bytes, for a request.
+        half = len(batch) // 2
+        return _classify(batch[:half], ask, options) + _classify(
+            batch[half:], ask, options
+        )
+    failed = 0
+    for (path, _), answer in zip(batch, answers, strict=True):
+        if answer["valid"]:
+            _tell(path, answer, options)
+        else:
+            _tell_error(
+                path, "is no image that the server decodes", options.json
+            )
+            failed += 1
+    return failed
+
+
+def _tell(path, answer, options):
+    found = list(
+        zip(answer["classes"], answer["indices"], answer["scores"], strict=True)
+    )[: options.top_k]
+    if options.json:
+        predictions = [
+            dict(name=name, index=int(index), probability=_finite(score))
+            for name, index, score in found
+        ]
+        _print_json(dict(image=path, predictions=predictions))
+        return
+    print(path)
+    for name, _, score in found:
+        print(f"  {score:7.2%}  {name}")
+
+
+def _tell_error(path, error, as_json):
+    print(f"{path}: {error}", file=sys.stderr)
+    if as_json:
+        _print_json(dict(image=path, error=error))
+
+
+def _finite(score):
+    """Returns a number that JSON has, or None."""
+    return float(score) if math.isfinite(score) else None
+
+
+def _print_json(content):
+    print(json.dumps(content, ensure_ascii=False, allow_nan=False))
+
+
+def _served(options):
+    """Says which model on which server, for errors."""
+    version = "" if options.version is None else f" version {options.version}"
+    return f"model {options.model!r}{version} on {options.server}"
+
+
+# REST
+
+
+def _rest(images, options):
+    """Returns an answer (scores, classes, indices, valid) an image."""
+    version = "" if options.version is None else f"/versions/{options.version}"
+    model = urllib.parse.quote(options.model, safe="")
+    # TF Serving decodes {"b64": ...} for any input of strings, whatever its
+    # name; the suffix `_bytes` matters for outputs alone, which it makes
+    # {"b64": ...} of. Ours are named without, so names come as plain strings.
+    instances = [
+        {"image_bytes": {"b64": base64.b64encode(image).decode()}}
+        for image in images
+    ]
+    request = urllib.request.Request(
+        f"http://{options.server}/v1/models/{model}{version}:predict",
+        json.dumps(
+            {"signature_name": "serving_default", "instances": instances}
+        ).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=options.timeout) as reply:
+            # Python takes the tokens NaN and Infinity, which are no JSON. TF
+            # Serving writes them for scores that are not finite, which models
+            # exported by earlier versions can have.
+            content = json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _of_status(error.code, error.read(), options) from None
+    except (TimeoutError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise _too_late(options) from None
+        raise NoAnswer(f"No connection to {options.server}: {reason}") from None
+    except (http.client.HTTPException, OSError, ValueError) as error:
+        raise NoAnswer(
+            f"{options.server} does not answer as TF Serving's REST API does "
+            f"({type(error).__name__}); is it the gRPC port? Try "
+            "--protocol grpc."
+        ) from None
+    # Of several outputs each instance has an object with all their names.
+    predictions = content.get("predictions") if type(content) is dict else None
+    wanted = {"scores", "classes", "indices", "valid"}
+    if (
+        not isinstance(predictions, list)
+        or len(predictions) != len(images)
+        or not all(type(p) is dict and wanted <= set(p) for p in predictions)
+    ):
+        raise _other_model(options)
+    return predictions
+
+
+def _of_status(code, body, options):
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        text = json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError):
+        # TF Serving escapes errors as C does, which is not always JSON.
+        text = re.sub(r'^\{\s*"error":\s*"|"\s*\}$', "", text)
+    text = " ".join(str(text).split())
+    if code in (400, 413):
+        return Refused(text)
+    if code == 404:
+        return NoAnswer(f"No {_served(options)}: {text}")
+    if code == 504:
+        return _too_late(options)
+    return NoAnswer(f"{options.server} answered with status {code}: {text}")
+
+
+def _too_late(options):
+    return NoAnswer(
+        f"{options.server} did not answer within {options.timeout:g} s; take "
+        "a smaller --batch_size or a longer --timeout."
+    )
+
+
+def _other_model(options):
+    return NoAnswer(
+        f"The {_served(options)} does not answer scores, classes, indices "
+        "and valid; was it exported by tools.export_savedmodel?"
+    )
+
+
+# gRPC
+
+
+def _grpc(images, options):
+    """Returns an answer (scores, classes, indices, valid) an image."""
+    try:
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import (
+            predict_pb2,
+            prediction_service_pb2_grpc,
+        )
+    except ImportError:
+        raise NoAnswer(
+            "gRPC needs grpcio and tensorflow-serving-api: pip install grpcio "
+            "tensorflow-serving-api. Or take --protocol rest."
+        ) from None
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = options.model
+    request.model_spec.signature_name = "serving_default"
+    if options.version is not None:
+        request.model_spec.version.value = options.version
+    request.inputs["image_bytes"].CopyFrom(
+        tf.make_tensor_proto(images, tf.string, shape=[len(images)])
+    )
+    with grpc.insecure_channel(options.server) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        try:
+            reply = stub.Predict(request, timeout=options.timeout)
+        except grpc.RpcError as error:
+            raise _of_code(grpc.StatusCode, error, options) from None
+    outputs = {k: tf.make_ndarray(v) for k, v in reply.outputs.items()}
+    wanted = ("scores", "classes", "indices", "valid")
+    if any(
+        name not in outputs or len(outputs[name]) != len(images)
+        for name in wanted
+    ):
+        raise _other_model(options)
+    answers = [
+        {name: outputs[name][i] for name in wanted} for i in range(len(images))
+    ]
+    for answer in answers:
+        answer["classes"] = [
+            name.decode("utf-8", "replace") for name in answer["classes"]
+        ]
+    return answers
+
+
+def _of_code(codes, error, options):
+    code, text = error.code(), " ".join((error.details() or "").split())
+    if code in (codes.INVALID_ARGUMENT, codes.FAILED_PRECONDITION):
+        return Refused(text)
+    if code is codes.NOT_FOUND:
+        return NoAnswer(f"No {_served(options)}: {text}")
+    if code is codes.DEADLINE_EXCEEDED:
+        return _too_late(options)
+    if code is codes.UNAVAILABLE:
+        return NoAnswer(f"No connection to {options.server}: {text}")
+    return NoAnswer(f"{options.server} answered with {code.name}: {text}")
+>>>>>>> 8d05e41 (Decode each served image by itself, within limits of cost)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,186 @@ import sys
 import keras_vit_cli
 
 
+<<<<<<< HEAD
 def main(words: list[str]) -> int:
     """Runs `keras-vit export` with these arguments."""
     return keras_vit_cli.main(["export", *words])
+=======
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Exports as the command line asks; returns 1 if that failed."""
+    parser = command.Parser(
+        prog="python -m tools.export_savedmodel",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL.keras")
+    parser.add_argument(
+        "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
+    )
+    parser.add_argument("--labels", help="file of names, a line each, or JSON")
+    parser.add_argument("--top_k", type=int, default=5)
+    parser.add_argument(
+        "--activation", choices=savedmodel.ACTIVATIONS, help="over the outputs"
+    )
+    parser.add_argument(
+        "--precision", choices=precision.PRECISIONS, default="float32"
+    )
+    parser.add_argument(
+        "--images", nargs="*", default=[], help="to compare and warm up with"
+    )
+    parser.add_argument("--weights", help="source, for the model card")
+    parser.add_argument("--licence", help="for the model card")
+    parser.add_argument("--overwrite", action="store_true")
+    options = parser.parse_args(arguments)
+    _export(options)
+    return 0
+
+
+def _export(options):
+    model = _load(options)
+    size, channels = model.input_shape[1:3], model.input_shape[3]
+    images = [data.read_image(path, size, channels) for path in options.images]
+    facts = {}
+    workdir, name = os.path.split(os.path.abspath(options.model))
+    if name in ("best.keras", "last.keras"):
+        facts = _of_the_run(workdir, name)
+    facts |= dict(licence=options.licence)
+    facts |= dict(weights=options.weights or facts.get("weights"))
+    facts |= dict(commit=_commit(options.model))
+    # A copy has no loss to tell this by.
+    activation = options.activation or savedmodel.activation_of(model)
+    if options.precision != "float32":
+        facts["precision"] = options.precision
+        other = precision.in_precision(model, options.precision)
+        if images:
+            comparison = precision.compare(model, other, np.stack(images))
+            facts["comparison"] = comparison
+            print(precision.report_text(options.precision, comparison))
+        model = other
+    kind = os.path.splitext(options.path)[1].removeprefix(".")
+    if kind in FILES:
+        _export_file(model, options, kind)
+    else:
+        _export_version(model, options, activation, facts)
+
+
+def _load(options):
+    if not os.path.isfile(options.model):
+        raise ValueError(
+            f"MODEL.keras must be a file. Received: {options.model!r}"
+        )
+    try:
+        model = keras.models.load_model(options.model)
+    except (TypeError, ValueError):
+        # A loss of one's own: then nothing tells what the outputs mean.
+        try:
+            model = keras.models.load_model(options.model, compile=False)
+        except TypeError as error:  # of layers that are not registered
+            raise ValueError(
+                "MODEL.keras must be a model that keras_vit can load. "
+                f"Received: {options.model!r}: {error}"
+            ) from error
+        if not options.activation:
+            raise ValueError(
+                "--activation must be given for a model whose loss does not "
+                f"load. Received: {options.model!r}"
+            ) from None
+    if len(model.input_shape) != 4:
+        raise ValueError(
+            "MODEL.keras must take images. Received: one that takes "
+            f"{model.input_shape}"
+        )
+    return model
+
+
+def _export_file(model, options, kind):
+    if os.path.exists(options.path) and not options.overwrite:
+        raise ValueError(
+            f"{options.path!r} exists. Pass --overwrite to replace it."
+        )
+    FILES[kind](model, options.path)
+    size = os.path.getsize(options.path)
+    print(f"{options.path}  {size:,} bytes, in {options.precision}")
+    if kind != "keras":
+        print(formats.LIMITS["litert" if kind == "tflite" else kind])
+
+
+def _export_version(model, options, activation, facts):
+    labels = options.labels and savedmodel.read_labels(options.labels)
+    warmup = []
+    for path in options.images:
+        with open(path, "rb") as file:
+            warmup.append(file.read())
+    keras_vit.export_savedmodel(
+        model,
+        options.path,
+        labels=labels,
+        top_k=options.top_k,
+        activation=activation,
+        warmup_images=tuple(warmup),
+        facts=facts,
+        overwrite=options.overwrite,
+    )
+    print(f"{options.path}: a SavedModel in {options.precision}, {activation}")
+    for folder, _, files in sorted(os.walk(options.path)):
+        for name in sorted(files):
+            file = os.path.join(folder, name)
+            print(f"  {file}  {os.path.getsize(file):,} bytes")
+    base = os.path.abspath(os.path.dirname(os.path.normpath(options.path)))
+    name = os.path.basename(base)
+    print(
+        "Serve it:\n  docker run -p 8500:8500 -p 8501:8501 "
+        f"-v {base}:/models/{name} -e MODEL_NAME={name} tensorflow/serving\n"
+        "Ask it:\n  python -m tools.classify --server localhost:8501 "
+        f"--model {name} image.jpg"
+    )
+
+
+def _of_the_run(workdir, name):
+    """What a recipe's workdir says about the model of that name."""
+    facts = {}
+    config = os.path.join(workdir, "config.json")
+    metrics = os.path.join(workdir, "metrics.csv")
+    if not (os.path.isfile(config) and os.path.isfile(metrics)):
+        return {}
+    try:
+        with open(config, encoding="utf-8") as file:
+            config = json.load(file)["config"]
+        facts["weights"] = _public(config["weights"]) or "trained from scratch"
+        facts["dataset"] = _public(config["dataset"])
+        with open(metrics, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        row = rows[-1]
+        if name == "best.keras":
+            row = max(rows, key=lambda row: float(row["val_accuracy"]))
+        facts["metrics"] = {
+            column: float(row[column])
+            for column in ("val_accuracy", "val_loss", "step")
+        }
+    except (IndexError, KeyError, TypeError, ValueError):  # not of a recipe
+        return {}
+    return facts
+
+
+def _public(name):
+    """Leaves the folders of this machine out of the card."""
+    return os.path.basename(name) if os.path.isabs(name) else name
+
+
+def _commit(path):
+    """The commit of the repository that the model lies in, or None."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=os.path.dirname(os.path.abspath(path)),
+            capture_output=True,
+            text=True,
+        )
+    except OSError:  # no git here
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+>>>>>>> 8d05e41 (Decode each served image by itself, within limits of cost)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from keras_vit.data import lazy
 
 # TF Serving refuses to load a version with more.
 MAX_WARMUP_RECORDS = 1000
-# The sizes that batching.config allows; the last is the largest request, too.
+# The sizes that batching.config allows, up to the largest request; the last is
+# the largest batch, too.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 NOT_STATED = "not stated"
 
@@ -58,7 +59,10 @@ told at the export says "{not_stated}".
 
 
 def write_warmup(
-    directory: str | os.PathLike, requests: list[bytes], model_name: str
+    directory: str | os.PathLike,
+    requests: list[bytes],
+    model_name: str,
+    max_images: int = BATCH_SIZES[-1],
 ) -> None:
     """Writes requests that TF Serving runs before it serves a version.
 
@@ -68,8 +72,9 @@ def write_warmup(
 
     Args:
         directory: The SavedModel's directory.
-        requests: Bytes of images: JPEG, PNG, GIF or BMP.
+        requests: Bytes of images: JPEG, PNG, GIF, BMP or WebP.
         model_name: Name that the model is served under.
+        max_images: Largest number of images in a request.
 
     Raises:
         ValueError: If there are no images or too many, or
@@ -87,7 +92,7 @@ def write_warmup(
         )
     batches = [[request] for request in requests]
     if len(requests) > 1:
-        largest = BATCH_SIZES[-1]
+        largest = _batch_sizes(max_images)[-1]
         batches += [
             requests[i : i + largest] for i in range(0, len(requests), largest)
         ]
@@ -172,7 +177,9 @@ def write_model_card(directory: str | os.PathLike, facts: dict) -> None:
 
 
 def write_serving_configs(
-    base_directory: str | os.PathLike, model_name: str
+    base_directory: str | os.PathLike,
+    model_name: str,
+    max_images: int = BATCH_SIZES[-1],
 ) -> None:
     """Writes TF Serving's configs beside the versions, unless they are there.
 
@@ -183,22 +190,26 @@ def write_serving_configs(
     Args:
         base_directory: The directory of the versions' directories.
         model_name: Name to serve the model under.
+        max_images: Largest number of images in a request.
 
     Raises:
         ValueError: If the name does not fit into a URL.
     """
     check_model_name(model_name)
-    allowed = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
+    sizes = _batch_sizes(max_images)
+    allowed = "\n".join(f"allowed_batch_sizes: {size}" for size in sizes)
     texts = {
         "models.config": _MODELS.format(name=model_name),
-        "batching.config": _BATCHING.format(
-            largest=BATCH_SIZES[-1], allowed=allowed
-        ),
+        "batching.config": _BATCHING.format(largest=sizes[-1], allowed=allowed),
     }
     for name, text in texts.items():
         path = os.path.join(base_directory, name)
         if not os.path.exists(path):
             _write(path, text)
+
+
+def _batch_sizes(max_images):
+    return [size for size in BATCH_SIZES if size <= max_images]
 
 
 def check_model_name(model_name: str) -> None:

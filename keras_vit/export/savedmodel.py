@@ -1,5 +1,6 @@
 """A model as a SavedModel: bytes of an image in, names of classes out."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -11,9 +12,8 @@ import tempfile
 import keras
 
 from keras_vit import layers
-from keras_vit.data import decode
 from keras_vit.data.lazy import tensorflow
-from keras_vit.export import furniture, sound
+from keras_vit.export import furniture, signatures
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -27,24 +27,27 @@ def export_savedmodel(
     warmup_images: tuple[bytes, ...] = (),
     facts: dict | None = None,
     overwrite: bool = False,
+    max_images: int = 1024,
 ) -> str:
     """Writes a SavedModel for TF Serving, with all that stands before it.
 
     Images are decoded, resized and scaled as evaluation does it, in the
     graph. Signatures, all with a free number N of images:
 
-    - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP; grey,
-      colour, with alpha, CMYK; of any sizes) -> `scores` float32 [N, k],
+    - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP, WebP;
+      grey, colour, with alpha, CMYK; of any sizes) -> `scores` float32 [N, k],
       `classes` string [N, k], `indices` int32 [N, k], `valid` bool [N]
     - `pixels`: `pixels` uint8 [N, H, W, C] of any size -> the same
     - `pixels_float`: `pixels` float32 in [0, 255], else as `pixels`
     - `features`: `image_bytes` -> `features` float32 [N, D], `valid`
     - `predict`: `image_bytes` -> `probabilities` float32 [N, K], `valid`
     - `logits`: `images` float32 of the model's own size -> `features`,
-      `logits`: the model as it is
+      `logits`, `valid`: the model as it is
 
-    Where `valid` is false, the bytes are no image or a part of one; numbers
-    are NaN, classes "" and indices -1.
+    Where `valid` is false, the bytes do not decode, or decoding them would
+    cost too much (`keras_vit.export.limits`), or the model's outputs are no
+    finite numbers. Such an image gets zeros, classes "" and indices -1; the
+    others of the request get their answers.
 
     Args:
         model: A classifier of this package, on the TensorFlow or the JAX
@@ -60,6 +63,8 @@ def export_savedmodel(
             before it serves a version.
         facts: More for the model card: weights, licence, metrics, commit.
         overwrite: Whether to replace a version that exists.
+        max_images: Largest number of images in a request. A request with more
+            is refused, all of it.
 
     Returns:
         `path`, absolute.
@@ -74,6 +79,10 @@ def export_savedmodel(
     """
     path = os.path.abspath(os.fspath(path))
     _check(model, path, top_k, activation, overwrite)
+    if not isinstance(max_images, int) or max_images < 1:
+        raise ValueError(
+            f"`max_images` must be at least 1. Received: {max_images!r}"
+        )
     head = model.get_layer("head")
     labels = _labels(labels, head)
     activation = activation or activation_of(model)
@@ -82,12 +91,19 @@ def export_savedmodel(
     # TF Serving looks at directories whose names are numbers, and no others.
     part = tempfile.mkdtemp(prefix=f"incomplete-{version}-", dir=base)
     try:
-        _write(model, part, labels, min(top_k, head.units), activation)
+        _write(
+            model,
+            part,
+            labels=labels,
+            top_k=min(top_k, head.units),
+            activation=activation,
+            max_images=max_images,
+        )
         name = os.path.basename(base)
         furniture.write_labels(part, labels)
         if warmup_images:
             _try(part, warmup_images)
-            furniture.write_warmup(part, list(warmup_images), name)
+            furniture.write_warmup(part, list(warmup_images), name, max_images)
         card = describe(model, labels) | dict(activation=activation)
         furniture.write_model_card(part, card | dict(name=name) | (facts or {}))
         os.chmod(part, 0o755)
@@ -95,7 +111,7 @@ def export_savedmodel(
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    furniture.write_serving_configs(base, os.path.basename(base))
+    furniture.write_serving_configs(base, os.path.basename(base), max_images)
     return path
 
 
@@ -212,25 +228,20 @@ def _own_version():
 
 
 def _try(directory, images):
-    """Asks about each warm-up image: one that fails would keep TF Serving
-    from loading the version."""
+    """Asks about each warm-up image: one that is not valid warms nothing."""
     tf = tensorflow()
     loaded = tf.saved_model.load(directory)
     function = loaded.signatures["serving_default"]
     for i, image in enumerate(images):
-        try:
-            valid = bool(function(image_bytes=tf.constant([image]))["valid"][0])
-        except tf.errors.OpError:
-            valid = False
-        if not valid:
+        if not function(image_bytes=tf.constant([image]))["valid"][0]:
             raise ValueError(
-                "`warmup_images` must be whole JPEG, PNG, GIF or BMP files. "
+                "`warmup_images` must be JPEG, PNG, GIF, BMP or WebP files. "
                 f"Received: warmup_images[{i}] of {len(image)} bytes, which "
                 "does not decode"
             )
 
 
-def _write(model, directory, labels, top_k, activation):
+def _write(model, directory, **arguments):
     tf = tensorflow()
     height, width, channels = model.input_shape[1:]
     names = [layer.name for layer in model.layers]
@@ -239,35 +250,10 @@ def _write(model, directory, labels, top_k, activation):
         model.input, [model.get_layer(first).input, model.output]
     )
     images = tf.TensorSpec((None, height, width, channels), "float32")
-
-    def signatures(forward):
-        return _signatures(
-            forward, (height, width), channels, labels, top_k, activation
-        )
-
+    arguments |= dict(image_size=(height, width), channels=channels)
     if keras.backend.backend() == "jax":
-        archive = keras.export.ExportArchive()
-        of_some = archive.track_and_add_endpoint(
-            "forward",
-            both,
-            input_signature=[images],
-            # Made on one kind of machine, served on another.
-            jax2tf_kwargs={
-                "with_gradient": False,
-                "native_serialization_platforms": ("cpu", "cuda"),
-            },
-        )
-
-        def forward(images):
-            # JAX compiles for any number of images but none.
-            number = tf.shape(images)[0]
-            one = tf.cast(number == 0, "int32")
-            images = tf.pad(images, [[0, one], [0, 0], [0, 0], [0, 0]])
-            return [output[:number] for output in of_some(images)]
-
-        for name, function in signatures(forward).items():
-            archive.add_endpoint(name, function)
-        archive.write_out(directory, verbose=False)
+        with _without_paths():
+            _write_from_jax(both, images, directory, arguments)
         return
 
     # Keras' archive would save each variable twice on TensorFlow.
@@ -277,112 +263,66 @@ def _write(model, directory, labels, top_k, activation):
 
     module = tf.Module()
     module.weights_of_the_model = [v.value for v in both.variables]
-    module.functions = signatures(forward)
+    module.functions = signatures.signatures(
+        lambda images, number: forward(images), **arguments
+    )
     tf.saved_model.save(module, directory, signatures=module.functions)
 
 
-def _signatures(forward, image_size, channels, labels, top_k, activation):
-    """Returns the functions that are served, by name."""
+@contextlib.contextmanager
+def _without_paths():
+    """Keeps the paths of this machine's source files out of JAX' programs."""
+    import jax
+
+    values = dict(
+        jax_hlo_source_file_canonicalization_regex=".*",
+        jax_include_full_tracebacks_in_locations=False,
+    )
+    before = {name: getattr(jax.config, name) for name in values}
+    try:
+        for name, value in values.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _write_from_jax(model, images, directory, arguments):
     tf = tensorflow()
-    labels = tf.constant(list(labels))
-    size = (*image_size, channels)
-
-    def read(encoded):
-        valid = sound.is_sound(encoded)
-
-        def pixels():
-            image = decode.decode_image(encoded, channels)
-            return tf.cast(decode.resize(image, image_size), "float32")
-
-        image = tf.cond(valid, pixels, lambda: tf.zeros(size))
-        return tf.ensure_shape(image, size), valid
-
-    image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
-    any_size = (None, None, None, channels)
-    of_bytes = {"input_signature": [image_bytes]}
-
-    @tf.function(**of_bytes)  # one graph for all signatures that read bytes
-    def from_bytes(image_bytes):
-        images, valid = tf.map_fn(
-            read,
-            image_bytes,
-            fn_output_signature=(tf.TensorSpec(size, "float32"), tf.bool),
-        )
-        features, logits = forward(images)
-        return (*_floats(features, logits), valid)
-
-    def _floats(*tensors):
-        return [tf.cast(tensor, "float32") for tensor in tensors]
-
-    def from_pixels(pixels):
-        images = tf.image.resize(pixels, image_size)
-        _, logits = forward(images)
-        return logits, tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-
-    def probabilities_of(logits):
-        logits = tf.cast(logits, "float32")
-        if activation == "none":
-            return logits
-        return getattr(tf.nn, activation)(logits)
-
-    def hide(values, valid, instead):
-        """Puts `instead` where an image is not valid."""
-        return tf.where(valid[:, None], values, instead)
-
-    def answer(logits, valid):
-        scores, indices = tf.math.top_k(probabilities_of(logits), top_k)
-        # Pixels may be no numbers too, and half precision may overflow.
-        valid &= tf.reduce_all(tf.math.is_finite(logits), axis=-1)
-        return dict(
-            scores=hide(scores, valid, float("nan")),
-            classes=hide(tf.gather(labels, indices), valid, ""),
-            indices=hide(indices, valid, -1),
-            valid=valid,
-        )
-
-    @tf.function(**of_bytes)
-    def serving_default(image_bytes):
-        _, logits, valid = from_bytes(image_bytes)
-        return answer(logits, valid)
-
-    @tf.function(**of_bytes)
-    def features(image_bytes):
-        found, _, valid = from_bytes(image_bytes)
-        return dict(features=hide(found, valid, float("nan")), valid=valid)
-
-    @tf.function(**of_bytes)
-    def predict(image_bytes):
-        _, logits, valid = from_bytes(image_bytes)
-        found = probabilities_of(logits)
-        return dict(probabilities=hide(found, valid, float("nan")), valid=valid)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec(any_size, tf.uint8, name="pixels")]
+    archive = keras.export.ExportArchive()
+    of_some = archive.track_and_add_endpoint(
+        "forward",
+        model,
+        input_signature=[images],
+        # Made on one kind of machine, served on another.
+        jax2tf_kwargs={
+            "with_gradient": False,
+            "native_serialization_platforms": ("cpu", "cuda"),
+        },
     )
-    def pixels(pixels):
-        return answer(*from_pixels(pixels))
 
-    @tf.function(
-        input_signature=[tf.TensorSpec(any_size, "float32", name="pixels")]
-    )
-    def pixels_float(pixels):
-        return answer(*from_pixels(pixels))
+    def forward(images, number):
+        # XLA compiles for each number of images that it meets: the number in
+        # the request, or a power of two where some of them are not valid.
+        found = tf.shape(images)[0]
+        powers = tf.constant([2**i for i in range(31)])
+        batch = tf.reduce_min(powers[powers >= found])
+        rest = tf.minimum(batch, number) - found
 
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, *size), "float32", name="images")]
-    )
-    def logits(images):
-        found = _floats(*forward(images))
-        return dict(zip(("features", "logits"), found, strict=True))
+        def run():
+            padding = [[0, rest], [0, 0], [0, 0], [0, 0]]
+            return [x[:found] for x in of_some(tf.pad(images, padding))]
 
-    return dict(
-        serving_default=serving_default,
-        pixels=pixels,
-        pixels_float=pixels_float,
-        features=features,
-        predict=predict,
-        logits=logits,
-    )
+        def nothing():
+            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in model.outputs]
+
+        return tf.cond(found > 0, run, nothing)
+
+    functions = signatures.signatures(forward, **arguments)
+    for name, function in functions.items():
+        archive.add_endpoint(name, function)
+    archive.write_out(directory, verbose=False)
 
 
 def _move(part, path, overwrite):

@@ -47,6 +47,9 @@ def whole():
         ),
         "gif with a line's end": encode(array, "GIF") + b"\r\n",
         "bmp": encode(array, "BMP"),
+        "bmp with a byte more": encode(array, "BMP") + b"\0",
+        "webp": encode(array, "WEBP", lossless=True),
+        "lossy webp": encode(array, "WEBP"),
         "interlaced png": encode(array, "PNG", "P", optimize=True),
         "1x1 png": encode(pixels(1, 1), "PNG"),
     }
@@ -68,7 +71,7 @@ def broken(number=300, seed=0):
     rng = np.random.default_rng(seed)
     images = whole()
     jpeg, png = images["jpeg"], images["png"]
-    gif, bmp = images["gif"], images["bmp"]
+    gif, bmp, webp = images["gif"], images["bmp"], images["webp"]
     size = jpeg.index(b"\xff\xc0") + 5
     found = {
         "empty": b"",
@@ -85,24 +88,29 @@ def broken(number=300, seed=0):
         "gif of 4 billion pixels": with_size(gif, 6, b"\xff" * 4),
         "bmp of 2^60 pixels": with_size(bmp, 18, b"\0\0\0\x40" * 2),
         "jpeg of 64 million pixels": with_size(jpeg, size, b"\x20\0" * 2),
-        # Only the decoder finds this one.
-        "noise: jpeg without a scan": jpeg[: jpeg.index(b"\xff\xda") + 12]
+        "jpeg without a scan": jpeg[: jpeg.index(b"\xff\xda") + 12]
         + b"\xff\xd9",
         "jpeg of 12 bits": with_size(jpeg, size - 1, b"\x0c"),
         "lossless jpeg": with_size(jpeg, size - 4, b"\xc3"),
         "png of 64 million pixels": with_size(png, 16, b"\0\0\x20\0" * 2),
+        "png with a wrong checksum": png[:-20] + b"\0" + png[-19:],
+        "webp of no image": webp.replace(b"VP8L", b"abcd"),
+        "webp of 268 million pixels": with_size(
+            webp, 21, b"\xff" * 3 + b"\x0f"
+        ),
         "png without data": png.replace(b"IDAT", b"teXt"),
         "gif without a frame": gif[:13] + b"\0;",
         "gif of a frame of 4 billion pixels": with_size(
             gif, gif.index(b"\x2c\0\0\0\0") + 5, b"\xff" * 4
         ),
         "bmp of 16 bits": with_size(bmp, 28, b"\x10"),
-        "bmp with a byte more": bmp + b"\0",
+        "bmp cut by a byte": bmp[:-1],
+        "packed bmp": with_size(bmp, 30, b"\x01"),
         "bmp of negative width": with_size(bmp, 18, b"\xff" * 4),
         "markers without end": b"\xff\xd8" + b"\xff" * 5000,
         "segments of no length": b"\xff\xd8" + b"\xff\xe0\0\0" * 2000,
     }
-    kinds = [jpeg, png, gif, bmp, images["progressive jpeg"]]
+    kinds = [jpeg, png, gif, bmp, webp, images["progressive jpeg"]]
     kinds.append(images["jpeg with a thumbnail"])
     for i in range(number - len(found)):
         content = kinds[i % len(kinds)]

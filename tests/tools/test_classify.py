@@ -217,13 +217,13 @@ def test_it_goes_on_after_what_is_no_image_and_ends_with_one(
     assert len(asked.requests) == 1
 
 
-def test_a_refused_request_is_repeated_image_by_image(asked, files, capsys):
+def test_a_refused_request_is_repeated_in_halves(asked, files, capsys):
     paths = files("cat", "corrupt", "fish")
     assert classify.main([*asked.arguments, *paths]) == 1
     out, err = capsys.readouterr()
     assert out.count("75.00%") == 2
     assert err == f"{paths[1]}: refused: {CORRUPT}\n"
-    assert [len(images) for images in asked.requests] == [3, 1, 1, 1]
+    assert [len(images) for images in asked.requests] == [3, 1, 2, 1, 1]
 
 
 def test_json_is_a_valid_object_an_image(asked, files, capsys):

@@ -1,0 +1,132 @@
+"""What an image may cost to decode, told from its bytes before it is.
+
+A file of some kilobytes can claim billions of pixels, or thousands of passes
+over millions. TensorFlow's decoders allocate and run as they are told.
+"""
+
+from keras_vit.data import formats
+from keras_vit.data.lazy import tensorflow
+
+# A decoded image and what the decoder needs beside it stay below 450 MB.
+MAX_PIXELS = 50_000_000
+# A progressive JPEG has about ten scans; each is a pass over all pixels.
+MAX_SCANS = 100
+_MAX_SCANNED_PIXELS = 2**30
+# libpng unpacks each compressed text of a PNG to up to 8 MB, and keeps it.
+_MAX_TEXTS = 8
+# A photograph has at least a byte for so many pixels, and a small image may
+# have that many. Beyond, all images of a request together may have so many.
+_PIXELS_A_BYTE = 64
+_SMALL = 2**17
+_MAX_SURPLUS = 2 * MAX_PIXELS
+
+
+def claimed_pixels(encoded):
+    """Returns the number of pixels an image claims, if decoding it is cheap.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a file.
+
+    Returns:
+        Scalar int64 tensor, at most `MAX_PIXELS`.
+
+    Raises:
+        InvalidArgumentError: (of TensorFlow) If the bytes are not those of a
+            JPEG, PNG, GIF, BMP or WebP, the image has no pixels or too many,
+            a JPEG has too many scans, or a PNG too many texts.
+    """
+    tf = tensorflow()
+    height, width = tf.cond(
+        formats.is_jpeg(encoded),
+        lambda: _jpeg_size(encoded),
+        lambda: _other_size(encoded),
+    )
+    # Each side by itself first: the product may be too large for 64 bits.
+    few = (height > 0) & (width > 0) & (height <= MAX_PIXELS)
+    few &= (width <= MAX_PIXELS) & (height * width <= MAX_PIXELS)
+    with formats.require(few, "The image has no pixels, or too many."):
+        return height * width
+
+
+def fitting(pixels, lengths):
+    """Returns which images of a request fit into what it may cost.
+
+    Photographs and small images always do, whatever stands beside them;
+    others that claim many pixels in few bytes, until they are too many
+    together.
+
+    Args:
+        pixels: Claimed ones, int64 `[N]`.
+        lengths: Bytes of each image, int64 `[N]`.
+
+    Returns:
+        bool `[N]`.
+    """
+    tf = tensorflow()
+    surplus = tf.maximum(pixels - _PIXELS_A_BYTE * lengths - _SMALL, 0)
+    return (surplus == 0) | (tf.cumsum(surplus) <= _MAX_SURPLUS)
+
+
+def _jpeg_size(encoded):
+    tf = tensorflow()
+    shape = tf.cast(tf.io.extract_jpeg_shape(encoded), tf.int64)
+    pixels = shape[0] * shape[1]
+    # A block of 8 x 8 pixels takes a bit at least. The decoder paints what is
+    # missing grey.
+    length = tf.cast(tf.strings.length(encoded), tf.int64)
+    # The third byte is the high one of the length, which is 6 to 14.
+    scans = _count(encoded, b"\xff\xda\0", MAX_SCANS)
+    cheap = (
+        (8 * 64 * length >= pixels)
+        & (scans <= MAX_SCANS)
+        & (scans * pixels <= _MAX_SCANNED_PIXELS)
+        # Of several scans all coefficients are held, of two bytes.
+        & (pixels * (3 + 2 * shape[2]) <= 9 * MAX_PIXELS)
+    )
+    message = "The JPEG is cut short, or has too many scans or pixels."
+    with formats.require(cheap, message):
+        return tf.identity(shape[0]), tf.identity(shape[1])
+
+
+@formats.apart
+def _other_size(encoded):
+    tf = tensorflow()
+    nothing = tf.zeros((), tf.int64)
+    return tf.case(
+        [
+            (formats.is_png(encoded), lambda: _png_size(encoded)),
+            (
+                formats.is_webp(encoded),
+                lambda: formats.first_webp_frame(encoded)[1:],
+            ),
+            (
+                formats.is_gif(encoded),
+                lambda: formats.first_gif_frame(encoded)[1:],
+            ),
+            (
+                formats.is_bmp(encoded),
+                lambda: formats.bmp_size(formats.bytes_of(encoded))[:2],
+            ),
+        ],
+        default=lambda: (nothing, nothing),
+    )
+
+
+def _png_size(encoded):
+    # zTXt and iTXt.
+    texts = _count(encoded, b"TXt", _MAX_TEXTS)
+    with formats.require(texts <= _MAX_TEXTS, "The PNG has too many texts."):
+        data = formats.bytes_of(encoded)
+        return (
+            formats.number(data, 20, 4, big_endian=True),
+            formats.number(data, 16, 4, big_endian=True),
+        )
+
+
+def _count(encoded, pattern, most):
+    """Counts where bytes occur, up to one more than `most`."""
+    tf = tensorflow()
+    parts = tf.raw_ops.StringSplitV2(
+        input=encoded[None], sep=pattern, maxsplit=most + 1
+    )
+    return tf.size(parts.values, tf.int64) - 1

@@ -1,0 +1,220 @@
+"""The functions that a SavedModel serves."""
+
+from keras_vit.data import decode
+from keras_vit.data.formats import require
+from keras_vit.data.lazy import tensorflow
+from keras_vit.export import limits
+
+# Images decoded at the same time, if they are small.
+_PARALLEL = 8
+
+
+def decode_valid(image_bytes, image_size: tuple[int, int], channels: int):
+    """Decodes and resizes the images of a request that decode.
+
+    Args:
+        image_bytes: string `[N]`.
+        image_size: (height, width) in pixels.
+        channels: 1 or 3.
+
+    Returns:
+        float32 `[M, height, width, channels]`, and the M indices of these
+        images in the request, int64, in order.
+    """
+    tf = tensorflow()
+    size = (*image_size, channels)
+
+    def read(i):
+        encoded = image_bytes[i]
+        with tf.control_dependencies([limits.claimed_pixels(encoded)]):
+            encoded = tf.identity(encoded)
+        image = decode.decode_image(encoded, channels)
+        image = tf.cast(decode.resize(image, image_size), "float32")
+        return i, tf.ensure_shape(image, size)
+
+    number = tf.size(image_bytes, tf.int64)
+
+    def one():
+        # It needs no plan, and no threads.
+        return _gather(tf.data.Dataset.range(number).map(read), number)
+
+    def many():
+        indices, parallel = _plan(image_bytes)
+        dataset = tf.data.Dataset.from_tensor_slices(indices)
+        dataset = dataset.map(read, num_parallel_calls=parallel)
+        return _gather(dataset, number)
+
+    indices, images = tf.cond(number == 1, one, many)
+    return images, indices
+
+
+def _plan(image_bytes):
+    """Returns the indices of images to decode, and how many at a time."""
+    tf = tensorflow()
+    number = tf.size(image_bytes, tf.int64)
+    indices, pixels = _gather(
+        tf.data.Dataset.range(number).map(
+            lambda i: (i, limits.claimed_pixels(image_bytes[i]))
+        ),
+        number,
+    )
+    lengths = tf.strings.length(tf.gather(image_bytes, indices))
+    fitting = limits.fitting(pixels, tf.cast(lengths, tf.int64))
+    # Large ones one after the other: each may take hundreds of megabytes.
+    largest = tf.reduce_max(tf.concat([pixels, [1]], 0))
+    parallel = limits.MAX_PIXELS // 4 // largest
+    return (
+        tf.boolean_mask(indices, fitting),
+        tf.clip_by_value(parallel, 1, _PARALLEL),
+    )
+
+
+def _gather(dataset, most):
+    """Stacks the elements of a dataset that are computed without an error."""
+    tf = tensorflow()
+    # One more, since a batch must have elements.
+    last = tf.data.Dataset.from_tensors(
+        tuple(tf.zeros(x.shape, x.dtype) for x in dataset.element_spec)
+    )
+    batch = (
+        dataset.ignore_errors(log_warning=False)
+        .concatenate(last)
+        .batch(most + 1)
+        .get_single_element()
+    )
+    return [x[:-1] for x in batch]
+
+
+def signatures(
+    forward,
+    image_size: tuple[int, int],
+    channels: int,
+    labels: tuple[str, ...],
+    top_k: int,
+    activation: str,
+    max_images: int,
+) -> dict:
+    """Returns the functions that are served, by name.
+
+    Args:
+        forward: Function of float32 images `[M, H, W, C]` and of the number
+            of images in the request that returns features and logits.
+        image_size: (height, width) in pixels that `forward` takes.
+        channels: Channels that it takes, 1 or 3.
+        labels: Names of the classes.
+        top_k: Number of classes to answer with.
+        activation: "softmax", "sigmoid" or "none" over the logits.
+        max_images: Largest number of images in a request.
+    """
+    tf = tensorflow()
+    labels = tf.constant(list(labels))
+    size = (*image_size, channels)
+    image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
+    any_size = (None, None, None, channels)
+    of_bytes = {"input_signature": [image_bytes]}
+
+    def limited(images):
+        number = tf.shape(images)[0]
+        return require(
+            number <= max_images,
+            f"A request may hold at most {max_images} images. Received:",
+            number,
+        )
+
+    def run(images, number):
+        """Returns features, logits and whether they are numbers."""
+        outputs = [tf.cast(x, "float32") for x in forward(images, number)]
+        # Pixels may be no numbers too, and half precision may overflow.
+        finite = [tf.reduce_all(tf.math.is_finite(x), -1) for x in outputs]
+        return (*outputs, finite[0] & finite[1])
+
+    @tf.function(**of_bytes)  # one graph for all signatures that read bytes
+    def from_bytes(image_bytes):
+        with limited(image_bytes):
+            image_bytes = tf.identity(image_bytes)
+        number = tf.size(image_bytes)
+        images, indices = decode_valid(image_bytes, image_size, channels)
+        places = tf.cast(indices[:, None], tf.int32)
+
+        def put_back(rows):
+            return tf.scatter_nd(places, rows, (number, *rows.shape[1:]))
+
+        *outputs, valid = run(images, number)
+        valid = put_back(tf.cast(valid, tf.int32)) > 0
+        return (*map(put_back, outputs), valid)
+
+    def from_pixels(pixels):
+        with limited(pixels):
+            images = tf.image.resize(pixels, image_size)
+        _, logits, valid = run(images, tf.shape(images)[0])
+        finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
+        return logits, valid & finite
+
+    def probabilities_of(logits):
+        if activation == "none":
+            return logits
+        return getattr(tf.nn, activation)(logits)
+
+    def hide(values, valid, instead=0):
+        """Puts `instead` where an image is not valid."""
+        return tf.where(valid[:, None], values, instead)
+
+    def answer(logits, valid):
+        logits = hide(logits, valid)
+        scores, indices = tf.math.top_k(probabilities_of(logits), top_k)
+        return dict(
+            scores=hide(scores, valid),
+            classes=hide(tf.gather(labels, indices), valid, ""),
+            indices=hide(indices, valid, -1),
+            valid=valid,
+        )
+
+    @tf.function(**of_bytes)
+    def serving_default(image_bytes):
+        _, logits, valid = from_bytes(image_bytes)
+        return answer(logits, valid)
+
+    @tf.function(**of_bytes)
+    def features(image_bytes):
+        found, _, valid = from_bytes(image_bytes)
+        return dict(features=hide(found, valid), valid=valid)
+
+    @tf.function(**of_bytes)
+    def predict(image_bytes):
+        _, logits, valid = from_bytes(image_bytes)
+        found = probabilities_of(hide(logits, valid))
+        return dict(probabilities=hide(found, valid), valid=valid)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(any_size, tf.uint8, name="pixels")]
+    )
+    def pixels(pixels):
+        return answer(*from_pixels(pixels))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(any_size, "float32", name="pixels")]
+    )
+    def pixels_float(pixels):
+        return answer(*from_pixels(pixels))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, *size), "float32", name="images")]
+    )
+    def logits(images):
+        with limited(images):
+            images = tf.identity(images)
+        features, logits, valid = run(images, tf.shape(images)[0])
+        return dict(
+            features=hide(features, valid),
+            logits=hide(logits, valid),
+            valid=valid,
+        )
+
+    return dict(
+        serving_default=serving_default,
+        pixels=pixels,
+        pixels_float=pixels_float,
+        features=features,
+        predict=predict,
+        logits=logits,
+    )
