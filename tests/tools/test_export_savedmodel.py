@@ -18,6 +18,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [
     pytest.mark.backend("tensorflow", "jax"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # Of tf2onnx, when it is imported.
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
 
