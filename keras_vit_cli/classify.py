@@ -12,7 +12,7 @@ import urllib.request
 
 
 class Refused(Exception):
-    """The server did not take the request's images: try them one by one."""
+    """The server did not take the request: try its halves."""
 
 
 class NoAnswer(Exception):
@@ -72,8 +72,11 @@ def _classify(batch, ask, options):
         if len(batch) == 1:
             _tell_error(batch[0][0], f"refused: {error}", options.json)
             return 1
-        # One image that does not decode fails the request of all.
-        return sum(_classify([item], ask, options) for item in batch)
+        # Too many images, or too many bytes, for a request.
+        half = len(batch) // 2
+        return _classify(batch[:half], ask, options) + _classify(
+            batch[half:], ask, options
+        )
     failed = 0
     for (path, _), answer in zip(batch, answers, strict=True):
         if answer["valid"]:
@@ -146,8 +149,9 @@ def _rest(images, options):
     )
     try:
         with urllib.request.urlopen(request, timeout=options.timeout) as reply:
-            # Python takes the tokens NaN and Infinity, which are no JSON and
-            # which TF Serving writes for scores that are not finite.
+            # Python takes the tokens NaN and Infinity, which are no JSON. TF
+            # Serving writes them for scores that are not finite, which models
+            # exported by earlier versions can have.
             content = json.loads(reply.read())
     except urllib.error.HTTPError as error:
         with error:

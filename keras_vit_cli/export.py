@@ -136,8 +136,8 @@ def _of_the_run(workdir, name):
     try:
         with open(config, encoding="utf-8") as file:
             config = json.load(file)["config"]
-        facts["weights"] = config["weights"] or "trained from scratch"
-        facts["dataset"] = config["dataset"]
+        facts["weights"] = _public(config["weights"]) or "trained from scratch"
+        facts["dataset"] = _public(config["dataset"])
         with open(metrics, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         row = rows[-1]
@@ -150,6 +150,11 @@ def _of_the_run(workdir, name):
     except (IndexError, KeyError, TypeError, ValueError):  # not of a recipe
         return {}
     return facts
+
+
+def _public(name):
+    """Leaves the folders of this machine out of the card."""
+    return os.path.basename(name) if os.path.isabs(name) else name
 
 
 def _commit(path):
