@@ -209,7 +209,8 @@ def _model():
 
 
 def _images():
-    return np.zeros((4, 224, 224, 3), "uint8")
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (4, 224, 224, 3), "uint8")
 
 
 def _features():

@@ -25,8 +25,12 @@ def check_pixels(images) -> None:
             the first is.
 
     Example:
-        keras_vit.data.check_pixels(x_train)
-        model.fit(x_train, y_train)
+        keras_vit.data.check_pixels(images)
+        model.compile(
+            "adam",
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        model.fit(images, labels)
     """
     _check_pixels(_first_images(images), "The images")
 
