@@ -130,7 +130,7 @@ def _export(parser):
 
 
 def _classify(parser):
-    parser.add_argument("images", nargs="+", help="JPEG, PNG, GIF or BMP")
+    parser.add_argument("images", nargs="+", help="JPEG, PNG, GIF, BMP or WebP")
     parser.add_argument(
         "--server",
         type=_host_and_port,
