@@ -31,8 +31,12 @@ def of_jpeg(encoded):
     """
     tf = tensorflow()
 
+    # Padded: TensorFlow's error of a position beyond the end holds the bytes
+    # themselves, and Python cannot decode it.
+    start = tf.strings.join([tf.strings.substr(encoded, 0, 22), b"\0" * 22])
+
     def at(position, count):
-        return tf.strings.substr(encoded, position, count)
+        return tf.strings.substr(start, position, count)
 
     # Most JPEGs without EXIF: JFIF's segment, then a table.
     plain = (at(2, 4) == b"\xff\xe0\0\x10") & (at(20, 2) == b"\xff\xdb")

@@ -118,6 +118,26 @@ def test_every_one_is_right_when_read_alone(tmp_path, name):
     assert name in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xd8\xff",
+        b"\xff\xd8\xff\xe0 and no more",
+        b"\x89PNG\r\n\x1a\n\xff",
+        b"GIF89a\xff\xff",
+        b"BM\xff\xff\xff\xff",
+        b"RIFF\xff\xff\xff\xffWEBPVP8 \xff\xff",
+        b"\xff",
+        b"",
+    ],
+)
+def test_a_file_that_ends_after_its_first_bytes_is_named(tmp_path, content):
+    path = tmp_path / "short.jpg"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="short.jpg' does not decode"):
+        data.read_image(path, (8, 8))
+
+
 def test_a_truncated_jpeg_stops_and_is_named(folder):
     broken = add_broken(folder)
     for source in sources(folder):
