@@ -233,4 +233,6 @@ def _why_broken(path, channels):
 
 def _reason(error):
     """The message of a TensorFlow error without the names of its ops."""
-    return re.sub(r"\{\{.*?\}\}|\[Op:.*", "", error.message).strip()
+    # A function of the graph reports first, above an empty line, its code.
+    message = error.message.split("\n\n")[-1]
+    return re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message).strip()
