@@ -1,5 +1,6 @@
 """What every test starts from."""
 
+import gc
 import importlib.metadata
 import os
 import tempfile
@@ -57,6 +58,13 @@ def pytest_collection_modifyitems(config, items):
             )
         if "network" in item.keywords and config.option.markexpr != "network":
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
+
+
+def pytest_collection_finish():
+    # Keras collects garbage for every layer that it quantises, half a second
+    # each where all that is imported is searched.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
