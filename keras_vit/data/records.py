@@ -12,7 +12,7 @@
 
 gives each file's number of examples. An example is a tf.train.Example of
 `image` (the bytes of a JPEG, PNG, BMP, GIF or WebP file), `label` (int64, an
-index into `class_names`) and `name` (anything that tells images apart). Files
+index into `class_names`) and `name` (anything that distinguishes images). Files
 that lie in a bucket are read as well, "gs://bucket/folder".
 """
 

@@ -1,4 +1,4 @@
-"""Stopping all processes at the same step when one of them is told to."""
+"""Stopping all processes at the same step on a signal to any of them."""
 
 import contextlib
 import functools

@@ -87,11 +87,11 @@ def check_positions(position_embedding, position_placement) -> None:
 
 
 def check_stem(resnet_units, resnet_width) -> None:
-    """Checks what a hybrid's trunk is described by."""
+    """Checks the arguments of a hybrid's stem."""
     if not isinstance(resnet_units, (list, tuple)):
         raise ValueError(
             "`resnet_units` must be a tuple with the units of each stage, such "
-            "as (3, 4, 9), or None for no trunk. Received: "
+            "as (3, 4, 9), or None for no stem. Received: "
             f"resnet_units={resnet_units!r}"
         )
     for units in resnet_units:

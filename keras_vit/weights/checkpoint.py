@@ -30,7 +30,7 @@ DIALECTS = {
     "keras_vit": keras_vit,
 }
 POSITIONS = "posembed_input/pos_embedding"
-# What both the arrays and a config may tell.
+# What both the arrays and a config may specify.
 _SIZES = (
     "patch_size",
     "hidden_size",
