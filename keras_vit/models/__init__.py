@@ -5,6 +5,8 @@ from keras_vit.models.vit import (
     R26ViTB32,
     R26ViTS32,
     R50ViTB16,
+    R50ViTB32,
+    R50ViTL16,
     R50ViTL32,
     RViTTi16,
     ViT,

@@ -40,6 +40,8 @@ VARIANTS = {
     "R26ViTB32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_BASE),
     # Stage 4 is removed and its units placed in stage 3 (option ii).
     "R50ViTB16": dict(patch_size=1, resnet_units=(3, 4, 9), **_BASE),
+    "R50ViTB32": dict(patch_size=1, resnet_units=(3, 4, 6, 3), **_BASE),
+    "R50ViTL16": dict(patch_size=1, resnet_units=(3, 4, 9), **_LARGE),
     "R50ViTL32": dict(patch_size=1, resnet_units=(3, 4, 6, 3), **_LARGE),
 }
 
@@ -436,4 +438,6 @@ RViTTi16 = _constructor("RViTTi16", "R+ViT-Ti/16: a ResNet's root, ViT-Ti.")
 R26ViTS32 = _constructor("R26ViTS32", "R26+ViT-S/32, a hybrid.")
 R26ViTB32 = _constructor("R26ViTB32", "R26+ViT-B/32, a hybrid.")
 R50ViTB16 = _constructor("R50ViTB16", "R50+ViT-B/16, a hybrid.")
+R50ViTB32 = _constructor("R50ViTB32", "R50+ViT-B/32 of Table 6, a hybrid.")
+R50ViTL16 = _constructor("R50ViTL16", "R50+ViT-L/16 of Table 6, a hybrid.")
 R50ViTL32 = _constructor("R50ViTL32", "R50+ViT-L/32, a hybrid.")

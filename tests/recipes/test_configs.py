@@ -26,7 +26,8 @@ from recipes import (
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "configs"
 IMAGENET = ("ViTB16", "ViTB32", "ViTL16", "ViTL32")
-JFT = (*IMAGENET, "ViTH14", "R50ViTB16", "R50ViTL32")
+HYBRIDS = ("R50ViTB16", "R50ViTB32", "R50ViTL32", "R50ViTL16")
+JFT = (*IMAGENET, "ViTH14", *HYBRIDS)
 # Table 4: steps and base learning rates, copied from the paper, and the
 # shares of the training images by which section 4.1 and its appendix choose.
 TABLE_4 = {
@@ -41,7 +42,7 @@ EXPERIMENTS = {
     pretrain: [
         "",
         *(f"{model},jft300m" for model in JFT),
-        *(f"{model},imagenet21k" for model in IMAGENET),
+        *(f"{model},imagenet21k" for model in (*IMAGENET, *HYBRIDS)),
         *(f"{model},imagenet2012" for model in IMAGENET),
     ],
     finetune: [
@@ -334,7 +335,8 @@ def test_every_experiment_is_trained_or_the_same_program_is():
     ):
         changed = dataclasses.replace(config, **change)
         assert program_of(finetune, changed) != program, change
-    hybrids = [trained_config(pretrain, f"{m},jft300m") for m in JFT[-3:]]
+    models = ("ViTH14", "R50ViTB16", "R50ViTL32")
+    hybrids = [trained_config(pretrain, f"{m},jft300m") for m in models]
     assert len({program_of(pretrain, config) for config in hybrids}) == 3
 
 

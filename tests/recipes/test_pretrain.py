@@ -17,11 +17,18 @@ TABLE_3 = {
     "ViTL16,jft300m": (14, 4e-4, "linear", 0.1, 0.0),
     "ViTH14,jft300m": (14, 3e-4, "linear", 0.1, 0.0),
     "R50ViTB16,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
+    "R50ViTB32,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
     "R50ViTL32,jft300m": (7, 2e-4, "linear", 0.1, 0.0),
+    "R50ViTL16,jft300m": (14, 4e-4, "linear", 0.1, 0.0),
     "ViTB16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTB32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTL16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTL32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    # Hybrids as their ViT counterparts.
+    "R50ViTB16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    "R50ViTB32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    "R50ViTL16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    "R50ViTL32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTB16,imagenet2012": (300, 3e-3, "cosine", 0.3, 0.1),
     "ViTL32,imagenet2012": (300, 3e-3, "cosine", 0.3, 0.1),
 }
