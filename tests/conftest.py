@@ -12,6 +12,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
+# Tests of numbers alone are compiled as a user's programs are: compiling takes
+# twice as long as without optimization, and most of the time of the others.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 import keras  # noqa: E402
 import pytest  # noqa: E402
 
@@ -60,9 +64,13 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
 
 
-def pytest_collection_finish():
-    # Keras collects garbage for every layer that it quantises, half a second
-    # each where all that is imported is searched.
+@pytest.fixture
+def quick_quantize():
+    """Keeps what other tests left out of the searches for garbage.
+
+    Keras collects garbage for every layer that it quantises, a second each
+    where there are many objects.
+    """
     gc.collect()
     gc.freeze()
 
@@ -70,6 +78,14 @@ def pytest_collection_finish():
 @pytest.fixture
 def update_goldens(request):
     return request.config.getoption("--update-goldens")
+
+
+@pytest.fixture(autouse=True)
+def optimization(request):
+    fast = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
+    if BACKEND == "jax" and fast:
+        optimized = "optimized" in request.keywords
+        jax.config.update("jax_disable_most_optimizations", not optimized)
 
 
 @pytest.fixture(autouse=True)

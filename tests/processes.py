@@ -1,19 +1,26 @@
-"""Starting the recipe in processes, and comparing what they leave behind."""
+"""Starting the recipe in processes, and comparing what they leave behind.
 
-import json
+Processes are forked from one that has imported everything and computed
+nothing, because importing takes longer than what most of them do.
+"""
+
+import atexit
+import multiprocessing.forkserver
 import os
 import pathlib
+import signal
 import socket
-import subprocess
 import sys
+import tempfile
+import traceback
 
 import keras
 import numpy as np
+import start_recipe
 
 import keras_vit  # noqa: F401, registers the layers
 
-START = pathlib.Path(__file__).parent / "start_recipe.py"
-ROOT = START.parents[1]
+ROOT = pathlib.Path(__file__).parents[1]
 
 CONFIG = dict(
     dataset="digits",
@@ -34,46 +41,108 @@ CONFIG = dict(
 )
 
 
+class Forked:
+    """A running call of a function in a process of its own."""
+
+    def __init__(self, function, *arguments, **environment):
+        _start_server()
+        self._printed = tempfile.NamedTemporaryFile("r", suffix=".txt")
+        self._process = multiprocessing.get_context("forkserver").Process(
+            target=_call,
+            args=(self._printed.name, environment, function, arguments),
+        )
+        self._process.start()
+        self.pid = self._process.pid
+
+    def is_running(self):
+        return self._process.is_alive()
+
+    def printed(self):
+        self._printed.seek(0)
+        return self._printed.read()
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def end(self, timeout):
+        """Waits; returns the exit status and what was printed."""
+        self._process.join(timeout)
+        if self.is_running():
+            self._process.kill()
+            self._process.join()
+            raise TimeoutError(self.printed())
+        return self._process.exitcode, self.printed()
+
+
+def _start_server():
+    """Starts the process to fork from, unless it runs."""
+    server = multiprocessing.forkserver
+    server.set_forkserver_preload(["forked"])
+    before = os.environ.copy()
+    os.environ.update(
+        KERAS_BACKEND=keras.backend.backend(),
+        TF_CPP_MIN_LOG_LEVEL="3",
+        JAX_PLATFORMS="cpu",
+        PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    )
+    try:
+        server.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _call(printed, environment, function, arguments):
+    """Calls a function in a forked process, as `python file.py` would."""
+    with open(printed, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    status = 0
+    try:
+        function(*arguments)
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    # multiprocessing calls no exit handlers, by which JAX leaves a cluster.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def start(workdir, environment=None, **arguments):
     """Starts start_recipe.py with these arguments; config changes CONFIG."""
     arguments["config"] = CONFIG | arguments.get("config", {})
-    return subprocess.Popen(
-        [
-            sys.executable,
-            START,
-            json.dumps({"workdir": str(workdir), **arguments}),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "KERAS_BACKEND": keras.backend.backend(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "JAX_PLATFORMS": "cpu",
-            **(environment or {}),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    return Forked(
+        start_recipe.main,
+        {"workdir": str(workdir), **arguments},
+        **(environment or {}),
     )
 
 
 def end(*processes, timeout=300):
     """Waits for processes; returns their exit statuses and what they said."""
-    ended = []
-    for process in processes:
-        try:
-            printed = process.communicate(timeout=timeout)[0]
-        except subprocess.TimeoutExpired:
-            for other in processes:
-                other.kill()
-            raise
-        ended.append((process.returncode, printed))
-    return ended
+    try:
+        return [process.end(timeout) for process in processes]
+    except TimeoutError:
+        for other in processes:
+            if other.is_running():
+                other.send_signal(signal.SIGKILL)
+        raise
+
+
+def call(function, *arguments, **environment):
+    """Calls a function in a process; returns what it printed."""
+    status, printed = Forked(function, *arguments, **environment).end(300)
+    assert status == 0, printed
+    return printed
 
 
 def run(workdir, **arguments):
-    """Runs a process to its good end."""
+    """Runs the recipe to its good end; returns what it printed."""
     [(status, printed)] = end(start(workdir, **arguments))
     assert status == 0, printed
     return printed

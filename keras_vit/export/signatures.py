@@ -122,11 +122,18 @@ def signatures(
         )
 
     def run(images, number):
-        """Returns features, logits and whether they are numbers."""
+        """Returns features, logits and whether they are finite."""
         outputs = [tf.cast(x, "float32") for x in forward(images, number)]
-        # Pixels may be no numbers too, and half precision may overflow.
+        # Half precision may overflow.
         finite = [tf.reduce_all(tf.math.is_finite(x), -1) for x in outputs]
         return (*outputs, finite[0] & finite[1])
+
+    def run_pixels(images):
+        """As `run`, and the pixels must be finite too."""
+        *outputs, valid = run(images, tf.shape(images)[0])
+        # A ReLU or a maximum may turn NaN into a number.
+        finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
+        return (*outputs, valid & finite)
 
     @tf.function(**of_bytes)  # one graph for all signatures that read bytes
     def from_bytes(image_bytes):
@@ -146,9 +153,8 @@ def signatures(
     def from_pixels(pixels):
         with limited(pixels):
             images = tf.image.resize(pixels, image_size)
-        _, logits, valid = run(images, tf.shape(images)[0])
-        finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-        return logits, valid & finite
+        _, logits, valid = run_pixels(images)
+        return logits, valid
 
     def probabilities_of(logits):
         if activation == "none":
@@ -203,7 +209,7 @@ def signatures(
     def logits(images):
         with limited(images):
             images = tf.identity(images)
-        features, logits, valid = run(images, tf.shape(images)[0])
+        features, logits, valid = run_pixels(images)
         return dict(
             features=hide(features, valid),
             logits=hide(logits, valid),

@@ -2,21 +2,19 @@
 
 import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
 
 import catalogue
 import keras
 import numpy as np
+import processes
 import pytest
 
 from keras_vit.distribution import layouts
+from tests.distribution import train_on_devices
 
 pytestmark = pytest.mark.backend("jax")
 ROOT = pathlib.Path(__file__).parents[2]
-PROGRAM = pathlib.Path(__file__).with_name("train_on_devices.py")
 CHECKPOINT = ROOT / "tests/goldens/numerics/vit_token.ckpt.npz"
 # Names alone: no layout needs the devices themselves.
 DEVICES = [f"cpu:{i}" for i in range(8)]
@@ -170,19 +168,7 @@ def test_sizes_that_do_not_divide_are_refused(sizes, words):
 def trained(tmp_path_factory):
     """Returns a function from a run to its arrays, and the facts."""
     folder = tmp_path_factory.mktemp("trained")
-    done = subprocess.run(
-        [sys.executable, PROGRAM, folder, CHECKPOINT],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        },
-    )
-    assert done.returncode == 0, done.stderr
+    processes.call(train_on_devices.main, folder, CHECKPOINT)
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["devices"] == 8
     return lambda run: dict(np.load(folder / f"{run}.npz")), facts

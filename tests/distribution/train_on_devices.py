@@ -1,22 +1,20 @@
 """Trains a tiny ViT on one device and on eight, and writes down what happens.
 
-A program of its own, because XLA fixes the number of its virtual devices when
-it starts: `python train_on_devices.py DIRECTORY CHECKPOINT`, with
-XLA_FLAGS=--xla_force_host_platform_device_count=8. Writes into the directory
-`{run}.npz` (losses and weights of ten steps) and `facts.json`.
+For a process of its own, because XLA fixes the number of its virtual devices
+when it starts. Writes into the directory `{run}.npz` (losses and weights of
+ten steps) and `facts.json`.
 """
 
 import collections
 import contextlib
 import json
 import math
-import pathlib
 import re
-import sys
 
 import jax
 import keras
 import numpy as np
+import start_recipe
 
 import keras_vit
 from keras_vit.distribution import layouts
@@ -193,7 +191,7 @@ def inference_collectives(model, scope):
 
 
 def main(directory, checkpoint):
-    directory = pathlib.Path(directory)
+    start_recipe.pretend_devices(8)
     facts = {"devices": jax.device_count()}
     for optimizer, runs in RUNS_OF.items():
         for run in runs:
@@ -236,7 +234,3 @@ def main(directory, checkpoint):
         ),
     }
     (directory / "facts.json").write_text(json.dumps(facts))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

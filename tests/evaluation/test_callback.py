@@ -3,19 +3,15 @@
 import csv
 import json
 import math
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
+import processes
 import pytest
+import start_recipe
 
 import keras_vit
 from keras_vit import data, evaluation
-
-PROGRAM = pathlib.Path(__file__).parent / "few_shot_on_devices.py"
 
 # What shares the work of two devices.
 JAX = keras.backend.backend() == "jax"
@@ -125,22 +121,30 @@ def test_what_cannot_be_measured_is_refused_before_training():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_several_devices_log_what_one_would(tmp_path, strategy):
     path = tmp_path / "model.keras"
-    done = subprocess.run(
-        [sys.executable, PROGRAM, strategy, path],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": keras.backend.backend(),
-            "PYTHONPATH": os.pathsep.join(
-                [str(PROGRAM.parent), str(PROGRAM.parents[2])]
-            ),
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    (logged,) = json.loads(done.stdout.splitlines()[-1])
+    printed = processes.call(train_on_two_devices, strategy, path)
+    (logged,) = json.loads(printed.splitlines()[-1])
     model = keras.models.load_model(path)
     assert logged == pytest.approx(direct(model)[0], abs=0.011)
     assert logged > 0.2
+
+
+def train_on_two_devices(strategy, path):
+    start_recipe.pretend_devices(2)
+    devices = keras_vit.distribution.setup("cpu", strategy)
+    assert devices.num_devices == 2, devices
+    keras.utils.set_random_seed(0)
+    with devices.scope():
+        model = make_vit()
+        model.compile("sgd", "mse")
+    few_shot = evaluation.FewShot("digits", *parts(), num_classes=10)
+    with devices.training_scope():
+        history = model.fit(
+            np.zeros((8, 8, 8, 1), "uint8"),
+            np.ones((8, 10)),
+            batch_size=4,
+            epochs=1,
+            callbacks=[few_shot],
+            verbose=0,
+        )
+    keras_vit.distribution.whole(model, devices).save(path)
+    print(json.dumps(history.history["digits/5-shot"]))

@@ -10,6 +10,8 @@ from keras import ops
 
 import keras_vit
 
+pytestmark = pytest.mark.optimized
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 CASES = sorted(path.name.split(".")[0] for path in GOLDENS.glob("*.io.npz"))
 

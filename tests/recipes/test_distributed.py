@@ -2,14 +2,11 @@
 
 import csv
 import json
-import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 import time
 
+import hold_workdir
 import keras
 import numpy as np
 import processes
@@ -18,7 +15,6 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
 CONFIG = dict(total_steps=10)
-HOLD = pathlib.Path(__file__).parent / "hold_workdir.py"
 
 
 def jax_cluster(count):
@@ -135,18 +131,7 @@ def test_processes_agree_on_the_lock_and_on_ctrl_c(tmp_path):
     if BACKEND == "jax":
         addresses = addresses[:1]
     started = [
-        subprocess.Popen(
-            [sys.executable, HOLD, tmp_path, ",".join(addresses), str(i)],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(processes.ROOT),
-                "KERAS_BACKEND": BACKEND,
-                "JAX_PLATFORMS": "cpu",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        processes.Forked(hold_workdir.main, tmp_path, addresses, i)
         for i in range(2)
     ]
     (first, main), (second, other) = processes.end(*started)
@@ -169,11 +154,9 @@ def wait_for_checkpoint(workdir, started):
     while seals_of(workdir) <= before:
         time.sleep(0.1)
         for process in started:
-            assert process.poll() is None, process.communicate()[0]
+            assert process.is_running(), process.printed()
         if time.monotonic() > deadline:
-            for process in started:
-                process.kill()
-            raise TimeoutError(processes.end(*started))
+            processes.end(*started, timeout=0)
 
 
 def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):

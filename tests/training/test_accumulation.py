@@ -1,17 +1,15 @@
-import os
-import pathlib
-import subprocess
-import sys
-import textwrap
-
 import keras
 import numpy as np
+import processes
 import pytest
+import start_recipe
 
 import keras_vit
 from keras_vit import training
 
-ROOT = pathlib.Path(__file__).parents[2]
+# XLA compiles for seconds on TensorFlow; one test is there for it.
+TENSORFLOW = keras.backend.backend() == "tensorflow"
+NO_XLA = dict(jit_compile=False) if TENSORFLOW else {}
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(
         0.1, momentum=0.9, weight_decay=0.01, global_clipnorm=0.5
@@ -62,7 +60,7 @@ def fit(model, micro_batches, optimizer, weighted=True, **kwargs):
     """Three steps; returns the trained model and the logs."""
     images, labels, weights = make_data(24)
     trained = training.accumulate(model, micro_batches)
-    compile_for(trained, optimizer, **kwargs)
+    compile_for(trained, optimizer, **(kwargs or NO_XLA))
     history = trained.fit(
         images,
         labels,
@@ -93,25 +91,7 @@ def assert_equal_runs(model, trained, logs, model_2, trained_2, logs_2):
         )
 
 
-def run(program, **environment):
-    """Runs `program` in a process whose devices are set before it starts."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": keras.backend.backend(),
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'training'}",
-            **environment,
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "weighted"), [("sgd", False), ("adam", True)])
 def test_parts_train_as_the_whole_batch_does(name, weighted):
     whole, parts = make_model(), make_model()
     result = fit(whole, 1, OPTIMIZERS[name](), weighted)
@@ -203,91 +183,83 @@ def test_evaluation_and_saving_are_those_of_the_model(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_of_tf_distribute_train_as_one(replicas):
-    # Without clipping, which Keras does before it sums over replicas.
-    run(
-        f"""
-        import keras
-        import tensorflow as tf
-        from keras_vit import training
-        import test_accumulation as t
+@pytest.mark.parametrize(("replicas", "optimizer"), [(2, "adam"), (4, "sgd")])
+def test_replicas_of_tf_distribute_train_as_one(replicas, optimizer):
+    processes.call(train_on_replicas, replicas, optimizer)
 
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * {replicas}
-        )
-        names = [f"CPU:{{i}}" for i in range({replicas})]
-        strategy = tf.distribute.MirroredStrategy(names)
-        data = tf.data.Dataset.from_tensor_slices(t.make_data(48))
-        data = data.batch(16, drop_remainder=True)
 
-        for optimizer in (
-            lambda: keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=0.01),
-            lambda: keras.optimizers.Adam(
-                0.01, epsilon=1e-3, weight_decay=0.01, use_ema=True
-            ),
-        ):
-            whole = t.make_model()
-            t.compile_for(whole, optimizer())
-            logs = whole.fit(data, verbose=0).history
-            with strategy.scope():
-                model = t.make_model()
-                trained = training.accumulate(model, 4)
-                t.compile_for(trained, optimizer(), jit_compile=False)
-            logs_2 = trained.fit(data, verbose=0).history
-            assert trained.distribute_strategy is strategy
-            t.assert_equal_runs(whole, whole, logs, model, trained, logs_2)
-        """
+def train_on_replicas(replicas, name):
+    import tensorflow as tf
+
+    start_recipe.pretend_devices(replicas)
+    strategy = tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(replicas)]
     )
+    data = tf.data.Dataset.from_tensor_slices(make_data(48))
+    data = data.batch(16, drop_remainder=True)
+
+    def make_optimizer():
+        optimizer = OPTIMIZERS[name]()
+        # Keras clips before it sums over replicas.
+        optimizer.global_clipnorm = None
+        return optimizer
+
+    whole = make_model()
+    compile_for(whole, make_optimizer(), **NO_XLA)
+    logs = whole.fit(data, verbose=0).history
+    with strategy.scope():
+        model = make_model()
+        trained = training.accumulate(model, 4)
+        compile_for(trained, make_optimizer(), **NO_XLA)
+    logs_2 = trained.fit(data, verbose=0).history
+    assert trained.distribute_strategy is strategy
+    assert_equal_runs(whole, whole, logs, model, trained, logs_2)
 
 
 @pytest.mark.slow
 @pytest.mark.backend("jax")
 def test_devices_of_a_jax_mesh_train_as_one_and_exchange_no_examples():
-    run(
-        """
-        import jax
-        import keras
-        import pytest
-        from keras_vit import training
-        import test_accumulation as t
+    processes.call(train_on_a_mesh)
 
-        images, labels, weights = t.make_data(48)
 
-        def fit(micro_batches):
-            model = t.make_model()
-            trained = training.accumulate(model, micro_batches)
-            t.compile_for(trained, t.OPTIMIZERS["sgd"]())
-            history = trained.fit(
-                images, labels, sample_weight=weights, batch_size=16,
-                shuffle=False, verbose=0,
-            )
-            return model, trained, history.history
+def train_on_a_mesh():
+    import jax
 
-        alone = fit(1)
-        distribution = keras.distribution.DataParallel()
-        assert len(jax.devices()) == 4
-        keras.distribution.set_distribution(distribution)
-        spread = fit(4)
-        t.assert_equal_runs(*alone, *spread)
+    start_recipe.pretend_devices(4)
+    images, labels, weights = make_data(48)
 
-        model, trained, _ = spread
-        mesh = jax.sharding.Mesh(jax.devices(), "batch")
-        rows = jax.sharding.NamedSharding(
-            mesh, jax.sharding.PartitionSpec("batch")
+    def fit(micro_batches):
+        model = make_model()
+        trained = training.accumulate(model, micro_batches)
+        compile_for(trained, OPTIMIZERS["sgd"]())
+        history = trained.fit(
+            images,
+            labels,
+            sample_weight=weights,
+            batch_size=16,
+            shuffle=False,
+            verbose=0,
         )
-        batch = jax.device_put((images[:16], labels[:16]), rows)
-        program = t.compile_step(trained, batch).as_text()
-        assert "all-reduce" in program
-        for movement in ("all-gather", "all-to-all", "collective-permute"):
-            assert movement not in program, movement
+        return model, trained, history.history
 
-        with pytest.raises(ValueError, match="a multiple of 16"):
-            trained.fit(images, labels, batch_size=8, verbose=0)
-        """,
-        XLA_FLAGS="--xla_force_host_platform_device_count=4",
-    )
+    alone = fit(1)
+    distribution = keras.distribution.DataParallel()
+    assert len(jax.devices()) == 4
+    keras.distribution.set_distribution(distribution)
+    spread = fit(4)
+    assert_equal_runs(*alone, *spread)
+
+    model, trained, _ = spread
+    mesh = jax.sharding.Mesh(jax.devices(), "batch")
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    batch = jax.device_put((images[:16], labels[:16]), rows)
+    program = compile_step(trained, batch).as_text()
+    assert "all-reduce" in program
+    for movement in ("all-gather", "all-to-all", "collective-permute"):
+        assert movement not in program, movement
+
+    with pytest.raises(ValueError, match="a multiple of 16"):
+        trained.fit(images, labels, batch_size=8, verbose=0)
 
 
 def compile_step(trained, batch):

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 SCALED = dict(include_preprocessing=False)
 # What these libraries warn of is theirs.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.optimized]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit.weights import checkpoint, load
 from keras_vit.weights.rules import jax, table
 
+pytestmark = pytest.mark.optimized
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 PRE_LOGITS = GOLDENS / "vit_token_pre_logits.ckpt_2020.npz"

@@ -10,6 +10,8 @@ import keras_vit
 from keras_vit import evaluation, inspection
 from keras_vit.weights import checkpoint
 
+pytestmark = pytest.mark.optimized
+
 FOLDER = pathlib.Path(__file__).parents[1] / "goldens" / "timm" / "mae_avg"
 
 
