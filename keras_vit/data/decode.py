@@ -52,8 +52,21 @@ def _decode(encoded, channels):
 
 
 def _decode_jpeg(encoded, channels):
-    image = _decode(encoded, channels) if channels == 3 else _grey(encoded)
+    image = stored_jpeg(encoded, channels)
     return orientation.upright(image, orientation.of_jpeg(encoded))
+
+
+def stored_jpeg(encoded, channels: int):
+    """Decodes a JPEG as it is stored, whatever its orientation.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a JPEG.
+        channels: 1 or 3.
+
+    Returns:
+        uint8 `[H, W, channels]`.
+    """
+    return _decode(encoded, channels) if channels == 3 else _grey(encoded)
 
 
 def _grey(encoded):

@@ -35,12 +35,19 @@ def claimed_pixels(encoded):
             JPEG, PNG, GIF, BMP or WebP, the image has no pixels or too many,
             a JPEG has too many scans, or a PNG too many texts.
     """
-    tf = tensorflow()
-    height, width = tf.cond(
+    return tensorflow().cond(
         formats.is_jpeg(encoded),
-        lambda: _jpeg_size(encoded),
-        lambda: _other_size(encoded),
+        lambda: jpeg_pixels(encoded),
+        lambda: _pixels(*_other_size(encoded)),
     )
+
+
+def jpeg_pixels(encoded):
+    """As `claimed_pixels`, of bytes that begin as a JPEG's."""
+    return _pixels(*_jpeg_size(encoded))
+
+
+def _pixels(height, width):
     # Each side by itself first: the product may be too large for 64 bits.
     few = (height > 0) & (width > 0) & (height <= MAX_PIXELS)
     few &= (width <= MAX_PIXELS) & (height * width <= MAX_PIXELS)

@@ -1,6 +1,6 @@
 """The functions that a SavedModel serves."""
 
-from keras_vit.data import decode
+from keras_vit.data import decode, formats, orientation
 from keras_vit.data.formats import require
 from keras_vit.data.lazy import tensorflow
 from keras_vit.export import limits
@@ -38,14 +38,51 @@ def decode_valid(image_bytes, image_size: tuple[int, int], channels: int):
         # It needs no plan, and no threads.
         return _gather(tf.data.Dataset.range(number).map(read), number)
 
+    def one_jpeg():
+        images, decoded = _decode_one_jpeg(image_bytes[0], image_size, channels)
+        return [tf.range(tf.cast(decoded, tf.int64)), images]
+
     def many():
         indices, parallel = _plan(image_bytes)
         dataset = tf.data.Dataset.from_tensor_slices(indices)
         dataset = dataset.map(read, num_parallel_calls=parallel)
         return _gather(dataset, number)
 
-    indices, images = tf.cond(number == 1, one, many)
+    indices, images = tf.cond(
+        number == 1,
+        lambda: tf.cond(formats.is_jpeg(image_bytes[0]), one_jpeg, one),
+        many,
+    )
     return images, indices
+
+
+def _decode_one_jpeg(encoded, image_size, channels):
+    """Returns float32 `[M, height, width, C]`, and M: 0 if it fails, or 1.
+
+    The most frequent request of all. Only what may fail is left to a dataset,
+    whose graph is built anew for each request: that takes longer than the
+    work itself.
+    """
+    tf = tensorflow()
+
+    def stored_pixels(encoded):
+        with tf.control_dependencies([limits.jpeg_pixels(encoded)]):
+            encoded = tf.identity(encoded)
+        return decode.stored_jpeg(encoded, channels), 1
+
+    nothing = tf.zeros((1, 1, channels), tf.uint8)
+    image, decoded = (
+        tf.data.Dataset.from_tensors(encoded)
+        .map(stored_pixels)
+        .ignore_errors(log_warning=False)
+        .concatenate(tf.data.Dataset.from_tensors((nothing, 0)))
+        .take(1)
+        .get_single_element()
+    )
+    image = orientation.upright(image, orientation.of_jpeg(encoded))
+    image = tf.cast(decode.resize(image, image_size), "float32")
+    image = tf.ensure_shape(image, (*image_size, channels))
+    return image[None][:decoded], decoded
 
 
 def _plan(image_bytes):

@@ -11,7 +11,7 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
-COUNTS = [1, 2, 4]
+COUNTS = [4]
 
 
 def source_of(count):

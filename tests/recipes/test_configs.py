@@ -158,7 +158,8 @@ def shrunk(config):
             num_layers=1,
             num_heads=2,
             mlp_dim=32,
-            resnet_units=(1,) * len(sizes.get("resnet_units", ())),
+            # One stage: more of them are the same code, compiled longer.
+            resnet_units=(1,) if sizes.get("resnet_units") else (),
             representation_size=min(config.architecture.representation_size, 8),
         ),
         weights="",
@@ -335,9 +336,11 @@ def test_every_experiment_is_trained_or_the_same_program_is():
     ):
         changed = dataclasses.replace(config, **change)
         assert program_of(finetune, changed) != program, change
-    models = ("ViTH14", "R50ViTB16", "R50ViTL32")
-    hybrids = [trained_config(pretrain, f"{m},jft300m") for m in models]
-    assert len({program_of(pretrain, config) for config in hybrids}) == 3
+    vit, hybrid = (
+        program_of(pretrain, trained_config(pretrain, f"{model},jft300m"))
+        for model in ("ViTB16", "R50ViTB16")
+    )
+    assert vit != hybrid
 
 
 @pytest.mark.slow
