@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
 from keras_vit.layers.std_conv import StdConv2D
 
 # Whose epsilons: of GroupNorm, and of the standardised convolutions. On a small
@@ -11,6 +12,8 @@ from keras_vit.layers.std_conv import StdConv2D
 NUMERICS = {
     "authors": (1e-6, dict(epsilon=1e-5)),
     "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
+    "bit": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-10)),
+    "scenic": (1e-4, dict(epsilon=0.0, variance_epsilon=1e-10)),
 }
 
 
@@ -46,6 +49,8 @@ class BottleneckUnit(CompositeLayer):
         filters: Width of the bottleneck; the output is four times as wide.
         strides: Stride of the 3x3 convolution.
         numerics: See `ResNetV2Stem`.
+        remat: Whether the unit recomputes its activations in the backward
+            pass: less memory, a third more work.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
@@ -60,6 +65,7 @@ class BottleneckUnit(CompositeLayer):
         filters: int,
         strides: int = 1,
         numerics: str = "authors",
+        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -69,6 +75,7 @@ class BottleneckUnit(CompositeLayer):
         self.filters = filters
         self.strides = strides
         self.numerics = numerics
+        self.remat = remat
 
     def build(self, input_shape):
         self.needs_projection = (
@@ -101,7 +108,12 @@ class BottleneckUnit(CompositeLayer):
                 "_proj", input_shape, 4 * width, 1, self.strides
             )
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
+        if self.remat and training:
+            return rematerialize(self, self._forward, inputs)
+        return self._forward(inputs)
+
+    def _forward(self, inputs):
         shortcut = inputs
         if self.needs_projection:
             shortcut = self.gn_proj(self.conv_proj(inputs))
@@ -131,8 +143,10 @@ class ResNetV2Stem(CompositeLayer):
         num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
         width_factor: Multiplies every width; 64 x it is a multiple of 32.
         numerics: Whose epsilons in GroupNorm and weight standardisation:
-            "authors" (1e-6; 1e-5 added to the deviation) or "timm" (1e-5;
-            1e-8 added to the variance). A property of the weights.
+            "authors" (1e-6; 1e-5 added to the deviation), "timm" (1e-5;
+            1e-8 added to the variance), "bit" (1e-5; 1e-10 added to the
+            variance) or "scenic" (1e-4; 1e-10 added to the variance). A
+            property of the weights.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, H / s, W / s, 256 x width_factor x 2^(stages - 1)]`,

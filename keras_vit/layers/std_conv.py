@@ -13,7 +13,7 @@ class StdConv2D(keras.layers.Layer):
         w' = (w - mean(w)) / (sqrt(var(w) + variance_epsilon) + epsilon)
 
     with mean and variance per output channel, over height, width
-    and input channels. Padding is TensorFlow's "SAME" on every backend.
+    and input channels.
 
     Args:
         filters: Number of output channels.
@@ -22,6 +22,8 @@ class StdConv2D(keras.layers.Layer):
         epsilon: Added to the standard deviation, as the authors do.
         variance_epsilon: Added to the variance, as timm (1e-8) and BiT
             (1e-10) do instead.
+        padding: "same" pads as TensorFlow does, on every backend;
+            "symmetric" with (kernel_size - 1) / 2 zeros on each side, as BiT.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), filters]`
@@ -38,17 +40,25 @@ class StdConv2D(keras.layers.Layer):
         strides: int = 1,
         epsilon: float = 1e-5,
         variance_epsilon: float = 0.0,
+        padding: str = "same",
         **kwargs,
     ):
         super().__init__(**kwargs)
         arguments.check_count(filters, "filters")
         arguments.check_count(kernel_size, "kernel_size")
         arguments.check_count(strides, "strides")
+        arguments.check_choice(padding, "padding", ("same", "symmetric"))
+        if padding == "symmetric" and kernel_size % 2 == 0:
+            raise ValueError(
+                "`kernel_size` of StdConv2D must be odd with "
+                f"padding='symmetric'. Received: kernel_size={kernel_size}"
+            )
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides
         self.epsilon = epsilon
         self.variance_epsilon = variance_epsilon
+        self.padding = padding
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -75,11 +85,16 @@ class StdConv2D(keras.layers.Layer):
         variance = ops.mean(ops.square(kernel), axis=(0, 1, 2), keepdims=True)
         deviation = ops.sqrt(variance + self.variance_epsilon)
         kernel = kernel / (deviation + self.epsilon)
+        padding = self.padding
+        if padding == "symmetric":
+            sides = (self.kernel_size // 2,) * 2
+            inputs = ops.pad(inputs, ((0, 0), sides, sides, (0, 0)))
+            padding = "valid"
         return ops.conv(
             inputs,
             ops.cast(kernel, inputs.dtype),
             strides=self.strides,
-            padding="same",
+            padding=padding,
             data_format="channels_last",
         )
 
@@ -91,6 +106,7 @@ class StdConv2D(keras.layers.Layer):
             "strides": self.strides,
             "epsilon": self.epsilon,
             "variance_epsilon": self.variance_epsilon,
+            "padding": self.padding,
         }
 
     def compute_output_shape(self, input_shape):

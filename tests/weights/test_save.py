@@ -11,7 +11,7 @@ from keras_vit.weights import checkpoint, save
 from tools import convert_checkpoint
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
-FILES = sorted(GOLDENS.glob("*.ckpt*.npz"))
+FILES = sorted(GOLDENS.glob("[hv]*.ckpt*.npz"))
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 GAP = GOLDENS / "vit_gap.ckpt.npz"
 

@@ -1,0 +1,213 @@
+"""BiT: ResNets of GroupNorm and weight-standardised convolutions.
+
+Kolesnikov et al. 2020, "Big Transfer (BiT): General Visual Representation
+Learning" (1912.11370), the baseline of the ViT paper, checked against
+bit_pytorch/models.py of google-research/big_transfer. Two orders exist:
+pre-activation, that of the release, and post-activation, that of the ViT
+paper's code (vit_jax/models_resnet.py), of big_vision and of scenic. They
+differ in more than the order: see `BiTConfig`.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.resnet_v2_stem import NUMERICS
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreActivationUnit(CompositeLayer):
+    """A pre-activation bottleneck: GroupNorm and ReLU before each convolution.
+
+        o = relu(gn1(x))
+        y = conv3(relu(gn3(conv2(relu(gn2(conv1(o))))))) + shortcut
+
+    The convolutions are 1x1, 3x3 and 1x1. The shortcut is x, and where the
+    shape changes conv_proj(o), of what is normalised already.
+
+    Args:
+        filters: Width of the bottleneck; the output is four times as wide.
+        strides: Stride of the 3x3 convolution, padded by 1 on each side.
+        numerics: See `BiTConfig`.
+        remat: Whether the unit recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
+
+    Raises:
+        ValueError: If a width is no multiple of GroupNorm's 32 groups, or
+            `numerics` is unknown.
+
+    Reference:
+        Kolesnikov et al. 2020; checked against `PreActBottleneck` in
+        bit_pytorch/models.py.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        numerics: str = "bit",
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(filters, "filters")
+        arguments.check_count(strides, "strides")
+        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
+        self.filters = filters
+        self.strides = strides
+        self.numerics = numerics
+        self.remat = remat
+
+    def build(self, input_shape):
+        epsilon, standardization = NUMERICS[self.numerics]
+
+        def conv(shape, filters, kernel_size, strides, name):
+            layer = self.make(
+                layers.StdConv2D,
+                filters,
+                kernel_size,
+                strides,
+                padding="symmetric",
+                **standardization,
+                name=name,
+            )
+            layer.build(shape)
+            return layer, layer.compute_output_shape(shape)
+
+        def norm_and_conv(number, shape, filters, kernel_size, strides=1):
+            norm = self.make(
+                keras.layers.GroupNormalization,
+                groups=32,
+                epsilon=epsilon,
+                name=f"gn{number}",
+            )
+            norm.build(shape)
+            name = f"conv{number}"
+            return norm, *conv(shape, filters, kernel_size, strides, name)
+
+        self.needs_projection = (
+            self.strides != 1 or input_shape[-1] != 4 * self.filters
+        )
+        width = self.filters
+        self.gn1, self.conv1, shape = norm_and_conv(1, input_shape, width, 1)
+        self.gn2, self.conv2, shape = norm_and_conv(
+            2, shape, width, 3, self.strides
+        )
+        self.gn3, self.conv3, _ = norm_and_conv(3, shape, 4 * width, 1)
+        if self.needs_projection:
+            self.conv_proj, _ = conv(
+                input_shape, 4 * width, 1, self.strides, "conv_proj"
+            )
+
+    def call(self, inputs, training=None):
+        if self.remat and training:
+            return rematerialize(self, self._forward, inputs)
+        return self._forward(inputs)
+
+    def _forward(self, inputs):
+        relu = keras.activations.relu
+        x = relu(self.gn1(inputs))
+        shortcut = self.conv_proj(x) if self.needs_projection else inputs
+        x = self.conv1(x)
+        x = self.conv2(relu(self.gn2(x)))
+        x = self.conv3(relu(self.gn3(x)))
+        return x + shortcut
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, _ = input_shape
+        height, width = (
+            None if n is None else -(-n // self.strides)
+            for n in (height, width)
+        )
+        return (batch_size, height, width, 4 * self.filters)
+
+
+ACTIVATION_ORDERS = ("pre_activation", "post_activation")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiTConfig:
+    """The architecture of a BiT ResNet.
+
+    Args:
+        num_units: Units per stage, such as (3, 4, 6, 3) for R50.
+        width_factor: Multiplies every width; 64 x it is a multiple of 32.
+        activation_order: "pre_activation" normalises before each convolution,
+            projects the normalised input, and pads symmetrically, also for
+            the max-pooling, with zeros. "post_activation" normalises after
+            each convolution and pads as TensorFlow's "SAME".
+        numerics: Whose epsilon in GroupNorm and form of weight
+            standardisation: "bit" (1e-5; 1e-10 added to the variance),
+            "authors" of ViT and big_vision (1e-6; 1e-5 added to the
+            deviation), "scenic" (1e-4; 1e-10 added to the variance) or "timm"
+            (1e-5; 1e-8 added to the variance). A property of the weights.
+    """
+
+    num_units: tuple[int, ...]
+    width_factor: float = 1
+    activation_order: str = "pre_activation"
+    numerics: str = "bit"
+
+
+def forward(config: BiTConfig, x):
+    """Returns the representation `[B, D]` of images `[B, H, W, C]`."""
+    epsilon, standardization = NUMERICS[config.numerics]
+    pre_activation = config.activation_order == "pre_activation"
+    padding = "symmetric" if pre_activation else "same"
+    unit_class = PreActivationUnit if pre_activation else layers.BottleneckUnit
+    width = int(64 * config.width_factor)
+
+    def norm_and_relu(x, name):
+        x = keras.layers.GroupNormalization(32, epsilon=epsilon, name=name)(x)
+        return keras.layers.ReLU(name=f"{name}_relu")(x)
+
+    def max_pool(padding):
+        return keras.layers.MaxPooling2D(
+            3, 2, padding, data_format="channels_last", name="pool"
+        )
+
+    x = layers.StdConv2D(
+        width, 7, 2, padding=padding, **standardization, name="conv_root"
+    )(x)  # [B, H / 2, W / 2, width]
+    if pre_activation:
+        # Zeros, which may be the largest: not what "same" pads with.
+        x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        x = max_pool("valid")(x)
+    else:
+        x = norm_and_relu(x, "gn_root")
+        x = max_pool("same")(x)
+    for block, count in enumerate(config.num_units):
+        for unit in range(count):
+            x = unit_class(
+                width * 2**block,
+                strides=2 if block > 0 and unit == 0 else 1,
+                numerics=config.numerics,
+                name=f"block{block + 1}_unit{unit + 1}",
+            )(x)  # [B, H / 2^(block + 2), W / 2^(block + 2), 4 x filters]
+    if pre_activation:
+        x = norm_and_relu(x, "group_norm")
+    return ops.mean(x, axis=(1, 2))  # [B, D]
+
+
+_R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
+_R152, _R200 = (3, 8, 36, 3), (3, 24, 36, 3)
+# The released, and those of Table 6 of the ViT paper.
+VARIANTS = {
+    "BiTR50x1": dict(num_units=_R50, width_factor=1),
+    "BiTR50x2": dict(num_units=_R50, width_factor=2),
+    "BiTR50x3": dict(num_units=_R50, width_factor=3),
+    "BiTR101x1": dict(num_units=_R101, width_factor=1),
+    "BiTR101x3": dict(num_units=_R101, width_factor=3),
+    "BiTR152x1": dict(num_units=_R152, width_factor=1),
+    "BiTR152x2": dict(num_units=_R152, width_factor=2),
+    "BiTR152x4": dict(num_units=_R152, width_factor=4),
+    "BiTR200x3": dict(num_units=_R200, width_factor=3),
+}

@@ -1,0 +1,238 @@
+"""MLP-Mixer: an architecture of MLPs alone.
+
+Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision"
+(2105.01601), checked against vit_jax/models_mixer.py of
+google-research/vision_transformer. What differs: stochastic depth is an
+argument, as in big_vision's models/mlp_mixer.py.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MixerMlp(CompositeLayer):
+    """Two dense layers with a GELU between: `Dense(gelu(Dense(x)))`.
+
+    That of ViT without dropout, and with the initialisers of Flax' Dense.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        gelu_approximate: The tanh form of GELU (the authors' weights) or the
+            exact one (timm's).
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        Tolstikhin et al. 2021, equation 1; checked against `MlpBlock` in
+        vit_jax/models_mixer.py.
+    """
+
+    def __init__(self, mlp_dim: int, gelu_approximate: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        arguments.check_count(mlp_dim, "mlp_dim")
+        self.mlp_dim = mlp_dim
+        self.gelu_approximate = gelu_approximate
+
+    def build(self, input_shape):
+        def dense(units, name):
+            return self.make(
+                keras.layers.Dense,
+                units,
+                kernel_initializer="lecun_normal",
+                name=name,
+            )
+
+        self.dense_0 = dense(self.mlp_dim, "Dense_0")
+        self.dense_0.build(input_shape)
+        self.dense_1 = dense(input_shape[-1], "Dense_1")
+        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
+
+    def call(self, inputs):
+        x = self.dense_0(inputs)
+        x = keras.activations.gelu(x, approximate=self.gelu_approximate)
+        return self.dense_1(x)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MixerBlock(CompositeLayer):
+    """Mixes tokens, the same way in each channel, then channels.
+
+        u = x + MLP_tokens(LN(x)^T)^T
+        y = u + MLP_channels(LN(u))
+
+    Args:
+        tokens_mlp_dim: Hidden width D_S of the MLP over tokens.
+        channels_mlp_dim: Hidden width D_C of the MLP over channels.
+        drop_path_rate: Probability with which an example skips each of the
+            two residual branches in training (stochastic depth).
+        gelu_approximate: The tanh form of GELU, or the exact one.
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N, D]`
+
+    Raises:
+        ValueError: If it is called with another number of tokens than it was
+            built for.
+
+    Reference:
+        Tolstikhin et al. 2021, equation 1; checked against `MixerBlock` in
+        vit_jax/models_mixer.py.
+    """
+
+    def __init__(
+        self,
+        tokens_mlp_dim: int,
+        channels_mlp_dim: int,
+        drop_path_rate: float = 0.0,
+        gelu_approximate: bool = True,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(tokens_mlp_dim, "tokens_mlp_dim")
+        arguments.check_count(channels_mlp_dim, "channels_mlp_dim")
+        arguments.check_rate(drop_path_rate, "drop_path_rate")
+        self.tokens_mlp_dim = tokens_mlp_dim
+        self.channels_mlp_dim = channels_mlp_dim
+        self.drop_path_rate = drop_path_rate
+        self.gelu_approximate = gelu_approximate
+        self.remat = remat
+
+    def build(self, input_shape):
+        batch_size, tokens, width = input_shape
+        self._token_shape = (tokens, width)
+
+        def layer_norm(name):
+            layer = self.make(
+                keras.layers.LayerNormalization, epsilon=1e-6, name=name
+            )
+            layer.build(input_shape)
+            return layer
+
+        def mlp(mlp_dim, shape, name):
+            layer = self.make(
+                MixerMlp,
+                mlp_dim,
+                gelu_approximate=self.gelu_approximate,
+                name=name,
+            )
+            layer.build(shape)
+            return layer
+
+        # The sublayers are named as in the authors' checkpoints.
+        self.norm_0 = layer_norm("LayerNorm_0")
+        self.token_mixing = mlp(
+            self.tokens_mlp_dim, (batch_size, width, tokens), "token_mixing"
+        )
+        self.norm_1 = layer_norm("LayerNorm_1")
+        self.channel_mixing = mlp(
+            self.channels_mlp_dim, input_shape, "channel_mixing"
+        )
+        self.drop_path = self.make(
+            keras.layers.Dropout,
+            self.drop_path_rate,
+            noise_shape=(None, 1, 1),  # one draw per example
+            name="drop_path",
+        )
+
+    def call(self, inputs, training=None):
+        arguments.check_shape(self, inputs, self._token_shape)
+
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, inputs, training):
+        x = ops.swapaxes(self.norm_0(inputs), 1, 2)  # [B, D, N]
+        x = ops.swapaxes(self.token_mixing(x), 1, 2)  # [B, N, D]
+        u = inputs + self.drop_path(x, training=training)
+        x = self.channel_mixing(self.norm_1(u))
+        return u + self.drop_path(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixerConfig:
+    """The architecture of an MLP-Mixer, in the terms of Table 1.
+
+    Args:
+        patch_size: Pixels per side P of a patch, or (height, width).
+        num_layers: Number of Mixer blocks.
+        hidden_size: Width C of the tokens.
+        tokens_mlp_dim: Hidden width D_S of the MLPs over tokens.
+        channels_mlp_dim: Hidden width D_C of the MLPs over channels.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        gelu_approximate: The tanh form of GELU, or the exact one. A property
+            of the weights.
+    """
+
+    patch_size: int | tuple[int, int]
+    num_layers: int
+    hidden_size: int
+    tokens_mlp_dim: int
+    channels_mlp_dim: int
+    drop_path_rate: float = 0.0
+    gelu_approximate: bool = True
+
+
+def forward(config: MixerConfig, x):
+    """Returns the representation `[B, D]` of images `[B, H, W, C]`."""
+    x = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="stem"
+    )(x)  # [B, N, D]
+    for i in range(config.num_layers):
+        x = MixerBlock(
+            config.tokens_mlp_dim,
+            config.channels_mlp_dim,
+            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            config.gelu_approximate,
+            name=f"MixerBlock_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(
+        epsilon=1e-6, name="pre_head_layer_norm"
+    )(x)
+    return ops.mean(x, axis=1)  # [B, D]
+
+
+_SMALL = dict(
+    num_layers=8, hidden_size=512, tokens_mlp_dim=256, channels_mlp_dim=2048
+)
+_BASE = dict(
+    num_layers=12, hidden_size=768, tokens_mlp_dim=384, channels_mlp_dim=3072
+)
+_LARGE = dict(
+    num_layers=24, hidden_size=1024, tokens_mlp_dim=512, channels_mlp_dim=4096
+)
+_HUGE = dict(
+    num_layers=32, hidden_size=1280, tokens_mlp_dim=640, channels_mlp_dim=5120
+)
+# Table 1.
+VARIANTS = {
+    "MixerS32": dict(patch_size=32, **_SMALL),
+    "MixerS16": dict(patch_size=16, **_SMALL),
+    "MixerB32": dict(patch_size=32, **_BASE),
+    "MixerB16": dict(patch_size=16, **_BASE),
+    "MixerL32": dict(patch_size=32, **_LARGE),
+    "MixerL16": dict(patch_size=16, **_LARGE),
+    "MixerH14": dict(patch_size=14, **_HUGE),
+}

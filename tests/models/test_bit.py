@@ -1,0 +1,189 @@
+"""BiT ResNets: the authors' numbers in both orders, sizes, paddings."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from functional import classifier, difference, golden, load
+from keras import ops
+from operations import count_macs
+
+import keras_vit
+from keras_vit.models import bit
+from keras_vit.weights.rules import bit as rules
+from keras_vit.weights.rules import table
+from tools import paper_tables
+
+# Parameters without a head, with 1000 and with 21,843 classes; billions of
+# multiply-accumulates at 224 x 224 with 1000 classes.
+SIZES = {
+    "BiTR50x1": (23_500_352, 25_549_352, 68_256_659, 4.089),
+    "BiTR50x2": (93_891_712, 97_988_712, 183_382_483, 16.12),
+    "BiTR50x3": (211_174_080, 217_319_080, 345_399_315, 36.08),
+    "BiTR101x1": (42_492_480, 44_541_480, 87_248_787, 7.801),
+    "BiTR101x3": (381_789_888, 387_934_888, 516_015_123, 69.49),
+    "BiTR152x1": (58_136_128, 60_185_128, 102_892_435, 11.51),
+    "BiTR152x2": (232_238_208, 236_335_208, 321_728_979, 45.81),
+    "BiTR152x4": (928_340_224, 936_533_224, 1_107_299_923, 182.8),
+    "BiTR200x3": (562_488_000, 568_633_000, 696_713_235, 134.3),
+}
+# Names in Table 6 of the ViT paper.
+TABLE_6 = {
+    "ResNet50x1": "BiTR50x1",
+    "ResNet50x2": "BiTR50x2",
+    "ResNet101x1": "BiTR101x1",
+    "ResNet152x1": "BiTR152x1",
+    "ResNet152x2": "BiTR152x2",
+    "ResNet200x3": "BiTR200x3",
+    "R50x1+ViT-B/32": "R50ViTB32",
+    "R50x1+ViT-B/16": "R50ViTB16",
+    "R50x1+ViT-L/32": "R50ViTL32",
+    "R50x1+ViT-L/16": "R50ViTL16",
+}
+
+
+def authors_model(**architecture):
+    data, config, arrays = golden("bit_resnet")
+    units = tuple(config["block_units"])
+    config = bit.BiTConfig(
+        num_units=units, width_factor=config["width_factor"], **architecture
+    )
+    images, logits = data["input"], data["logits"]
+    model = classifier(bit, config, images.shape[1:], logits.shape[1])
+    layout = table.Layout(num_layers=0, num_heads=0, resnet_units=units)
+    load(model, arrays, table.expand(rules.release(), layout))
+    return model, images, logits
+
+
+def test_logits_are_the_authors():
+    assert difference(*authors_model()) <= 1e-5
+
+
+@pytest.mark.backend("torch")  # whose convolutions need no compilation
+@pytest.mark.parametrize("numerics", ["authors", "scenic", "timm"])
+def test_other_numerics_are_not_the_authors(numerics):
+    assert difference(*authors_model(numerics=numerics)) > 1e-3
+
+
+def post_activation(numerics="authors"):
+    """Returns a small model and the stem of a hybrid, with its weights."""
+    config = bit.BiTConfig(
+        num_units=(1, 2),
+        width_factor=0.5,
+        activation_order="post_activation",
+        numerics=numerics,
+    )
+    model = classifier(bit, config, (33, 38, 3), 3)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.5)
+    stem = keras_vit.layers.ResNetV2Stem((1, 2), 0.5, numerics, name="stem")
+    stem.build((None, 33, 38, 3))
+    values = {v.path: v for v in model.weights}
+    for weight in stem.weights:
+        weight.assign(values[weight.path.removeprefix("stem/")])
+    return model, stem
+
+
+def test_post_activation_computes_what_a_hybrids_stem_does():
+    model, stem = post_activation()
+    x = np.random.default_rng(1).normal(size=(2, 33, 38, 3)).astype("float32")
+    body = keras.Model(model.input, model.get_layer("head").input)
+    expected = ops.convert_to_numpy(ops.mean(stem(x), axis=(1, 2)))
+    assert difference(body, x, expected) <= 1e-5
+
+
+def body_of(variant):
+    config = bit.BiTConfig(**bit.VARIANTS[variant])
+    with keras.StatelessScope(initialize_variables=False):
+        images = keras.Input((224, 224, 3))
+        return keras.Model(images, bit.forward(config, images))
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("variant", bit.VARIANTS)
+def test_parameters_are_those_of_the_release(variant):
+    body = body_of(variant)
+    width = body.output_shape[-1]
+    found = body.count_params()
+    heads = [found + (width + 1) * classes for classes in (1000, 21_843)]
+    assert (found, *heads) == SIZES[variant][:3]
+
+
+@functools.cache
+def macs_of(variant):
+    if variant in bit.VARIANTS:
+        body = body_of(variant)
+        return count_macs(body) + 1000 * body.output_shape[-1]
+    with keras.StatelessScope(initialize_variables=False):
+        return count_macs(getattr(keras_vit, variant)())
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("variant", bit.VARIANTS)
+def test_operations_are_those_of_the_release(variant):
+    expected = SIZES[variant][3] * 1e9
+    assert macs_of(variant) == pytest.approx(expected, rel=5e-4)
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(
+    ("name", "epochs", "exaflops"),
+    [
+        (row[0], row[1], row[-1])
+        for row in paper_tables.TABLE_6
+        if row[0] in TABLE_6
+    ],
+)
+def test_pre_training_costs_what_table_6_says(name, epochs, exaflops):
+    # Two operations each, and forward and backward as much as three forward
+    # passes, for each of 303 million images.
+    found = 6 * macs_of(TABLE_6[name]) * epochs * 303e6 / 1e18
+    assert found == pytest.approx(exaflops, rel=0.045)
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_symmetric_padding_is_the_same_on_both_sides(strides):
+    layer = keras_vit.layers.StdConv2D(1, 3, strides, padding="symmetric")
+    layer.build((None, 6, 6, 1))
+    rng = np.random.default_rng(0)
+    layer.kernel.assign(rng.normal(size=(3, 3, 1, 1)))
+    x = rng.normal(size=(1, 6, 6, 1)).astype("float32")
+    y = ops.convert_to_numpy(layer(x))[0, :, :, 0]
+    kernel = ops.convert_to_numpy(layer.kernel)[:, :, 0, 0]
+    kernel = (kernel - kernel.mean()) / (kernel.std() + 1e-5)
+    padded = np.pad(x[0, :, :, 0], 1)
+    expected = [
+        [(padded[i : i + 3, j : j + 3] * kernel).sum() for j in range(6)]
+        for i in range(6)
+    ]
+    expected = np.array(expected)[::strides, ::strides]
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_padding_is_checked():
+    with pytest.raises(ValueError, match="`padding` must be one of"):
+        keras_vit.layers.StdConv2D(4, 3, padding="valid")
+    with pytest.raises(ValueError, match="`kernel_size` of StdConv2D .* odd"):
+        keras_vit.layers.StdConv2D(4, 2, padding="symmetric")
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize(
+    "unit_class", [bit.PreActivationUnit, keras_vit.layers.BottleneckUnit]
+)
+def test_recomputing_activations_leaves_a_training_step_alone(unit_class):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 2, 5, 4, 32)).astype("float32")
+    y = np.tile(y, 4)
+    stepped = []
+    for remat in (False, True):
+        keras.utils.set_random_seed(0)
+        images = keras.Input((5, 4, 32))
+        model = keras.Model(images, unit_class(32, remat=remat)(images))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.train_on_batch(x, y)
+        stepped.append(model.get_weights())
+    for plain, recomputed in zip(*stepped, strict=True):
+        np.testing.assert_allclose(plain, recomputed, rtol=1e-4, atol=1e-5)
