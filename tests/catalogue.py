@@ -91,6 +91,16 @@ LAYERS = {
         dict(units=3, labels=("cat", "dog", "frog")),
         (6,),
     ),
+    "Metadata": (
+        layers.Metadata,
+        dict(
+            family="vit",
+            architecture=dict(patch_size=[4, 2], num_layers=1),
+            pixel_mean=[1.0, 2.0, 3.0],
+            provenance="augreg",
+        ),
+        (6,),
+    ),
 }
 
 # Name -> arguments of keras_vit.ViT on top of TINY.

@@ -180,18 +180,6 @@ class TestModels:
 
 @pytest.mark.parametrize("name", keras_vit.list_models())
 class TestConstructors:
-    def test_all_take_the_same_first_arguments(self, name):
-        signature = inspect.signature(getattr(keras_vit, name))
-        assert list(signature.parameters)[:7] == [
-            "weights",
-            "include_top",
-            "classes",
-            "input_shape",
-            "classifier_activation",
-            "include_preprocessing",
-            "name",
-        ]
-
     def test_arguments_override_the_variant(self, name):
         model = getattr(keras_vit, name)(**SHRUNK)
         assert model.name == name

@@ -4,6 +4,7 @@ from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.add_position_embs import AddPositionEmbs
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
+from keras_vit.layers.metadata import Metadata
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.patch_embedding import PatchEmbedding
@@ -17,6 +18,7 @@ __all__ = [
     "BottleneckUnit",
     "ClassToken",
     "ClassificationHead",
+    "Metadata",
     "MlpBlock",
     "MultiHeadSelfAttention",
     "PatchEmbedding",

@@ -50,6 +50,26 @@ def check_epsilon(value: float, argument: str) -> None:
         )
 
 
+def check_units(value: tuple[int, ...], argument: str) -> None:
+    """Checks that a value is a sequence of counts, one for each stage."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"`{argument}` must be a tuple with the units of each stage, such "
+            f"as (3, 4, 9). Received: {argument}={value!r}"
+        )
+    for units in value:
+        check_count(units, argument)
+
+
+def check_width(value: float, argument: str) -> None:
+    """Checks that a value is a positive number."""
+    if not is_number(value) or value <= 0:
+        raise ValueError(
+            f"`{argument}` must be a positive number. "
+            f"Received: {argument}={value!r}"
+        )
+
+
 def check_choice(value: str, argument: str, choices: tuple[str, ...]) -> None:
     """Checks that a value is one of a few."""
     if value not in choices:

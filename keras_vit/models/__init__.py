@@ -1,6 +1,7 @@
 """Model families, one file each."""
 
 from keras_vit.models import vit
+from keras_vit.models.image_model import FAMILIES, ImageModel
 from keras_vit.models.vit import (
     R26ViTB32,
     R26ViTS32,
@@ -21,9 +22,26 @@ from keras_vit.models.vit import (
     ViTTi16,
 )
 
-__all__ = ["ViT", "list_models", *vit.VARIANTS]
+__all__ = ["ImageModel", "ViT", "list_models", *vit.VARIANTS]
 
 
-def list_models() -> list[str]:
-    """Returns the names of all constructors of a fixed size."""
-    return list(vit.VARIANTS)
+def list_models(family: str | None = None) -> list[str]:
+    """Returns the names of all constructors of a fixed size.
+
+    Args:
+        family: Name of a family, such as "vit"; None lists all.
+
+    Raises:
+        ValueError: If there is no such family.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(
+            f"`family` must be one of {tuple(FAMILIES)}. Received: "
+            f"family={family!r}"
+        )
+    return [
+        name
+        for row in FAMILIES.values()
+        if family in (None, row.name)
+        for name in row.variants
+    ]

@@ -4,10 +4,6 @@ import difflib
 
 from keras_vit.layers import arguments
 
-CLASSIFIERS = ("token", "token_gap", "gap", "gap_norm", "unpooled")
-POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")
-POSITION_PLACEMENTS = ("stem", "every_layer", "every_layer_shared")
-
 
 def refuse_unknown(constructor: str, unknown, known) -> None:
     """Refuses keywords that a constructor does not have.
@@ -35,72 +31,10 @@ def refuse_unknown(constructor: str, unknown, known) -> None:
         )
 
 
-def check_sizes(**sizes) -> None:
-    """Checks the numbers that a ViT cannot be built without."""
-    for argument, size in sizes.items():
-        if size is None:
-            raise ValueError(
-                f"`{argument}` must be given, since no weights tell it. "
-                f"Received: {argument}=None"
-            )
-        if argument == "patch_size":
-            arguments.as_pair(size, argument)
-        else:
-            arguments.check_count(size, argument)
-    if sizes["hidden_size"] % sizes["num_heads"]:
-        raise ValueError(
-            "`hidden_size` must be a multiple of `num_heads`. Received: "
-            f"hidden_size={sizes['hidden_size']}, "
-            f"num_heads={sizes['num_heads']}"
-        )
-
-
 def check_flags(**flags) -> None:
     """Checks that each argument is True or False."""
     for argument, value in flags.items():
         arguments.check_flag(value, argument)
-
-
-def check_rates(**rates) -> None:
-    """Checks the rates of dropout and stochastic depth."""
-    for argument, rate in rates.items():
-        arguments.check_rate(rate, argument)
-
-
-def check_positions(position_embedding, position_placement) -> None:
-    """Checks that positions can be added where they should."""
-    arguments.check_choice(
-        position_embedding, "position_embedding", POSITION_EMBEDDINGS
-    )
-    arguments.check_choice(
-        position_placement, "position_placement", POSITION_PLACEMENTS
-    )
-    if position_embedding in ("relative", "none") and (
-        position_placement != "stem"
-    ):
-        raise ValueError(
-            "`position_placement` says where embeddings are added to tokens; "
-            f"with position_embedding={position_embedding!r} none is added, "
-            "so leave it at 'stem' (Table 8 has no such case). Received: "
-            f"position_placement={position_placement!r}"
-        )
-
-
-def check_stem(resnet_units, resnet_width) -> None:
-    """Checks the arguments of a hybrid's stem."""
-    if not isinstance(resnet_units, (list, tuple)):
-        raise ValueError(
-            "`resnet_units` must be a tuple with the units of each stage, such "
-            "as (3, 4, 9), or None for no stem. Received: "
-            f"resnet_units={resnet_units!r}"
-        )
-    for units in resnet_units:
-        arguments.check_count(units, "resnet_units")
-    if not arguments.is_number(resnet_width) or resnet_width <= 0:
-        raise ValueError(
-            "`resnet_width` must be a positive number. Received: "
-            f"resnet_width={resnet_width!r}"
-        )
 
 
 def check_head(classes, representation_size, head_bias_init, labels) -> None:

@@ -75,6 +75,11 @@ class Checkpoint:
     facts: dict
 
     @property
+    def family(self) -> str:
+        """Name of the family that it is of."""
+        return "vit"
+
+    @property
     def rules(self) -> types.ModuleType:
         """The module of the dialect."""
         return DIALECTS[self.dialect]
@@ -155,12 +160,29 @@ def open_checkpoint(
     return Checkpoint(name, found[0], arrays, form, layout, facts)
 
 
-def demand(source: Checkpoint, **given) -> None:
-    """Checks that what a checkpoint does not tell is given.
+def layout_of(config, representation: bool, head: bool) -> table.Layout:
+    """Returns the layout of a model of an architecture."""
+    return table.Layout(
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        resnet_units=config.resnet_units,
+        classifier=config.classifier,
+        representation=representation,
+        head=head,
+    )
+
+
+def demand(source: Checkpoint, given: dict) -> None:
+    """Checks that what a checkpoint does not specify is given.
+
+    Args:
+        source: The checkpoint.
+        given: Fields of the architecture; None is not given.
 
     Raises:
-        ValueError: If something is neither told nor given.
+        ValueError: If something is neither specified nor given.
     """
+    given = {name: given.get(name) for name in _SUCH_AS}
     if source.layout.resnet_units is None:
         given = {**given, "resnet_numerics": "of no trunk"}
     absent = [

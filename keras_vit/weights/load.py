@@ -209,5 +209,5 @@ def warn_if_zero_head(model, source: Checkpoint) -> None:
             "score alike. The imagenet21k files of 2020 were published so, "
             "for fine-tuning: pass `classes=...` or `include_top=False`. The "
             "weights named 'augreg' have a head that knows the 21k classes.",
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -57,6 +57,20 @@ def scale_and_offset(
     return scale, offset
 
 
+def known(mean, std, facts: dict | None) -> tuple:
+    """Returns the mean and the standard deviation; None where unknown.
+
+    Args:
+        mean, std, facts: See `scale_and_offset`.
+    """
+    default = 127.5 if facts is None else None
+    facts = facts or {}
+    return tuple(
+        facts.get(name, default) if value is None else value
+        for name, value in (("pixel_mean", mean), ("pixel_std", std))
+    )
+
+
 def check(mean, std) -> None:
     """Checks that pixels can be scaled so.
 

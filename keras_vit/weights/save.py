@@ -72,11 +72,7 @@ def convert(
     layout = source.layout
     checkpoint.demand(
         source,
-        num_heads=layout.num_heads or None,
-        classifier=layout.classifier,
-        gelu_approximate=None,
-        layer_norm_epsilon=None,
-        resnet_numerics=None,
+        dict(num_heads=layout.num_heads or None, classifier=layout.classifier),
     )
     rules = source.rules.rules(layout)
     load.check_names(source, rules)

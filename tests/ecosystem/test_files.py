@@ -81,6 +81,18 @@ def test_model_checkpoint_writes_what_the_next_run_reads(tmp_path):
     )
 
 
+def test_weights_are_taken_from_a_file_of_an_earlier_version():
+    with np.load(FILES / "outputs.npz") as archive:
+        images, expected = archive["images"], archive["functional"]
+    atol = 1e-5 * np.abs(expected).max()
+    path = FILES / "functional.keras"
+    for model in (load(path), keras_vit.ViT(weights=path)):
+        found = model.predict(images, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+    assert model.class_names == ("a", "b", "c")
+    assert model.architecture.classifier == "gap_norm"
+
+
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_a_quantised_model_goes_through_a_file(mode, tmp_path):
     model = catalogue.make_model("pre_logits")

@@ -1,0 +1,51 @@
+"""What a model remembers of itself."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Metadata(keras.layers.Layer):
+    """Returns its input, and remembers what made it.
+
+    A layer of the graph goes wherever the graph goes: into files, clones, and
+    models that others build on it.
+
+    Args:
+        family: Name of the model's family, such as "vit".
+        architecture: Fields of the family's configuration.
+        pixel_mean, pixel_std: What pixels are scaled by, one number or one
+            for each channel; None if unknown.
+        provenance: Where the weights came from, or None.
+    """
+
+    def __init__(
+        self,
+        family: str,
+        architecture: dict,
+        pixel_mean: float | tuple[float, ...] | None = None,
+        pixel_std: float | tuple[float, ...] | None = None,
+        provenance: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.family = family
+        self.architecture = dict(architecture)
+        self.pixel_mean = pixel_mean
+        self.pixel_std = pixel_std
+        self.provenance = provenance
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "family": self.family,
+            "architecture": dict(self.architecture),
+            "pixel_mean": self.pixel_mean,
+            "pixel_std": self.pixel_std,
+            "provenance": self.provenance,
+        }

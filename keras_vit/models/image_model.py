@@ -1,0 +1,376 @@
+"""What every family shares: a model with a memory, and how it is built.
+
+A family is a module `models/<family>.py` with
+
+1. a frozen, keyword-only dataclass of its architecture, whose docstring has a
+   section `Args`; a field made by `inherited` is taken from the weights where
+   the caller does not give it;
+2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
+   representation, `[B, D]`. Its repeated layers are all of one class;
+3. `VARIANTS`, constructor name -> the fields that it sets;
+4. a row in `FAMILIES`, and a constructor for each variant
+   (`models/constructors.py`):
+
+       FAMILY = register(Family("mixer", "MLPMixer", MixerConfig, forward,
+                                MixerBlock, VARIANTS))
+       MLPMixer = constructor(FAMILY, "MLPMixer", "An MLP-Mixer of any size.")
+       MixerB16 = constructor(FAMILY, "MixerB16", "Mixer-B/16 of Table 1.")
+
+`build` does the rest: weights, head, class names, preprocessing, resizing. The
+rules that map a family's checkpoints are in `weights/rules/<family>.py`.
+"""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable
+
+import keras
+
+from keras_vit import layers
+from keras_vit.models import arguments
+from keras_vit.weights import checkpoint, load, pixels, registry
+
+Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What `build` and its tools must know of a family.
+
+    Attributes:
+        name: Name of its modules, such as "vit".
+        title: Name of the constructor of any size, such as "ViT".
+        config: The dataclass of its architecture.
+        forward: From a `config` and images to the representation.
+        block: The class of its repeated layers.
+        variants: Constructor name -> the fields of `config` that it sets.
+    """
+
+    name: str
+    title: str
+    config: type
+    forward: Callable
+    block: type
+    variants: dict[str, dict]
+
+
+FAMILIES = {}
+
+
+def register(family: Family) -> Family:
+    """Adds a family to `FAMILIES`, and returns it."""
+    FAMILIES[family.name] = family
+    return family
+
+
+def inherited(default):
+    """Returns a dataclass field that belongs to the weights.
+
+    Args:
+        default: Its value where neither caller nor weights give it.
+    """
+    return dataclasses.field(default=default, metadata={"inherited": True})
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ImageModel(keras.Model):
+    """A functional model of images that remembers what it is.
+
+    It saves, loads, clones and slices as any functional `keras.Model`. What it
+    remembers is in its layer `metadata`.
+    """
+
+    @property
+    def family(self) -> str:
+        """Name of its family, such as "vit"."""
+        return self._metadata.family
+
+    @property
+    def architecture(self):
+        """Its architecture: the dataclass of the family."""
+        fields = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self._metadata.architecture.items()
+        }
+        return self._family.config(**fields)
+
+    @property
+    def blocks(self) -> list[keras.layers.Layer]:
+        """The family's repeated layers, from the input on."""
+        return [x for x in self.layers if isinstance(x, self._family.block)]
+
+    @property
+    def head(self) -> layers.ClassificationHead | None:
+        """The classifier, or None without one."""
+        heads = (layers.ClassificationHead, keras.layers.Dense)
+        for layer in self.layers:
+            if layer.name == "head" and isinstance(layer, heads):
+                return layer
+        return None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of its classes by index, or None."""
+        return getattr(self.head, "labels", None)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of its images."""
+        return self.input_shape[1:]
+
+    @property
+    def includes_preprocessing(self) -> bool:
+        """Whether it takes pixels in [0, 255] and scales them itself."""
+        return any(layer.name == "preprocessing" for layer in self.layers)
+
+    @property
+    def pixel_mean(self):
+        """What is subtracted from pixels; None if unknown."""
+        return self._metadata.pixel_mean
+
+    @property
+    def pixel_std(self):
+        """What pixels are divided by; None if unknown."""
+        return self._metadata.pixel_std
+
+    @property
+    def provenance(self) -> str | None:
+        """Where its first weights came from; None for random ones."""
+        return self._metadata.provenance
+
+    @property
+    def representation(self):
+        """The symbolic output of the family's `forward`."""
+        return self._metadata.output
+
+    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+        """Quantises as `keras.Model.quantize`, all that can be.
+
+        Without `filters`, layers that cannot be quantised are left in floats
+        without a warning: the patch embedding, norms, position embeddings.
+        """
+        filters = layers.quantizable if filters is None else filters
+        super().quantize(mode, config=config, filters=filters, **kwargs)
+
+    @property
+    def _metadata(self):
+        for layer in self.layers:
+            if isinstance(layer, layers.Metadata):
+                return layer
+        raise ValueError(
+            f"`{self.name}` must have a layer `metadata`, as models of "
+            "keras_vit's constructors have. Received one without"
+        )
+
+    @property
+    def _family(self):
+        return FAMILIES[self.family]
+
+
+def build(
+    family: Family,
+    architecture: dict,
+    *,
+    variant: str | None = None,
+    weights: Weights = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, int, int] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    labels: tuple[str, ...] | None = None,
+    position_grid: tuple[int, int] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel:
+    """Builds a model of a family: weights, preprocessing, body and head.
+
+    What is None is taken from the weights, and without weights is what the
+    text says.
+
+    Args:
+        family: The family.
+        architecture: Fields of the family's configuration; what is absent or
+            None is the weights' own, or else the default.
+        variant: Constructor whose released weights `weights` may name.
+        weights: Name of released weights ("imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", ...; see
+            `keras_vit.list_weights`), or a checkpoint (see
+            `keras_vit.weights.open_checkpoint`): an authors' npz file, a state
+            dict of timm, a directory of transformers or "hf://owner/name", a
+            model or preset of keras-hub, our own `.weights.h5` or `.keras`.
+            None for random weights.
+        include_top: Whether to end in class scores; without it the output is
+            the representation.
+        classes: Number of classes; 1000. Another number than the weights'
+            starts a new head from zeros and drops their `pre_logits`, as the
+            paper fine-tunes.
+        input_shape: (height, width, channels) in pixels; (224, 224, 3).
+            Weights are fitted to another size or other channels.
+        classifier_activation: Activation of the head; None gives logits.
+        include_preprocessing: Whether the model takes pixels in [0, 255] and
+            scales them; otherwise it takes scaled values.
+        name: Name of the model; the constructor's.
+        representation_size: Width of the tanh layer `pre_logits` before the
+            head; none.
+        remat: Whether blocks recompute their activations in the backward
+            pass: less memory, a third more work.
+        pixel_mean, pixel_std: What is subtracted from pixels and what they
+            are divided by, for all channels or each; 127.5, which scales
+            them to [-1, 1].
+        head_bias_init: The head's first bias; -10 for a sigmoid loss over
+            many classes.
+        labels: Names of the classes, kept in `model.class_names`; none.
+        position_grid: (height, width) of the weights' grid of patches, where
+            these cover no square and the file does not specify it.
+        resize_patches: Whether to fit the weights to another `patch_size`
+            (FlexiViT), rather than refuse them.
+        dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
+
+    Raises:
+        ValueError: If an argument has no possible value, if arguments
+            contradict one another, if the image is no multiple of the patch,
+            or if the weights do not fit the model.
+    """
+    source, metadata = None, {}
+    if weights is not None:
+        source = registry.open_weights(weights, variant, position_grid)
+        metadata = source.facts
+        if source.family != family.name:
+            raise ValueError(
+                f"`weights` must be of the family {family.name!r}. Received: "
+                f"{source.name!r}, of the family {source.family!r}. Open it "
+                "with keras_vit.from_pretrained."
+            )
+        checkpoint.demand(source, architecture)
+    config = _resolve(family.config, architecture, metadata)
+    arguments.check_flags(
+        include_top=include_top,
+        include_preprocessing=include_preprocessing,
+        remat=remat,
+        resize_patches=resize_patches,
+    )
+    arguments.check_head(classes, representation_size, head_bias_init, labels)
+    if classes is None and labels is not None:
+        classes = len(labels)
+    own_classes = metadata.get("classes")
+    if source and include_top and own_classes is None and classes is None:
+        raise ValueError(
+            "`classes` must be given, or include_top=False, since the weights "
+            "have no head. Received: classes=None"
+        )
+    takes_head = (
+        include_top
+        and own_classes is not None
+        and classes in (None, own_classes)
+    )
+    if takes_head:
+        classes = own_classes
+        labels = metadata.get("labels") if labels is None else labels
+        if representation_size is None:
+            representation_size = metadata.get("representation_size")
+    if input_shape is None:
+        input_shape = _input_shape(metadata)
+    arguments.check_input_shape(input_shape)
+
+    with _policy(dtype):
+        x = images = keras.Input(input_shape, name="images")
+        if include_preprocessing:
+            scale, offset = pixels.scale_and_offset(
+                pixel_mean, pixel_std, source and metadata, input_shape[-1]
+            )
+            x = keras.layers.Rescaling(
+                scale, offset, name="preprocessing", dtype="float32"
+            )(x)
+        x = family.forward(config, x)
+        x = layers.Metadata(
+            family.name,
+            dataclasses.asdict(config),
+            *pixels.known(pixel_mean, pixel_std, source and metadata),
+            provenance=weights if isinstance(weights, str) else None,
+            name="metadata",
+        )(x)
+        if include_top and representation_size:
+            x = keras.layers.Dense(
+                representation_size, activation="tanh", name="pre_logits"
+            )(x)
+    if include_top:
+        x = layers.ClassificationHead(
+            1000 if classes is None else classes,
+            labels=labels,
+            activation=classifier_activation,
+            bias_initializer=keras.initializers.Constant(head_bias_init),
+            name="head",
+            dtype="float32",
+        )(x)
+    model = ImageModel(images, x, name=name or variant or family.title)
+    for block in model.blocks:
+        block.remat = remat
+    if source is not None:
+        layout = checkpoint.layout_of(
+            config,
+            representation=include_top and bool(representation_size),
+            head=takes_head,
+        )
+        load.fill(
+            model,
+            source,
+            layout,
+            grid_size=_grid_size(model),
+            resize_patches=resize_patches,
+        )
+        if takes_head:
+            load.warn_if_zero_head(model, source)
+    return model
+
+
+def _resolve(config, given, metadata):
+    """Returns a configuration: what is given, the weights' own, defaults."""
+    fields = {}
+    for field in dataclasses.fields(config):
+        value = given.get(field.name)
+        if value is None:
+            value = metadata.get(field.name)
+        if value is None and field.default is not dataclasses.MISSING:
+            value = field.default
+        if value is None and field.default is dataclasses.MISSING:
+            raise ValueError(
+                f"`{field.name}` must be given, since there are no weights to "
+                f"take it from. Received: {field.name}=None"
+            )
+        fields[field.name] = value
+    return config(**fields)
+
+
+def _input_shape(metadata):
+    """Returns the shape of the images that weights were trained with."""
+    size = metadata.get("image_size", (224, 224))
+    if metadata.get("grid") is not None:
+        pairs = zip(metadata["grid"], metadata["stride"], strict=True)
+        size = [patches * stride for patches, stride in pairs]
+    return (*size, metadata.get("channels", 3))
+
+
+def _grid_size(model):
+    """Returns the (height, width) of a model's grid of patches, if any."""
+    grids = (getattr(layer, "grid_size", None) for layer in model.layers)
+    return next(filter(None, grids), None)
+
+
+@contextlib.contextmanager
+def _policy(dtype):
+    """Makes a policy that of all layers, if one is given."""
+    before = keras.config.dtype_policy()
+    if dtype is not None:
+        keras.config.set_dtype_policy(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
