@@ -19,7 +19,7 @@ def run(flags) -> int:
         if getattr(flags, name):
             source.facts[name] = getattr(flags, name)
     if flags.num_heads:
-        source = checkpoint.with_heads(source, flags.num_heads)
+        source = checkpoint.with_facts(source, num_heads=flags.num_heads)
     if flags.dialect == "keras_vit":
         if not flags.destination.endswith(".keras"):
             raise ValueError(
@@ -32,11 +32,11 @@ def run(flags) -> int:
             position_grid=flags.position_grid,
             pixel_mean=flags.pixel_mean,
             pixel_std=flags.pixel_std,
-            include_top=source.layout.head,
+            include_top=source.facts["classes"] is not None,
         )
         model.save(flags.destination)
     else:
-        if not (source.layout.num_heads or source.facts["num_heads"]):
+        if not source.facts.get("num_heads"):
             raise ValueError(
                 f"{path!r} does not tell its number of heads; give it with "
                 "--num-heads."
@@ -44,10 +44,10 @@ def run(flags) -> int:
         save.convert(
             source, flags.destination, flags.dialect, flags.allow_differences
         )
-    layout, facts = source.layout, source.facts
+    facts = source.facts
     told = dict(
-        blocks=layout.num_layers,
-        heads=layout.num_heads,
+        blocks=facts["num_layers"],
+        heads=facts["num_heads"] or "?",
         width=facts["hidden_size"],
         patch="x".join(map(str, facts["patch_size"])),
         grid="x".join(map(str, facts.get("grid", "?"))),
@@ -57,9 +57,10 @@ def run(flags) -> int:
     )
     print(f"read {path}: {source.dialect}, {len(source.arrays)} arrays")
     print("  " + ", ".join(f"{key} {value}" for key, value in told.items()))
-    if layout.resnet_units is not None:
-        print(f"  trunk of {layout.resnet_units} units")
-    if flags.dialect == "keras_vit" and layout.representation:
-        print("  pre_logits kept" if layout.head else "  pre_logits left out")
+    if facts["resnet_units"] is not None:
+        print(f"  trunk of {facts['resnet_units']} units")
+    if flags.dialect == "keras_vit" and facts["representation_size"]:
+        left_out = facts["classes"] is None
+        print("  pre_logits left out" if left_out else "  pre_logits kept")
     print(f"wrote {flags.destination}: {flags.dialect}")
     return 0

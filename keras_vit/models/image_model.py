@@ -29,7 +29,7 @@ import keras
 
 from keras_vit import layers
 from keras_vit.models import arguments
-from keras_vit.weights import checkpoint, load, pixels, registry
+from keras_vit.weights import checkpoint, load, pixels, registry, rules
 
 Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
 
@@ -80,6 +80,48 @@ class ImageModel(keras.Model):
     It saves, loads, clones and slices as any functional `keras.Model`. What it
     remembers is in its layer `metadata`.
     """
+
+    @classmethod
+    def find(cls, model: keras.Model, argument: str = "model") -> "ImageModel":
+        """Returns the one model of this package that a model is or contains.
+
+        Args:
+            model: A model of this package; one that has it as a layer, at any
+                depth; or one that was built on its tensors, such as
+                `keras.Model(backbone.input, head(backbone.output))`.
+            argument: What an error calls `model`.
+
+        Returns:
+            The model. Where `model` was built on its tensors, one that shares
+            its layers, with the head if that is the output.
+
+        Raises:
+            ValueError: If there is no such model, or more than one.
+        """
+        if isinstance(model, cls):
+            return model
+        inner = getattr(model, "_flatten_layers", lambda: ())()
+        found = [layer for layer in inner if isinstance(layer, cls)]
+        if len(found) == 1:
+            return found[0]
+        own = getattr(model, "layers", ()) if not found else ()
+        marks = [layer for layer in own if isinstance(layer, layers.Metadata)]
+        if len(marks) == 1:
+            heads = [layer for layer in own if layer.name == "head"]
+            is_whole = heads and heads[0].output is model.output
+            end = model.output if is_whole else marks[0].output
+            return cls(model.input, end, name=model.name)
+        names = ", ".join(repr(layer.name) for layer in found)
+        raise ValueError(
+            f"`{argument}` must be a model of keras_vit, or contain one. "
+            f"Received: {getattr(model, 'name', model)!r}, which contains "
+            + (
+                f"{len(found)}: {names}. Pass one of them."
+                if found
+                else "none. Open a file that was written before models "
+                "remembered what they are with keras_vit.ViT(weights=path)."
+            )
+        )
 
     @property
     def family(self) -> str:
@@ -138,6 +180,26 @@ class ImageModel(keras.Model):
     def provenance(self) -> str | None:
         """Where its first weights came from; None for random ones."""
         return self._metadata.provenance
+
+    @property
+    def metadata(self) -> dict:
+        """All of this, as the metadata of a checkpoint (`weights.rules`)."""
+        names = [layer.name for layer in self.layers]
+        metadata = dataclasses.asdict(self.architecture) | dict(
+            classes=self.head and self.head.units,
+            labels=self.class_names,
+            representation_size=(
+                self.get_layer("pre_logits").units
+                if "pre_logits" in names
+                else None
+            ),
+            image_size=self.image_shape[:2],
+            channels=self.image_shape[2],
+            pixel_mean=self.pixel_mean,
+            pixel_std=self.pixel_std,
+        )
+        metadata["grid"] = rules.FAMILIES[self.family].grid(metadata)
+        return metadata
 
     @property
     def representation(self):
@@ -314,18 +376,10 @@ def build(
     for block in model.blocks:
         block.remat = remat
     if source is not None:
-        layout = checkpoint.layout_of(
-            config,
-            representation=include_top and bool(representation_size),
-            head=takes_head,
-        )
-        load.fill(
-            model,
-            source,
-            layout,
-            grid_size=_grid_size(model),
-            resize_patches=resize_patches,
-        )
+        wanted = model.metadata
+        if not takes_head:
+            wanted["classes"] = None
+        load.fill(model, source, wanted, resize_patches=resize_patches)
         if takes_head:
             load.warn_if_zero_head(model, source)
     return model
@@ -335,12 +389,13 @@ def _resolve(config, given, metadata):
     """Returns a configuration: what is given, the weights' own, defaults."""
     fields = {}
     for field in dataclasses.fields(config):
+        required = field.default is dataclasses.MISSING
         value = given.get(field.name)
-        if value is None:
+        if value is None and (required or field.metadata.get("inherited")):
             value = metadata.get(field.name)
-        if value is None and field.default is not dataclasses.MISSING:
+        if value is None and not required:
             value = field.default
-        if value is None and field.default is dataclasses.MISSING:
+        if value is None and required:
             raise ValueError(
                 f"`{field.name}` must be given, since there are no weights to "
                 f"take it from. Received: {field.name}=None"
@@ -356,12 +411,6 @@ def _input_shape(metadata):
         pairs = zip(metadata["grid"], metadata["stride"], strict=True)
         size = [patches * stride for patches, stride in pairs]
     return (*size, metadata.get("channels", 3))
-
-
-def _grid_size(model):
-    """Returns the (height, width) of a model's grid of patches, if any."""
-    grids = (getattr(layer, "grid_size", None) for layer in model.layers)
-    return next(filter(None, grids), None)
 
 
 @contextlib.contextmanager

@@ -1,54 +1,10 @@
-"""A checkpoint of any dialect: opened, recognised, described.
-
-A dialect is a module of `rules`: `recognises` names, `flatten`s spellings
-(`restore` undoes it), tells the `layout` and the `settings`, and holds the
-table of `rules`.
-"""
+"""A checkpoint of any family and format: opened, recognised, described."""
 
 import dataclasses
-import math
 import os
-import types
-
-import numpy as np
 
 from keras_vit.weights import contents, files, pixels
-from keras_vit.weights.rules import (
-    huggingface,
-    jax,
-    keras_hub,
-    keras_vit,
-    table,
-    timm,
-)
-
-DIALECTS = {
-    "jax": jax,
-    "timm": timm,
-    "huggingface": huggingface,
-    "keras_hub": keras_hub,
-    "keras_vit": keras_vit,
-}
-POSITIONS = "posembed_input/pos_embedding"
-# What both the arrays and a config may specify.
-_SIZES = (
-    "patch_size",
-    "hidden_size",
-    "channels",
-    "num_layers",
-    "num_heads",
-    "mlp_dim",
-    "classes",
-)
-# What an error says of an argument that must be given.
-_SUCH_AS = dict(
-    num_heads="12 (ViT-B; also MoCo v3's ViT-S)",
-    gelu_approximate="False (timm, transformers, keras-hub) or True (the "
-    "authors, SigLIP)",
-    layer_norm_epsilon="1e-6 (the authors, timm) or 1e-12 (transformers)",
-    classifier="'gap', 'gap_norm' or 'unpooled'",
-    resnet_numerics="'authors' or 'timm'",
-)
+from keras_vit.weights.rules import FAMILIES, own, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,32 +13,30 @@ class Checkpoint:
 
     Attributes:
         name: What to call it in an error.
-        dialect: Name of its dialect.
-        arrays: Name -> array, in the dialect's plain spelling.
+        family: Name of its family, such as "vit".
+        dialect: Name of its format, such as "timm".
+        arrays: Name -> array, in the spelling of the format's table.
         form: What gives them their own spelling back.
-        layout: Which arrays a ViT of it has.
-        facts: What it tells of the model, in the builder's words: sizes,
-            `classes`, `grid`, `channels`, `gelu_approximate`,
-            `layer_norm_epsilon`, `pixel_mean`, `pixel_std`, `labels` ...;
-            what it does not tell is absent.
+        facts: Its metadata, in the words of the constructors; what it does
+            not specify is absent.
     """
 
     name: str
+    family: str
     dialect: str
     arrays: dict[str, files.Stored]
     form: object
-    layout: table.Layout
     facts: dict
 
     @property
-    def family(self) -> str:
-        """Name of the family that it is of."""
-        return "vit"
+    def format(self) -> table.Format:
+        """How its family is written in its format."""
+        return FAMILIES[self.family].FORMATS[self.dialect]
 
     @property
-    def rules(self) -> types.ModuleType:
-        """The module of the dialect."""
-        return DIALECTS[self.dialect]
+    def rules(self) -> list[table.Rule]:
+        """The rule of each of its variables."""
+        return self.format.rules(self.facts)
 
 
 def open_checkpoint(
@@ -95,15 +49,15 @@ def open_checkpoint(
             `.weights.h5`, `.keras`), a directory (of transformers, of timm,
             of `keras.saving.save_model`, a preset of keras-hub), or a model
             of keras-hub.
-        position_grid: (height, width) of its position embeddings, where the
-            grid is no square and the file does not tell.
+        position_grid: (height, width) of its grid of patches, where the grid
+            is no square and the file does not specify it.
 
     Returns:
         The checkpoint.
 
     Raises:
-        ValueError: If it is damaged, of no known dialect, or contradicts
-            itself.
+        ValueError: If it is damaged, of no known family or format, or
+            contradicts itself.
     """
     if isinstance(weights, (str, os.PathLike)):
         name = os.fspath(weights)
@@ -111,38 +65,24 @@ def open_checkpoint(
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = contents.read_object(weights)
-    found = [
-        key
-        for key, module in DIALECTS.items()
-        if module.recognises(set(arrays))
-    ]
-    if len(found) != 1:
-        raise ValueError(
-            f"The checkpoint {name!r} must be a ViT of one of the dialects "
-            f"{tuple(DIALECTS)}; its names are of {found or 'none'}. "
-            f"Received names: {sorted(arrays)[:6]} ..."
-        )
-    module = DIALECTS[found[0]]
+    family, dialect = _recognise(name, set(arrays), config)
+    kind = f"{FAMILIES[family].TITLE} of dialect {dialect!r}"
+    form_of = FAMILIES[family].FORMATS[dialect]
     try:
-        facts = module.settings(config)
+        told = form_of.read_config(config)
         if position_grid is not None:
-            facts["grid"] = tuple(position_grid)
-        arrays, form = module.flatten(arrays, facts)
-        layout = module.layout(arrays, config)
-        found_facts = _describe(arrays, layout, module.rules(layout), facts)
-        _check(facts, found_facts)
-        facts |= found_facts
-        layout = dataclasses.replace(layout, num_heads=facts["num_heads"] or 0)
+            told["grid"] = tuple(position_grid)
+        arrays, form = form_of.flatten(arrays, told)
+        found = form_of.read_arrays(arrays, config, told)
+        _check(told, found)
     except KeyError as error:
         raise ValueError(
-            f"The checkpoint {name!r} is no complete ViT of dialect "
-            f"{found[0]!r}: expected it to hold `{error.args[0]}`. Found: "
-            f"{sorted(arrays)[:6]} ..."
+            f"The checkpoint {name!r} is no complete {kind}: expected it to "
+            f"hold `{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
         ) from None
     except ValueError as error:
         raise ValueError(
-            f"The checkpoint {name!r} does not read as a ViT of dialect "
-            f"{found[0]!r}: {error}"
+            f"The checkpoint {name!r} does not read as a {kind}: {error}"
         ) from None
     # A config may hold anything in any place.
     except (
@@ -153,22 +93,38 @@ def open_checkpoint(
         TypeError,
     ) as error:
         raise ValueError(
-            f"The checkpoint {name!r} does not read as a ViT of dialect "
-            f"{found[0]!r}: its config holds a value of another kind than "
-            f"expected ({error}). Fetch it again."
+            f"The checkpoint {name!r} does not read as a {kind}: its config "
+            f"holds a value of another kind than expected ({error}). Fetch it "
+            "again."
         ) from None
-    return Checkpoint(name, found[0], arrays, form, layout, facts)
+    return Checkpoint(name, family, dialect, arrays, form, told | found)
 
 
-def layout_of(config, representation: bool, head: bool) -> table.Layout:
-    """Returns the layout of a model of an architecture."""
-    return table.Layout(
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        resnet_units=config.resnet_units,
-        classifier=config.classifier,
-        representation=representation,
-        head=head,
+def _recognise(name, names, config):
+    """Returns the family and the format whose names these are."""
+    remembered = own.family_of(config)
+    if remembered in FAMILIES:
+        return remembered, "keras_vit"
+    found = [
+        (family, dialect, form.refusal(names))
+        for family, module in FAMILIES.items()
+        for dialect, form in module.FORMATS.items()
+        if form.recognises(names)
+    ]
+    fitting = [row[:2] for row in found if row[2] is None]
+    if len(fitting) == 1:
+        return fitting[0]
+    if found and not fitting:
+        raise ValueError(
+            f"The checkpoint {name!r} cannot be read: {found[0][2]} not "
+            "supported."
+        )
+    dialects = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
+    titles = " or ".join(f"a {module.TITLE}" for module in FAMILIES.values())
+    raise ValueError(
+        f"The checkpoint {name!r} must be {titles} of one of the dialects "
+        f"{tuple(dialects)}; its names are of {fitting or 'none'}. Received "
+        f"names: {sorted(names)[:6]} ..."
     )
 
 
@@ -182,14 +138,15 @@ def demand(source: Checkpoint, given: dict) -> None:
     Raises:
         ValueError: If something is neither specified nor given.
     """
-    given = {name: given.get(name) for name in _SUCH_AS}
-    if source.layout.resnet_units is None:
-        given = {**given, "resnet_numerics": "of no trunk"}
+    such_as = source.format.required
     absent = [
         name
-        for name, value in given.items()
-        if value is None and source.facts.get(name) is None
+        for name in such_as
+        if given.get(name) is None and source.facts.get(name) is None
     ]
+    # There are no numerics of a stem that is not there.
+    if source.facts.get("resnet_units") is None and "resnet_numerics" in absent:
+        absent.remove("resnet_numerics")
     if absent:
         arguments = ", ".join(f"`{name}`" for name in absent)
         architecture = source.facts.get("architecture")
@@ -204,91 +161,15 @@ def demand(source: Checkpoint, given: dict) -> None:
                 else ""
             )
             + "Pass what it was trained with: "
-            + "; ".join(f"{name}={_SUCH_AS[name]}" for name in absent)
+            + "; ".join(f"{name}={such_as[name]}" for name in absent)
             + ". A `.keras` file tells, and so does a directory with a "
             "config.json."
         )
 
 
-def with_heads(source: Checkpoint, num_heads: int) -> Checkpoint:
-    """Returns the checkpoint with the number of heads that it did not tell."""
-    layout = dataclasses.replace(source.layout, num_heads=num_heads)
-    return dataclasses.replace(source, layout=layout)
-
-
-def _describe(arrays, layout, rules, facts):
-    """Reads off the shapes of a few arrays what model they belong to."""
-    rules = {rule.path: rule for rule in rules}
-
-    def shape_of(path, axes):
-        rule = rules[path]
-        blanks = [blank(arrays[name].shape) for name in rule.sources]
-        if any(len(array.shape) != axes for array in blanks):
-            raise ValueError(
-                f"expected `{rule.sources[0]}` of {axes} axes; found shape "
-                f"{blanks[0].shape}"
-            )
-        return rule.transform.join(*blanks).shape
-
-    patches = shape_of("embedding/kernel", 4)
-    found = dict(
-        patch_size=patches[:2],
-        hidden_size=patches[3],
-        channels=patches[2],
-        num_layers=layout.num_layers,
-        num_heads=layout.num_heads or facts.get("num_heads"),
-        mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
-        classifier=layout.classifier,
-        resnet_units=layout.resnet_units,
-    )
-    scale = 1
-    if layout.resnet_units is not None:
-        root = shape_of("resnet/conv_root/kernel", 4)
-        found["channels"], found["resnet_width"] = root[2], root[3] / 64
-        scale = 2 ** (1 + max(1, len(layout.resnet_units)))
-    found["stride"] = tuple(scale * n for n in patches[:2])
-    found["classes"] = shape_of("head/bias", 1)[0] if layout.head else None
-    found["representation_size"] = (
-        shape_of("pre_logits/bias", 1)[0] if layout.representation else None
-    )
-    positions = rules[POSITIONS].sources[0]
-    if positions in arrays:
-        # keras-hub's has no axis for the batch.
-        axes = len(rules[POSITIONS].transform.split(blank((1, 1, 1)))[0].shape)
-        found["grid"] = _grid(
-            shape_of(POSITIONS, axes)[1] - layout.has_class_token,
-            found["stride"],
-            facts,
-        )
-    return found
-
-
-def _grid(tokens, stride, facts):
-    """Returns (height, width) of the grid of position embeddings."""
-    told = facts.get("grid")
-    if told is None and "image_size" in facts:
-        size = facts["image_size"]
-        told = tuple(n // s for n, s in zip(size, stride, strict=True))
-    if told is not None:
-        if math.prod(told) != tokens:
-            raise ValueError(
-                f"the {tokens} position embeddings cover no grid of "
-                f"{tuple(told)}, as was told; say with "
-                "`position_grid=(height, width)` what they cover"
-            )
-        return tuple(told)
-    side = math.isqrt(tokens)
-    if side * side == tokens:
-        return side, side
-    if math.isqrt(tokens - 1) ** 2 == tokens - 1:
-        raise ValueError(
-            f"its {tokens} position embeddings are those of a square grid and "
-            "a class token, which is missing"
-        )
-    raise ValueError(
-        f"its {tokens} position embeddings cover no square grid of patches; "
-        "say with `position_grid=(height, width)` what they cover"
-    )
+def with_facts(source: Checkpoint, **facts) -> Checkpoint:
+    """Returns the checkpoint with metadata that it did not specify."""
+    return dataclasses.replace(source, facts=source.facts | facts)
 
 
 def _check(told, found):
@@ -297,17 +178,15 @@ def _check(told, found):
         told = {name: told[name] for name in told if name != "classes"}
     differences = [
         f"{name}={told[name]}, where the arrays have {found[name]}"
-        for name in _SIZES
-        if told.get(name) is not None and told[name] != found[name]
+        for name in told
+        if name in found
+        and name != "grid"
+        and None not in (told[name], found[name])
+        and told[name] != found[name]
     ]
     if differences:
         raise ValueError(
             f"its config contradicts its arrays: {'; '.join(differences)}"
-        )
-    if found["num_heads"] and found["hidden_size"] % found["num_heads"]:
-        raise ValueError(
-            f"expected a number of heads that divides its width, "
-            f"{found['hidden_size']}; found {found['num_heads']}"
         )
     labels = told.get("labels")
     if labels and found["classes"] not in (None, len(labels)):
@@ -316,8 +195,3 @@ def _check(told, found):
             f"config has {len(labels)}"
         )
     pixels.check(told.get("pixel_mean"), told.get("pixel_std"))
-
-
-def blank(shape):
-    """An array without memory, to see what a transform does to a shape."""
-    return np.broadcast_to(np.float32(0), shape)

@@ -1,39 +1,36 @@
-"""The one loader: a checkpoint of any dialect into the variables of a model.
+"""The one loader: a checkpoint of any family into the variables of a model.
 
 Everything in the checkpoint is used and every variable is filled, or it is an
 error that shows both sides.
 """
 
-import math
+import re
 import warnings
 
 from keras import ops
 
-from keras_vit.weights import resize
-from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, blank
-from keras_vit.weights.rules import table
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.rules import FAMILIES, table
 
 
 def fill(
     model,
     source: Checkpoint,
-    layout: table.Layout,
+    wanted: dict,
     *,
-    grid_size: tuple[int, int],
     resize_patches: bool = False,
 ) -> None:
     """Fills a model's variables from a checkpoint.
 
-    Position embeddings are resampled to the model's grid and patch kernels
-    folded to its channels. A head that the layout lacks, and `pre_logits`
+    Values are fitted to the model's grid of patches, channels and patch size
+    as its family's rules say. A head that `wanted` lacks, and `pre_logits`
     with it, is left out on both sides.
 
     Args:
         model: The model.
         source: The checkpoint.
-        layout: What the model has of the checkpoint's; without `head`, the
-            model's head keeps its first values.
-        grid_size: (height, width) of the model's grid of patches.
+        wanted: Metadata of the model; without `classes`, the model's head
+            keeps its first values.
         resize_patches: Whether to resize patch kernels to the model's.
 
     Raises:
@@ -41,35 +38,29 @@ def fill(
             the shapes differ; nothing is assigned then. If an array turns
             out damaged when it is read.
     """
-    own_heads = source.layout.num_heads
-    if own_heads not in (0, layout.num_heads) and source.dialect != "jax":
-        raise ValueError(
-            f"`num_heads` must be that of the checkpoint {source.name!r}, "
-            f"{own_heads}. Received: num_heads={layout.num_heads}"
-        )
-
-    grid = source.facts.get("grid")
-    told = "position_embedding" in source.facts or source.dialect != "keras_vit"
-    if (
-        not told
-        and grid != tuple(grid_size)
-        and (math.prod(grid or ()) == math.prod(grid_size))
-    ):
-        raise ValueError(
-            f"`position_grid` must be given, since the checkpoint "
-            f"{source.name!r} does not tell whether its positions are a grid "
-            f"of {grid} or {tuple(grid_size)}"
-        )
+    family = FAMILIES[source.family]
+    grid = family.grid(wanted)
+    try:
+        source.format.check(source.facts, wanted | dict(grid=grid))
+    except ValueError as error:
+        raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
 
     def fit(path, value, shape):
-        return _fit(
-            path, value, shape, source.facts.get("grid"), grid_size,
-            resize_patches,
-        )  # fmt: skip
+        """Returns the value fitted to a shape; None if it has no resize."""
+        for pattern, function in family.RESIZES.items():
+            if re.fullmatch(pattern, path):
+                size = table.Fit(
+                    shape=tuple(shape),
+                    source_grid=source.facts.get("grid"),
+                    grid=grid,
+                    resize_patches=resize_patches,
+                )
+                return function(value, size)
+        return None
 
-    arrays = _without_the_top(source, layout)
+    arrays = _without_the_top(source, wanted)
     plan, missing, shapes = [], [], []
-    for variable, rule in _rules_of(model, source, layout, arrays):
+    for variable, rule in _rules_of(model, source, wanted, arrays):
         if rule is None:
             missing.append(f"{variable.path} (no checkpoint has it)")
             continue
@@ -95,7 +86,8 @@ def fill(
         value = rule.transform.join(
             *(arrays[name].read() for name in rule.sources)
         )
-        variable.assign(fit(variable.path, value, tuple(variable.shape)))
+        fitted = fit(variable.path, value, tuple(variable.shape))
+        variable.assign(value if fitted is None else fitted)
 
 
 def check_names(source: Checkpoint, rules: list) -> None:
@@ -109,23 +101,22 @@ def check_names(source: Checkpoint, rules: list) -> None:
     unused = set(source.arrays) - wanted
     if missing or unused:
         raise ValueError(
-            f"The checkpoint {source.name!r} is no complete ViT of dialect "
-            f"{source.dialect!r}, or more than one:\n"
+            f"The checkpoint {source.name!r} is no complete "
+            f"{FAMILIES[source.family].TITLE} of dialect {source.dialect!r}, "
+            "or more than one:\n"
             + _listing("-", "missing in the checkpoint", missing)
             + _listing("+", "in the checkpoint, of no known use", unused)
         )
 
 
-def _without_the_top(source, layout):
+def _without_the_top(source, wanted):
     """Returns the arrays but for a head that the model does not take over."""
     dropped = ()
-    if not layout.head:
-        dropped = ("head/",)
-        if not layout.representation:
-            dropped += ("pre_logits/",)
+    if wanted.get("classes") is None:
+        dropped = table.without_top(wanted)
     names = {
         name
-        for rule in source.rules.rules(source.layout)
+        for rule in source.rules
         if dropped and rule.path.startswith(dropped)
         for name in rule.sources
     }
@@ -136,12 +127,12 @@ def _without_the_top(source, layout):
     }
 
 
-def _rules_of(model, source, layout, arrays):
+def _rules_of(model, source, wanted, arrays):
     """Yields each variable to fill with its rule, or None."""
-    rules = {rule.path: rule for rule in source.rules.rules(layout)}
+    rules = {rule.path: rule for rule in source.format.rules(wanted)}
     for variable in model.weights:
         path = variable.path
-        if path.startswith("head/") and not layout.head:
+        if path.startswith("head/") and wanted.get("classes") is None:
             continue
         rule = rules.get(path)
         if rule is None and path in arrays:  # our own files have our paths
@@ -152,39 +143,26 @@ def _rules_of(model, source, layout, arrays):
 def _differences(variable, rule, arrays, fit):
     """Lists the arrays that do not have the shape a variable wants."""
     # Arrays without memory: only their shapes go through the transforms.
-    found = [blank(arrays[name].shape) for name in rule.sources]
+    found = [table.blank(arrays[name].shape) for name in rule.sources]
     differences = [
         f"{name}: model {wanted.shape}, checkpoint {array.shape}"
         for name, array, wanted in zip(
             rule.sources,
             found,
-            rule.transform.split(blank(variable.shape)),
+            rule.transform.split(table.blank(variable.shape)),
             strict=True,
         )
         if array.shape != wanted.shape
     ]
-    if differences and variable.path in (POSITIONS, *_KERNELS):
+    if differences:
         shape = tuple(variable.shape)
-        value = fit(variable.path, rule.transform.join(*found), shape)
-        if value.shape == shape:
+        try:
+            value = fit(variable.path, rule.transform.join(*found), shape)
+        except ValueError:  # of other axes than a variable has
+            return differences
+        if value is not None and value.shape == shape:
             return []
     return differences
-
-
-_KERNELS = ("resnet/conv_root/kernel", "embedding/kernel")
-
-
-def _fit(path, value, shape, source_grid, grid_size, resize_patches):
-    """Adapts a value to another grid, other channels, another patch."""
-    if path == POSITIONS and source_grid is not None and value.ndim == 3:
-        return resize.resample_positions(value, source_grid, grid_size)
-    if path in _KERNELS and value.ndim == 4:
-        if path == "embedding/kernel" and resize_patches:
-            value = resize.resize_patches(value, shape[:2])
-        # A hybrid's patches are of features, which nobody folds.
-        if min(shape[2], value.shape[2]) <= 4:
-            value = resize.fold_channels(value, shape[2])
-    return value
 
 
 def _listing(sign, title, lines, limit=20):

@@ -100,7 +100,7 @@ def check(path: str) -> None:
             f"{path!r} must be an authors' checkpoint. Received one of "
             f"dialect {source.dialect!r}"
         )
-    load.check_names(source, source.rules.rules(source.layout))
+    load.check_names(source, source.rules)
     for array in source.arrays.values():
         array.read()
 

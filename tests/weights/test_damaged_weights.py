@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.backend_independent,
     pytest.mark.filterwarnings("ignore:The head of"),
 ]
-GRID = (small.GRID, small.GRID)
 # Places of a config are filled with each of these.
 ODD = (
     None, True, "", "x", -1, 0, 1, 3, 0.5, 1e9, 1e-9, math.nan, math.inf,
@@ -61,9 +60,9 @@ def accepted(path, model):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             source = checkpoint.open_checkpoint(path)
-            if source.layout.num_heads not in (0, small.HEADS):
+            if source.facts["num_heads"] not in (None, small.HEADS):
                 raise ValueError(f"{path}: for a model of other heads")
-            load.fill(model, source, source.layout, grid_size=GRID)
+            load.fill(model, source, model.metadata)
     except ValueError as error:
         text = str(error)
         assert path.name in text, text

@@ -14,7 +14,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import checkpoint, files
-from keras_vit.weights.rules import jax
+from keras_vit.weights.rules.vit import jax
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"

@@ -10,7 +10,7 @@ import realistic
 
 import keras_vit
 from keras_vit.weights import checkpoint, resize, save
-from keras_vit.weights.rules import timm_names
+from keras_vit.weights.rules.vit import timm_names
 
 torch = pytest.importorskip("torch")
 
@@ -175,17 +175,16 @@ def test_architectures_are_as_timm_builds_them(timm):
 
 def there_and_back(source):
     """Their arrays as our variables, and these as theirs."""
-    num_heads = source.layout.num_heads or 3
-    source = checkpoint.with_heads(source, num_heads)
-    rules = source.rules.rules(source.layout)
+    num_heads = source.facts["num_heads"] or 3
+    source = checkpoint.with_facts(source, num_heads=num_heads)
     back = {}
-    for rule in rules:
+    for rule in source.rules:
         value = rule.transform.join(
             *(source.arrays[name].read() for name in rule.sources)
         )
         parts = rule.transform.split(value)
         back.update(zip(rule.sources, parts, strict=True))
-    return source.rules.restore(back, source.form)
+    return source.format.restore(back, source.form)
 
 
 def test_a_state_dict_of_torch_is_read_too(timm, tmp_path):

@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.weights import checkpoint, load
-from keras_vit.weights.rules import jax, table
+from keras_vit.weights.rules.vit import jax
 
 pytestmark = pytest.mark.optimized
 
@@ -133,9 +133,8 @@ def test_nothing_is_assigned_where_something_does_not_fit(tmp_path):
     arrays = arrays_of(TOKEN)
     del arrays["Transformer/encoder_norm/scale"]
     source = checkpoint.open_checkpoint(save(tmp_path / "x.npz", arrays))
-    layout = table.Layout(num_layers=2, num_heads=3)
     with pytest.raises(ValueError, match="- Transformer/encoder_norm/scale"):
-        load.fill(model, source, layout, grid_size=(4, 4))
+        load.fill(model, source, model.metadata)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 

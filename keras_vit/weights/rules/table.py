@@ -1,14 +1,31 @@
-"""What the tables of names share: rules, and how they are written down.
+"""What the rules of all families share, and how they are written down.
 
-A table has a row for each kind of variable: the variable's path, its name or
-names in the checkpoint, and, where the two differ in more than name, a
-transform that runs both ways.
+The rules of a family are the module `rules/<family>.py` (or a package), with
+
+- `TITLE`: what an error calls the family;
+- `FORMATS`: name of a format ("jax", "timm", "huggingface", ...) -> a `Format`,
+- `RESIZES`: pattern of a variable's path -> function that fits its value to
+  another image, another patch or other channels (see `Fit`),
+- `grid(metadata)`: the (rows, columns) of patches of a model, or None,
+
+and its row in `rules.FAMILIES`. A format's table has a row for each kind of
+variable: the variable's path, its name or names in the checkpoint, and, where
+the two differ in more than name, a transform that runs both ways.
+
+`metadata` is a dictionary in the words of the constructors: the fields of the
+architecture, and `classes` (None without a head), `representation_size` (None
+without), `channels`, `image_size`, `grid`, `pixel_mean`, `pixel_std`, `labels`.
+What a checkpoint does not specify is absent from it.
 """
 
 import dataclasses
+import math
+import re
 from collections.abc import Callable
 
 import numpy as np
+
+from keras_vit.weights import resize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +51,6 @@ CONVOLUTION = Transform(
 )
 
 
-def fuse_heads(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray
-) -> np.ndarray:
-    """Makes the columns of `MultiHeadSelfAttention`'s one projection.
-
-    Args:
-        query, key, value: `[..., A, E]`, for each of A heads.
-
-    Returns:
-        `[..., 3 D]`, in the order [A, 3, E].
-    """
-    fused = np.stack([query, key, value], axis=-2)  # [..., A, 3, E]
-    return fused.reshape(*fused.shape[:-3], -1)
-
-
-def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
-    """The inverse of `fuse_heads`."""
-    heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
-    return tuple(np.moveaxis(heads, -2, 0))
-
-
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """One variable and where it stands in a checkpoint."""
@@ -65,64 +61,122 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Layout:
-    """What decides which arrays a ViT has.
+class Format:
+    """How a family's checkpoints are written in one format.
 
     Attributes:
-        num_layers: Transformer blocks.
-        num_heads: Attention heads, 0 where nothing tells.
-        resnet_units: Units per stage of a hybrid's trunk, or None.
-        classifier: "token", "token_gap", "gap" or "gap_norm"; None where
-            nothing tells which of those without a class token.
-        representation: Whether there is a `pre_logits`.
-        head: Whether there is a head.
+        requires: Patterns; each matches a name in every such checkpoint.
+        forbids: Pattern of a name -> what has such names and why it is not
+            supported, such as "a timm CaiT: class attention".
+        rules: Of metadata, returns the table written out.
+        read_arrays: Of arrays, config and what the config specifies, returns
+            the metadata that names and shapes show.
+        read_config: Of the config, returns the metadata that it specifies,
+            with what every checkpoint of the format has.
+        flatten: Of arrays and the config's metadata, returns the arrays in
+            the table's spelling, and what `restore` needs to undo it.
+        restore: The inverse of `flatten`, of arrays and that.
+        required: Field of the architecture -> such values as an error names;
+            it must be given where a checkpoint does not specify it.
+        check: Of the metadata of a checkpoint and of the model to fill,
+            raises ValueError where shapes would not show that they differ.
+        spellings: Name for `save_checkpoint` -> what `restore` takes, or a
+            function of metadata that returns it.
+        config_of: Of metadata, returns the config.json to write beside the
+            arrays; None writes an npz file.
+        refused: Of metadata and a spelling, lists what has no place in it.
+        differences: Of metadata, says what its library computes otherwise.
     """
 
-    num_layers: int
-    num_heads: int
-    resnet_units: tuple[int, ...] | None = None
-    classifier: str | None = "token"
-    representation: bool = False
-    head: bool = True
+    requires: tuple[str, ...]
+    rules: Callable
+    read_arrays: Callable
+    read_config: Callable = lambda config: {}
+    forbids: dict[str, str] = dataclasses.field(default_factory=dict)
+    flatten: Callable = lambda arrays, told: (arrays, None)
+    restore: Callable = lambda arrays, form: arrays
+    required: dict[str, str] = dataclasses.field(default_factory=dict)
+    check: Callable = lambda found, wanted: None
+    spellings: dict[str, object] = dataclasses.field(default_factory=dict)
+    config_of: Callable | None = None
+    refused: Callable = lambda metadata, spelling: []
+    differences: Callable = lambda metadata: []
 
-    @property
-    def has_class_token(self) -> bool:
-        """Whether a class token precedes the patches."""
-        return self.classifier in ("token", "token_gap")
+    def recognises(self, names) -> bool:
+        """Whether names are those of such a checkpoint, or of a relative."""
+        return all(_any(pattern, names) for pattern in self.requires)
+
+    def refusal(self, names) -> str | None:
+        """Says what names are instead, if they are of a relative."""
+        for pattern, reason in self.forbids.items():
+            if _any(pattern, names):
+                return reason
+        return None
 
 
-def expand(rows: tuple, layout: Layout) -> list[Rule]:
-    """Writes a table out for a layout.
+def _any(pattern, names):
+    return any(map(re.compile(pattern).fullmatch, names))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What values are fitted to; the second argument of a resize.
+
+    Attributes:
+        shape: Shape of the variable.
+        source_grid: (rows, columns) of the checkpoint's patches, or None.
+        grid: (rows, columns) of the model's patches, or None.
+        resize_patches: Whether another patch size was asked for.
+    """
+
+    shape: tuple[int, ...]
+    source_grid: tuple[int, int] | None
+    grid: tuple[int, int] | None
+    resize_patches: bool = False
+
+
+def fit_pixels(value: np.ndarray, fit: Fit) -> np.ndarray:
+    """Fits a kernel over pixels to other channels, or to another patch."""
+    if value.ndim != 4:
+        return value
+    if fit.resize_patches:
+        value = resize.resize_patches(value, fit.shape[:2])
+    # A kernel over features is one that nobody folds.
+    if min(fit.shape[2], value.shape[2]) <= 4:
+        value = resize.fold_channels(value, fit.shape[2])
+    return value
+
+
+def expand(
+    rows: list,
+    *,
+    num_layers: int = 0,
+    units: tuple[int, ...] | None = None,
+    absent: tuple[str, ...] = (),
+) -> list[Rule]:
+    """Writes a table out.
 
     Args:
         rows: (path, name or names, optional transform), with `{i}` for the
             index of a block, `{i1}` for the same counted from 1, and for
-            units of the trunk `{b}` and `{u}` counted from 1, `{b0}` and
+            units of a ResNet `{b}` and `{u}` counted from 1, `{b0}` and
             `{u0}` from 0.
-        layout: What the model or checkpoint has.
+        num_layers: Number of blocks.
+        units: Units in each stage of a ResNet.
+        absent: Beginnings of the paths that a model does not have.
 
     Returns:
-        A rule for each variable of the layout.
+        A rule for each variable.
     """
-    blocks = [dict(i=i, i1=i + 1) for i in range(layout.num_layers)]
+    blocks = [dict(i=i, i1=i + 1) for i in range(num_layers)]
     units = [
         dict(b=b + 1, u=u + 1, b0=b, u0=u)
-        for b, count in enumerate(layout.resnet_units or ())
+        for b, count in enumerate(units or ())
         for u in range(count)
     ]
-    left_out = tuple(
-        prefix
-        for prefix, present in (
-            ("class_token/", layout.has_class_token),
-            ("pre_logits/", layout.representation),
-            ("head/", layout.head),
-            ("resnet/", layout.resnet_units is not None),
-        )
-        if not present
-    )
     rules = []
     for path, names, *transform in rows:
-        if path.startswith(left_out):
+        if path.startswith(absent):
             continue
         names = (names,) if isinstance(names, str) else names
         if "{i}" in path:
@@ -143,6 +197,79 @@ def expand(rows: tuple, layout: Layout) -> list[Rule]:
             for place in places
         )
     return rules
+
+
+def without_top(metadata: dict) -> tuple[str, ...]:
+    """Returns which paths of `head` and `pre_logits` a model does not have."""
+    absent = () if metadata.get("classes") else ("head/",)
+    return absent + (
+        () if metadata.get("representation_size") else ("pre_logits/",)
+    )
+
+
+def shapes(arrays: dict, rules: list[Rule]) -> Callable:
+    """Returns a function from a path and a number of axes to a shape.
+
+    The shape is that of the variable, computed without reading any array.
+    """
+    rules = {rule.path: rule for rule in rules}
+
+    def shape_of(path, axes):
+        rule = rules[path]
+        blanks = [blank(arrays[name].shape) for name in rule.sources]
+        if any(len(array.shape) != axes for array in blanks):
+            raise ValueError(
+                f"expected `{rule.sources[0]}` of {axes} axes; found shape "
+                f"{blanks[0].shape}"
+            )
+        return rule.transform.join(*blanks).shape
+
+    return shape_of
+
+
+def grid_of(
+    tokens: int, stride: tuple[int, int], told: dict
+) -> tuple[int, int]:
+    """Returns the (rows, columns) of a grid of patches.
+
+    Args:
+        tokens: Their number.
+        stride: Pixels between patches, (height, width).
+        told: Metadata that a config specifies; its `grid` or `image_size`.
+
+    Raises:
+        ValueError: If there is no such grid, or none is specified and the
+            number is no square.
+    """
+    grid = told.get("grid")
+    if grid is None and "image_size" in told:
+        size = told["image_size"]
+        grid = tuple(n // s for n, s in zip(size, stride, strict=True))
+    if grid is not None:
+        if math.prod(grid) != tokens:
+            raise ValueError(
+                f"the {tokens} position embeddings cover no grid of "
+                f"{tuple(grid)}, as was told; say with "
+                "`position_grid=(height, width)` what they cover"
+            )
+        return tuple(grid)
+    side = math.isqrt(tokens)
+    if side * side == tokens:
+        return side, side
+    if math.isqrt(tokens - 1) ** 2 == tokens - 1:
+        raise ValueError(
+            f"its {tokens} position embeddings are those of a square grid and "
+            "a class token, which is missing"
+        )
+    raise ValueError(
+        f"its {tokens} position embeddings cover no square grid of patches; "
+        "say with `position_grid=(height, width)` what they cover"
+    )
+
+
+def blank(shape):
+    """An array without memory, to see what a transform does to a shape."""
+    return np.broadcast_to(np.float32(0), shape)
 
 
 def rename(arrays: dict, function: Callable) -> dict:

@@ -9,6 +9,12 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.vit.layout import (
+    Layout,
+    expand,
+    fuse_heads,
+    part_heads,
+)
 
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
 # Of `ViTConfig`: published files leave out what is equal to them.
@@ -24,14 +30,6 @@ _GELU = {
     "gelu_fast": True,
     "gelu_pytorch_tanh": True,
 }
-
-
-def recognises(names: set[str]) -> bool:
-    """Whether names are those of a ViT of transformers."""
-    return any(
-        name.endswith("embeddings.patch_embeddings.projection.weight")
-        for name in names
-    )
 
 
 def flatten(
@@ -59,9 +57,9 @@ def restore(
     }
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+def layout(arrays: dict[str, Stored], config: dict) -> Layout:
     """Reads off names and config what the checkpoint has."""
-    return table.Layout(
+    return Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         representation="pooler.dense.bias" in arrays,
@@ -120,8 +118,9 @@ def _pixels(processor):
     )
 
 
-def config_of(facts: dict, layout: table.Layout) -> dict:
+def config_of(facts: dict) -> dict:
     """Returns the config of transformers for a model; inverts `settings`."""
+    layout = Layout.of(facts)
     height, width = facts["image_size"]
     (patch_size,) = set(facts["patch_size"])
     labels = facts["labels"] or [
@@ -160,7 +159,7 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
     return config
 
 
-def rules(layout: table.Layout) -> list[table.Rule]:
+def rules(layout: Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
     ours, theirs = "encoderblock_{i}/", "encoder.layer.{i}."
     attention = f"{ours}MultiHeadDotProductAttention_0"
@@ -170,12 +169,12 @@ def rules(layout: table.Layout) -> list[table.Rule]:
 
     def join(*parts):
         columns = [part.T for part in parts]  # [..., D]
-        return table.fuse_heads(
+        return fuse_heads(
             *(part.reshape(*part.shape[:-1], heads, -1) for part in columns)
         )
 
     def split(fused):
-        parts = table.part_heads(fused, heads)  # [..., A, E]
+        parts = part_heads(fused, heads)  # [..., A, E]
         return tuple(part.reshape(*part.shape[:-2], -1).T for part in parts)
 
     qkv = table.Transform(join, split)
@@ -214,4 +213,17 @@ def rules(layout: table.Layout) -> list[table.Rule]:
     for layer, name in norms.items():
         rows.append((f"{layer}/gamma", f"{name}.weight"))
         rows.append((f"{layer}/beta", f"{name}.bias"))
-    return table.expand(rows, layout)
+    return expand(rows, layout)
+
+
+def refused(metadata: dict, spelling: str) -> list[str]:
+    """Lists what a model has and transformers has no place for."""
+    pooled = metadata["classifier"]
+    head = metadata.get("classes") is not None
+    has = dict(
+        trunk=metadata.get("resnet_units") is not None,
+        pre_logits_and_head=metadata.get("representation_size") and head,
+        patch_of_unequal_sides=len(set(metadata["patch_size"])) > 1,
+    )
+    found = [name for name, value in has.items() if value]
+    return found + ([] if pooled == "token" else [pooled])

@@ -9,15 +9,11 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules import configs, own, table
+from keras_vit.weights.rules.vit.layout import Layout, expand
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
-
-
-def recognises(names: set[str]) -> bool:
-    """Whether names are those of a model of this package."""
-    return {"embedding/0", "encoder_norm/0"} <= names
 
 
 def flatten(
@@ -55,12 +51,12 @@ def restore(arrays: dict[str, np.ndarray], form: None) -> dict[str, np.ndarray]:
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+def layout(arrays: dict[str, Stored], config: dict) -> Layout:
     """Reads off names and config what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
-    return table.Layout(
+    return Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         resnet_units=(
@@ -76,14 +72,14 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
 
 def _classifier(arrays, config):
     """Reads the pooling off the graph; weights alone tell only the token."""
-    norm = _layer(config, "LayerNormalization")
+    norm = own.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
     if "class_token/cls" in arrays:
         return "token_gap" if averaged else "token"
     if not config:
         return None
-    if _layer(config, "Reshape"):
+    if own.layer_of(config, "Reshape"):
         return "unpooled"
     return "gap_norm" if averaged else "gap"
 
@@ -95,16 +91,16 @@ def settings(config: dict) -> dict:
     """
 
     def of(name):
-        return configs.section(_layer(config, name), "config")
+        return configs.section(own.layer_of(config, name), "config")
 
     block, embedding = of("TransformerBlock"), of("PatchEmbedding")
     blocks = [
         layer
-        for layer in _layers(config)
+        for layer in own.layers_of(config)
         if layer.get("class_name") == "TransformerBlock"
     ]
     images = of("InputLayer").get("batch_shape", [None] * 4)
-    return configs.known(
+    found = configs.known(
         image_size=configs.pair(dict(batch_shape=images[1:3]), "batch_shape")
         if None not in images[1:3]
         else None,
@@ -121,8 +117,12 @@ def settings(config: dict) -> dict:
         ),
         labels=configs.names(of("ClassificationHead"), "labels"),
         **_pixels(of("Rescaling")),
-        **_positions(_layer(config, "AddPositionEmbs"), block),
+        **_positions(own.layer_of(config, "AddPositionEmbs"), block),
     )
+    for name in ("pixel_mean", "pixel_std"):
+        if name in own.remembered(config):
+            found.setdefault(name, own.remembered(config)[name])
+    return found
 
 
 def _pixels(scaling):
@@ -159,24 +159,7 @@ def _positions(layer, block):
     )
 
 
-def _layers(config):
-    found = configs.section(config, "config").get("layers", [])
-    if not isinstance(found, list) or not all(
-        isinstance(layer, dict) for layer in found
-    ):
-        raise ValueError("expected `layers` to be a list of layers")
-    return found
-
-
-def _layer(config, name):
-    """Returns the first layer of a class, {} if there is none."""
-    for layer in _layers(config):
-        if layer.get("class_name") == name:
-            return layer
-    return {}
-
-
-def rules(layout: table.Layout) -> list[table.Rule]:
+def rules(layout: Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
     block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
     attention = f"{block}MultiHeadDotProductAttention_0"
@@ -195,4 +178,4 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         (convolutions, ("kernel",)),
     ):
         paths += [f"{layer}/{part}" for layer in layers for part in parts]
-    return table.expand([(path, path) for path in paths], layout)
+    return expand([(path, path) for path in paths], layout)

@@ -10,14 +10,15 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.vit.layout import (
+    Layout,
+    expand,
+    fuse_heads,
+    part_heads,
+)
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
 _EMBEDDING = "vit_patching_and_embedding"
-
-
-def recognises(names: set[str]) -> bool:
-    """Whether names are those of a ViT of keras-hub."""
-    return f"{_EMBEDDING}/patch_embedding/0" in names
 
 
 def flatten(
@@ -36,7 +37,7 @@ def restore(arrays: dict[str, np.ndarray], form: None) -> dict[str, np.ndarray]:
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+def layout(arrays: dict[str, Stored], config: dict) -> Layout:
     """Reads off names and config what the checkpoint has."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
@@ -53,7 +54,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{arrays[query].shape}"
         )
-    return table.Layout(
+    return Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=arrays[query].shape[1],
         classifier="token" if token else "gap",
@@ -99,12 +100,10 @@ def settings(config: dict) -> dict:
     return found
 
 
-def rules(layout: table.Layout) -> list[table.Rule]:
+def rules(layout: Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
     heads = layout.num_heads
-    qkv = table.Transform(
-        table.fuse_heads, lambda fused: table.part_heads(fused, heads)
-    )
+    qkv = table.Transform(fuse_heads, lambda fused: part_heads(fused, heads))
     out = table.Transform(
         lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
         lambda kernel: (kernel.reshape(heads, -1, kernel.shape[-1]),),
@@ -147,4 +146,4 @@ def rules(layout: table.Layout) -> list[table.Rule]:
     for index, part in enumerate(("gamma", "beta")):
         for layer, name in norms.items():
             rows.append((f"{layer}/{part}", f"{name}/{index}"))
-    return table.expand(rows, layout)
+    return expand(rows, layout)

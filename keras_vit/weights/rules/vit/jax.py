@@ -15,6 +15,12 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.vit.layout import (
+    Layout,
+    expand,
+    fuse_heads,
+    part_heads,
+)
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
@@ -28,11 +34,6 @@ _BLOCK = re.compile(r"Transformer/encoderblock_(\d+)/")
 _STACKED = "Transformer/encoderblock/"
 _UNIT = re.compile(r"block(\d+)/unit(\d+)/")
 _ATTENTION = "MultiHeadDotProductAttention_0"
-
-
-def recognises(names: set[str]) -> bool:
-    """Whether names are those of an authors' or a big_vision checkpoint."""
-    return any("Transformer/" in name for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +144,7 @@ def restore(arrays: dict[str, np.ndarray], form: Form) -> dict[str, np.ndarray]:
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+def layout(arrays: dict[str, Stored], config: dict) -> Layout:
     """Reads off linen names what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
@@ -155,7 +156,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{'it of shape ' + str(shape) if shape else 'none'}"
         )
-    return table.Layout(
+    return Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
         resnet_units=(
@@ -185,7 +186,7 @@ def settings(config: dict) -> dict:
     )
 
 
-def rules(layout: table.Layout) -> list[table.Rule]:
+def rules(layout: Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
 
     def join_out(kernel):
@@ -195,8 +196,8 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         return (kernel.reshape(layout.num_heads, -1, kernel.shape[-1]),)
 
     qkv = table.Transform(
-        table.fuse_heads,
-        lambda fused: table.part_heads(fused, layout.num_heads),
+        fuse_heads,
+        lambda fused: part_heads(fused, layout.num_heads),
     )
     out = table.Transform(join_out, split_out)
     ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
@@ -245,7 +246,7 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         (f"{unit}conv{n}/kernel", f"{their_unit}conv{n}/kernel")
         for n in ("1", "2", "3", "_proj")
     ]
-    return table.expand(rows, layout)
+    return expand(rows, layout)
 
 
 def _respell(name, spelling):
@@ -269,3 +270,29 @@ def _unstack(arrays):
                 Stored(array.shape[1:], lambda i=i, read=read: read()[i])
             )
     return flat
+
+
+def refused(metadata: dict, spelling: str) -> list[str]:
+    """Lists what a model has and these files have no place for."""
+    pooled = metadata["classifier"]
+    return [pooled] if pooled in ("gap_norm", "token_gap") else []
+
+
+def differences(metadata: dict) -> list[str]:
+    """Says what the authors' code computes otherwise."""
+    found = []
+    if metadata.get("pixel_mean") is None:
+        found.append("nothing tells how its pixels are scaled")
+    if not metadata.get("gelu_approximate", True):
+        found.append("the authors' code has GELU's tanh form, not erf")
+    for name in ("pixel_mean", "pixel_std"):
+        values = metadata.get(name)
+        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
+            found.append(f"it scales pixels by {name}=127.5")
+    if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
+        found.append("it adds 1e-6 in LayerNorm")
+    if metadata.get("resnet_units") is not None and (
+        metadata["resnet_numerics"] != "authors"
+    ):
+        found.append("it has other epsilons in the trunk")
+    return found

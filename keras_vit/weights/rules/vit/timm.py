@@ -10,7 +10,14 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import configs, table, timm_names
+from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.vit import timm_names
+from keras_vit.weights.rules.vit.layout import (
+    Layout,
+    expand,
+    fuse_heads,
+    part_heads,
+)
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
@@ -23,11 +30,6 @@ ARCHITECTURES = {
     (3, 4, 9): "vit_base_r50_s16_224",
     (3, 4, 6, 3): "vit_large_r50_s32_224",
 }
-
-
-def recognises(names: set[str]) -> bool:
-    """Whether names are those of a ViT of timm."""
-    return any(name.endswith("patch_embed.proj.weight") for name in names)
 
 
 def flatten(
@@ -93,7 +95,7 @@ def restore(
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
+def layout(arrays: dict[str, Stored], config: dict) -> Layout:
     """Reads off names and config what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
@@ -118,7 +120,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> table.Layout:
             f"{'with' if token else 'without'} a class token and "
             f"{'with' if norm else 'without'} fc_norm; found {told!r}"
         )
-    return table.Layout(
+    return Layout(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         resnet_units=(
@@ -187,8 +189,9 @@ def _image_size(arguments, pretrained):
     )
 
 
-def config_of(facts: dict, layout: table.Layout) -> dict:
+def config_of(facts: dict) -> dict:
     """Returns the config.json of timm for a model; inverts `settings`."""
+    layout = Layout.of(facts)
     height, width = facts["image_size"]
     arguments = dict(
         img_size=[height, width],
@@ -224,16 +227,16 @@ def config_of(facts: dict, layout: table.Layout) -> dict:
     )
 
 
-def rules(layout: table.Layout) -> list[table.Rule]:
+def rules(layout: Layout) -> list[table.Rule]:
     """Returns the table, written out for a layout."""
 
     def join(array):
         rows = array.T  # [..., 3 D], in the order [3, A, E]
         parts = rows.reshape(*rows.shape[:-1], 3, layout.num_heads, -1)
-        return table.fuse_heads(*np.moveaxis(parts, -3, 0))
+        return fuse_heads(*np.moveaxis(parts, -3, 0))
 
     def split(fused):
-        parts = table.part_heads(fused, layout.num_heads)
+        parts = part_heads(fused, layout.num_heads)
         rows = np.stack(parts, axis=-3)  # [..., 3, A, E]
         return (rows.reshape(*rows.shape[:-3], -1).T,)
 
@@ -290,4 +293,29 @@ def rules(layout: table.Layout) -> list[table.Rule]:
         rows.append((f"{layer}/beta", f"{name}.bias"))
     for layer, name in convolutions.items():
         rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
-    return table.expand(rows, layout)
+    return expand(rows, layout)
+
+
+def refused(metadata: dict, spelling: str) -> list[str]:
+    """Lists what a model has and timm has no place for."""
+    units = metadata.get("resnet_units")
+    has = dict(
+        pre_logits=metadata.get("representation_size"),
+        trunk_of_other_units=units not in (None, *ARCHITECTURES),
+        trunk_of_other_width=metadata.get("resnet_width") not in (None, 1),
+    )
+    return [name for name, value in has.items() if value]
+
+
+def differences(metadata: dict) -> list[str]:
+    """Says what timm computes otherwise."""
+    found = []
+    if metadata.get("pixel_mean") is None:
+        found.append("nothing tells how its pixels are scaled")
+    if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
+        found.append("it adds 1e-6 in LayerNorm")
+    if metadata.get("resnet_units") is not None and (
+        metadata["resnet_numerics"] != "timm"
+    ):
+        found.append("it has other epsilons in the trunk")
+    return found

@@ -1,0 +1,103 @@
+"""Our own `.keras` and `.weights.h5` files, of any family.
+
+Keras numbers the variables of a layer in the order in which it creates them;
+here they get their names.
+"""
+
+from keras_vit.weights.rules import configs, table
+
+
+def layers_of(config: dict) -> list[dict]:
+    """Returns the layers of a model's config.json."""
+    found = configs.section(config, "config").get("layers", [])
+    if not isinstance(found, list) or not all(
+        isinstance(layer, dict) for layer in found
+    ):
+        raise ValueError("expected `layers` to be a list of layers")
+    return found
+
+
+def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
+    """Returns the first layer of a class (and a name); {} without any."""
+    for layer in layers_of(config):
+        if layer.get("class_name") == class_name and (
+            name is None or configs.section(layer, "config").get("name") == name
+        ):
+            return layer
+    return {}
+
+
+def family_of(config: dict) -> str | None:
+    """Returns the family that a model's config remembers."""
+    layer = layer_of(config, "Metadata")
+    return configs.section(layer, "config").get("family")
+
+
+def remembered(config: dict) -> dict:
+    """Returns the metadata that a model's config remembers."""
+    own = configs.section(layer_of(config, "Metadata"), "config")
+    if not own:
+        return {}
+    images = configs.section(layer_of(config, "InputLayer"), "config")
+    shape = images.get("batch_shape", [None] * 4)
+    head = configs.section(
+        layer_of(config, "ClassificationHead", "head"), "config"
+    )
+    fields = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in configs.section(own, "architecture").items()
+    }
+    return configs.known(
+        **fields,
+        image_size=configs.pair(dict(batch_shape=shape[1:3]), "batch_shape"),
+        channels=configs.integer(dict(batch_shape=shape[3]), "batch_shape"),
+        pixel_mean=configs.numbers(own, "pixel_mean"),
+        pixel_std=configs.numbers(own, "pixel_std"),
+        labels=configs.names(head, "labels"),
+    )
+
+
+def name_variables(arrays: dict, told: dict | None = None) -> tuple[dict, None]:
+    """Names variables by their shapes: kernel and bias, or gamma and beta."""
+    named = {}
+    for name, array in arrays.items():
+        layer, _, index = name.rpartition("/")
+        if not layer:  # the metrics' own
+            continue
+        kernel = len(arrays[f"{layer}/0"].shape) > 1
+        parts = ("kernel", "bias") if kernel else ("gamma", "beta")
+        named[f"{layer}/{parts[int(index)]}"] = array
+    return named, None
+
+
+def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
+    """Returns the format of a family's own files.
+
+    Args:
+        like: Another format of the family, whose rules name the variables.
+        requires: See `table.Format`, of numbered names.
+    """
+
+    def rules(metadata):
+        return [
+            table.Rule(rule.path, (rule.path,)) for rule in like.rules(metadata)
+        ]
+
+    def read_arrays(arrays, config, told):
+        found = dict(classes=None, representation_size=None)
+        for key, layer in (
+            ("classes", "head"),
+            ("representation_size", "pre_logits"),
+        ):
+            if f"{layer}/bias" in arrays:
+                (found[key],) = arrays[f"{layer}/bias"].shape
+        return told | found
+
+    return table.Format(
+        requires=requires,
+        rules=rules,
+        read_arrays=read_arrays,
+        read_config=remembered,
+        flatten=name_variables,
+        required=like.required,
+    )

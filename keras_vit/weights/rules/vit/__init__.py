@@ -1,0 +1,237 @@
+"""ViT and its hybrids: names and sizes in every format.
+
+`keras_files` reads our own files, also those that were written before models
+remembered what they are.
+"""
+
+from keras_vit.weights import resize
+from keras_vit.weights.rules import table
+from keras_vit.weights.rules.vit import (
+    huggingface,
+    jax,
+    keras_files,
+    keras_hub,
+    timm,
+)
+from keras_vit.weights.rules.vit.layout import Layout
+
+TITLE = "ViT"
+_POSITIONS = "posembed_input/pos_embedding"
+# What an error says of an argument that must be given.
+_REQUIRED = dict(
+    num_heads="12 (ViT-B; also MoCo v3's ViT-S)",
+    gelu_approximate="False (timm, transformers, keras-hub) or True (the "
+    "authors, SigLIP)",
+    layer_norm_epsilon="1e-6 (the authors, timm) or 1e-12 (transformers)",
+    classifier="'gap', 'gap_norm' or 'unpooled'",
+    resnet_numerics="'authors' or 'timm'",
+)
+
+
+def grid(metadata: dict) -> tuple[int, int] | None:
+    """Returns the (rows, columns) of patches."""
+    scale, patch = _stem_scale(metadata), metadata["patch_size"]
+    patch = (patch, patch) if isinstance(patch, int) else patch
+    return tuple(
+        -(-pixels // scale) // side
+        for pixels, side in zip(metadata["image_size"], patch, strict=True)
+    )
+
+
+def _stem_scale(metadata):
+    units = metadata.get("resnet_units")
+    return 1 if units is None else 2 ** (1 + max(1, len(units)))
+
+
+def _resample(value, fit):
+    if fit.source_grid is None or fit.grid is None or value.ndim != 3:
+        return value
+    return resize.resample_positions(value, fit.source_grid, fit.grid)
+
+
+RESIZES = {
+    _POSITIONS: _resample,
+    "embedding/kernel": table.fit_pixels,
+    "resnet/conv_root/kernel": table.fit_pixels,
+}
+
+
+def _refused(metadata):
+    """Lists what a model has that no other library has."""
+    positions = metadata.get("position_embedding", "learned_1d")
+    placement = metadata.get("position_placement", "stem")
+    found = []
+    if positions != "learned_1d":
+        found.append(
+            f"position_embedding={positions!r}, which is not learned 1-D"
+        )
+    if placement != "stem":
+        found.append(f"position_placement={placement!r}")
+    if metadata["classifier"] == "unpooled":
+        found.append("classifier='unpooled'")
+    return found
+
+
+def _format(module, **kwargs):
+    refused = kwargs.pop("refused", lambda metadata, spelling: [])
+
+    def rules(metadata):
+        return module.rules(Layout.of(metadata))
+
+    def read_arrays(arrays, config, told):
+        return _read_arrays(module, arrays, config, told)
+
+    return table.Format(
+        rules=rules,
+        read_arrays=read_arrays,
+        read_config=module.settings,
+        flatten=module.flatten,
+        restore=module.restore,
+        required=_REQUIRED,
+        refused=lambda metadata, spelling: (
+            _refused(metadata) + refused(metadata, spelling)
+        ),
+        **{"check": _check_heads, **kwargs},
+    )
+
+
+def _read_arrays(module, arrays, config, told):
+    """Reads off the shapes of a few arrays what model they belong to."""
+    layout = module.layout(arrays, config)
+    shape_of = table.shapes(arrays, module.rules(layout))
+    patches = shape_of("embedding/kernel", 4)
+    found = dict(
+        patch_size=patches[:2],
+        hidden_size=patches[3],
+        channels=patches[2],
+        num_layers=layout.num_layers,
+        num_heads=layout.num_heads or told.get("num_heads"),
+        mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
+        classifier=layout.classifier,
+        resnet_units=layout.resnet_units,
+        classes=shape_of("head/bias", 1)[0] if layout.head else None,
+        representation_size=(
+            shape_of("pre_logits/bias", 1)[0] if layout.representation else None
+        ),
+    )
+    if layout.resnet_units is not None:
+        root = shape_of("resnet/conv_root/kernel", 4)
+        found["channels"], found["resnet_width"] = root[2], root[3] / 64
+    scale = _stem_scale(found)
+    found["stride"] = tuple(scale * side for side in patches[:2])
+    if found["num_heads"] and found["hidden_size"] % found["num_heads"]:
+        raise ValueError(
+            "expected a number of heads that divides its width, "
+            f"{found['hidden_size']}; found {found['num_heads']}"
+        )
+    rule = next(r for r in module.rules(layout) if r.path == _POSITIONS)
+    if rule.sources[0] in arrays:
+        # keras-hub's has no axis for the batch.
+        blank = table.blank((1, 1, 1))
+        axes = len(rule.transform.split(blank)[0].shape)
+        tokens = shape_of(_POSITIONS, axes)[1] - layout.has_class_token
+        found["grid"] = table.grid_of(tokens, found["stride"], told)
+    return found
+
+
+def _check_heads(found, wanted):
+    """Checks the number of heads, which no shape shows."""
+    heads = found.get("num_heads")
+    if heads and heads != wanted["num_heads"]:
+        raise ValueError(
+            f"`num_heads` must be that of the checkpoint, {heads}. Received: "
+            f"num_heads={wanted['num_heads']}"
+        )
+
+
+def _check_own(found, wanted):
+    _check_heads(found, wanted)
+    grid, grids = found.get("grid"), (found.get("grid"), wanted["grid"])
+    if (
+        "position_embedding" not in found
+        and grid is not None
+        and len(set(grids)) == 2
+        and len({rows * columns for rows, columns in grids}) == 1
+    ):
+        raise ValueError(
+            "`position_grid` must be given, since the checkpoint does not "
+            f"specify whether its positions are a grid of {grids[0]} or "
+            f"{grids[1]}"
+        )
+
+
+_TIMM_RELATIVES = {
+    r".*blocks\.\d+\.attn\.pool_[qkv].*": "a timm MViT: pooling attention is",
+    r".*blocks_token_only\..*": "a timm CaiT: class attention is",
+    r".*neck\.\d+\..*|.*blocks\.\d+\.attn\.rel_pos_[hw]": "an image encoder "
+    "of SAM: decomposed relative positions are",
+    r".*(dist_token|head_dist\..*)": "a distilled DeiT: a distillation token "
+    "is",
+    r".*(\.mlp\.fc1_g\..*|\.attn\.q_proj\..*|rope.*)": "a timm EVA-02: rotary "
+    "positions are",
+    r".*relative_position_bias_table": "a timm BEiT or Swin: tables of "
+    "relative positions are",
+    r".*blocks\.\d+\.(ls\d\.gamma|gamma_\d)": "a timm ViT with LayerScale "
+    "(DeiT III, DINOv2): LayerScale is",
+    r".*(reg_token|register_tokens)": "a timm ViT with registers: registers "
+    "are",
+    r".*attn_pool\..*": "a timm SigLIP: attention pooling is",
+    r".*norm_pre\..*": "a timm CLIP: a norm before the blocks is",
+    r".*blocks\.\d+\.attn\.[qk]_norm\..*": "a timm ViT with norms of queries "
+    "and keys: these are",
+    r".*\.mlp\.w12\..*": "a timm ViT with SwiGLU: SwiGLU is",
+    r".*blocks\.\d+\.attn\.temperature": "a timm XCiT: cross-covariance "
+    "attention is",
+    r".*decoder_(embed|blocks)\..*": "a masked autoencoder with its decoder: "
+    "decoders are",
+}
+_TRANSFORMERS_RELATIVES = {
+    r".*distillation_token|distillation_classifier\..*": "a distilled DeiT: a "
+    "distillation token is",
+    r".*lambda_\d|.*layer_scale\d\..*": "a transformers BEiT or DINOv2: "
+    "LayerScale is",
+    r".*register_tokens": "a transformers DINOv2 with registers: registers are",
+    r".*relative_position_bias.*": "a transformers BEiT: relative positions "
+    "are",
+    r".*detection_tokens": "a YOLOS: detection tokens are",
+    r"decoder\..*": "a masked autoencoder with its decoder: decoders are",
+}
+
+
+FORMATS = {
+    "jax": _format(
+        jax,
+        requires=(r".*Transformer/.*",),
+        check=lambda found, wanted: None,  # its shapes show the heads
+        spellings=jax.FORMS,
+        refused=jax.refused,
+        differences=jax.differences,
+    ),
+    "timm": _format(
+        timm,
+        requires=(r".*patch_embed\.proj\.weight",),
+        forbids=_TIMM_RELATIVES,
+        spellings={"timm": False},
+        config_of=timm.config_of,
+        refused=timm.refused,
+        differences=timm.differences,
+    ),
+    "huggingface": _format(
+        huggingface,
+        requires=(r".*embeddings\.patch_embeddings\.projection\.weight",),
+        forbids=_TRANSFORMERS_RELATIVES,
+        spellings={
+            "huggingface": lambda metadata: metadata["classes"] is not None
+        },
+        config_of=huggingface.config_of,
+        refused=huggingface.refused,
+    ),
+    "keras_hub": _format(
+        keras_hub, requires=(r"vit_patching_and_embedding/patch_embedding/0",)
+    ),
+    "keras_vit": _format(
+        keras_files,
+        requires=("embedding/0", "encoder_norm/0"),
+        check=_check_own,
+    ),
+}

@@ -1,0 +1,87 @@
+"""Which arrays a ViT has, and how its three projections are one."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit.weights.rules import table
+
+
+def fuse_heads(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray
+) -> np.ndarray:
+    """Makes the columns of `MultiHeadSelfAttention`'s one projection.
+
+    Args:
+        query, key, value: `[..., A, E]`, for each of A heads.
+
+    Returns:
+        `[..., 3 D]`, in the order [A, 3, E].
+    """
+    fused = np.stack([query, key, value], axis=-2)  # [..., A, 3, E]
+    return fused.reshape(*fused.shape[:-3], -1)
+
+
+def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
+    """The inverse of `fuse_heads`."""
+    heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
+    return tuple(np.moveaxis(heads, -2, 0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What decides which arrays a ViT has.
+
+    Attributes:
+        num_layers: Transformer blocks.
+        num_heads: Attention heads, 0 where nothing tells.
+        resnet_units: Units per stage of a hybrid's trunk, or None.
+        classifier: "token", "token_gap", "gap" or "gap_norm"; None where
+            nothing tells which of those without a class token.
+        representation: Whether there is a `pre_logits`.
+        head: Whether there is a head.
+    """
+
+    num_layers: int
+    num_heads: int
+    resnet_units: tuple[int, ...] | None = None
+    classifier: str | None = "token"
+    representation: bool = False
+    head: bool = True
+
+    @classmethod
+    def of(cls, metadata: dict) -> "Layout":
+        """Returns the layout of a model or checkpoint."""
+        return cls(
+            num_layers=metadata["num_layers"],
+            num_heads=metadata.get("num_heads") or 0,
+            resnet_units=metadata.get("resnet_units"),
+            classifier=metadata.get("classifier"),
+            representation=bool(metadata.get("representation_size")),
+            head=metadata.get("classes") is not None,
+        )
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether a class token precedes the patches."""
+        return self.classifier in ("token", "token_gap")
+
+
+def expand(rows: list, layout: Layout) -> list[table.Rule]:
+    """Writes a table out for a layout; see `table.expand`."""
+    absent = tuple(
+        prefix
+        for prefix, present in (
+            ("class_token/", layout.has_class_token),
+            ("pre_logits/", layout.representation),
+            ("head/", layout.head),
+            ("resnet/", layout.resnet_units is not None),
+        )
+        if not present
+    )
+    return table.expand(
+        rows,
+        num_layers=layout.num_layers,
+        units=layout.resnet_units,
+        absent=absent,
+    )
