@@ -45,18 +45,19 @@ def fill(
     except ValueError as error:
         raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
 
-    def fit(path, value, shape):
-        """Returns the value fitted to a shape; None if it has no resize."""
+    def fit(variable, parts, rule):
+        """Returns a variable's value, fitted where its path has a resize."""
+        value = rule.transform.join(*parts)
         for pattern, function in family.RESIZES.items():
-            if re.fullmatch(pattern, path):
+            if re.fullmatch(pattern, variable.path):
                 size = table.Fit(
-                    shape=tuple(shape),
+                    shape=tuple(variable.shape),
                     source_grid=source.facts.get("grid"),
                     grid=grid,
                     resize_patches=resize_patches,
                 )
                 return function(value, size)
-        return None
+        return value
 
     arrays = _without_the_top(source, wanted)
     plan, missing, shapes = [], [], []
@@ -68,7 +69,10 @@ def fill(
         if absent:
             missing.extend(absent)
             continue
-        differences = _differences(variable, rule, arrays, fit)
+        can_fit = any(re.fullmatch(p, variable.path) for p in family.RESIZES)
+        differences = _differences(
+            variable, rule, arrays, fit if can_fit else None
+        )
         shapes.extend(differences)
         plan.append((variable, rule))
     used = {name for _, rule in plan for name in rule.sources}
@@ -83,11 +87,8 @@ def fill(
             + "Is it a checkpoint of this architecture?"
         )
     for variable, rule in plan:
-        value = rule.transform.join(
-            *(arrays[name].read() for name in rule.sources)
-        )
-        fitted = fit(variable.path, value, tuple(variable.shape))
-        variable.assign(value if fitted is None else fitted)
+        parts = [arrays[name].read() for name in rule.sources]
+        variable.assign(fit(variable, parts, rule))
 
 
 def check_names(source: Checkpoint, rules: list) -> None:
@@ -144,23 +145,21 @@ def _differences(variable, rule, arrays, fit):
     """Lists the arrays that do not have the shape a variable wants."""
     # Arrays without memory: only their shapes go through the transforms.
     found = [table.blank(arrays[name].shape) for name in rule.sources]
+    variable_shape = table.blank(variable.shape)
     differences = [
         f"{name}: model {wanted.shape}, checkpoint {array.shape}"
         for name, array, wanted in zip(
             rule.sources,
             found,
-            rule.transform.split(table.blank(variable.shape)),
+            rule.transform.split(variable_shape),
             strict=True,
         )
         if array.shape != wanted.shape
     ]
-    if differences:
-        shape = tuple(variable.shape)
-        try:
-            value = fit(variable.path, rule.transform.join(*found), shape)
-        except ValueError:  # of other axes than a variable has
-            return differences
-        if value is not None and value.shape == shape:
+    axes = [len(array.shape) for array in rule.transform.split(variable_shape)]
+    same_axes = [len(array.shape) for array in found] == axes
+    if differences and fit is not None and same_axes:
+        if fit(variable, found, rule).shape == variable_shape.shape:
             return []
     return differences
 

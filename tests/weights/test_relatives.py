@@ -1,0 +1,67 @@
+"""Checkpoints that are not supported: each is refused with its reason."""
+
+import numpy as np
+import pytest
+
+from keras_vit.weights import checkpoint
+
+safetensors = pytest.importorskip("safetensors.numpy")
+pytestmark = pytest.mark.backend_independent
+
+TIMM = ("patch_embed.proj.weight", "blocks.0.norm1.weight", "cls_token")
+TRANSFORMERS = (
+    "embeddings.patch_embeddings.projection.weight",
+    "embeddings.cls_token",
+)
+# What only that architecture has, and what the refusal says.
+RELATIVES = {
+    "MViT": ("blocks.0.attn.pool_k.weight", "MViT: pooling attention"),
+    "MViT v2": ("stages.0.blocks.0.attn.pool_q.weight", "MViT"),
+    "CaiT": ("blocks_token_only.0.attn.q.weight", "CaiT: class attention"),
+    "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
+    "SAM's neck": ("neck.0.weight", "SAM"),
+    "distilled DeiT": ("dist_token", "distilled DeiT"),
+    "EVA-02": ("blocks.0.attn.q_proj.weight", "EVA-02: rotary positions"),
+    "DeiT III": ("blocks.0.ls1.gamma", "LayerScale"),
+    "BEiT": ("blocks.0.attn.relative_position_bias_table", "BEiT"),
+    "registers": ("reg_token", "registers"),
+    "SigLIP": ("attn_pool.latent", "attention pooling"),
+    "CLIP": ("norm_pre.weight", "norm before the blocks"),
+    "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
+}
+OF_TRANSFORMERS = {
+    "distilled DeiT": ("embeddings.distillation_token", "distillation token"),
+    "DINOv2": ("encoder.layer.0.layer_scale1.lambda1", "LayerScale"),
+    "registers": ("embeddings.register_tokens", "registers"),
+    "YOLOS": ("embeddings.detection_tokens", "detection tokens"),
+}
+
+
+def refusal_of(names, folder):
+    arrays = {name: np.zeros((1, 1), "float32") for name in names}
+    safetensors.save_file(arrays, folder / "model.safetensors")
+    with pytest.raises(ValueError) as error:
+        checkpoint.open_checkpoint(folder / "model.safetensors")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_relative_of_timm_is_refused_with_its_reason(name, tmp_path):
+    own, words = RELATIVES[name]
+    text = refusal_of((*TIMM, own), tmp_path)
+    assert words in text
+    assert "not supported" in text
+    assert "damaged" not in text and "grid" not in text
+
+
+@pytest.mark.parametrize("name", OF_TRANSFORMERS)
+def test_a_relative_of_transformers_is_refused_alike(name, tmp_path):
+    own, words = OF_TRANSFORMERS[name]
+    text = refusal_of((*TRANSFORMERS, own), tmp_path)
+    assert words in text
+    assert "not supported" in text
+
+
+def test_another_network_is_of_no_known_family(tmp_path):
+    text = refusal_of(("conv1.weight", "fc.weight"), tmp_path)
+    assert "its names are of none" in text
