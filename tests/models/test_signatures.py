@@ -98,7 +98,9 @@ def stub_of(family):
     )
 
 
-@pytest.mark.parametrize("family", image_model.FAMILIES.values(), ids=str)
+@pytest.mark.parametrize(
+    "family", image_model.FAMILIES.values(), ids=image_model.FAMILIES
+)
 def test_the_stub_shows_every_argument(family, update_goldens):
     path = PACKAGE / "models" / f"{family.name}.pyi"
     if update_goldens:
