@@ -64,12 +64,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
 
 
-@pytest.fixture
-def quick_quantize():
-    """Keeps what other tests left out of the searches for garbage.
+@pytest.fixture(autouse=True, scope="module")
+def small_heap():
+    """Keeps what was imported or made before out of searches for garbage.
 
-    Keras collects garbage for every layer that it quantises, a second each
-    where there are many objects.
+    There are many of them, and Keras makes one for each layer it quantises.
     """
     gc.collect()
     gc.freeze()
@@ -88,6 +87,15 @@ def optimization(request):
         jax.config.update("jax_disable_most_optimizations", not optimized)
 
 
-@pytest.fixture(autouse=True)
-def seed():
+@pytest.fixture(autouse=True, scope="module")
+def seed_of_module():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def seed(seed_of_module, monkeypatch):
+    # With its seed TensorFlow resets all functions: seconds for each that is
+    # called again, and nothing here draws from that seed.
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorflow.random.set_seed", lambda seed: None)
+        keras.utils.set_random_seed(0)

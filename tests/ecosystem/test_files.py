@@ -9,8 +9,6 @@ import pytest
 
 import keras_vit
 
-pytestmark = pytest.mark.usefixtures("quick_quantize")
-
 FILES = pathlib.Path(__file__).parents[1] / "goldens" / "files"
 IMAGES = np.random.default_rng(0).uniform(0, 255, (8, 16, 8, 3))
 LABELS = np.arange(8) % 5

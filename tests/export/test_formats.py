@@ -38,7 +38,6 @@ RUN = dict(onnx=formats._run_onnx, litert=formats._run_litert)
 PATHS = dict(onnx="model.onnx", litert="model.tflite")
 
 pytestmark = [
-    pytest.mark.usefixtures("quick_quantize"),
     # Of Keras' patch for tf2onnx, of tf2onnx and of jax2onnx.
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

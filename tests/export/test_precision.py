@@ -9,8 +9,6 @@ import pytest
 from keras_vit.export import precision
 from keras_vit.models.vit import ViT
 
-pytestmark = pytest.mark.usefixtures("quick_quantize")
-
 TINY = dict(
     patch_size=4,
     hidden_size=32,

@@ -9,8 +9,6 @@ import pytest
 
 import keras_vit
 
-pytestmark = pytest.mark.usefixtures("quick_quantize")
-
 IMAGES = np.random.default_rng(0).uniform(0, 255, (4, 16, 8, 3))
 LABELS = np.arange(4) % 3
 

@@ -16,7 +16,6 @@ import images  # noqa: E402
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [
-    pytest.mark.usefixtures("quick_quantize"),
     pytest.mark.backend("tensorflow", "jax"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     # Of tf2onnx, when it is imported.
