@@ -105,7 +105,7 @@ def _train(config, workdir, devices):
     # Data.
     images, eval_images = inputs.pipelines(config, facts, train, evaluation)
     corruption = dict(
-        grid_size=model.get_layer("embedding").grid_size,
+        grid_size=model.metadata["grid"],
         target=config.target,
         fraction=config.corrupted,
         seed=config.seed,
@@ -146,7 +146,7 @@ def _train(config, workdir, devices):
 def _begin(config, workdir, devices, built, facts, train, evaluation):
     """Writes config.json and says what is going to be done."""
     left_out, left_out_counts = inputs.left_out(train, evaluation)
-    rows, columns = built.model.get_layer("embedding").grid_size
+    rows, columns = built.model.metadata["grid"]
     derived = dict(
         model=built.model_arguments,
         num_parameters=built.model.count_params(),

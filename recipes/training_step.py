@@ -116,7 +116,7 @@ def build(
         objective.predictor(model), config.micro_batches
     )
     trainer.compile(
-        optimizer=_optimizer(config, schedule, trainer),
+        optimizer=_optimizer(config, schedule, trainer, model),
         loss=objective.loss,
         # Weighted, so that the padding of evaluation does not count.
         weighted_metrics=objective.metrics,
@@ -189,7 +189,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(config, schedule, model):
+def _optimizer(config, schedule, trainer, model):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=config.weight_decay or None,
@@ -211,7 +211,7 @@ def _optimizer(config, schedule, model):
         )
     optimizer = optimizer_class(**arguments)
     optimizer.exclude_from_weight_decay(
-        [v for v in model.trainable_variables if v.name != "kernel"]
+        [v for v in trainer.trainable_variables if v.name != "kernel"]
     )
     return optimizer
 

@@ -11,31 +11,9 @@ from collections.abc import Sequence
 
 import keras
 
-STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
+from keras_vit.models import image_model
 
-# What writes heads and hidden units is cut by columns, what reads them by
-# rows, so that a block adds up twice over the devices and not more often
-# (Shoeybi et al. 2019, 1909.08053, section 3). "_" also stands for the "/" of
-# paths: an optimizer's variables have the path of their weight in their name.
-_ATTENTION, _MLP = "MultiHeadDotProductAttention_0", "MlpBlock_0"
-_TENSOR = {
-    f"{_ATTENTION}_qkv_kernel": (None, "model"),
-    f"{_ATTENTION}_qkv_bias": ("model",),
-    f"{_ATTENTION}_relative_embedding": ("model", None, None),
-    f"{_ATTENTION}_out_kernel": ("model", None),
-    f"{_MLP}_Dense_0_kernel": (None, "model"),
-    f"{_MLP}_Dense_0_bias": ("model",),
-    f"{_MLP}_Dense_1_kernel": ("model", None),
-}
-_TENSOR_PATH = re.compile(rf"(?:^|_)({'|'.join(_TENSOR)})(?:_|$)")
-# Outputs that stay divided by examples alone, so that XLA moves variables to
-# them and not them to variables,
-_BY_EXAMPLE = re.compile(
-    r"(?:.*/)?(?:resnet(?:/.+)?|embedding|class_token|posembed_\w+"
-    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|pre_logits|head)/output"
-)
-# and those that are divided by heads or hidden units as well.
-_BY_UNIT = re.compile(r".*encoderblock_\d+/\w+/(?:qkv|Dense_0)/output")
+STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
 
 
 class Layouts(keras.distribution.ModelParallel):
@@ -60,6 +38,32 @@ class Layouts(keras.distribution.ModelParallel):
         )
         self._fully_sharded = fully_sharded
         self._tensor = tensor
+        families = image_model.FAMILIES.values()
+        self._sharded = {
+            # "_" also stands for the "/" of paths: an optimizer's variables
+            # have the path of their weight in their name.
+            path.replace("/", "_"): cut
+            for family in families
+            for path, cut in getattr(family.block, "SHARDED", {}).items()
+        }
+        self._sharded_path = re.compile(
+            rf"(?:^|_)({'|'.join(self._sharded)})(?:_|$)"
+        )
+        # Outputs that stay divided by examples alone, so that XLA moves
+        # variables to them and not them to variables,
+        patterns = ["pre_logits", "head"]
+        patterns += [family.layers for family in families if family.layers]
+        self._by_example = re.compile(
+            rf"(?:.*/)?(?:{'|'.join(patterns)})/output"
+        )
+        # and those that are divided by heads or hidden units as well.
+        columns = {
+            path.rpartition("/")[0]
+            for family in families
+            for path, cut in getattr(family.block, "SHARDED", {}).items()
+            if path.endswith("/kernel") and cut[0][-1] == "model"
+        }
+        self._by_unit = re.compile(rf".*/(?:{'|'.join(columns)})/output")
 
     def get_variable_layout(self, variable):
         """Returns where the parts of a variable lie.
@@ -84,9 +88,9 @@ class Layouts(keras.distribution.ModelParallel):
 
     def get_tensor_layout(self, path):
         """Returns where the parts of a layer's output lie, or None."""
-        if _BY_UNIT.fullmatch(path):
+        if self._by_unit.fullmatch(path):
             axes = ("data", None, "model" if self._tensor else None)
-        elif _BY_EXAMPLE.fullmatch(path):
+        elif self._by_example.fullmatch(path):
             axes = ("data",)
         else:
             return None
@@ -94,20 +98,13 @@ class Layouts(keras.distribution.ModelParallel):
 
     def _cut_block(self, variable, axes):
         """Cuts what belongs to heads and hidden units over "model"."""
-        found = _TENSOR_PATH.search(variable.path.replace("/", "_"))
-        if not found or len(_TENSOR[found[1]]) != len(axes):
+        found = self._sharded_path.search(variable.path.replace("/", "_"))
+        if not found or len(self._sharded[found[1]][0]) != len(axes):
             return axes
-        cut = _TENSOR[found[1]]
-        size = variable.shape[cut.index("model")]
-        parts = self.device_mesh.shape[1]
-        if _MLP in found[1]:
-            _check_multiple("mlp_dim", size, parts)
-        elif "relative" in found[1]:
-            _check_multiple("num_heads", size, parts)
-        else:
-            # How many heads there are, only `check_model` sees.
-            size = size // 3 if "qkv" in found[1] else size
-            _check_multiple("hidden_size", size, parts)
+        # How many heads there are, only `check_model` sees.
+        cut, argument, times = self._sharded[found[1]]
+        size = variable.shape[cut.index("model")] // times
+        _check_multiple(argument, size, self.device_mesh.shape[1])
         return list(cut)
 
     def _cut_all(self, variable, axes):
@@ -221,7 +218,7 @@ def check_model(
     if not getattr(layout, "_tensor", False):
         return
     parts = layout.device_mesh.shape[1]
-    for layer in model.layers:
+    for layer in image_model.ImageModel.find(model).blocks:
         for argument in ("num_heads", "mlp_dim"):
             if hasattr(layer, argument):
                 _check_multiple(argument, getattr(layer, argument), parts)

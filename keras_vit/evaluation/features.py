@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers import Metadata
+
 
 def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
     """Returns the model that ends in one vector for each image.
@@ -166,10 +168,11 @@ def _is_example(batch):
 
 
 def _averages(model):
-    """Whether tokens are averaged before the last norm."""
-    names = {layer.name: layer for layer in model.layers}
-    norm = names.get("encoder_norm")
-    return norm is not None and len(norm.input.shape) == 2
+    """Whether a model averages its patches beside a class token."""
+    for layer in model.layers:
+        if isinstance(layer, Metadata):
+            return layer.architecture.get("classifier") == "token_gap"
+    return False
 
 
 def _has_class_token(model, tokens):

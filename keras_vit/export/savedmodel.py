@@ -11,9 +11,9 @@ import tempfile
 
 import keras
 
-from keras_vit import layers
 from keras_vit.data.lazy import tensorflow
 from keras_vit.export import furniture, signatures
+from keras_vit.models import ImageModel
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 
@@ -50,7 +50,8 @@ def export_savedmodel(
     others of the request get their answers.
 
     Args:
-        model: A classifier of this package, on the TensorFlow or the JAX
+        model: A classifier of this package, or one that contains a model of
+            it and scales no pixels before that, on the TensorFlow or the JAX
             backend.
         path: Directory of a version, such as "serving/vit/1"; its last part
             is a number. It appears only when it is complete.
@@ -78,14 +79,16 @@ def export_savedmodel(
         keras_vit.export_savedmodel(model, "serving/vit/1")
     """
     path = os.path.abspath(os.fspath(path))
+    activation = activation or activation_of(model)
+    model = _functional(model)
     _check(model, path, top_k, activation, overwrite)
     if not isinstance(max_images, int) or max_images < 1:
         raise ValueError(
             f"`max_images` must be at least 1. Received: {max_images!r}"
         )
-    head = model.get_layer("head")
-    labels = _labels(labels, head)
-    activation = activation or activation_of(model)
+    inner = ImageModel.find(model)
+    classes = model.output_shape[-1]
+    labels = _labels(labels, inner.class_names, classes)
     base, version = os.path.split(path)
     os.makedirs(base, exist_ok=True)
     # TF Serving looks at directories whose names are numbers, and no others.
@@ -95,7 +98,7 @@ def export_savedmodel(
             model,
             part,
             labels=labels,
-            top_k=min(top_k, head.units),
+            top_k=min(top_k, classes),
             activation=activation,
             max_images=max_images,
         )
@@ -115,13 +118,23 @@ def export_savedmodel(
     return path
 
 
-def _labels(labels, head):
+def _functional(model):
+    """Returns a model with a symbolic input and output."""
+    if isinstance(getattr(model, "input", None), keras.KerasTensor):
+        return model
+    images = keras.Input(ImageModel.find(model).image_shape)
+    return keras.Model(images, model(images), name=model.name)
+
+
+def _labels(labels, own, classes):
     """Returns a name for each class."""
+    if labels is None and own is not None and len(own) == classes:
+        labels = own
     if labels is None:
-        labels = head.labels or [str(i) for i in range(head.units)]
-    if isinstance(labels, str) or len(labels) != head.units:
+        labels = [str(i) for i in range(classes)]
+    if isinstance(labels, str) or len(labels) != classes:
         raise ValueError(
-            f"`labels` must be a name for each of the {head.units} classes. "
+            f"`labels` must be a name for each of the {classes} classes. "
             f"Received: {labels!r}"
         )
     labels = [str(label) for label in labels]
@@ -138,19 +151,15 @@ def _check(model, path, top_k, activation, overwrite):
             f"Received: {backend}. Save the model as .keras and export it "
             "with KERAS_BACKEND=tensorflow."
         )
-    if not any(layer.name == "head" for layer in model.layers) or (
-        len(model.output_shape) != 2
-    ):
+    inner = ImageModel.find(model)
+    own_head = getattr(model, "output", None) is not inner.representation
+    if not own_head or len(getattr(model, "output_shape", ())) != 2:
         raise ValueError(
-            "`model` must be a classifier of keras_vit, with a layer `head`. "
-            f"Received: {model.name!r}, with output {model.output_shape}"
+            "`model` must be a classifier, with one score for each class. "
+            f"Received: {model.name!r}, with output "
+            f"{getattr(model, 'output_shape', 'unknown')}"
         )
-    if not isinstance(model.get_layer("head"), layers.ClassificationHead):
-        raise ValueError(
-            "`model` must have a head of keras_vit. Received: "
-            f"{type(model.get_layer('head')).__name__}"
-        )
-    if not any(layer.name == "preprocessing" for layer in model.layers):
+    if not inner.includes_preprocessing:
         raise ValueError(
             "`model` must scale its pixels itself, since it is served with "
             "those of files. Received: one without `preprocessing`; build it "
@@ -183,7 +192,7 @@ def _check(model, path, top_k, activation, overwrite):
 
 def activation_of(model: keras.Model) -> str:
     """Returns what makes probabilities of a model's outputs, by its loss."""
-    own = model.get_layer("head").activation
+    own = getattr(model.layers[-1], "activation", None)
     if own is not None and own is not keras.activations.linear:
         return "none"
     loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)
@@ -210,7 +219,7 @@ def describe(model: keras.Model, labels) -> dict:
             scaling="in the model, from pixels in [0, 255]",
         ),
         num_parameters=model.count_params(),
-        precision=model.get_layer("encoder_norm").dtype_policy.name,
+        precision=ImageModel.find(model).blocks[0].dtype_policy.name,
         keras=keras.__version__,
         keras_vit=_own_version(),
         backend=keras.backend.backend(),
@@ -244,11 +253,7 @@ def _try(directory, images):
 def _write(model, directory, **arguments):
     tf = tensorflow()
     height, width, channels = model.input_shape[1:]
-    names = [layer.name for layer in model.layers]
-    first = "pre_logits" if "pre_logits" in names else "head"
-    both = keras.Model(
-        model.input, [model.get_layer(first).input, model.output]
-    )
+    both = _with_features(model)
     images = tf.TensorSpec((None, height, width, channels), "float32")
     arguments |= dict(image_size=(height, width), channels=channels)
     if keras.backend.backend() == "jax":
@@ -267,6 +272,28 @@ def _write(model, directory, **arguments):
         lambda images, number: forward(images), **arguments
     )
     tf.saved_model.save(module, directory, signatures=module.functions)
+
+
+def _with_features(model):
+    """Returns a model that gives features and scores."""
+    inner = ImageModel.find(model)
+    if getattr(inner, "input", None) is getattr(model, "input", None):
+        return keras.Model(model.input, [inner.representation, model.output])
+    return _Watching(model, inner)
+
+
+class _Watching(keras.Model):
+    """Gives the output of a model within another, and the other's."""
+
+    def __init__(self, model, inner):
+        super().__init__()
+        self.model, self.inner = model, inner
+        self.built = True
+
+    def call(self, images, training=None):
+        with self.inner.watched() as seen:
+            scores = self.model(images, training=False)
+        return [seen[-1][1], scores]
 
 
 @contextlib.contextmanager
@@ -315,7 +342,10 @@ def _write_from_jax(model, images, directory, arguments):
             return [x[:found] for x in of_some(tf.pad(images, padding))]
 
         def nothing():
-            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in model.outputs]
+            found = keras.tree.flatten(
+                model.compute_output_spec(keras.KerasTensor(images.shape))
+            )
+            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in found]
 
         return tf.cond(found > 0, run, nothing)
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers import TransformerBlock
+from keras_vit.models import ImageModel
 
 
 def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
@@ -14,8 +14,9 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
     from the block's input.
 
     Args:
-        model: A model of this package, whatever its grid and classifier.
-        images: `[B, H, W, C]`, as the model takes them.
+        model: A model of this package, whatever its grid and classifier, or
+            one that contains it.
+        images: `[B, H, W, C]`, as `model` takes them.
 
     Returns:
         For each block the softmax weights `[B, A, T, T]` in float32: head,
@@ -24,8 +25,10 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
     Raises:
         ValueError: If the model has no Transformer block.
     """
-    blocks = _blocks(model)
-    inputs = keras.Model(model.input, [block.input for block in blocks])(
+    inner = ImageModel.find(model)
+    blocks = _blocks(inner)
+    images = _reaching(inner, model, images)
+    inputs = keras.Model(inner.input, [block.input for block in blocks])(
         images, training=False
     )
     return [
@@ -42,8 +45,8 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     reads: from the class token, or from the mean of all patches.
 
     Args:
-        model: A model of this package.
-        images: `[B, H, W, C]`, as the model takes them.
+        model: A model of this package, or one that contains it.
+        images: `[B, H, W, C]`, as `model` takes them.
 
     Returns:
         `[B, rows, columns]`, one value for each patch; each image's sum is 1.
@@ -60,12 +63,12 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     for attention in weights:
         mixed = (attention.mean(axis=1) + np.eye(tokens)) / 2  # [B, T, T]
         rollout = mixed @ rollout
-    rows, columns = model.get_layer("embedding").grid_size
+    inner = ImageModel.find(model)
+    rows, columns = inner.metadata["grid"]
     first = tokens - rows * columns
     # A class token that is not read counts as little as any other token.
-    norms = [x for x in model.layers if x.name == "encoder_norm"]
-    averaged = any(len(norm.input.shape) == 2 for norm in norms)
-    if first and not averaged:
+    classifier = getattr(inner.architecture, "classifier", "token")
+    if first and classifier == "token":
         reached = rollout[:, 0]  # [B, T]
     else:
         reached = rollout[:, first:].mean(axis=1)
@@ -75,13 +78,27 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
 
 
 def _blocks(model):
-    blocks = [x for x in model.layers if isinstance(x, TransformerBlock)]
+    blocks = [x for x in model.blocks if hasattr(x, "attention_weights")]
     if not blocks:
         raise ValueError(
-            "`model` must have Transformer blocks of keras_vit. Received: "
-            f"{model.name}, with none among its {len(model.layers)} layers"
+            "`model` must have blocks with attention. Received: "
+            f"{model.name!r}, a {model.family!r}, with none"
         )
     return blocks
+
+
+def _reaching(inner, model, images):
+    """Returns what reaches a model within another one."""
+    if inner is model or inner.input is getattr(model, "input", None):
+        return images
+    with inner.watched() as seen:
+        model(images, training=False)
+    if len(seen) != 1:
+        raise ValueError(
+            f"`model` must call {inner.name!r} once. Received: "
+            f"{model.name!r}, which calls it {len(seen)} times"
+        )
+    return seen[0][0]
 
 
 def _as_list(inputs):

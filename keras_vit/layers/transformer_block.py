@@ -8,6 +8,8 @@ from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.rematerialize import rematerialize
 
+_ATTENTION = "MultiHeadDotProductAttention_0"
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(CompositeLayer):
@@ -41,6 +43,25 @@ class TransformerBlock(CompositeLayer):
         `Encoder1DBlock` in vit_jax/models_vit.py. Stochastic depth: Huang et
         al. 2016, as used by Steiner et al. 2021.
     """
+
+    # How variables are cut over devices that share a block: the axes, and the
+    # argument, and how many times it, that is the length of what is cut. What
+    # writes heads and hidden units is cut by columns, what reads them by rows,
+    # so that a block adds up twice over the devices and not more often
+    # (Shoeybi et al. 2019, 1909.08053, section 3).
+    SHARDED = {
+        f"{_ATTENTION}/qkv/kernel": ((None, "model"), "hidden_size", 3),
+        f"{_ATTENTION}/qkv/bias": (("model",), "hidden_size", 3),
+        f"{_ATTENTION}/out/kernel": (("model", None), "hidden_size", 1),
+        f"{_ATTENTION}/relative_embedding": (
+            ("model", None, None),
+            "num_heads",
+            1,
+        ),
+        "MlpBlock_0/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
+        "MlpBlock_0/Dense_0/bias": (("model",), "mlp_dim", 1),
+        "MlpBlock_0/Dense_1/kernel": (("model", None), "mlp_dim", 1),
+    }
 
     def __init__(
         self,
@@ -87,7 +108,7 @@ class TransformerBlock(CompositeLayer):
             self.num_heads,
             dropout_rate=self.attention_dropout_rate,
             relative_positions=self.relative_positions,
-            name="MultiHeadDotProductAttention_0",
+            name=_ATTENTION,
         )
         self.norm_1 = layer_norm("LayerNorm_1")
         self.mlp = self.make(

@@ -45,6 +45,8 @@ class Family:
         forward: From a `config` and images to the representation.
         block: The class of its repeated layers.
         variants: Constructor name -> the fields of `config` that it sets.
+        layers: Pattern of the paths of layers whose outputs stay divided by
+            examples where a model is divided among devices.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Family:
     forward: Callable
     block: type
     variants: dict[str, dict]
+    layers: str = ""
 
 
 FAMILIES = {}
@@ -122,6 +125,25 @@ class ImageModel(keras.Model):
                 "remembered what they are with keras_vit.ViT(weights=path)."
             )
         )
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Yields a list that fills with (inputs, outputs) of each call.
+
+        So one sees, within a model that contains this one, what reaches it.
+        """
+        seen, call = [], self.call
+
+        def watch(inputs, *args, **kwargs):
+            outputs = call(inputs, *args, **kwargs)
+            seen.append((inputs, outputs))
+            return outputs
+
+        self.call = watch
+        try:
+            yield seen
+        finally:
+            del self.call
 
     @property
     def family(self) -> str:

@@ -221,7 +221,16 @@ VARIANTS = {
 }
 
 FAMILY = register(
-    Family("vit", "ViT", ViTConfig, forward, layers.TransformerBlock, VARIANTS)
+    Family(
+        "vit",
+        "ViT",
+        ViTConfig,
+        forward,
+        layers.TransformerBlock,
+        VARIANTS,
+        r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
+        r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
+    )
 )
 
 ViT = constructor(

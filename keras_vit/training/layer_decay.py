@@ -1,15 +1,11 @@
 """Learning rates that fall from the head of a model to its input."""
 
 import functools
-import re
 from collections.abc import Callable
 
 import keras
 
-_BLOCK = re.compile(r"(?:^|/)encoderblock_(\d+)/")
-_BEFORE_BLOCKS = re.compile(
-    r"(?:^|/)(?:resnet|embedding|class_token|posembed_[^/]+)/"
-)
+from keras_vit.models import ImageModel
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -19,24 +15,27 @@ class DepthFactor:
     See `depth_factor`, which makes one for a model.
 
     Args:
-        num_layers: Transformer blocks of the model.
+        depths: Name of a layer -> its depth l; of all others it is L + 1.
+        num_layers: Number of blocks, L.
         decay: Share of the rate of the layer above.
     """
 
-    def __init__(self, num_layers: int, decay: float):
+    def __init__(self, depths: dict[str, int], num_layers: int, decay: float):
+        self.depths = dict(depths)
         self.num_layers = num_layers
         self.decay = decay
 
     def __call__(self, path: str) -> float:
-        block = _BLOCK.search(path)
-        if block:
-            return self.decay ** (self.num_layers - int(block[1]))
-        if _BEFORE_BLOCKS.search(path):
-            return self.decay ** (self.num_layers + 1)
+        last = self.num_layers + 1
+        for part in path.split("/")[:-1]:
+            if part in self.depths:
+                return self.decay ** (last - self.depths[part])
         return 1.0
 
     def get_config(self):
-        return dict(num_layers=self.num_layers, decay=self.decay)
+        return dict(
+            depths=self.depths, num_layers=self.num_layers, decay=self.decay
+        )
 
     @classmethod
     def from_config(cls, config):
@@ -48,17 +47,17 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
 
         factor = decay^(L + 1 - l)
 
-    with l = 0 for the embeddings and a hybrid's stem, l = i + 1 for block i of
-    L, and l = L + 1 for every other layer: the last norm, the head, and layers
-    of your own, whatever their names.
+    with l = 0 for what stands before the blocks, l = i + 1 for block i of L
+    and what stands before the next, and l = L + 1 for every other layer: the
+    last norm, the head, and layers of your own, whatever their names.
 
     Args:
-        model: A ViT of this package, or a model that contains one.
+        model: A model of this package, or one that contains it.
         decay: Share of the rate of the layer above, such as 0.75.
 
     Raises:
-        ValueError: If `decay` does not lie above 0 and at most at 1, or the
-            model has no Transformer block.
+        ValueError: If `decay` does not lie above 0 and at most at 1, or if
+            `model` contains no model of this package or several.
 
     Reference:
         Clark et al. 2020 (ELECTRA), section 3.1; for ViT, Bao et al. 2022
@@ -68,14 +67,16 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
         raise ValueError(
             f"`decay` must be above 0 and at most 1. Received: decay={decay}"
         )
-    blocks = [_BLOCK.search(v.path) for v in model.variables]
-    blocks = {int(block[1]) for block in blocks if block}
-    if not blocks:
-        raise ValueError(
-            "`model` must have Transformer blocks, built and named "
-            f"`encoderblock_0` and so on. Received: {model.name!r}"
-        )
-    return DepthFactor(max(blocks) + 1, decay)
+    inner = ImageModel.find(model)
+    blocks = inner.blocks
+    depths, passed = {}, 0
+    for layer in inner.layers:
+        if layer in blocks:
+            passed += 1
+        elif passed == len(blocks):
+            break
+        depths[layer.name] = passed
+    return DepthFactor(depths, len(blocks), decay)
 
 
 def scale_rates(optimizer_class: type, factor: Callable) -> Callable:

@@ -14,6 +14,8 @@ import keras
 from keras import ops
 
 from keras_vit.data.lazy import tensorflow
+from keras_vit.layers import PatchEmbedding
+from keras_vit.models import ImageModel
 
 # Name -> colours per side of a patch that are predicted; 0 is each pixel.
 TARGETS = {"mean_colour": 1, "downsized": 4, "pixels": 0}
@@ -64,7 +66,7 @@ class MaskPatches(keras.layers.Layer):
 def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     """Returns a model to train, which predicts patches.
 
-    It shares the layers of `model` up to `encoder_norm`. What is trained, and
+    It shares the layers of `model` up to the last norm. What is trained, and
     what is saved, is `model`; the mask embedding and the layer
     "patch_head" are of use in training only.
 
@@ -99,14 +101,19 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
         Dosovitskiy et al. 2021, section B.1.2.
     """
     side = _side(target)
-    embedding = model.get_layer("embedding")
-    tokens = model.get_layer("encoder_norm").output
-    if len(tokens.shape) != 3:
+    inner = ImageModel.find(model)
+    classifier = getattr(inner.architecture, "classifier", "gap")
+    embeddings = [x for x in inner.layers if isinstance(x, PatchEmbedding)]
+    if classifier in ("gap_norm", "token_gap") or not embeddings:
         raise ValueError(
-            "`model` must apply its last LayerNorm to every token; with "
-            "classifier='gap_norm' it knows no patches. Received: "
-            f"{model.name}, whose encoder_norm has the shape {tokens.shape}"
+            "`model` must embed patches and apply its last LayerNorm to every "
+            "token; with classifier='gap_norm' it knows no patches. Received: "
+            f"{model.name}, of the family {inner.family!r}, with "
+            f"classifier={classifier!r}"
         )
+    embedding = embeddings[0]
+    # The last layer that gives tokens.
+    tokens = [x.output for x in inner.layers if len(x.output.shape) == 3][-1]
     (_, height, width, channels), patches = (
         model.input_shape,
         embedding.output.shape[1],

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit.models import ImageModel
+
 
 def train_head_only(model: keras.Model) -> None:
     """Freezes every layer but the head: a linear probe.
@@ -10,18 +12,21 @@ def train_head_only(model: keras.Model) -> None:
     True` thaws.
 
     Args:
-        model: A model of this package, not yet compiled.
+        model: A model of this package, not yet compiled, or one that contains
+            it: then your own layers around it stay trainable too.
 
     Raises:
-        ValueError: If it has no head.
+        ValueError: If nothing is left to train, or `model` contains no model
+            of this package or several.
     """
-    if "head" not in {layer.name for layer in model.layers}:
+    inner = ImageModel.find(model)
+    for layer in inner.layers:
+        layer.trainable = layer is inner.head
+    if not model.trainable_variables:
         raise ValueError(
             "`model` must have a head to train. Received one made with "
             "include_top=False"
         )
-    for layer in model.layers:
-        layer.trainable = layer.name == "head"
 
 
 def train_low_rank(model: keras.Model, rank: int) -> None:
@@ -29,7 +34,8 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
 
         W = W_0 + A B
 
-    for the qkv and the output projection of each block, with A `[D, rank]`
+    for the projections of each block's attention (where blocks have none, for
+    all their dense layers), with A `[D, rank]`
     random and B `[rank, .]` zero at first. What is saved is W, without A and B,
     and loads as any other model; there the projections and the head are
     trainable and all else is frozen. (Compile another `keras.Model` of the same
@@ -37,12 +43,14 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
     variables than the model that is loaded.)
 
     Args:
-        model: A ViT of this package, neither compiled nor run.
+        model: A model of this package, neither compiled nor run, or one that
+            contains it: then your own layers around it stay trainable.
         rank: Rank of the update.
 
     Raises:
-        ValueError: If `rank` is no positive integer, or the model has no
-            Transformer block.
+        ValueError: If `rank` is no positive integer, if the blocks have no
+            dense layers, or if `model` contains no model of this package or
+            several.
 
     Reference:
         Hu et al. 2022 (LoRA), section 4.1; Keras' own `Dense.enable_lora`.
@@ -51,20 +59,38 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         raise ValueError(
             f"`rank` must be at least 1 and a whole number. Received: {rank!r}"
         )
-    blocks = [layer for layer in model.layers if hasattr(layer, "attention")]
-    if not blocks:
+    inner = ImageModel.find(model)
+    projections = [x for block in inner.blocks for x in _projections(block)]
+    if not projections:
         raise ValueError(
-            "`model` must have Transformer blocks. Received: "
-            f"{[layer.name for layer in model.layers]}"
+            "`model` must have blocks with dense layers. Received: "
+            f"{inner.name!r}, a {inner.family!r}, with none"
         )
-    for layer in model.layers:
+    blocks = inner.blocks
+    for layer in inner.layers:
         if layer not in blocks:
-            layer.trainable = layer.name == "head"
+            layer.trainable = layer is inner.head
     for block in blocks:
-        for layer in (block.norm_0, block.norm_1, block.mlp):
-            layer.trainable = False
-        for layer in (block.attention.qkv, block.attention.out):
-            layer.enable_lora(rank)  # which freezes the kernel
-            layer.bias.trainable = False
-        if block.relative_positions:
-            block.attention.relative_embedding.trainable = False
+        for layer in block._flatten_layers(include_self=False):
+            if layer in projections:
+                layer.enable_lora(rank)  # which freezes the kernel
+                layer.bias.trainable = False
+            elif not _contains(layer, projections):
+                layer.trainable = False
+            else:
+                for variable in layer._trainable_variables:
+                    variable.trainable = False
+
+
+def _projections(block):
+    """Returns the dense layers that are updated: attention's, or all."""
+    attention = getattr(block, "attention", block)
+    return [
+        layer
+        for layer in attention._flatten_layers(include_self=False)
+        if isinstance(layer, keras.layers.Dense)
+    ]
+
+
+def _contains(layer, others):
+    return any(inner in others for inner in layer._flatten_layers())

@@ -102,6 +102,83 @@ def test_it_fits_saves_and_loads(name, tmp_path):
     )
 
 
+CONTAINING = ["Sequential", "nested", "on layers of the model", "subclassed"]
+
+
+def containing(name):
+    if name != "on layers of the model":
+        return PROGRAMS[name]()
+    backbone = make_backbone()
+    return keras.Model(backbone.input, own_head()(backbone.output))
+
+
+def images_of(name, number=8):
+    x = IMAGES[:number].astype("float32")
+    return x.repeat(2, axis=1).repeat(2, axis=2) if name == "nested" else x
+
+
+@pytest.mark.parametrize("name", CONTAINING)
+def test_our_functions_find_the_model_inside(name, tmp_path):
+    model = containing(name)
+    x = images_of(name, 2)
+    model(x)  # a subclass is built when it is called
+    rollout = keras_vit.inspection.attention_rollout(model, x)
+    assert rollout.shape == (2, 4, 2)
+    inner = keras_vit.models.ImageModel.find(model)
+    if name != "on layers of the model":
+        expected = keras_vit.inspection.attention_rollout(inner, IMAGES[:2])
+        np.testing.assert_allclose(rollout, expected, atol=1e-5)
+    factor = keras_vit.training.depth_factor(model, 0.5)
+    by_path = {v.path: factor(v.path) for v in model.trainable_variables}
+    assert sorted(set(by_path.values())) == [0.125, 0.25, 0.5, 1.0]
+    assert all(by_path[p] == 1 for p in by_path if "classes/" in p)
+    keras_vit.save_checkpoint(model, tmp_path / "inner.npz")
+    again = keras_vit.ViT(weights=tmp_path / "inner.npz", include_top=False)
+    np.testing.assert_allclose(
+        again.predict(IMAGES[:2], verbose=0),
+        keras.Model(inner.input, inner.output).predict(IMAGES[:2], verbose=0),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", CONTAINING)
+def test_a_part_of_a_model_inside_is_trained(name):
+    for train, number in (
+        (keras_vit.training.train_head_only, 2),
+        (lambda model: keras_vit.training.train_low_rank(model, 2), 2 + 2 * 4),
+    ):
+        model = containing(name)
+        model(images_of(name, 2))
+        train(model)
+        assert len(model.trainable_variables) == number
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("name", ["nested", "subclassed"])
+def test_a_model_with_one_inside_is_exported(name, tmp_path):
+    import tensorflow as tf
+
+    model = containing(name)
+    x = images_of(name, 2)
+    expected = model.predict(x, verbose=0)
+    path = keras_vit.export_savedmodel(model, tmp_path / "own" / "1")
+    logits = tf.saved_model.load(path).signatures["logits"]
+    found = logits(images=tf.constant(x))
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-4)
+    assert found["features"].shape == (2, 16)
+
+
+def test_two_models_inside_are_named():
+    model = two_towers()
+    for function in (
+        keras_vit.training.train_head_only,
+        lambda model: keras_vit.inspection.attention_rollout(model, IMAGES),
+        lambda model: keras_vit.save_checkpoint(model, "a.npz"),
+    ):
+        with pytest.raises(ValueError, match="'first', 'second'. Pass one"):
+            function(model)
+
+
 @pytest.mark.parametrize("name", ["Sequential", "nested"])
 def test_a_frozen_backbone_stays_frozen_through_a_file(name, tmp_path):
     model = PROGRAMS[name]()

@@ -71,5 +71,5 @@ def test_rollout_follows_the_only_path():
 def test_a_model_without_blocks_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain")
-    with pytest.raises(ValueError, match="Transformer blocks.*plain"):
+    with pytest.raises(ValueError, match="must be a model of keras_vit.*plain"):
         inspection.attention_weights(model, np.zeros((1, 4)))

@@ -121,7 +121,7 @@ def test_a_compiled_model_loads_with_its_rates(tmp_path):
 def test_rates_by_depth_need_blocks():
     inputs = keras.Input((4,))
     dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))
-    with pytest.raises(ValueError, match="must have Transformer blocks"):
+    with pytest.raises(ValueError, match="must be a model of keras_vit"):
         training.depth_factor(dense, 0.5)
 
 

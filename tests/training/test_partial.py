@@ -126,5 +126,5 @@ def test_what_cannot_be_trained_is_refused():
         training.train_low_rank(make_model(), 0)
     inputs = keras.Input((4,))
     dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))
-    with pytest.raises(ValueError, match="must have Transformer blocks"):
+    with pytest.raises(ValueError, match="must be a model of keras_vit"):
         training.train_low_rank(dense, 2)
