@@ -29,6 +29,7 @@ from keras_vit.models import (
     ViTS16,
     ViTS32,
     ViTTi16,
+    from_pretrained,
     list_models,
 )
 from keras_vit.weights import (
@@ -65,6 +66,7 @@ __all__ = [
     "evaluation",
     "export",
     "export_savedmodel",
+    "from_pretrained",
     "imagenet_classes",
     "imagenet_synsets",
     "inspection",

@@ -84,7 +84,7 @@ def offline(tmp_path, monkeypatch, request):
     for name, sizes in vit.VARIANTS.items():
         monkeypatch.setitem(vit.VARIANTS, name, sizes | tiny)
     text = request.getfixturevalue("example").text
-    if "weights=" in text:
+    if "weights=" in text or "from_pretrained(" in text:
         _write_weights(mirror, monkeypatch)
     if re.search(r"\bsource\b|path/to/images|list.csv", text):
         _write_images()

@@ -48,7 +48,7 @@ class CompositeLayer(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         for name in inspect.signature(type(self).__init__).parameters:
-            if name not in ("self", "kwargs"):
+            if name not in ("self", "sublayers", "kwargs"):
                 config[name] = getattr(self, name)
         differences = self._differences
         if self.built:

@@ -1,6 +1,7 @@
 """Model families, one file each."""
 
 from keras_vit.models import vit
+from keras_vit.models.constructors import from_pretrained
 from keras_vit.models.image_model import FAMILIES, ImageModel
 from keras_vit.models.vit import (
     R26ViTB32,
@@ -22,7 +23,7 @@ from keras_vit.models.vit import (
     ViTTi16,
 )
 
-__all__ = ["ImageModel", "ViT", "list_models", *vit.VARIANTS]
+__all__ = ["from_pretrained", "ImageModel", "ViT", "list_models", *vit.VARIANTS]
 
 
 def list_models(family: str | None = None) -> list[str]:

@@ -2,11 +2,15 @@
 
 import dataclasses
 import inspect
+import os
 import re
 from collections.abc import Callable
 
+import keras
+
 from keras_vit.models import arguments
-from keras_vit.models.image_model import Family, ImageModel, build
+from keras_vit.models.image_model import FAMILIES, Family, ImageModel, build
+from keras_vit.weights import registry
 
 
 def constructor(family: Family, name: str, description: str) -> Callable:
@@ -23,20 +27,15 @@ def constructor(family: Family, name: str, description: str) -> Callable:
     is_variant = name in family.variants
 
     def construct(**given):
-        known = signature.parameters
-        unknown = [key for key in given if key not in known]
-        arguments.refuse_unknown(name, unknown, known)
-        architecture = dict(family.variants[name]) if is_variant else {}
-        common = {}
-        for key, value in given.items():
-            (architecture if key in fields else common)[key] = value
-        common["name"] = common.get("name") or name
-        return build(
-            family, architecture, variant=name if is_variant else None, **common
+        _refuse_unknown(name, given, family)
+        return _build(
+            family,
+            {**family.variants.get(name, {}), **given},
+            name if is_variant else None,
+            name,
         )
 
-    fields = {field.name: field for field in dataclasses.fields(family.config)}
-    signature = _signature(fields.values(), family.variants.get(name, {}))
+    signature = _signature(family, family.variants.get(name, {}))
     construct.__name__ = construct.__qualname__ = name
     construct.__module__ = family.config.__module__
     construct.__signature__ = signature
@@ -48,12 +47,60 @@ def constructor(family: Family, name: str, description: str) -> Callable:
     return construct
 
 
-def _signature(fields, sizes):
+def from_pretrained(
+    source: str | os.PathLike | keras.Model, **changes
+) -> ImageModel:
+    """Opens a checkpoint of any family and builds its model.
+
+    Args:
+        source: Name of released weights, such as "ViTB16/augreg" (see
+            `keras_vit.list_weights`); a path, a URL or "hf://owner/name"; a
+            model of keras-hub.
+        **changes: Arguments of the family's constructor, such as `classes`,
+            `input_shape` or `include_top`, in place of the checkpoint's own.
+
+    Raises:
+        ValueError: If there is no such checkpoint, if it is of no known
+            family, or as the constructor does.
+        TypeError: If the constructor has no such argument.
+
+    Example:
+        model = keras_vit.from_pretrained("ViTB16/augreg", classes=37)
+    """
+    variant = None
+    if isinstance(source, str):
+        variant, source = registry.split_name(source)
+    opened = registry.open_weights(
+        source, variant, changes.get("position_grid")
+    )
+    family = FAMILIES[opened.family]
+    _refuse_unknown("from_pretrained", changes, family)
+    sizes = family.variants.get(variant, {})
+    given = {**sizes, **changes, "weights": opened}
+    return _build(family, given, variant, variant or family.title)
+
+
+def _build(family, given, variant, name):
+    """Parts the fields of the architecture from the common arguments."""
+    fields = {field.name for field in dataclasses.fields(family.config)}
+    architecture = {key: given[key] for key in given if key in fields}
+    common = {key: given[key] for key in given if key not in fields}
+    common["name"] = common.get("name") or name
+    return build(family, architecture, variant=variant, **common)
+
+
+def _refuse_unknown(called, given, family):
+    known = _signature(family, {}).parameters
+    unknown = [key for key in given if key not in known]
+    arguments.refuse_unknown(called, unknown, known)
+
+
+def _signature(family, sizes):
     """Returns the signature: the common arguments and the fields."""
     common = list(inspect.signature(build).parameters.values())[3:]
     number = [parameter.name for parameter in common].index("name") + 1
     own = []
-    for field in fields:
+    for field in dataclasses.fields(family.config):
         default = None
         if field.name in sizes:
             default = sizes[field.name]

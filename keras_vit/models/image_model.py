@@ -8,16 +8,12 @@ A family is a module `models/<family>.py` with
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
    representation, `[B, D]`. Its repeated layers are all of one class;
 3. `VARIANTS`, constructor name -> the fields that it sets;
-4. a row in `FAMILIES`, and a constructor for each variant
-   (`models/constructors.py`):
-
-       FAMILY = register(Family("mixer", "MLPMixer", MixerConfig, forward,
-                                MixerBlock, VARIANTS))
-       MLPMixer = constructor(FAMILY, "MLPMixer", "An MLP-Mixer of any size.")
-       MixerB16 = constructor(FAMILY, "MixerB16", "Mixer-B/16 of Table 1.")
+4. `FAMILY = register(Family(...))`, its row in `FAMILIES`, and for each
+   variant `constructor(FAMILY, name, description)` (`models/constructors.py`).
 
 `build` does the rest: weights, head, class names, preprocessing, resizing. The
-rules that map a family's checkpoints are in `weights/rules/<family>.py`.
+rules that map a family's checkpoints are in `weights/rules/<family>.py`, as
+`weights/rules/table.py` says.
 """
 
 import contextlib
@@ -378,7 +374,7 @@ def build(
             family.name,
             dataclasses.asdict(config),
             *pixels.known(pixel_mean, pixel_std, source and metadata),
-            provenance=weights if isinstance(weights, str) else None,
+            provenance=source and source.provenance,
             name="metadata",
         )(x)
         if include_top and representation_size:
@@ -395,8 +391,14 @@ def build(
             dtype="float32",
         )(x)
     model = ImageModel(images, x, name=name or variant or family.title)
-    for block in model.blocks:
-        block.remat = remat
+    for block in model.blocks if remat else ():
+        if not hasattr(block, "remat"):
+            raise ValueError(
+                f"`remat` must be False for the family {family.name!r}, whose "
+                "blocks cannot recompute their activations. Received: "
+                "remat=True"
+            )
+        block.remat = True
     if source is not None:
         wanted = model.metadata
         if not takes_head:

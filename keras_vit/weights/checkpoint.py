@@ -19,6 +19,7 @@ class Checkpoint:
         form: What gives them their own spelling back.
         facts: Its metadata, in the words of the constructors; what it does
             not specify is absent.
+        provenance: What it was opened as: a name, a URL or a path.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Checkpoint:
     arrays: dict[str, files.Stored]
     form: object
     facts: dict
+    provenance: str | None = None
 
     @property
     def format(self) -> table.Format:
@@ -138,15 +140,12 @@ def demand(source: Checkpoint, given: dict) -> None:
     Raises:
         ValueError: If something is neither specified nor given.
     """
-    such_as = source.format.required
+    such_as = source.format.required(source.facts)
     absent = [
         name
         for name in such_as
         if given.get(name) is None and source.facts.get(name) is None
     ]
-    # There are no numerics of a stem that is not there.
-    if source.facts.get("resnet_units") is None and "resnet_numerics" in absent:
-        absent.remove("resnet_numerics")
     if absent:
         arguments = ", ".join(f"`{name}`" for name in absent)
         architecture = source.facts.get("architecture")

@@ -39,7 +39,9 @@ def fill(
             out damaged when it is read.
     """
     family = FAMILIES[source.family]
-    grid = family.grid(wanted)
+    grid, source_grid = family.grid(wanted), source.facts.get("grid")
+    if source_grid is None and "image_size" in source.facts:
+        source_grid = family.grid(source.facts)
     try:
         source.format.check(source.facts, wanted | dict(grid=grid))
     except ValueError as error:
@@ -52,7 +54,7 @@ def fill(
             if re.fullmatch(pattern, variable.path):
                 size = table.Fit(
                     shape=tuple(variable.shape),
-                    source_grid=source.facts.get("grid"),
+                    source_grid=source_grid,
                     grid=grid,
                     resize_patches=resize_patches,
                 )

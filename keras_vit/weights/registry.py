@@ -288,6 +288,30 @@ def find(weights: str, variant: str | None) -> Released | None:
     return None
 
 
+def split_name(source: str) -> tuple[str | None, str]:
+    """Returns the constructor and the name of "ViTB16/imagenet21k".
+
+    A name that one constructor alone has is enough. What is no name is
+    returned with None.
+
+    Raises:
+        ValueError: If several constructors have the name.
+    """
+    variant, _, name = source.partition("/")
+    if find(name, variant):
+        return variant, name
+    if source.startswith("augreg:"):
+        return augreg(source.removeprefix("augreg:")).variant, source
+    variants = [e.variant for e in CHECKPOINTS if e.name == source]
+    if len(variants) > 1:
+        full = [f"{variant}/{source}" for variant in variants]
+        raise ValueError(
+            f"`source` must name one checkpoint. Received: {source!r}, which "
+            f"is the name of {full}"
+        )
+    return (variants[0] if variants else None), source
+
+
 def names(variant: str) -> list[str]:
     """Returns the names of a variant's weights."""
     return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
@@ -363,6 +387,8 @@ def open_weights(
     source = checkpoint.open_checkpoint(locate(weights, variant), position_grid)
     if isinstance(weights, (str, os.PathLike)):
         entry = find(os.fspath(weights), variant)
+        provenance = f"{entry.variant}/{entry.name}" if entry else weights
+        source = dataclasses.replace(source, provenance=os.fspath(provenance))
         names = entry and class_names.of_dataset(entry.data)
         if names and len(names) == source.facts["classes"]:
             source.facts["labels"] = names

@@ -276,11 +276,12 @@ def test_hybrids_of_timm_agree(name, timm, tmp_path):
     x = images(side, side)
     ours = keras_vit.ViT(weights=path, num_heads=3, **SCALED)
     assert ours.get_layer("resnet").numerics == "timm"
-    check(ours, x, through_torch(theirs, x))
     source = checkpoint.open_checkpoint(path)
     state = theirs.state_dict()
     for key, array in there_and_back(source).items():
         np.testing.assert_array_equal(array, state[key].numpy())
+    # Rounding of timm's own float32 is 6e-6 of the largest logit.
+    check(ours, x, through_torch(theirs.double(), x.astype("float64")))
 
 
 def make_huggingface(transformers, kind="ViTForImageClassification", **changes):

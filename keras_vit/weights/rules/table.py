@@ -76,8 +76,9 @@ class Format:
         flatten: Of arrays and the config's metadata, returns the arrays in
             the table's spelling, and what `restore` needs to undo it.
         restore: The inverse of `flatten`, of arrays and that.
-        required: Field of the architecture -> such values as an error names;
-            it must be given where a checkpoint does not specify it.
+        required: Of metadata, returns the fields of the architecture that
+            must be given where a checkpoint does not specify them, each with
+            such values as an error names.
         check: Of the metadata of a checkpoint and of the model to fill,
             raises ValueError where shapes would not show that they differ.
         spellings: Name for `save_checkpoint` -> what `restore` takes, or a
@@ -95,7 +96,7 @@ class Format:
     forbids: dict[str, str] = dataclasses.field(default_factory=dict)
     flatten: Callable = lambda arrays, told: (arrays, None)
     restore: Callable = lambda arrays, form: arrays
-    required: dict[str, str] = dataclasses.field(default_factory=dict)
+    required: Callable = lambda metadata: {}
     check: Callable = lambda found, wanted: None
     spellings: dict[str, object] = dataclasses.field(default_factory=dict)
     config_of: Callable | None = None

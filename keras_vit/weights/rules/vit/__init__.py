@@ -28,6 +28,12 @@ _REQUIRED = dict(
 )
 
 
+def _required(metadata):
+    if metadata.get("resnet_units") is not None:
+        return _REQUIRED
+    return {k: v for k, v in _REQUIRED.items() if k != "resnet_numerics"}
+
+
 def grid(metadata: dict) -> tuple[int, int] | None:
     """Returns the (rows, columns) of patches."""
     scale, patch = _stem_scale(metadata), metadata["patch_size"]
@@ -87,7 +93,7 @@ def _format(module, **kwargs):
         read_config=module.settings,
         flatten=module.flatten,
         restore=module.restore,
-        required=_REQUIRED,
+        required=_required,
         refused=lambda metadata, spelling: (
             _refused(metadata) + refused(metadata, spelling)
         ),

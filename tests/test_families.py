@@ -1,0 +1,32 @@
+"""What a family's layers and arrays are called, its own two files know."""
+
+import pathlib
+import re
+
+import pytest
+
+import keras_vit
+
+pytestmark = pytest.mark.backend_independent
+PACKAGE = pathlib.Path(keras_vit.__file__).parent
+# Paths that only one family has, of its layers and of its checkpoints.
+NAMES = {
+    "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
+    r"|patch_embed\b|Transformer/|class_token/|vit_encoder",
+}
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_only_a_familys_own_files_know_its_names(family):
+    own = (
+        f"models/{family}.py",
+        f"weights/rules/{family}.py",
+        f"weights/rules/{family}/",
+        "layers/",  # which define the names
+    )
+    knowing = [
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if re.search(NAMES[family], path.read_text())
+    ]
+    assert [name for name in knowing if not name.startswith(own)] == []
