@@ -317,6 +317,8 @@ def _without_paths():
 
 def _write_from_jax(model, images, directory, arguments):
     tf = tensorflow()
+    symbolic = keras.KerasTensor(tuple(images.shape), "float32")
+    outputs = keras.tree.flatten(model.compute_output_spec(symbolic))
     archive = keras.export.ExportArchive()
     of_some = archive.track_and_add_endpoint(
         "forward",
@@ -342,10 +344,7 @@ def _write_from_jax(model, images, directory, arguments):
             return [x[:found] for x in of_some(tf.pad(images, padding))]
 
         def nothing():
-            found = keras.tree.flatten(
-                model.compute_output_spec(keras.KerasTensor(images.shape))
-            )
-            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in found]
+            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in outputs]
 
         return tf.cond(found > 0, run, nothing)
 

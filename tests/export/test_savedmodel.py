@@ -421,7 +421,7 @@ class TestArguments:
             patch_size=4, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8,
             input_shape=(8, 8, 3), include_top=False,
         )  # fmt: skip
-        with pytest.raises(ValueError, match="with a layer `head`"):
+        with pytest.raises(ValueError, match="must be a classifier"):
             keras_vit.export_savedmodel(model, tmp_path / "1")
 
     def test_a_model_that_does_not_scale_pixels_is_refused(self, tmp_path):
