@@ -57,17 +57,28 @@ def remembered(config: dict) -> dict:
     )
 
 
-def name_variables(arrays: dict, told: dict | None = None) -> tuple[dict, None]:
-    """Names variables by their shapes: kernel and bias, or gamma and beta."""
+def _name_variables(arrays, rules):
+    """Names variables as rules do, in the order in which layers make them."""
+    names = {}
+    for rule in rules:
+        layer, _, last = rule.path.rpartition("/")
+        names.setdefault(layer, []).append(last)
     named = {}
     for name, array in arrays.items():
         layer, _, index = name.rpartition("/")
         if not layer:  # the metrics' own
             continue
-        kernel = len(arrays[f"{layer}/0"].shape) > 1
-        parts = ("kernel", "bias") if kernel else ("gamma", "beta")
-        named[f"{layer}/{parts[int(index)]}"] = array
+        parts = sorted(names.get(layer, ()), key=_order)
+        number = int(index)
+        last = parts[number] if number < len(parts) else index
+        named[f"{layer}/{last}"] = array
     return named, None
+
+
+def _order(name):
+    """Place of a variable among those of its layer; others as in the table."""
+    known = ("kernel", "gamma", "bias", "beta")
+    return known.index(name) if name in known else 0
 
 
 def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
@@ -82,6 +93,16 @@ def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
         return [
             table.Rule(rule.path, (rule.path,)) for rule in like.rules(metadata)
         ]
+
+    def flatten(arrays, told):
+        if not set(told) - {"grid"}:
+            raise ValueError(
+                "it has no config, which would specify the architecture: fill "
+                "a model with `model.load_weights(path)`, or save it as .keras"
+            )
+        top = dict(classes="head/0", representation_size="pre_logits/0")
+        metadata = told | {key: top[key] in arrays for key in top}
+        return _name_variables(arrays, like.rules(metadata))
 
     def read_arrays(arrays, config, told):
         found = dict(classes=None, representation_size=None)
@@ -98,6 +119,6 @@ def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
         rules=rules,
         read_arrays=read_arrays,
         read_config=remembered,
-        flatten=name_variables,
+        flatten=flatten,
         required=like.required,
     )
