@@ -286,7 +286,7 @@ class _Watching(keras.Model):
     """Gives the output of a model within another, and the other's."""
 
     def __init__(self, model, inner):
-        super().__init__()
+        super().__init__(name="with_features")
         self.model, self.inner = model, inner
         self.built = True
 
