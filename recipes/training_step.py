@@ -189,7 +189,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(config, schedule, trainer, model):
+def _optimizer(config, schedule, trainer, model=None):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=config.weight_decay or None,
