@@ -6,6 +6,7 @@ or constructor that is not in it fails there.
 
 import keras_vit
 from keras_vit import layers
+from keras_vit.models import bit, mixer
 
 TINY = dict(
     patch_size=4,
@@ -16,6 +17,26 @@ TINY = dict(
     input_shape=(16, 8, 3),
     classes=5,
 )
+
+# The same of other families, by their constructor of any size.
+TINY_OF = {
+    "ViT": TINY,
+    "MLPMixer": dict(
+        patch_size=4,
+        hidden_size=16,
+        num_layers=2,
+        tokens_mlp_dim=12,
+        channels_mlp_dim=32,
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "BiT": dict(
+        num_units=(1, 2),
+        width_factor=0.5,
+        input_shape=(32, 24, 3),
+        classes=5,
+    ),
+}
 
 # Name -> (layer class, arguments, input shape without the batch).
 LAYERS = {
@@ -75,6 +96,27 @@ LAYERS = {
         layers.BottleneckUnit,
         dict(filters=32, strides=2),
         (7, 6, 32),
+    ),
+    "StdConv2D symmetric": (
+        layers.StdConv2D,
+        dict(filters=4, kernel_size=3, strides=2, padding="symmetric"),
+        (7, 6, 3),
+    ),
+    "PreActivationUnit": (
+        bit.PreActivationUnit,
+        dict(filters=32, strides=2),
+        (7, 6, 32),
+    ),
+    "MixerMlp": (mixer.MixerMlp, dict(mlp_dim=9), (5, 6)),
+    "MixerBlock": (
+        mixer.MixerBlock,
+        dict(
+            tokens_mlp_dim=4,
+            channels_mlp_dim=9,
+            drop_path_rate=0.1,
+            gelu_approximate=False,
+        ),
+        (5, 6),
     ),
     "ResNetV2Stem": (
         layers.ResNetV2Stem,
@@ -142,8 +184,26 @@ MODELS = {
     ),
 }
 
-# Shrinks a named constructor to test its wiring.
-SHRUNK = dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, classes=3)
+# Name -> constructor of any size of another family, and arguments on top of
+# those of TINY_OF.
+OTHER_FAMILIES = {
+    "mixer": ("MLPMixer", dict(drop_path_rate=0.1)),
+    "mixer exact": ("MLPMixer", dict(gelu_approximate=False, remat=True)),
+    "bit": ("BiT", dict()),
+    "bit post-activation": (
+        "BiT",
+        dict(activation_order="post_activation", numerics="scenic"),
+    ),
+}
+
+# Shrinks the named constructors of a family to test their wiring.
+SHRUNK = {
+    "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
+    "mixer": dict(
+        hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
+    ),
+    "bit": dict(num_units=(1,)),
+}
 
 
 def make_layer(name, **kwargs):
@@ -154,4 +214,8 @@ def make_layer(name, **kwargs):
 
 def make_model(name, **kwargs):
     """Returns the model of that name in the table."""
-    return keras_vit.ViT(**{**TINY, **MODELS[name], **kwargs})
+    constructor, arguments = "ViT", MODELS.get(name)
+    if name in OTHER_FAMILIES:
+        constructor, arguments = OTHER_FAMILIES[name]
+    build = getattr(keras_vit, constructor)
+    return build(**{**TINY_OF[constructor], **arguments, **kwargs})

@@ -13,6 +13,9 @@ PACKAGE = pathlib.Path(keras_vit.__file__).parent
 NAMES = {
     "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
     r"|patch_embed\b|Transformer/|class_token/|vit_encoder",
+    "mixer": r"MixerBlock_|(token|channel)_mixing|mlp_(tokens|channels)\b"
+    r"|pre_head_layer_norm",
+    "bit": r"standardized_conv2d|root_block|group_norm/",
 }
 
 

@@ -1,8 +1,30 @@
 """Model families, one file each."""
 
-from keras_vit.models import vit
+from keras_vit.models import bit, mixer, vit
+from keras_vit.models.bit import (
+    BiT,
+    BiTR50x1,
+    BiTR50x2,
+    BiTR50x3,
+    BiTR101x1,
+    BiTR101x3,
+    BiTR152x1,
+    BiTR152x2,
+    BiTR152x4,
+    BiTR200x3,
+)
 from keras_vit.models.constructors import from_pretrained
 from keras_vit.models.image_model import FAMILIES, ImageModel
+from keras_vit.models.mixer import (
+    MixerB16,
+    MixerB32,
+    MixerH14,
+    MixerL16,
+    MixerL32,
+    MixerS16,
+    MixerS32,
+    MLPMixer,
+)
 from keras_vit.models.vit import (
     R26ViTB32,
     R26ViTS32,
@@ -23,7 +45,17 @@ from keras_vit.models.vit import (
     ViTTi16,
 )
 
-__all__ = ["from_pretrained", "ImageModel", "ViT", "list_models", *vit.VARIANTS]
+__all__ = [
+    "BiT",
+    "ImageModel",
+    "MLPMixer",
+    "ViT",
+    "from_pretrained",
+    "list_models",
+    *bit.VARIANTS,
+    *mixer.VARIANTS,
+    *vit.VARIANTS,
+]
 
 
 def list_models(family: str | None = None) -> list[str]:

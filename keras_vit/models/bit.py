@@ -18,6 +18,8 @@ from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.rematerialize import rematerialize
 from keras_vit.layers.resnet_v2_stem import NUMERICS
+from keras_vit.models.constructors import constructor
+from keras_vit.models.image_model import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -139,26 +141,40 @@ class BiTConfig:
 
     Args:
         num_units: Units per stage, such as (3, 4, 6, 3) for R50.
-        width_factor: Multiplies every width; 64 x it is a multiple of 32.
+        width_factor: Multiplies every width; 64 x it is a multiple of 32; 1.
         activation_order: "pre_activation" normalises before each convolution,
             projects the normalised input, and pads symmetrically, also for
             the max-pooling, with zeros. "post_activation" normalises after
             each convolution and pads as TensorFlow's "SAME".
+            "pre_activation".
         numerics: Whose epsilon in GroupNorm and form of weight
             standardisation: "bit" (1e-5; 1e-10 added to the variance),
             "authors" of ViT and big_vision (1e-6; 1e-5 added to the
             deviation), "scenic" (1e-4; 1e-10 added to the variance) or "timm"
-            (1e-5; 1e-8 added to the variance). A property of the weights.
+            (1e-5; 1e-8 added to the variance); "bit".
     """
 
     num_units: tuple[int, ...]
-    width_factor: float = 1
-    activation_order: str = "pre_activation"
-    numerics: str = "bit"
+    width_factor: float = inherited(1)
+    activation_order: str = inherited("pre_activation")
+    numerics: str = inherited("bit")
+
+    def __post_init__(self):  # noqa: D105
+        arguments.check_units(self.num_units, "num_units")
+        arguments.check_width(self.width_factor, "width_factor")
+        arguments.check_choice(
+            self.activation_order, "activation_order", ACTIVATION_ORDERS
+        )
+        arguments.check_choice(self.numerics, "numerics", tuple(NUMERICS))
 
 
-def forward(config: BiTConfig, x):
-    """Returns the representation `[B, D]` of images `[B, H, W, C]`."""
+def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of the last map, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
     epsilon, standardization = NUMERICS[config.numerics]
     pre_activation = config.activation_order == "pre_activation"
     padding = "symmetric" if pre_activation else "same"
@@ -211,3 +227,24 @@ VARIANTS = {
     "BiTR152x4": dict(num_units=_R152, width_factor=4),
     "BiTR200x3": dict(num_units=_R200, width_factor=3),
 }
+FAMILY = register(
+    Family(
+        "bit",
+        "BiT",
+        BiTConfig,
+        forward,
+        (PreActivationUnit, layers.BottleneckUnit),
+        VARIANTS,
+        layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
+    )
+)
+BiT = constructor(FAMILY, "BiT", "A BiT ResNet of any size.")
+BiTR50x1 = constructor(FAMILY, "BiTR50x1", "BiT-R50x1.")
+BiTR50x2 = constructor(FAMILY, "BiTR50x2", "BiT-R50x2.")
+BiTR50x3 = constructor(FAMILY, "BiTR50x3", "BiT-R50x3.")
+BiTR101x1 = constructor(FAMILY, "BiTR101x1", "BiT-R101x1.")
+BiTR101x3 = constructor(FAMILY, "BiTR101x3", "BiT-R101x3.")
+BiTR152x1 = constructor(FAMILY, "BiTR152x1", "BiT-R152x1.")
+BiTR152x2 = constructor(FAMILY, "BiTR152x2", "BiT-R152x2.")
+BiTR152x4 = constructor(FAMILY, "BiTR152x4", "BiT-R152x4.")
+BiTR200x3 = constructor(FAMILY, "BiTR200x3", "BiT-R200x3.")

@@ -39,7 +39,7 @@ class Family:
         title: Name of the constructor of any size, such as "ViT".
         config: The dataclass of its architecture.
         forward: From a `config` and images to the representation.
-        block: The class of its repeated layers.
+        block: The class of its repeated layers, or a tuple of classes.
         variants: Constructor name -> the fields of `config` that it sets.
         layers: Pattern of the paths of layers whose outputs stay divided by
             examples where a model is divided among devices.
@@ -49,7 +49,7 @@ class Family:
     title: str
     config: type
     forward: Callable
-    block: type
+    block: type | tuple[type, ...]
     variants: dict[str, dict]
     layers: str = ""
 
@@ -359,6 +359,8 @@ def build(
     if input_shape is None:
         input_shape = _input_shape(metadata)
     arguments.check_input_shape(input_shape)
+    if source is not None:
+        config = checkpoint.fit_sizes(source, config, tuple(input_shape[:2]))
 
     with _policy(dtype):
         x = images = keras.Input(input_shape, name="images")

@@ -15,6 +15,8 @@ from keras_vit import layers
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.models.constructors import constructor
+from keras_vit.models.image_model import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -92,6 +94,21 @@ class MixerBlock(CompositeLayer):
         Tolstikhin et al. 2021, equation 1; checked against `MixerBlock` in
         vit_jax/models_mixer.py.
     """
+
+    # As `TransformerBlock.SHARDED`: each MLP writes hidden units by columns
+    # and reads them by rows.
+    SHARDED = {
+        f"{mlp}/{path}": (cut, argument, 1)
+        for mlp, argument in (
+            ("token_mixing", "tokens_mlp_dim"),
+            ("channel_mixing", "channels_mlp_dim"),
+        )
+        for path, cut in (
+            ("Dense_0/kernel", (None, "model")),
+            ("Dense_0/bias", ("model",)),
+            ("Dense_1/kernel", ("model", None)),
+        )
+    }
 
     def __init__(
         self,
@@ -182,8 +199,7 @@ class MixerConfig:
         channels_mlp_dim: Hidden width D_C of the MLPs over channels.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
-        gelu_approximate: The tanh form of GELU, or the exact one. A property
-            of the weights.
+        gelu_approximate: The tanh form of GELU, or the exact one; tanh.
     """
 
     patch_size: int | tuple[int, int]
@@ -192,11 +208,28 @@ class MixerConfig:
     tokens_mlp_dim: int
     channels_mlp_dim: int
     drop_path_rate: float = 0.0
-    gelu_approximate: bool = True
+    gelu_approximate: bool = inherited(True)
+
+    def __post_init__(self):  # noqa: D105
+        arguments.as_pair(self.patch_size, "patch_size")
+        for name in (
+            "num_layers",
+            "hidden_size",
+            "tokens_mlp_dim",
+            "channels_mlp_dim",
+        ):
+            arguments.check_count(getattr(self, name), name)
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+        arguments.check_flag(self.gelu_approximate, "gelu_approximate")
 
 
-def forward(config: MixerConfig, x):
-    """Returns the representation `[B, D]` of images `[B, H, W, C]`."""
+def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of all tokens, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
     x = layers.PatchEmbedding(
         config.patch_size, config.hidden_size, name="stem"
     )(x)  # [B, N, D]
@@ -236,3 +269,22 @@ VARIANTS = {
     "MixerL16": dict(patch_size=16, **_LARGE),
     "MixerH14": dict(patch_size=14, **_HUGE),
 }
+FAMILY = register(
+    Family(
+        "mixer",
+        "MLPMixer",
+        MixerConfig,
+        forward,
+        MixerBlock,
+        VARIANTS,
+        layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
+    )
+)
+MLPMixer = constructor(FAMILY, "MLPMixer", "An MLP-Mixer of any size.")
+MixerS32 = constructor(FAMILY, "MixerS32", "Mixer-S/32 of Table 1.")
+MixerS16 = constructor(FAMILY, "MixerS16", "Mixer-S/16 of Table 1.")
+MixerB32 = constructor(FAMILY, "MixerB32", "Mixer-B/32 of Table 1.")
+MixerB16 = constructor(FAMILY, "MixerB16", "Mixer-B/16 of Table 1.")
+MixerL32 = constructor(FAMILY, "MixerL32", "Mixer-L/32 of Table 1.")
+MixerL16 = constructor(FAMILY, "MixerL16", "Mixer-L/16 of Table 1.")
+MixerH14 = constructor(FAMILY, "MixerH14", "Mixer-H/14 of Table 1.")

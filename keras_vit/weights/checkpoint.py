@@ -166,6 +166,24 @@ def demand(source: Checkpoint, given: dict) -> None:
         )
 
 
+def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
+    """Returns an architecture with the sizes that another image changes.
+
+    Args:
+        source: The checkpoint.
+        config: The architecture, resolved.
+        image_size: (height, width) of the model's images.
+
+    Raises:
+        ValueError: If the checkpoint cannot be fitted to such images.
+    """
+    function = getattr(FAMILIES[source.family], "fit_sizes", None)
+    if function is None:
+        return config
+    changes = function(source.facts, config, image_size)
+    return dataclasses.replace(config, **changes)
+
+
 def with_facts(source: Checkpoint, **facts) -> Checkpoint:
     """Returns the checkpoint with metadata that it did not specify."""
     return dataclasses.replace(source, facts=source.facts | facts)

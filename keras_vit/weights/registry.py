@@ -14,6 +14,7 @@ from keras_vit.weights import (
     download,
     hub,
     load,
+    released,
 )
 
 BASE_URL = "https://storage.googleapis.com/vit_models/"
@@ -43,6 +44,7 @@ class Released:
         zero_head: Whether its head is all zeros, to be fine-tuned.
         source: The paper.
         top1: Published accuracy on ImageNet, in percent, or None.
+        license: Of the weights.
     """
 
     name: str
@@ -54,11 +56,12 @@ class Released:
     zero_head: bool = False
     source: str = "2010.11929"
     top1: float | None = None
+    license: str = "Apache-2.0"
 
     @property
-    def classes(self) -> int:
-        """Number of classes of its head."""
-        return CLASSES[self.data]
+    def classes(self) -> int | None:
+        """Number of classes of its head, or None if it is not known."""
+        return CLASSES.get(self.data)
 
     @property
     def url(self) -> str:
@@ -217,6 +220,8 @@ def _all():
             file=f"gsam/{file}.npz",
             source="2203.08065",
         )
+    for row in (*released.mixer(), *released.bit()):
+        yield Released(**row)
 
 
 CHECKPOINTS = tuple(_all())
@@ -272,10 +277,15 @@ def find(weights: str, variant: str | None) -> Released | None:
     """Returns the entry of a name, or None if it is no name of the variant.
 
     Raises:
-        ValueError: If an augreg file is of another variant, or none.
+        ValueError: If a file of augreg or BiT is of another variant, or none.
     """
-    if weights.startswith("augreg:"):
-        entry = augreg(weights.removeprefix("augreg:"))
+    kind, _, file = weights.partition(":")
+    if kind in ("augreg", "bit") and file:
+        entry = (
+            augreg(file)
+            if kind == "augreg"
+            else Released(**released.bit_file(file))
+        )
         if variant not in (None, entry.variant):
             raise ValueError(
                 f"`weights` must be of {variant}. Received: {weights!r}, "
@@ -321,11 +331,11 @@ def locate(weights, variant: str | None = None):
     """Returns the path of a checkpoint, fetching it where it is not here.
 
     Args:
-        weights: A path, a name of `CHECKPOINTS`, "augreg:FILE",
+        weights: A path, a name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE",
             "hf://owner/name", or a URL (https, http, file, gs). What is no
             string is returned as it is.
         variant: The constructor that asks, such as "ViTB16"; None knows no
-            names but "augreg:FILE".
+            names but "augreg:FILE" and "bit:FILE".
 
     Returns:
         The path of a file or directory; a fetched one is in the cache.
@@ -389,6 +399,8 @@ def open_weights(
         entry = find(os.fspath(weights), variant)
         provenance = f"{entry.variant}/{entry.name}" if entry else weights
         source = dataclasses.replace(source, provenance=os.fspath(provenance))
+        if entry and "grid" not in source.facts:  # nothing in the file shows it
+            source.facts["image_size"] = (entry.image_size,) * 2
         names = entry and class_names.of_dataset(entry.data)
         if names and len(names) == source.facts["classes"]:
             source.facts["labels"] = names

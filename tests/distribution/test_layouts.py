@@ -35,7 +35,9 @@ def axes_of(layout, variables):
 
 
 class TestLayouts:
-    @pytest.mark.parametrize("name", catalogue.MODELS)
+    @pytest.mark.parametrize(
+        "name", [*catalogue.MODELS, *catalogue.OTHER_FAMILIES]
+    )
     def test_fsdp_cuts_all_that_divides(self, name):
         model = catalogue.make_model(name)
         layout = layouts.distribution("fsdp", DEVICES)
@@ -63,6 +65,21 @@ class TestLayouts:
                 expected[f"encoderblock_{i}/{path}"] = cut
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == expected
+
+    def test_tensor_cuts_the_hidden_units_of_a_mixer(self):
+        model = catalogue.make_model("mixer")
+        layout = layouts.distribution("tensor", DEVICES, 2)
+        found = axes_of(layout, model.weights)
+        assert {p: a for p, a in found.items() if any(a)} == {
+            f"MixerBlock_{i}/{mlp}/{path}": axes
+            for i in range(2)
+            for mlp in ("token_mixing", "channel_mixing")
+            for path, axes in (
+                ("Dense_0/kernel", [None, "model"]),
+                ("Dense_0/bias", ["model"]),
+                ("Dense_1/kernel", ["model", None]),
+            )
+        }
 
     def test_both_cut_a_kernel_along_both_axes(self):
         model = catalogue.make_model("token")

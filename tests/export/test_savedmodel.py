@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -72,6 +73,20 @@ def test_logits_are_those_of_the_model(number, exported, served):
     x = rng.uniform(0, 255, (number, *model.input_shape[1:])).astype("float32")
     expected = model.predict(x, verbose=0)
     found = served["logits"](images=tf.constant(x))["logits"].numpy()
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("name", ["mixer", "bit"])
+def test_other_families_are_served_with_their_numbers(name, tmp_path):
+    model = catalogue.make_model(name, labels=LABELS[:5])
+    realistic.fill(model)
+    keras_vit.export_savedmodel(model, tmp_path / "1", top_k=3)
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["logits"]
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 255, (2, *model.input_shape[1:])).astype("float32")
+    expected = model.predict(x, verbose=0)
+    found = served(images=tf.constant(x))["logits"].numpy()
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 

@@ -2,17 +2,17 @@
 
 import functools
 
+import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import classifier, difference, golden, load
+from functional import difference, golden
 from keras import ops
 from operations import count_macs
 
 import keras_vit
+from keras_vit import training
 from keras_vit.models import bit
-from keras_vit.weights.rules import bit as rules
-from keras_vit.weights.rules import table
 from tools import paper_tables
 
 # Parameters without a head, with 1000 and with 21,843 classes; billions of
@@ -44,15 +44,14 @@ TABLE_6 = {
 
 
 def authors_model(**architecture):
-    data, config, arrays = golden("bit_resnet")
-    units = tuple(config["block_units"])
-    config = bit.BiTConfig(
-        num_units=units, width_factor=config["width_factor"], **architecture
-    )
+    data, path = golden("bit_resnet")
     images, logits = data["input"], data["logits"]
-    model = classifier(bit, config, images.shape[1:], logits.shape[1])
-    layout = table.Layout(num_layers=0, num_heads=0, resnet_units=units)
-    load(model, arrays, table.expand(rules.release(), layout))
+    model = keras_vit.BiT(
+        weights=path,
+        include_preprocessing=False,
+        input_shape=images.shape[1:],
+        **architecture,
+    )
     return model, images, logits
 
 
@@ -68,13 +67,15 @@ def test_other_numerics_are_not_the_authors(numerics):
 
 def post_activation(numerics="authors"):
     """Returns a small model and the stem of a hybrid, with its weights."""
-    config = bit.BiTConfig(
+    model = keras_vit.BiT(
         num_units=(1, 2),
         width_factor=0.5,
         activation_order="post_activation",
         numerics=numerics,
+        input_shape=(33, 38, 3),
+        include_preprocessing=False,
+        include_top=False,
     )
-    model = classifier(bit, config, (33, 38, 3), 3)
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(rng.normal(size=weight.shape) * 0.5)
@@ -89,22 +90,19 @@ def post_activation(numerics="authors"):
 def test_post_activation_computes_what_a_hybrids_stem_does():
     model, stem = post_activation()
     x = np.random.default_rng(1).normal(size=(2, 33, 38, 3)).astype("float32")
-    body = keras.Model(model.input, model.get_layer("head").input)
     expected = ops.convert_to_numpy(ops.mean(stem(x), axis=(1, 2)))
-    assert difference(body, x, expected) <= 1e-5
+    assert difference(model, x, expected) <= 1e-5
 
 
-def body_of(variant):
-    config = bit.BiTConfig(**bit.VARIANTS[variant])
+def without_memory(variant, **kwargs):
     with keras.StatelessScope(initialize_variables=False):
-        images = keras.Input((224, 224, 3))
-        return keras.Model(images, bit.forward(config, images))
+        return getattr(keras_vit, variant)(**kwargs)
 
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("variant", bit.VARIANTS)
 def test_parameters_are_those_of_the_release(variant):
-    body = body_of(variant)
+    body = without_memory(variant, include_top=False)
     width = body.output_shape[-1]
     found = body.count_params()
     heads = [found + (width + 1) * classes for classes in (1000, 21_843)]
@@ -113,11 +111,7 @@ def test_parameters_are_those_of_the_release(variant):
 
 @functools.cache
 def macs_of(variant):
-    if variant in bit.VARIANTS:
-        body = body_of(variant)
-        return count_macs(body) + 1000 * body.output_shape[-1]
-    with keras.StatelessScope(initialize_variables=False):
-        return count_macs(getattr(keras_vit, variant)())
+    return count_macs(without_memory(variant))
 
 
 @pytest.mark.backend("jax")
@@ -187,3 +181,14 @@ def test_recomputing_activations_leaves_a_training_step_alone(unit_class):
         stepped.append(model.get_weights())
     for plain, recomputed in zip(*stepped, strict=True):
         np.testing.assert_allclose(plain, recomputed, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.backend_independent
+def test_rates_fall_unit_by_unit_and_nothing_is_low_rank():
+    model = catalogue.make_model("bit")
+    factor = training.depth_factor(model, 0.5)
+    assert factor("conv_root/kernel") == 0.5**4
+    assert factor("block2_unit1/conv1/kernel") == 0.25
+    assert factor("group_norm/gamma") == factor("head/kernel") == 1.0
+    with pytest.raises(ValueError, match="blocks with dense layers"):
+        training.train_low_rank(model, 2)

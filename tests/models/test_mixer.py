@@ -1,15 +1,16 @@
 """MLP-Mixer: the authors' numbers, Table 1, its layers."""
 
+import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import classifier, difference, golden, load
+from functional import difference, golden
 from keras import ops
 from operations import count_macs
 
+import keras_vit
+from keras_vit import training
 from keras_vit.models import mixer
-from keras_vit.weights.rules import mixer as rules
-from keras_vit.weights.rules import table
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates,
 # and the paper's millions of parameters without a head.
@@ -25,20 +26,11 @@ SIZES = {
 
 
 def authors_model(**architecture):
-    data, config, arrays = golden("mixer")
-    config = mixer.MixerConfig(
-        patch_size=tuple(config["patches"]["size"]),
-        num_layers=config["num_blocks"],
-        hidden_size=config["hidden_dim"],
-        tokens_mlp_dim=config["tokens_mlp_dim"],
-        channels_mlp_dim=config["channels_mlp_dim"],
-        **architecture,
+    data, path = golden("mixer")
+    model = keras_vit.MLPMixer(
+        weights=path, include_preprocessing=False, **architecture
     )
-    images, logits = data["input"], data["logits"]
-    model = classifier(mixer, config, images.shape[1:], logits.shape[1])
-    layout = table.Layout(num_layers=config.num_layers, num_heads=0)
-    load(model, arrays, table.expand(rules.authors(), layout))
-    return model, images, logits
+    return model, data["input"], data["logits"]
 
 
 def test_logits_are_the_authors():
@@ -50,17 +42,36 @@ def test_the_exact_gelu_is_not_the_authors():
     assert difference(*authors_model(gelu_approximate=False)) > 1e-4
 
 
+def test_larger_images_are_mixed_in_parts_at_first():
+    # Appendix C: block-diagonal token matrices. Each part of the image is
+    # mixed by itself, so the logits are the mean of those of the parts.
+    model, images, logits = authors_model(input_shape=(128, 192, 3))
+    assert model.architecture.tokens_mlp_dim == 6 * 24
+    parts = np.concatenate([images[:1], images[1:]], axis=1)
+    tiled = np.concatenate([parts] * 3, axis=2)
+    expected = logits.mean(axis=0, keepdims=True)
+    found = model.predict(tiled, verbose=0)
+    assert np.abs(found - expected).max() <= 2e-6 * np.abs(logits).max()
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("shape", [(96, 64, 3), (32, 64, 3)])
+def test_sides_that_are_no_multiples_are_refused(shape):
+    with pytest.raises(ValueError) as error:
+        authors_model(input_shape=shape)
+    for words in ("`input_shape`", "64 x 64", "(128, 128, 3)", f"{shape[0]}"):
+        assert words in str(error.value)
+
+
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("variant", mixer.VARIANTS)
 def test_parameters_and_operations_are_those_of_table_1(variant):
     parameters, macs, millions = SIZES[variant]
-    config = mixer.MixerConfig(**mixer.VARIANTS[variant])
     with keras.StatelessScope(initialize_variables=False):
-        model = classifier(mixer, config, (224, 224, 3), 1000)
-    found = model.count_params()
-    assert found == parameters
-    head = 1001 * config.hidden_size + 1000 - config.hidden_size
-    assert int((found - head) / 1e6) in (millions, millions - 1)
+        model = getattr(keras_vit, variant)()
+    assert model.count_params() == parameters
+    head = 1000 * (mixer.VARIANTS[variant]["hidden_size"] + 1)
+    assert int((parameters - head) / 1e6) == millions
     assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
 
 
@@ -87,12 +98,16 @@ def test_a_token_is_mixed_in_its_channel_before_channels_mix():
 
 
 def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
-    config = dict(mixer.VARIANTS["MixerB16"], num_layers=3, hidden_size=4)
-    config |= dict(tokens_mlp_dim=2, channels_mlp_dim=2, drop_path_rate=0.2)
-    model = classifier(mixer, mixer.MixerConfig(**config), (32, 32, 3), 2)
-    rates = [
-        model.get_layer(f"MixerBlock_{i}").drop_path_rate for i in range(3)
-    ]
+    model = keras_vit.MLPMixer(
+        patch_size=16,
+        num_layers=3,
+        hidden_size=4,
+        tokens_mlp_dim=2,
+        channels_mlp_dim=2,
+        drop_path_rate=0.2,
+        input_shape=(32, 32, 3),
+    )
+    rates = [block.drop_path_rate for block in model.blocks]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
     block = make_block(drop_path_rate=0.5)
     x = np.random.default_rng(0).normal(size=(64, 4, 5)).astype("float32")
@@ -104,3 +119,25 @@ def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
 def test_a_block_refuses_another_number_of_tokens():
     with pytest.raises(ValueError, match="was built for inputs of shape"):
         make_block()(np.zeros((1, 9, 5), "float32"))
+
+
+def test_int8_low_rank_updates_and_layer_wise_rates(tmp_path):
+    model = catalogue.make_model("mixer exact")
+    images = np.random.default_rng(0).uniform(0, 255, (2, 16, 8, 3))
+    factor = training.depth_factor(model, 0.5)
+    assert factor("stem/kernel") == 0.125
+    assert factor("MixerBlock_1/token_mixing/Dense_0/kernel") == 0.5
+    model.quantize("int8")
+    model.save(tmp_path / "int8.keras")
+    again = keras.saving.load_model(tmp_path / "int8.keras")
+    np.testing.assert_array_equal(
+        model.predict(images, verbose=0), again.predict(images, verbose=0)
+    )
+    model = catalogue.make_model("mixer")
+    training.train_low_rank(model, 2)
+    trained = {v.path.rpartition("/")[2] for v in model.trainable_variables}
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "kernel", "bias"}
+    assert all(
+        "lora" in v.name or v.path.startswith("head/")
+        for v in model.trainable_variables
+    )

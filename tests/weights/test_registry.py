@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import augreg, registry
+from keras_vit.weights import augreg, registry, released
 from tools import weights as tool
 
 TOKEN = (
@@ -91,7 +91,10 @@ def test_every_entry_is_of_a_constructor_and_once():
     assert len(keys) == len(set(keys))
     assert {variant for _, variant in keys} <= set(keras_vit.list_models())
     for entry in registry.CHECKPOINTS:
-        assert entry.url.startswith(registry.BASE_URL)
+        assert entry.url.startswith(
+            (registry.BASE_URL, released.MIXER_URL, released.BIT_URL)
+        )
+        assert entry.license == "Apache-2.0"
         assert entry.source and entry.classes == registry.CLASSES[entry.data]
         if entry.name.startswith("augreg"):
             name = os.path.basename(entry.file)
@@ -100,6 +103,49 @@ def test_every_entry_is_of_a_constructor_and_once():
             assert again.classes == entry.classes
             assert again.image_size == entry.image_size
             assert again.file == entry.file
+
+
+@pytest.mark.parametrize(
+    ("weights", "variant", "url", "classes"),
+    [
+        ("imagenet1k", "MixerL16", "mixer_models/imagenet1k/Mixer-L_16", 1000),
+        (
+            "imagenet21k",
+            "MixerB16",
+            "mixer_models/imagenet21k/Mixer-B_16",
+            21_843,
+        ),
+        ("sam", "MixerB32", "mixer_models/sam/Mixer-B_32", 1000),
+        ("imagenet2012", "BiTR101x3", "bit_models/BiT-S-R101x3", 1000),
+        ("imagenet21k", "BiTR152x4", "bit_models/BiT-M-R152x4", 21_843),
+        (
+            "imagenet21k+imagenet2012",
+            "BiTR50x1",
+            "bit_models/BiT-M-R50x1-ILSVRC2012",
+            1000,
+        ),
+        (
+            "bit:BiT-M-R50x1-run2-diabetic_retinopathy",
+            "BiTR50x1",
+            "bit_models/vtab/BiT-M-R50x1-run2-diabetic_retinopathy",
+            None,
+        ),
+    ],
+)
+def test_names_of_mixer_and_bit_are_files_of_the_release(
+    weights, variant, url, classes
+):
+    entry = registry.find(weights, variant)
+    assert entry.url == f"https://storage.googleapis.com/{url}.npz"
+    assert (entry.variant, entry.classes) == (variant, classes)
+
+
+@pytest.mark.parametrize(
+    "file", ["BiT-L-R50x1", "BiT-M-R50x2", "../BiT-M-R50x1"]
+)
+def test_other_names_are_no_files_of_bit(file):
+    with pytest.raises(ValueError, match="must be a file name of BiT's"):
+        registry.find(f"bit:{file}", None)
 
 
 def test_the_list_is_a_table():

@@ -1,12 +1,15 @@
-"""BiT ResNets in the release's npz files and in timm.
+"""BiT ResNets in the release's npz files, in timm, and in our own files.
 
 Checked against the files of gs://bit_models and timm/models/resnetv2.py. Both
 are pre-activation; timm adds 1e-8 to the variance of kernels, the release
 1e-10.
 """
 
-from keras_vit.weights.rules import table
+import re
 
+from keras_vit.weights.rules import own, table, timm_config
+
+TITLE = "BiT ResNet"
 _UNIT = "block{b}_unit{u}"
 # The head is a convolution of 1 x 1 pixels.
 _HEAD = table.Transform(
@@ -17,10 +20,22 @@ _TIMM_HEAD = table.Transform(
     lambda kernel: kernel.reshape(kernel.shape[:2]).T,
     lambda kernel: (kernel.T.reshape(*kernel.shape[::-1], 1, 1),),
 )
+_REQUIRED = dict(
+    activation_order="'pre_activation' (the release, timm)",
+    numerics="'bit' (the release) or 'timm'",
+)
+# Units, width: architecture of timm. No argument changes these.
+_ARCHITECTURES = {
+    ((3, 4, 6, 3), 1): "resnetv2_50x1_bit",
+    ((3, 4, 6, 3), 3): "resnetv2_50x3_bit",
+    ((3, 4, 23, 3), 1): "resnetv2_101x1_bit",
+    ((3, 4, 23, 3), 3): "resnetv2_101x3_bit",
+    ((3, 8, 36, 3), 2): "resnetv2_152x2_bit",
+    ((3, 8, 36, 3), 4): "resnetv2_152x4_bit",
+}
 
 
-def release() -> list[tuple]:
-    """Returns the table of the release's npz files."""
+def _release_rows():
     unit = "resnet/block{b}/unit{u:02}"
     convolutions = {
         "conv_root": "resnet/root_block",
@@ -47,30 +62,177 @@ def release() -> list[tuple]:
     return rows
 
 
-def timm() -> list[tuple]:
-    """Returns the table of timm's state dicts."""
+def _timm_rows():
     unit = "stages.{b0}.blocks.{u0}"
+    convolutions = {
+        "conv_root": "stem.conv",
+        f"{_UNIT}/conv_proj": f"{unit}.downsample.conv",
+    }
+    norms = {"group_norm": "norm"}
+    for n in (1, 2, 3):
+        convolutions[f"{_UNIT}/conv{n}"] = f"{unit}.conv{n}"
+        norms[f"{_UNIT}/gn{n}"] = f"{unit}.norm{n}"
     rows = [
         ("head/kernel", "head.fc.weight", _TIMM_HEAD),
         ("head/bias", "head.fc.bias"),
-        ("conv_root/kernel", "stem.conv.weight", table.CONVOLUTION),
-        (
-            f"{_UNIT}/conv_proj/kernel",
-            f"{unit}.downsample.conv.weight",
-            table.CONVOLUTION,
-        ),
     ]
-    norms = {"group_norm": "norm"}
-    for n in (1, 2, 3):
-        rows.append(
-            (
-                f"{_UNIT}/conv{n}/kernel",
-                f"{unit}.conv{n}.weight",
-                table.CONVOLUTION,
-            )
-        )
-        norms[f"{_UNIT}/gn{n}"] = f"{unit}.norm{n}"
+    for layer, name in convolutions.items():
+        rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
     for layer, name in norms.items():
         rows.append((f"{layer}/gamma", f"{name}.weight"))
         rows.append((f"{layer}/beta", f"{name}.bias"))
     return rows
+
+
+def _own_rows():
+    paths = [path for path, *_ in _release_rows()]
+    for part in ("gamma", "beta"):
+        paths += [f"{_UNIT}/gn_proj/{part}", f"gn_root/{part}"]
+    return [(path, path) for path in paths]
+
+
+def grid(metadata: dict) -> None:
+    """Returns None: nothing in a ResNet depends on the size of the image."""
+    return None
+
+
+RESIZES = {"conv_root/kernel": table.fit_pixels}
+# Of all rows those that models of an order do not have.
+_ABSENT = {
+    "pre_activation": r"gn_root/|.*/gn_proj/",
+    "post_activation": r"group_norm/",
+}
+
+
+def _format(rows, unit, **kwargs):
+    unit = re.compile(unit)
+
+    def rules(metadata):
+        order = metadata.get("activation_order") or "pre_activation"
+        return table.expand(
+            [row for row in rows if not re.match(_ABSENT[order], row[0])],
+            units=tuple(metadata["num_units"]),
+            absent=table.without_top(metadata),
+        )
+
+    def read_arrays(arrays, config, told):
+        units = {}
+        for match in filter(None, map(unit.match, arrays)):
+            units.setdefault(int(match[1]), set()).add(int(match[2]))
+        found = dict(num_units=tuple(len(units[b]) for b in sorted(units)))
+        layout = dict(
+            found, classes=1, activation_order=told.get("activation_order")
+        )
+        every = rules(layout)
+        shape_of = table.shapes(arrays, every)
+        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
+        root = shape_of("conv_root/kernel", 4)
+        return found | dict(
+            width_factor=root[3] / 64,
+            channels=root[2],
+            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
+            representation_size=None,
+        )
+
+    return table.Format(
+        rules=rules,
+        read_arrays=read_arrays,
+        required=lambda metadata: _REQUIRED,
+        **kwargs,
+    )
+
+
+def _refused(metadata, spelling):
+    found = []
+    if metadata.get("activation_order") == "post_activation":
+        found.append("activation_order='post_activation'")
+    if metadata.get("representation_size"):
+        found.append("pre_logits")
+    return found
+
+
+def _differences(metadata, numerics):
+    found = []
+    if metadata.get("numerics", numerics) != numerics:
+        found.append(f"it has other epsilons, numerics={numerics!r}")
+    if metadata.get("pixel_mean") is None:
+        found.append("nothing specifies how its pixels are scaled")
+    return found
+
+
+def _release_differences(metadata):
+    found = _differences(metadata, "bit")
+    for name in ("pixel_mean", "pixel_std"):
+        values = metadata.get(name)
+        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
+            found.append(f"it scales pixels by {name}=127.5")
+    return found
+
+
+def _release_config(config):
+    return dict(
+        activation_order="pre_activation",
+        numerics="bit",
+        pixel_mean=127.5,
+        pixel_std=127.5,
+        image_size=(224, 224),
+    )
+
+
+def _timm_config(config):
+    found = dict(image_size=(224, 224)) | timm_config.read(config)
+    # An architecture of another name may compute anything.
+    name = found.get("architecture", "resnetv2_bit")
+    if name.startswith("resnetv2_") and name.endswith("_bit"):
+        found |= dict(activation_order="pre_activation", numerics="timm")
+    return found
+
+
+def _architecture(metadata):
+    size = (tuple(metadata["num_units"]), metadata["width_factor"])
+    return _ARCHITECTURES.get(size)
+
+
+def _timm_refused(metadata, spelling):
+    found = _refused(metadata, spelling)
+    if _architecture(metadata) is None:
+        found.append(
+            "num_units and width_factor of none of its architectures, "
+            f"{tuple(_ARCHITECTURES.values())}"
+        )
+    return found
+
+
+FORMATS = {
+    "jax": _format(
+        _release_rows(),
+        r"resnet/block(\d+)/unit(\d+)/",
+        requires=(r"resnet/root_block/standardized_conv2d/kernel",),
+        read_config=_release_config,
+        spellings={"jax": None},
+        refused=_refused,
+        differences=_release_differences,
+    ),
+    "timm": _format(
+        _timm_rows(),
+        r"stages\.(\d+)\.blocks\.(\d+)\.",
+        requires=(r"stem\.conv\.weight", r"stages\.0\.blocks\.0\.conv3\..*"),
+        forbids={
+            r".*running_mean": "a timm ResNetV2 with BatchNorm: batch "
+            "statistics are",
+            r".*downsample\.norm\..*": "a timm ResNetV2 in post-activation "
+            "order: files of these are",
+        },
+        read_config=_timm_config,
+        spellings={"timm": None},
+        config_of=lambda metadata: timm_config.write(
+            metadata, _architecture(metadata)
+        ),
+        refused=_timm_refused,
+        differences=lambda metadata: _differences(metadata, "timm"),
+    ),
+    "keras_vit": own.own_format(
+        _format(_own_rows(), r"block(\d+)_unit(\d+)/", requires=()),
+        requires=("conv_root/0", r"block1_unit1/conv1/0"),
+    ),
+}

@@ -1,39 +1,53 @@
-"""MLP-Mixer in the authors' npz files and in timm.
+"""MLP-Mixer in the authors' npz files, in timm, and in our own files.
 
 Checked against the files of gs://mixer_models and timm/models/mlp_mixer.py.
 The authors' GELU is the tanh form, timm's the exact one.
 """
 
-from keras_vit.weights.rules import table
+import functools
+import math
+import re
 
-_NORMS = ("LayerNorm_0", "LayerNorm_1")
-_MLPS = ("token_mixing", "channel_mixing")
+import numpy as np
+
+from keras_vit.weights.rules import configs, own, table, timm_config
+
+TITLE = "MLP-Mixer"
+_BLOCK = "MixerBlock_{i}"
+_MLPS = {"token_mixing": "mlp_tokens", "channel_mixing": "mlp_channels"}
+_DENSE = [f"{_BLOCK}/{mlp}/Dense_{n}" for mlp in _MLPS for n in (0, 1)]
+_REQUIRED = dict(gelu_approximate="False (timm) or True (the authors)")
+# Width, patch, blocks: architecture of timm. No argument changes these.
+_ARCHITECTURES = {
+    (512, 32, 8): "mixer_s32_224",
+    (512, 16, 8): "mixer_s16_224",
+    (768, 32, 12): "mixer_b32_224",
+    (768, 16, 12): "mixer_b16_224",
+    (1024, 32, 24): "mixer_l32_224",
+    (1024, 16, 24): "mixer_l16_224",
+}
 
 
-def authors() -> list[tuple]:
-    """Returns the table of the authors' npz files."""
-    block = "MixerBlock_{i}"
-    dense = [f"{block}/{mlp}/Dense_{n}" for mlp in _MLPS for n in (0, 1)]
-    norms = [f"{block}/{norm}" for norm in _NORMS] + ["pre_head_layer_norm"]
+def _authors_rows():
+    norms = [f"{_BLOCK}/LayerNorm_{n}" for n in (0, 1)]
     rows = []
-    for layer in ("stem", "head", *dense):
+    for layer in ("stem", "head", *_DENSE):
         rows += [(f"{layer}/{part}",) * 2 for part in ("kernel", "bias")]
-    for layer in norms:
+    for layer in (*norms, "pre_head_layer_norm"):
         rows.append((f"{layer}/gamma", f"{layer}/scale"))
         rows.append((f"{layer}/beta", f"{layer}/bias"))
     return rows
 
 
-def timm() -> list[tuple]:
-    """Returns the table of timm's state dicts."""
-    ours, theirs = "MixerBlock_{i}", "blocks.{i}"
+def _timm_rows():
+    theirs = "blocks.{i}"
     dense = {"head": "head"}
-    for mlp, name in zip(_MLPS, ("mlp_tokens", "mlp_channels"), strict=True):
+    for mlp, name in _MLPS.items():
         for n in (0, 1):
-            dense[f"{ours}/{mlp}/Dense_{n}"] = f"{theirs}.{name}.fc{n + 1}"
+            dense[f"{_BLOCK}/{mlp}/Dense_{n}"] = f"{theirs}.{name}.fc{n + 1}"
     norms = {
-        f"{ours}/LayerNorm_0": f"{theirs}.norm1",
-        f"{ours}/LayerNorm_1": f"{theirs}.norm2",
+        f"{_BLOCK}/LayerNorm_0": f"{theirs}.norm1",
+        f"{_BLOCK}/LayerNorm_1": f"{theirs}.norm2",
         "pre_head_layer_norm": "norm",
     }
     rows = [
@@ -47,3 +61,241 @@ def timm() -> list[tuple]:
         rows.append((f"{layer}/gamma", f"{name}.weight"))
         rows.append((f"{layer}/beta", f"{name}.bias"))
     return rows
+
+
+def grid(metadata: dict) -> tuple[int, int]:
+    """Returns the (rows, columns) of patches."""
+    patch = metadata["patch_size"]
+    patch = (patch, patch) if isinstance(patch, int) else patch
+    size = metadata["image_size"]
+    return tuple(n // side for n, side in zip(size, patch, strict=True))
+
+
+def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
+    """Returns the fields of the architecture that another image changes.
+
+    The hidden layer over tokens grows with their number (appendix C).
+
+    Raises:
+        ValueError: If the grid is none that the token matrices can grow to.
+    """
+    if None in image_size or config.tokens_mlp_dim != found.get(
+        "tokens_mlp_dim"
+    ):
+        return {}
+    patch = config.patch_size
+    patch = (patch, patch) if isinstance(patch, int) else patch
+    rows, columns = grid(dict(patch_size=patch, image_size=image_size))
+    own_rows, own_columns = found.get("grid") or grid(found)
+    if rows % own_rows or columns % own_columns or not rows * columns:
+        height, width = own_rows * patch[0], own_columns * patch[1]
+        raise ValueError(
+            "`input_shape` must have a height and a width that are whole "
+            f"multiples of the weights' {height} x {width} pixels, such as "
+            f"({2 * height}, {2 * width}, 3): a Mixer's weights are of a fixed "
+            "number of patches, whose matrices can only be repeated. "
+            f"Received: height={image_size[0]}, width={image_size[1]}"
+        )
+    copies = (rows // own_rows) * (columns // own_columns)
+    return dict(tokens_mlp_dim=copies * config.tokens_mlp_dim)
+
+
+def _grow(value, fit, token_axis, hidden_axis):
+    """Repeats a token matrix for each part of a larger image.
+
+    The matrix is block-diagonal with a block for each rectangle of patches of
+    the weights' grid, so that at first each part of the image is mixed by
+    itself, as an image of the weights' resolution.
+    """
+    if fit.source_grid is None or fit.source_grid == fit.grid:
+        return value
+    (rows, columns), (own_rows, own_columns) = fit.grid, fit.source_grid
+    if rows % own_rows or columns % own_columns:
+        return value
+    parts = np.arange(rows * columns).reshape(
+        rows // own_rows, own_rows, columns // own_columns, own_columns
+    )
+    parts = parts.transpose(0, 2, 1, 3).reshape(-1, own_rows * own_columns)
+    shape = [len(parts) * side for side in value.shape]
+    grown = np.zeros(shape, value.dtype)
+    for i, tokens in enumerate(parts):
+        index = [None] * value.ndim
+        if token_axis is not None:
+            index[token_axis] = tokens
+        if hidden_axis is not None:
+            width = value.shape[hidden_axis]
+            index[hidden_axis] = np.arange(i * width, (i + 1) * width)
+        grown[np.ix_(*index)] = value
+    return grown
+
+
+def _growing(token_axis, hidden_axis):
+    return functools.partial(
+        _grow, token_axis=token_axis, hidden_axis=hidden_axis
+    )
+
+
+_TOKENS = r"MixerBlock_\d+/token_mixing/"
+RESIZES = {
+    "stem/kernel": table.fit_pixels,
+    f"{_TOKENS}Dense_0/kernel": _growing(0, 1),
+    f"{_TOKENS}Dense_0/bias": _growing(None, 0),
+    f"{_TOKENS}Dense_1/kernel": _growing(1, 0),
+    f"{_TOKENS}Dense_1/bias": _growing(0, None),
+}
+
+
+def _format(rows, block, **kwargs):
+    block = re.compile(block)
+
+    def rules(metadata):
+        return table.expand(
+            rows,
+            num_layers=metadata["num_layers"],
+            absent=table.without_top(metadata),
+        )
+
+    def read_arrays(arrays, config, told):
+        num_layers = table.count(arrays, block)
+        layout = dict(num_layers=num_layers, classes=1)
+        every = rules(layout)
+        shape_of = table.shapes(arrays, every)
+        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
+        patch = shape_of("stem/kernel", 4)
+        tokens, hidden = shape_of(_DENSE[0].format(i=0) + "/kernel", 2)
+        if shape_of(_DENSE[1].format(i=0) + "/kernel", 2)[0] != hidden:
+            raise ValueError("gated MLPs (gMixer) are not supported")
+        return dict(
+            patch_size=patch[:2],
+            stride=patch[:2],
+            channels=patch[2],
+            hidden_size=patch[3],
+            num_layers=num_layers,
+            tokens_mlp_dim=hidden,
+            channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
+            grid=_grid_of(tokens, patch[:2], told),
+            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
+            representation_size=None,
+        )
+
+    return table.Format(
+        rules=rules,
+        read_arrays=read_arrays,
+        required=lambda metadata: _REQUIRED,
+        **kwargs,
+    )
+
+
+def _grid_of(tokens, patch, told):
+    """Returns the (rows, columns) of the patches that weights mix."""
+    found = told.get("grid")
+    if found is None and "image_size" in told:
+        found = grid(dict(told, patch_size=patch))
+    if found is None and math.isqrt(tokens) ** 2 == tokens:
+        found = (math.isqrt(tokens),) * 2
+    if found is None or math.prod(found) != tokens:
+        raise ValueError(
+            f"its token matrices are of {tokens} patches, which are no "
+            f"{'square' if found is None else f'grid of {tuple(found)}'}; "
+            "specify them with `position_grid=(height, width)`"
+        )
+    return tuple(found)
+
+
+def _refused(metadata, spelling):
+    return ["pre_logits"] if metadata.get("representation_size") else []
+
+
+def _differences(metadata, theirs, approximate):
+    found = []
+    if metadata.get("gelu_approximate", approximate) != approximate:
+        forms = {True: "tanh", False: "exact"}
+        found.append(f"{theirs} has GELU's {forms[approximate]} form")
+    if metadata.get("pixel_mean") is None:
+        found.append("nothing specifies how its pixels are scaled")
+    return found
+
+
+def _authors_differences(metadata):
+    found = _differences(metadata, "the authors' code", True)
+    for name in ("pixel_mean", "pixel_std"):
+        values = metadata.get(name)
+        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
+            found.append(f"it scales pixels by {name}=127.5")
+    return found
+
+
+def _authors_config(config):
+    return configs.known(
+        gelu_approximate=True,
+        pixel_mean=127.5,
+        pixel_std=127.5,
+        grid=configs.pair(config, "grid"),
+    )
+
+
+def _timm_config(config):
+    found = timm_config.read(config)
+    arguments = configs.section(config, "model_args")
+    activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
+    # An architecture of another name may compute anything.
+    if found.get("architecture", "mixer_").startswith("mixer_"):
+        found["gelu_approximate"] = activation == "gelu_tanh"
+    return found
+
+
+def _architecture(metadata):
+    (patch, *other) = dict.fromkeys(metadata["patch_size"])
+    size = (metadata["hidden_size"], patch, metadata["num_layers"])
+    return None if other else _ARCHITECTURES.get(size)
+
+
+def _timm_config_of(metadata):
+    dims = (metadata["tokens_mlp_dim"], metadata["channels_mlp_dim"])
+    return timm_config.write(
+        metadata,
+        _architecture(metadata),
+        img_size=list(metadata["image_size"]),
+        mlp_ratio=[dim / metadata["hidden_size"] for dim in dims],
+    )
+
+
+def _timm_refused(metadata, spelling):
+    found = _refused(metadata, spelling)
+    if _architecture(metadata) is None:
+        found.append(
+            "patch_size, hidden_size and num_layers of none of its "
+            f"architectures, {tuple(_ARCHITECTURES.values())}"
+        )
+    return found
+
+
+FORMATS = {
+    "jax": _format(
+        _authors_rows(),
+        r"MixerBlock_(\d+)/",
+        requires=(r"MixerBlock_0/token_mixing/Dense_0/kernel",),
+        read_config=_authors_config,
+        spellings={"jax": None},
+        refused=_refused,
+        differences=_authors_differences,
+    ),
+    "timm": _format(
+        _timm_rows(),
+        r"blocks\.(\d+)\.",
+        requires=(r"stem\.proj\.weight", r"blocks\.0\.mlp_channels\.fc1\..*"),
+        forbids={
+            r".*\.linear_tokens\..*": "a timm ResMLP: affine norms and scaled "
+            "branches are",
+            r".*\.gate\..*": "a timm gMLP: spatial gating is",
+        },
+        read_config=_timm_config,
+        spellings={"timm": None},
+        config_of=_timm_config_of,
+        refused=_timm_refused,
+        differences=lambda m: _differences(m, "timm", False),
+    ),
+}
+FORMATS["keras_vit"] = own.own_format(
+    FORMATS["jax"], requires=("stem/0", r"MixerBlock_0/token_mixing/Dense_0/0")
+)

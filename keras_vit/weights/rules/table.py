@@ -7,6 +7,8 @@ The rules of a family are the module `rules/<family>.py` (or a package), with
 - `RESIZES`: pattern of a variable's path -> function that fits its value to
   another image, another patch or other channels (see `Fit`),
 - `grid(metadata)`: the (rows, columns) of patches of a model, or None,
+- `fit_sizes(metadata, config, image_size)`, where another image changes an
+  architecture: the fields of `config` that it changes,
 
 and its row in `rules.FAMILIES`. A format's table has a row for each kind of
 variable: the variable's path, its name or names in the checkpoint, and, where

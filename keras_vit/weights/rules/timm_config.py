@@ -1,0 +1,72 @@
+"""What the config.json of any model of timm specifies beside its sizes."""
+
+from keras_vit.weights.rules import configs
+
+
+def architecture_of(config: dict) -> str | None:
+    """Returns the name of the architecture, without the weights' tag."""
+    return str(config.get("architecture") or "").split(".")[0] or None
+
+
+def read(config: dict) -> dict:
+    """Returns the metadata of classes and of images."""
+    arguments = configs.section(config, "model_args")
+    pretrained = configs.section(config, "pretrained_cfg")
+    classes = configs.integer(arguments, "num_classes", low=0)
+    if classes is None:
+        classes = configs.integer(config, "num_classes", low=0)
+    found = dict(
+        architecture=architecture_of(config),
+        classes=classes,
+        channels=configs.integer(arguments, "in_chans"),
+        image_size=_image_size(arguments, pretrained),
+        labels=configs.names(pretrained, "label_names")
+        or configs.names(config, "label_names"),
+    )
+    mean = configs.numbers(pretrained, "mean")
+    std = configs.numbers(pretrained, "std")
+    if mean and std:
+        found["pixel_mean"] = tuple(255 * n for n in mean)
+        found["pixel_std"] = tuple(255 * n for n in std)
+    return configs.known(**found)
+
+
+def _image_size(arguments, pretrained):
+    """The model's own size, and not that of what it was trained from."""
+    size = pretrained.get("input_size")
+    if size is not None and not (isinstance(size, (list, tuple)) and size):
+        raise ValueError(
+            "expected `input_size` of [channels, height, width]; found "
+            f"{size!r}"
+        )
+    return configs.pair(arguments, "img_size") or (
+        configs.pair(dict(input_size=size[1:]), "input_size") if size else None
+    )
+
+
+def write(metadata: dict, architecture: str, **arguments) -> dict:
+    """Returns a config.json; inverts `read`.
+
+    Args:
+        metadata: Of the model.
+        architecture: Name of the architecture of timm.
+        **arguments: In place of the architecture's own.
+    """
+    classes = metadata["classes"] or 0
+    pretrained = dict(
+        input_size=[metadata["channels"], *metadata["image_size"]],
+        num_classes=classes,
+        interpolation="bilinear",
+        crop_pct=1.0,
+    )
+    if metadata.get("pixel_mean") is not None:
+        pretrained["mean"] = [n / 255 for n in metadata["pixel_mean"]]
+        pretrained["std"] = [n / 255 for n in metadata["pixel_std"]]
+    if metadata["labels"]:
+        pretrained["label_names"] = list(metadata["labels"])
+    return dict(
+        architecture=architecture,
+        num_classes=classes,
+        model_args=dict(in_chans=metadata["channels"], **arguments),
+        pretrained_cfg=pretrained,
+    )
