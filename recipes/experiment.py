@@ -5,9 +5,10 @@ import difflib
 
 import keras_vit
 from keras_vit import data
+from keras_vit.models import image_model
 
 OPTIMIZERS = ("sgd", "adam")
-SCHEDULES = ("cosine", "linear")
+SCHEDULES = ("cosine", "linear", "step")
 LOSSES = ("softmax", "sigmoid")
 TRAINED = ("all", "head", "lora")
 DTYPE_POLICIES = (
@@ -65,13 +66,20 @@ class Architecture:
     """What to change in the model; 0 or "" keeps what it has.
 
     Attributes:
-        patch_size: Pixels per side of a patch. model="ViT" has the largest
-            that leaves 8 patches a side, but no less than 4 pixels.
+        patch_size: Pixels per side of a patch. model="ViT" and "MLPMixer"
+            have the largest that leaves 8 patches a side, but no less than 4
+            pixels.
         hidden_size: Width D of the tokens.
         num_layers: Number of Transformer blocks.
         num_heads: Attention heads.
         mlp_dim: Width of the MLPs' hidden layer.
         resnet_units: Units in each stage of a hybrid's stem, `3,4,9`.
+        tokens_mlp_dim: Hidden width of a Mixer's MLPs over tokens.
+        channels_mlp_dim: Hidden width of a Mixer's MLPs over channels.
+        num_units: Units in each stage of a BiT ResNet, `3,4,6,3`.
+        width_factor: Width factor of a BiT ResNet.
+        activation_order: Of BiT, "pre_activation" or "post_activation".
+        numerics: Epsilons of BiT: "bit", "authors", "scenic" or "timm".
         dropout_rate: Dropout after the position embeddings and in blocks.
         attention_dropout_rate: Dropout of the attention weights.
         drop_path_rate: Stochastic depth of the last block.
@@ -87,6 +95,12 @@ class Architecture:
     num_heads: int = 0
     mlp_dim: int = 0
     resnet_units: tuple[int, ...] = ()
+    tokens_mlp_dim: int = 0
+    channels_mlp_dim: int = 0
+    num_units: tuple[int, ...] = ()
+    width_factor: float = 0.0
+    activation_order: str = ""
+    numerics: str = ""
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
@@ -119,8 +133,8 @@ class Config:
     """What to train, on what, and how. Off is 0 or "".
 
     Attributes:
-        model: A constructor of keras_vit, such as "ViTB16"; "ViT" is a small
-            model for training from scratch.
+        model: A constructor of keras_vit, such as "ViTB16"; "ViT", "MLPMixer"
+            and "BiT" are small models for training from scratch.
         architecture: What to change in it.
         weights: Path of a checkpoint or name of released weights.
         dataset: "digits", a folder of images (`train/class/*` and
@@ -142,7 +156,9 @@ class Config:
         shots: Number of training images to keep of each class; 0 is all.
         cache: Whether to keep the encoded images in memory.
         image_size: Height and width in pixels, `32,48`; one number makes a
-            square. 0 is the data set's own size, or 224 if it has none.
+            square. 0 is the data set's own size, or 224 if it has none; where
+            the patches of `model` do not divide it, the next size that they
+            do, of at least two patches a side.
         channels: 1 or 3; 0 is the data set's own number, or 3.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
             a random crop), "resize" (to `resize`, then a random crop),
@@ -162,7 +178,9 @@ class Config:
         warmup_steps: Steps in which the learning rate rises linearly from 0;
             at most a fifth of all.
         base_lr: The highest learning rate.
-        schedule: What follows, "cosine" to 0 or "linear" to 1e-5.
+        schedule: What follows, "cosine" to 0, "linear" to 1e-5, or "step".
+        decay_at: Shares of all steps at which "step" divides the rate by 10,
+            such as `0.3,0.6,0.9`.
         trained: "all", "head" (a linear probe of the frozen model) or "lora"
             (head and low-rank updates of attention).
         lora_rank: Rank of the updates of "lora".
@@ -232,6 +250,7 @@ class Config:
     warmup_steps: int = 500
     base_lr: float = 0.01
     schedule: str = "cosine"
+    decay_at: tuple[float, ...] = ()
     trained: str = "all"
     lora_rank: int = 8
     layer_decay: float = 0.0
@@ -266,7 +285,8 @@ def check(config: Config) -> None:
     Raises:
         ValueError: If a field is not what it must be.
     """
-    names = ["ViT", *keras_vit.list_models()]
+    titles = [family.title for family in image_model.FAMILIES.values()]
+    names = [*titles, *keras_vit.list_models()]
     if config.model not in names:
         near = difflib.get_close_matches(config.model, names, n=3, cutoff=0.4)
         raise ValueError(
@@ -298,12 +318,24 @@ def check(config: Config) -> None:
         name = f"architecture.{field.name}"
         if field.type is int:
             _check_range(name, value, 0)
+        elif field.name == "width_factor":
+            _check_range(name, value, 0)
         elif field.type is float:  # a rate of dropout
             _check_range(name, value, 0, 1)
-    if not all(units > 0 for units in config.architecture.resnet_units):
+        elif field.type is not str and not all(units > 0 for units in value):
+            raise ValueError(
+                f"`{name}` must be positive numbers. Received: {name}={value}"
+            )
+    if not all(0 < share < 1 for share in config.decay_at):
         raise ValueError(
-            "`architecture.resnet_units` must be positive numbers. Received: "
-            f"architecture.resnet_units={config.architecture.resnet_units}"
+            "`decay_at` must be shares of all steps, above 0 and below 1. "
+            f"Received: decay_at={config.decay_at}"
+        )
+    if bool(config.decay_at) != (config.schedule == "step"):
+        raise ValueError(
+            "`decay_at` must be given with schedule='step', and with no other. "
+            f"Received: decay_at={config.decay_at}, "
+            f"schedule={config.schedule!r}"
         )
     if not 0 < config.base_lr < float("inf"):
         raise ValueError(

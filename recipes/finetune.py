@@ -152,9 +152,12 @@ def _draw(workdir, images, labels, class_names):
     figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
     probabilities = _softmax(model.predict(images, verbose=0))
     predicted = probabilities.argmax(axis=-1)
+    attention = None
+    if any(hasattr(block, "attention_weights") for block in model.blocks):
+        attention = keras_vit.inspection.attention_rollout(model, images)
     figures.plot_attention(
         images,
-        keras_vit.inspection.attention_rollout(model, images),
+        attention,
         [
             f"{class_names[guess]} {probability[guess]:.0%}"
             + ("" if guess == label else f", not {class_names[label]}")

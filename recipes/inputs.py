@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from keras_vit import data
+from keras_vit.models import image_model
 from recipes.experiment import Config
 
 
@@ -185,8 +186,21 @@ def _image_size(config, source):
         )
     if not any(size) and config.crop == "bit":
         return (data.bit_hyper_rule(source.image_shape)[1],) * 2
-    if not any(size):
-        return (
-            tuple(source.image_shape[:2]) if source.image_shape else (224,) * 2
-        )
-    return size
+    if any(size):
+        return size
+    if not source.image_shape:
+        return (224,) * 2
+    return tuple(map(_whole_patches(config), source.image_shape[:2]))
+
+
+def _whole_patches(config):
+    """Returns what makes a side one of whole patches of a named model."""
+    sizes = {}
+    for family in image_model.FAMILIES.values():
+        sizes |= family.variants.get(config.model, {})
+    patch = config.architecture.patch_size or sizes.get("patch_size", 1)
+
+    def fit(side):
+        return side if side % patch == 0 else max(2, -(-side // patch)) * patch
+
+    return fit

@@ -14,9 +14,15 @@ from keras_vit import training
 from recipes.experiment import Config
 from recipes.inputs import Facts
 
-# What model="ViT" is where `architecture` does not say: small enough to be
-# trained from scratch on a processor.
-SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+# What the constructors of any size are where `architecture` does not say: small
+# enough to be trained from scratch on a processor.
+SMALL = {
+    "ViT": dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192),
+    "MLPMixer": dict(
+        hidden_size=96, num_layers=4, tokens_mlp_dim=48, channels_mlp_dim=192
+    ),
+    "BiT": dict(num_units=(1, 1), width_factor=0.5),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +146,10 @@ def _model_arguments(config, image_size):
     """Returns what the constructor is given of the architecture."""
     arguments = dataclasses.asdict(config.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
-    if config.model != "ViT" or config.weights:
+    if config.model not in SMALL or config.weights:
+        return arguments
+    arguments = SMALL[config.model] | arguments
+    if config.model == "BiT":
         return arguments
     fitting = [
         n
@@ -150,7 +159,7 @@ def _model_arguments(config, image_size):
     patch_size = max(n for n in fitting if n == 1 or min(image_size) // n >= 8)
     if patch_size < 4:
         patch_size = next((n for n in fitting if n >= 4), patch_size)
-    return dict(patch_size=patch_size, **SMALL) | arguments
+    return dict(patch_size=patch_size) | arguments
 
 
 def _steps_per_execution(config, kind, total_steps, eval_every):
@@ -177,6 +186,10 @@ def _schedule(config, total_steps, warmup_steps):
     """Linear warm-up from 0, then the decay over the other steps."""
     if config.schedule == "linear":
         return training.LinearDecay(config.base_lr, total_steps, warmup_steps)
+    if config.schedule == "step":
+        return training.StepDecay(
+            config.base_lr, total_steps, config.decay_at, warmup_steps
+        )
     if not warmup_steps:
         return keras.optimizers.schedules.CosineDecay(
             config.base_lr, total_steps

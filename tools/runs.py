@@ -159,6 +159,12 @@ def paper_name(constructor: str) -> str:
     Args:
         constructor: Of keras_vit; any other name is returned as it is.
     """
+    for pattern, name in (
+        (r"BiTR(\d+x\d)", r"ResNet\1"),
+        (r"Mixer([A-Z])(\d+)", r"Mixer-\1/\2"),
+    ):
+        if re.fullmatch(pattern, constructor):
+            return re.sub(pattern, name, constructor)
     match = re.fullmatch(r"(R\d*)?ViT([A-Za-z]+)(\d+)", constructor)
     if not match:
         return constructor

@@ -132,7 +132,7 @@ def plot_shots(
 
 def plot_attention(
     images: np.ndarray,
-    attention: np.ndarray,
+    attention: np.ndarray | None,
     titles: list[str],
     out_path: str | os.PathLike,
     *,
@@ -149,7 +149,7 @@ def plot_attention(
     Args:
         images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
         attention: `[B, rows, columns]`, each image's sum 1, as of
-            `attention_rollout`.
+            `attention_rollout`; None draws the images alone.
         titles: A line over each image.
         out_path: The picture to write; its ending says the format.
         right: Whether each prediction is right, to colour the titles by.
@@ -158,13 +158,16 @@ def plot_attention(
         ImportError: If matplotlib is not installed.
         ValueError: If the arguments differ in length.
     """
-    if not len(images) == len(attention) == len(titles):
+    shown = images if attention is None else attention
+    if not len(images) == len(shown) == len(titles):
         raise ValueError(
             "`images`, `attention` and `titles` must have the same length. "
-            f"Received: {len(images)}, {len(attention)}, {len(titles)}"
+            f"Received: {len(images)}, {len(shown)}, {len(titles)}"
         )
-    relative = np.asarray(attention) * np.size(attention[0])
-    highest = max(float(relative.max()), 1.5)
+    relative = [None] * len(images)
+    if attention is not None:
+        relative = np.asarray(attention) * np.size(attention[0])
+        highest = max(float(relative.max()), 1.5)
     per_row = min(len(images), 4)
     num_rows = math.ceil(len(images) / per_row)
     ratio = images.shape[1] / images.shape[2]
@@ -183,15 +186,26 @@ def plot_attention(
         cell = cells.add_subfigure(grid[i // per_row, i % per_row])
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
         cell.suptitle(title, fontsize=9, color=color)
-        _draw_overlay(cell, image, multiples, highest)
-    _draw_scale(bottom, highest, np.size(attention[0]))
+        if multiples is None:
+            axes = cell.subplots()
+            axes.imshow(_as_colours(image))
+            axes.set_axis_off()
+        else:
+            _draw_overlay(cell, image, multiples, highest)
+    if attention is not None:
+        _draw_scale(bottom, highest, np.size(attention[0]))
     figure.savefig(out_path)
+
+
+def _as_colours(image):
+    """Returns an image in [0, 1] of three channels."""
+    pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
+    return np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
 
 
 def _draw_overlay(figure, image, multiples, highest):
     """Left the image; right the same in grey, orange where attention is."""
-    pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
-    pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
+    pixels = _as_colours(image)
     grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
     grey = 0.15 + 0.55 * grey  # orange shows on black and on white alike
     extent = (0, pixels.shape[1], pixels.shape[0], 0)

@@ -9,7 +9,7 @@ from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.partial import train_head_only, train_low_rank
 from keras_vit.training.progress import Preempted, Progress
-from keras_vit.training.schedules import LinearDecay
+from keras_vit.training.schedules import LinearDecay, StepDecay
 
 __all__ = [
     "Checkpoints",
@@ -17,6 +17,7 @@ __all__ = [
     "Preempted",
     "Progress",
     "SigmoidCrossentropy",
+    "StepDecay",
     "SwapAverages",
     "accumulate",
     "clip_whole_gradient",

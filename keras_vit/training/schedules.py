@@ -61,3 +61,64 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             warmup_steps=self.warmup_steps,
             end=self.end,
         )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise from 0, then a tenth of the rate from each step named on.
+
+        rate = base 0.1^(number of `decay_at` that are passed)
+               min(1, step / warmup)
+
+    Args:
+        base: The highest learning rate.
+        total_steps: Number of steps.
+        decay_at: Shares of `total_steps` at which the rate is divided by 10.
+        warmup_steps: Steps of the rise.
+
+    Raises:
+        ValueError: If a share is not above 0 and below 1.
+
+    Reference:
+        Kolesnikov et al. 2020 (1912.11370), section 3.3; checked against
+        `get_lr` in bit_hyperrule.py of google-research/big_transfer.
+    """
+
+    def __init__(
+        self,
+        base: float,
+        total_steps: int,
+        decay_at: tuple[float, ...],
+        warmup_steps: int = 0,
+    ):
+        super().__init__()
+        if not all(0 < share < 1 for share in decay_at):
+            raise ValueError(
+                "`decay_at` must be shares of all steps, above 0 and below 1. "
+                f"Received: decay_at={decay_at}"
+            )
+        self.base = base
+        self.total_steps = total_steps
+        self.decay_at = tuple(decay_at)
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        rate = self.base * ops.ones_like(step)
+        for share in self.decay_at:
+            passed = ops.cast(
+                step >= round(share * self.total_steps), "float32"
+            )
+            rate = rate * (1.0 - 0.9 * passed)
+        if self.warmup_steps:
+            rate = rate * ops.minimum(1.0, step / self.warmup_steps)
+        return rate
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return dict(
+            base=self.base,
+            total_steps=self.total_steps,
+            decay_at=self.decay_at,
+            warmup_steps=self.warmup_steps,
+        )

@@ -1,14 +1,17 @@
-"""Fine-tuning, of three kinds.
+"""Fine-tuning, from scratch and from released weights.
 
 finetune.py                   digits from scratch, a minute on two cores
 finetune.py:ViT,DATASET       another data set from scratch, the same way
 finetune.py:ViTB16,DATASET    released weights, as in Table 4 of the paper
+finetune.py:MixerB16,DATASET  the same at 224 pixels, as MLP-Mixer's authors
+finetune.py:BiTR50x1,DATASET  released weights, by BiT-HyperRule
 
 DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
 """
 
 import re
 
+from keras_vit.models import bit, image_model, mixer
 from keras_vit.weights import registry
 from recipes import experiment
 
@@ -25,6 +28,16 @@ DEFAULT_LR = {"imagenet2012": 0.03}
 # Section 4.1: on ImageNet the largest models see more pixels, and their
 # weights are averaged.
 IMAGENET_SIZE = {"ViTL16": 512, "ViTH14": 518}
+# BiT-HyperRule: steps, shares of them at which the rate is divided by 10, and
+# MixUp, by the number of training images: below 20k, below 500k, more.
+HYPER_RULE = {
+    "small": (500, (0.4, 0.6, 0.8), ()),
+    "medium": (10_000, (0.3, 0.6, 0.9), ("MixUp(alpha=0.1)",)),
+    "large": (20_000, (0.3, 0.6, 0.9), ("MixUp(alpha=0.1)",)),
+}
+SIZES = {"cifar10": "medium", "cifar100": "medium", "imagenet2012": "large"}
+# Small models, to be trained from scratch.
+TITLES = [family.title for family in image_model.FAMILIES.values()]
 
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
@@ -35,13 +48,16 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
             "The argument of finetune.py must be MODEL,DATASET, such as "
             f"ViTB16,cifar10. Received: {arguments!r}"
         )
-    if model == "ViT":
-        return _from_scratch(dataset)
+    if model in TITLES:
+        return _from_scratch(model, dataset)
+    if model in bit.VARIANTS:
+        return _hyper_rule(model, dataset)
     return _from_weights(model, dataset)
 
 
-def _from_scratch(dataset):
+def _from_scratch(model, dataset):
     return experiment.Config(
+        model=model,
         dataset=dataset,
         crop="pad",
         flip=dataset != "digits",  # a mirrored 2 is no 2
@@ -62,8 +78,7 @@ def _from_weights(model, dataset):
         model=model,
         weights=_weights(model),
         dataset=dataset,
-        # 384 is no multiple of 14; 378 has the 27 patches a side that fit.
-        image_size=(378 if model == "ViTH14" else 384,),
+        image_size=(_image_size(model),),
         flip=True,
         batch_size=512,
         warmup_steps=500,
@@ -84,6 +99,43 @@ def _from_weights(model, dataset):
             config.image_size = (IMAGENET_SIZE[model],)
             config.ema_momentum = 0.9999
     return config
+
+
+def _image_size(model):
+    """Pixels per side, as the authors fine-tune."""
+    if model in mixer.VARIANTS:
+        return 224
+    # 384 is no multiple of 14; 378 has the 27 patches a side that fit.
+    return 378 if model == "ViTH14" else 384
+
+
+def _hyper_rule(model, dataset):
+    """BiT-HyperRule, section 3.3; of a set of unknown size, that of small ones.
+
+    Args:
+        model: A constructor of BiT.
+        dataset: The data set; the rule takes its sizes of images.
+    """
+    name = re.split(r"[/:]", dataset)[0]
+    total_steps, decay_at, augment = HYPER_RULE[SIZES.get(name, "small")]
+    return experiment.Config(
+        model=model,
+        weights=_weights(model),
+        dataset=dataset,
+        eval_split="validation" if name == "imagenet2012" else "",
+        crop="bit",
+        flip=True,
+        augment=augment,
+        batch_size=512,
+        total_steps=total_steps,
+        warmup_steps=500,
+        base_lr=0.003,
+        schedule="step",
+        decay_at=decay_at,
+        optimizer="sgd",
+        momentum=0.9,
+        clip_norm=0.0,
+    )
 
 
 def _weights(model):

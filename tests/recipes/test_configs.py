@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data import vtab as tasks
-from keras_vit.models import vit
+from keras_vit.models import image_model, vit
 from recipes import (
     cli,
     experiment,
@@ -28,6 +28,14 @@ GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "configs"
 IMAGENET = ("ViTB16", "ViTB32", "ViTL16", "ViTL32")
 HYBRIDS = ("R50ViTB16", "R50ViTB32", "R50ViTL32", "R50ViTL16")
 JFT = (*IMAGENET, "ViTH14", *HYBRIDS)
+RESNETS = ("BiTR50x1", "BiTR50x2", "BiTR101x1", "BiTR152x1", "BiTR152x2")
+# BiT-HyperRule by the number of training images: steps, where the rate is
+# divided by 10, and whether images are mixed.
+HYPER_RULE = {
+    "oxford_iiit_pet": (500, (200, 300, 400), False),
+    "cifar10": (10_000, (3_000, 6_000, 9_000), True),
+    "imagenet2012": (20_000, (6_000, 12_000, 18_000), True),
+}
 # Table 4: steps and base learning rates, copied from the paper, and the
 # shares of the training images by which section 4.1 and its appendix choose.
 TABLE_4 = {
@@ -44,6 +52,13 @@ EXPERIMENTS = {
         *(f"{model},jft300m" for model in JFT),
         *(f"{model},imagenet21k" for model in (*IMAGENET, *HYBRIDS)),
         *(f"{model},imagenet2012" for model in IMAGENET),
+        *(f"{model},jft300m" for model in RESNETS),
+        "BiTR50x1,jft300m,sgd",
+        "BiTR152x2,jft300m,sgd",
+        "BiTR50x1,imagenet21k",
+        "BiTR50x1,imagenet2012",
+        "MixerB16,imagenet2012",
+        "MLPMixer,digits",
     ],
     finetune: [
         "",
@@ -53,6 +68,11 @@ EXPERIMENTS = {
         "ViTH14,cifar10",
         "R50ViTB16,cifar100",
         "ViTS16,path/to/images",
+        "MLPMixer,digits",
+        "MixerB16,cifar10",
+        "MixerL16,imagenet2012",
+        "BiT,digits",
+        *(f"BiTR50x1,{dataset}" for dataset in HYPER_RULE),
     ],
     sweep: ["", *(f"ViTB16,{dataset}" for dataset in TABLE_4)],
     masked_patch: ["", "ViTB16,jft300m"],
@@ -115,7 +135,9 @@ def test_every_config_file_is_among_the_experiments():
 
 
 @pytest.mark.parametrize("dataset", TABLE_4)
-@pytest.mark.parametrize("model", ["ViTB16", "ViTL16", "ViTH14", "R50ViTB16"])
+@pytest.mark.parametrize(
+    "model", ["ViTB16", "ViTL16", "ViTH14", "R50ViTB16", "MixerB16"]
+)
 def test_configs_are_the_rows_of_table_4(model, dataset):
     config = config_of(sweep, f"{model},{dataset}")
     steps, base_lrs, dev_fraction = TABLE_4[dataset]
@@ -134,7 +156,21 @@ def test_configs_are_the_rows_of_table_4(model, dataset):
         size, average = ((512,) if model == "ViTL16" else (518,)), 0.9999
     elif model == "ViTH14":
         size = (378,)
+    elif model == "MixerB16":
+        size = (224,)
     assert (run.image_size, run.ema_momentum) == (size, average)
+
+
+@pytest.mark.parametrize("dataset", HYPER_RULE)
+def test_bit_is_fine_tuned_by_its_hyper_rule(dataset):
+    run = config_of(finetune, f"BiTR50x1,{dataset}")
+    steps, decay_at, mixes = HYPER_RULE[dataset]
+    assert (run.total_steps, run.batch_size, run.base_lr) == (steps, 512, 0.003)
+    assert tuple(round(steps * share) for share in run.decay_at) == decay_at
+    assert (run.schedule, run.optimizer, run.momentum) == ("step", "sgd", 0.9)
+    assert (run.weight_decay, run.clip_norm, run.crop) == (0, 0, "bit")
+    assert run.augment == (("MixUp(alpha=0.1)",) if mixes else ())
+    assert (run.weights, run.image_size) == ("imagenet21k", (0,))
 
 
 @pytest.mark.parametrize("task", tasks.TASKS)
@@ -146,25 +182,43 @@ def test_vtab_trains_as_table_4_says(task):
     assert run.image_size == (384,)
 
 
+# Of each family, a small architecture.
+SMALL = {
+    "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32),
+    "mixer": dict(
+        hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
+    ),
+    "bit": dict(num_units=(1,), width_factor=0.5),
+}
+
+
+def family_of(model):
+    """The name of a model's family, and whether it is one of its variants."""
+    for family in image_model.FAMILIES.values():
+        if model == family.title or model in family.variants:
+            return family.name, model in family.variants
+    raise AssertionError(model)
+
+
 def shrunk(config):
     """The same training of a small model, for two steps."""
-    sizes = vit.VARIANTS.get(config.model, {})
-    patch_size = int(config.model[-2:]) if config.model != "ViT" else 2
+    family, is_variant = family_of(config.model)
+    side = 2
+    if is_variant:
+        side = 16 if family == "bit" else int(config.model[-2:])
+    small = dict(SMALL[family])
+    if vit.VARIANTS.get(config.model, {}).get("resnet_units"):
+        # One stage: more of them are the same code, compiled longer.
+        small["resnet_units"] = (1,)
+    size = min(config.architecture.representation_size, 8)
     return dataclasses.replace(
         config,
         architecture=dataclasses.replace(
-            config.architecture,
-            hidden_size=16,
-            num_layers=1,
-            num_heads=2,
-            mlp_dim=32,
-            # One stage: more of them are the same code, compiled longer.
-            resnet_units=(1,) if sizes.get("resnet_units") else (),
-            representation_size=min(config.architecture.representation_size, 8),
+            config.architecture, representation_size=size, **small
         ),
         weights="",
-        image_size=(2 * patch_size,) if config.model != "ViT" else (0,),
-        resize=3 * patch_size if config.crop == "resize" else 0,
+        image_size=(2 * side,) if is_variant else (0,),
+        resize=3 * side if config.crop == "resize" else 0,
         batch_size=4,
         total_steps=2,
         num_epochs=0,
@@ -270,7 +324,8 @@ def program_of(recipe, config):
     if recipe is fewshot:
         return "fewshot", source, kind_of(shrunk_few_shot(config))
     way = "masked_patch" if recipe is masked_patch else "training"
-    model = "ViT" if config.model == "ViT" else "a variant"
+    family, is_variant = family_of(config.model)
+    model = f"a variant of {family}" if is_variant else family
     of_step = {name: getattr(experiment.Config(), name) for name in OF_INPUTS}
     config = dataclasses.replace(shrunk(config), model=model, **of_step)
     return way, source, kind_of(config)

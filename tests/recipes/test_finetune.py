@@ -287,7 +287,7 @@ def test_the_small_model_takes_patches_that_fit(
 ):
     config = make_config(architecture=finetune.Architecture(num_layers=2))
     arguments = training_step._model_arguments(config, image_size)
-    assert arguments == training_step.SMALL | {
+    assert arguments == training_step.SMALL["ViT"] | {
         "patch_size": patch_size,
         "num_layers": 2,
     }

@@ -3,10 +3,19 @@
 import csv
 
 import keras
+import numpy as np
 import pytest
 
 import keras_vit
-from recipes import cli, experiment, pretrain
+from keras_vit import data
+from recipes import (
+    cli,
+    experiment,
+    finetune,
+    inputs,
+    pretrain,
+    training_step,
+)
 
 # Epochs, base learning rate, decay, weight decay and dropout, copied from the
 # paper; of two numbers of epochs the larger.
@@ -16,6 +25,11 @@ TABLE_3 = {
     "ViTL32,jft300m": (7, 6e-4, "linear", 0.1, 0.0),
     "ViTL16,jft300m": (14, 4e-4, "linear", 0.1, 0.0),
     "ViTH14,jft300m": (14, 3e-4, "linear", 0.1, 0.0),
+    "BiTR50x1,jft300m": (7, 1e-3, "linear", 0.1, 0.0),
+    "BiTR50x2,jft300m": (7, 1e-3, "linear", 0.1, 0.0),
+    "BiTR101x1,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
+    "BiTR152x1,jft300m": (7, 6e-4, "linear", 0.1, 0.0),
+    "BiTR152x2,jft300m": (7, 6e-4, "linear", 0.1, 0.0),
     "R50ViTB16,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
     "R50ViTB32,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
     "R50ViTL32,jft300m": (7, 2e-4, "linear", 0.1, 0.0),
@@ -58,9 +72,69 @@ def test_configs_are_the_rows_of_table_3(argument):
     experiment.check(config)
 
 
+@pytest.mark.parametrize("model", ["BiTR50x1", "BiTR152x2"])
+def test_resnets_of_table_7_have_sgd_beside_adam(model):
+    adam, sgd = (config_of(f"{model},jft300m{end}") for end in ("", ",sgd"))
+    assert (adam.optimizer, sgd.optimizer) == ("adam", "sgd")
+    assert adam.num_epochs == sgd.num_epochs == 7
+    # BiT's own: 0.03 for a batch of 256, and 1e-4 of L2, which a momentum of
+    # 0.9 multiplies by 10.
+    assert (sgd.base_lr, sgd.momentum) == (0.03 * 16, 0.9)
+    assert sgd.weight_decay == pytest.approx(1e-4 / (1 - 0.9))
+    assert adam.architecture == sgd.architecture
+    assert adam.architecture.activation_order == "post_activation"
+    for config in (adam, sgd):
+        experiment.check(config)
+
+
+def test_mixer_and_bit_are_pre_trained_as_big_vision_does():
+    mixer = config_of("MixerB16,imagenet2012")
+    assert (mixer.num_epochs, mixer.base_lr) == (300, 1e-3)
+    assert (mixer.schedule, mixer.warmup_steps) == ("linear", 10_000)
+    assert (mixer.loss, mixer.head_bias) == ("sigmoid", -6.9)
+    # Theirs is not multiplied by the learning rate.
+    assert mixer.weight_decay * mixer.base_lr == pytest.approx(1e-4)
+    assert mixer.architecture.drop_path_rate == 0.1
+    for dataset, rate, warmup in (
+        ("imagenet2012", 0.1, 1_000),
+        ("imagenet21k", 0.03, 5_000),
+    ):
+        bit = config_of(f"BiTR101x1,{dataset}")
+        assert (bit.num_epochs, bit.base_lr) == (90, rate * 16)
+        assert (bit.schedule, bit.warmup_steps) == ("cosine", warmup)
+        assert bit.weight_decay == 1e-3
+        assert bit.architecture.activation_order == ""
+    for config in (mixer, bit):
+        experiment.check(config)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("model", ["MLPMixer", "MixerS16", "BiT"])
+def test_digits_train_without_other_flags(tmp_path, model):
+    config = cli.parse(
+        ["finetune", f"--config.model={model}"], finetune.DEFAULT_CONFIG
+    )[0]
+    experiment.check(config)
+    train, evaluation = inputs.load(config)
+    facts = inputs.facts_of(config, train)
+    assert facts.image_size == ((32, 32) if model == "MixerS16" else (8, 8))
+    # But for the depth of the large one, and the number of steps.
+    config.architecture.num_layers = 1 if model == "MixerS16" else 0
+    config.total_steps, config.batch_size = 2, 16
+    images, _ = inputs.pipelines(config, facts, train, evaluation)
+    trainer = training_step.build(config, facts).trainer
+    history = trainer.fit(
+        data.as_pairs(images(0)), steps_per_epoch=2, shuffle=False, verbose=0
+    )
+    assert np.isfinite(history.history["loss"]).all()
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
+        ("ViTB16,jft300m,sgd", "must be a BiT ResNet on jft300m"),
+        ("BiTR50x1,jft300m,adam", "must be MODEL,DATASET"),
+        ("MixerB16,jft300m", "Table 3 trains on jft300m"),
         ("ViTB16", "must be MODEL,DATASET"),
         ("ViTS16,jft300m", "Table 3 trains on jft300m: .*ViTH14"),
         ("ViTX9,imagenet2012", "Received: 'ViTX9'"),

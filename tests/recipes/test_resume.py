@@ -92,6 +92,38 @@ def test_sigterm_and_ctrl_c_save_first(
     assert_same(workdir, uninterrupted[0])
 
 
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        (
+            "MLPMixer",
+            dict(
+                patch_size=4,
+                hidden_size=16,
+                num_layers=2,
+                tokens_mlp_dim=8,
+                channels_mlp_dim=16,
+                drop_path_rate=0.2,
+            ),
+        ),
+        ("BiT", dict(num_units=(1,), width_factor=0.5)),
+    ],
+)
+def test_other_families_resume_with_the_same_bits(
+    tmp_path, model, architecture
+):
+    config = CONFIG | dict(
+        model=model, architecture=architecture, total_steps=5
+    )
+    expected, workdir = tmp_path / "expected", tmp_path / "run"
+    processes.run(expected, config=config)
+    processes.end(processes.start(workdir, config=config, sigterm_after=3))
+    printed = processes.run(workdir, config=config)
+    assert "Resuming after step 3." in printed
+    assert_same(workdir, expected)
+
+
 def test_a_damaged_checkpoint_costs_steps_and_nothing_else(
     tmp_path, uninterrupted
 ):

@@ -198,6 +198,8 @@ def test_nothing_to_report_fails(tmp_path, capsys):
         ("ViTTi16", "ViT-Ti/16"),
         ("R50ViTL32", "R50x1+ViT-L/32"),
         ("RViTTi16", "R+ViT-Ti/16"),
+        ("BiTR152x2", "ResNet152x2"),
+        ("MixerB16", "Mixer-B/16"),
         ("ViT", "ViT"),
     ],
 )

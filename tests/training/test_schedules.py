@@ -28,3 +28,22 @@ def test_linear_decay_survives_its_config():
 def test_a_rise_longer_than_training_is_refused():
     with pytest.raises(ValueError, match="warmup_steps=5, total_steps=5"):
         training.LinearDecay(1.0, 5, 5)
+
+
+def test_step_decay_is_bits_hyper_rule():
+    # bit_hyperrule.py for 500 steps: warm-up 100, divided at 200, 300, 400.
+    rate = training.StepDecay(0.003, 500, (0.4, 0.6, 0.8), 100)
+    for step, expected in (
+        (0, 0.0),
+        (50, 0.0015),
+        (199, 0.003),
+        (200, 0.0003),
+        (300, 0.00003),
+        (499, 0.000003),
+    ):
+        assert float(rate(step)) == pytest.approx(expected, rel=1e-5)
+    config = keras.optimizers.schedules.serialize(rate)
+    again = keras.optimizers.schedules.deserialize(config)
+    assert float(again(299)) == float(rate(299))
+    with pytest.raises(ValueError, match="`decay_at` must be shares"):
+        training.StepDecay(0.1, 10, (2,))
