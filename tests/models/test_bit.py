@@ -99,7 +99,8 @@ def without_memory(variant, **kwargs):
         return getattr(keras_vit, variant)(**kwargs)
 
 
-@pytest.mark.backend_independent
+# On JAX alone models are built without memory.
+@pytest.mark.backend("jax")
 @pytest.mark.parametrize("variant", bit.VARIANTS)
 def test_parameters_are_those_of_the_release(variant):
     body = without_memory(variant, include_top=False)
