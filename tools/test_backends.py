@@ -34,6 +34,8 @@ def main(arguments: list[str]) -> int:
                 **os.environ,
                 "KERAS_BACKEND": backend,
                 "TF_CPP_MIN_LOG_LEVEL": "2",
+                # Several workers share the processors, with tiny models.
+                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             },
         )
         ran += 1
