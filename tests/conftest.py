@@ -81,10 +81,14 @@ def update_goldens(request):
 
 @pytest.fixture(autouse=True)
 def optimization(request):
-    fast = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
-    if BACKEND == "jax" and fast:
-        optimized = "optimized" in request.keywords
-        jax.config.update("jax_disable_most_optimizations", not optimized)
+    if BACKEND == "jax" and "optimized" in request.keywords:
+        fast = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] in ("1", "true")
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+        # Before the fixtures of a following module compile.
+        jax.config.update("jax_disable_most_optimizations", fast)
+    else:
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
