@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from recipes import experiment, training_step
+from recipes import training_step
 
 
 def authors_rate(step, base, total, warmup, decay):
@@ -26,7 +26,7 @@ def rates_of(schedule, steps):
     return np.asarray(jax.jit(jax.vmap(schedule))(steps))
 
 
-@pytest.mark.parametrize("decay", experiment.SCHEDULES)
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
 def test_rates_are_the_authors_at_every_step(make_config, decay):
     total, warmup, base = 800, 100, 0.06
     schedule = training_step._schedule(
@@ -38,7 +38,7 @@ def test_rates_are_the_authors_at_every_step(make_config, decay):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("decay", experiment.SCHEDULES)
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
 def test_rates_are_the_authors_over_a_long_training(make_config, decay):
     total, warmup, base = 311_948, 10_000, 1e-3
     schedule = training_step._schedule(
