@@ -63,7 +63,7 @@ def run(flags) -> int:
     print(f"read {path}: {source.dialect}, {len(source.arrays)} arrays")
     print("  " + ", ".join(f"{key} {value}" for key, value in told.items()))
     if facts.get("resnet_units") is not None:
-        print(f"  trunk of {facts['resnet_units']} units")
+        print(f"  ResNet stem of {facts['resnet_units']} units")
     if flags.dialect == "keras_vit" and facts["representation_size"]:
         left_out = facts["classes"] is None
         print("  pre_logits left out" if left_out else "  pre_logits kept")

@@ -5,7 +5,7 @@ import difflib
 
 import keras_vit
 from keras_vit import data
-from keras_vit.models import image_model
+from keras_vit.models import families
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("cosine", "linear", "step")
@@ -285,7 +285,7 @@ def check(config: Config) -> None:
     Raises:
         ValueError: If a field is not what it must be.
     """
-    titles = [family.title for family in image_model.FAMILIES.values()]
+    titles = [family.title for family in families.FAMILIES.values()]
     names = [*titles, *keras_vit.list_models()]
     if config.model not in names:
         near = difflib.get_close_matches(config.model, names, n=3, cutoff=0.4)

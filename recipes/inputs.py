@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from keras_vit import data
-from keras_vit.models import image_model
+from keras_vit.models import families
 from recipes.experiment import Config
 
 
@@ -196,7 +196,7 @@ def _image_size(config, source):
 def _whole_patches(config):
     """Returns what makes a side one of whole patches of a named model."""
     sizes = {}
-    for family in image_model.FAMILIES.values():
+    for family in families.FAMILIES.values():
         sizes |= family.variants.get(config.model, {})
     patch = config.architecture.patch_size or sizes.get("patch_size", 1)
 

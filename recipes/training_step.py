@@ -202,7 +202,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(config, schedule, trainer, model=None):
+def _optimizer(config, schedule, trainer, model):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=config.weight_decay or None,

@@ -19,7 +19,7 @@ from catalogue import (
 from keras import ops
 
 import keras_vit
-from keras_vit.models import image_model
+from keras_vit.models import families
 
 NAMES = pathlib.Path(__file__).parent / "goldens" / "names"
 
@@ -55,7 +55,7 @@ def test_every_public_layer_is_in_the_catalogue():
     of_families = listed - public
     blocks = {
         name
-        for family in image_model.FAMILIES.values()
+        for family in families.FAMILIES.values()
         for name, value in vars(sys.modules[family.config.__module__]).items()
         if inspect.isclass(value)
         and issubclass(value, keras.layers.Layer)

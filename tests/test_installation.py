@@ -165,5 +165,5 @@ def test_metadata_of_the_former_name_is_no_mixture(tmp_path):
     (tmp_path / "keras_vit.egg-info/PKG-INFO").write_text("Name: keras_vit\n")
     (tmp_path / "keras_vit").mkdir()
     (tmp_path / "keras_vit/__init__.py").write_text("")
-    _installation.refuse_other_package(tmp_path / "keras_vit")
-    _installation.refuse_other_package(ROOT / "keras_vit")
+    for package in (tmp_path / "keras_vit", ROOT / "keras_vit"):
+        assert _installation.refuse_other_package(package) is None

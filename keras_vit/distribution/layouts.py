@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_vit.models import image_model
+from keras_vit.models import ImageModel
+from keras_vit.models.families import FAMILIES
 
 STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
 
@@ -38,12 +39,11 @@ class Layouts(keras.distribution.ModelParallel):
         )
         self._fully_sharded = fully_sharded
         self._tensor = tensor
-        families = image_model.FAMILIES.values()
         self._sharded = {
             # "_" also stands for the "/" of paths: an optimizer's variables
             # have the path of their weight in their name.
             path.replace("/", "_"): cut
-            for family in families
+            for family in FAMILIES.values()
             for path, cut in getattr(family.block, "SHARDED", {}).items()
         }
         self._sharded_path = re.compile(
@@ -51,15 +51,15 @@ class Layouts(keras.distribution.ModelParallel):
         )
         # Outputs that stay divided by examples alone, so that XLA moves
         # variables to them and not them to variables,
-        patterns = ["pre_logits", "head"]
-        patterns += [family.layers for family in families if family.layers]
+        patterns = [family.layers for family in FAMILIES.values()]
+        patterns = ["pre_logits", "head", *filter(None, patterns)]
         self._by_example = re.compile(
             rf"(?:.*/)?(?:{'|'.join(patterns)})/output"
         )
         # and those that are divided by heads or hidden units as well.
         columns = {
             path.rpartition("/")[0]
-            for family in families
+            for family in FAMILIES.values()
             for path, cut in getattr(family.block, "SHARDED", {}).items()
             if path.endswith("/kernel") and cut[0][-1] == "model"
         }
@@ -218,7 +218,7 @@ def check_model(
     if not getattr(layout, "_tensor", False):
         return
     parts = layout.device_mesh.shape[1]
-    for layer in image_model.ImageModel.find(model).blocks:
+    for layer in ImageModel.find(model).blocks:
         for argument in ("num_heads", "mlp_dim"):
             if hasattr(layer, argument):
                 _check_multiple(argument, getattr(layer, argument), parts)

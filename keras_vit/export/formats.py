@@ -6,7 +6,7 @@ that a converter gets wrong, ends in an error and not in a wrong file.
 
 Only backends are offered that write files for any number of images. PyTorch
 does not: its tracers fix the batch, or fail on the class token's if told not
-to, and its LiteRT converter refuses the trunk of a hybrid (`tfl.pow`).
+to, and its LiteRT converter refuses the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util

@@ -23,7 +23,7 @@ def in_precision(model: keras.Model, precision: str) -> keras.Model:
     softmax, means and variances, the scaling of pixels, the head. "int8" holds
     the kernels of all dense layers, the head's too, in 8 bits, with one scale
     per output, and multiplies them with activations that are rounded to 8 bits
-    row by row; all else stays float32, the patch embedding and the trunk of a
+    row by row; all else stays float32, the patch embedding and the stem of a
     hybrid included.
 
     Fewer bits save memory first: on a CPU TensorFlow runs ViT-B/16 in int8 at

@@ -191,9 +191,15 @@ def _check(model, path, top_k, activation, overwrite):
 
 
 def activation_of(model: keras.Model) -> str:
-    """Returns what makes probabilities of a model's outputs, by its loss."""
-    own = getattr(model.layers[-1], "activation", None)
-    if own is not None and own is not keras.activations.linear:
+    """Returns what makes probabilities of a model's outputs, by its loss.
+
+    "none" where its last layer does so itself.
+    """
+    last = _last_layer(model)
+    own = getattr(last, "activation", keras.activations.linear)
+    if isinstance(last, keras.layers.Softmax) or (
+        own is not None and own is not keras.activations.linear
+    ):
         return "none"
     loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)
     name = (
@@ -203,6 +209,13 @@ def activation_of(model: keras.Model) -> str:
     )
     binary = "binary" in name.lower() or "sigmoid" in name.lower()
     return "sigmoid" if binary else "softmax"
+
+
+def _last_layer(model):
+    """Returns the layer that makes the output, within however many models."""
+    history = getattr(getattr(model, "output", None), "_keras_history", None)
+    last = history.operation if history else model.layers[-1]
+    return _last_layer(last) if getattr(last, "layers", None) else last
 
 
 def describe(model: keras.Model, labels) -> dict:

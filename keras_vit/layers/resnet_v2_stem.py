@@ -1,45 +1,19 @@
-"""The ResNet trunk of the hybrids: GroupNorm and standardised convolutions."""
+"""The ResNet stem of the hybrids: GroupNorm and standardised convolutions."""
 
 import keras
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
-from keras_vit.layers.std_conv import StdConv2D
-
-# Whose epsilons: of GroupNorm, and of the standardised convolutions. On a small
-# random hybrid of timm's the logits differ by 1e-5 of the largest.
-NUMERICS = {
-    "authors": (1e-6, dict(epsilon=1e-5)),
-    "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
-    "bit": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-10)),
-    "scenic": (1e-4, dict(epsilon=0.0, variance_epsilon=1e-10)),
-}
-
-
-def _group_norm(layer, name, **kwargs):
-    return layer.make(
-        keras.layers.GroupNormalization,
-        groups=32,
-        epsilon=NUMERICS[layer.numerics][0],
-        name=name,
-        **kwargs,
-    )
-
-
-def _std_conv(layer, filters, kernel_size, strides, name):
-    return layer.make(
-        StdConv2D,
-        filters,
-        kernel_size,
-        strides,
-        **NUMERICS[layer.numerics][1],
-        name=name,
-    )
+from keras_vit.layers.residual_unit import (
+    NUMERICS,
+    ResidualUnit,
+    group_norm,
+    std_conv,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(CompositeLayer):
+class BottleneckUnit(ResidualUnit):
     """A post-activation bottleneck: 1x1, 3x3 and 1x1 convolutions.
 
     Each convolution is followed by GroupNorm; ReLU follows the first two and
@@ -60,35 +34,16 @@ class BottleneckUnit(CompositeLayer):
         `ResidualUnit` in vit_jax/models_resnet.py.
     """
 
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        numerics: str = "authors",
-        remat: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        arguments.check_count(filters, "filters")
-        arguments.check_count(strides, "strides")
-        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
-        self.filters = filters
-        self.strides = strides
-        self.numerics = numerics
-        self.remat = remat
-
     def build(self, input_shape):
-        self.needs_projection = (
-            self.strides != 1 or input_shape[-1] != 4 * self.filters
-        )
+        super().build(input_shape)
 
         def conv_and_norm(number, shape, filters, kernel_size, strides=1):
-            conv = _std_conv(
+            conv = std_conv(
                 self, filters, kernel_size, strides, f"conv{number}"
             )
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
-            norm = _group_norm(
+            norm = group_norm(
                 self,
                 f"gn{number}",
                 # The branch starts as zero, the unit as its shortcut.
@@ -108,11 +63,6 @@ class BottleneckUnit(CompositeLayer):
                 "_proj", input_shape, 4 * width, 1, self.strides
             )
 
-    def call(self, inputs, training=None):
-        if self.remat and training:
-            return rematerialize(self, self._forward, inputs)
-        return self._forward(inputs)
-
     def _forward(self, inputs):
         shortcut = inputs
         if self.needs_projection:
@@ -122,22 +72,14 @@ class BottleneckUnit(CompositeLayer):
         x = self.gn3(self.conv3(x))
         return keras.activations.relu(shortcut + x)
 
-    def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        height, width = (
-            None if n is None else -(-n // self.strides)
-            for n in (height, width)
-        )
-        return (batch_size, height, width, 4 * self.filters)
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetV2Stem(CompositeLayer):
-    """The convolutional trunk of a hybrid: root, then stages of bottlenecks.
+    """The convolutional stem of a hybrid: root, then stages of bottlenecks.
 
     The root is a 7x7 convolution and a 3x3 max-pooling, each of stride 2.
     Stage i has width 64 x `width_factor` x 2^i and, from the second on,
-    stride 2 in its first unit. Without stages the root alone is the trunk.
+    stride 2 in its first unit. Without stages the root alone is the stem.
 
     Args:
         num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
@@ -159,7 +101,7 @@ class ResNetV2Stem(CompositeLayer):
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1; checked against `ResNetStage`
-        in vit_jax/models_resnet.py and the trunk in vit_jax/models_vit.py.
+        in vit_jax/models_resnet.py and the stem in vit_jax/models_vit.py.
     """
 
     def __init__(
@@ -189,10 +131,10 @@ class ResNetV2Stem(CompositeLayer):
 
     def build(self, input_shape):
         width = int(64 * self.width_factor)
-        self.conv_root = _std_conv(self, width, 7, 2, "conv_root")
+        self.conv_root = std_conv(self, width, 7, 2, "conv_root")
         self.conv_root.build(input_shape)
         shape = self.conv_root.compute_output_shape(input_shape)
-        self.gn_root = _group_norm(self, "gn_root")
+        self.gn_root = group_norm(self, "gn_root")
         self.gn_root.build(shape)
         self.pool = self.make(
             keras.layers.MaxPooling2D,

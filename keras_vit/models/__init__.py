@@ -14,7 +14,8 @@ from keras_vit.models.bit import (
     BiTR200x3,
 )
 from keras_vit.models.constructors import from_pretrained
-from keras_vit.models.image_model import FAMILIES, ImageModel
+from keras_vit.models.families import FAMILIES
+from keras_vit.models.image_model import ImageModel
 from keras_vit.models.mixer import (
     MixerB16,
     MixerB32,

@@ -15,15 +15,18 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
-from keras_vit.layers.resnet_v2_stem import NUMERICS
+from keras_vit.layers.residual_unit import (
+    NUMERICS,
+    ResidualUnit,
+    group_norm,
+    std_conv,
+)
 from keras_vit.models.constructors import constructor
-from keras_vit.models.image_model import Family, inherited, register
+from keras_vit.models.families import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(CompositeLayer):
+class PreActivationUnit(ResidualUnit):
     """A pre-activation bottleneck: GroupNorm and ReLU before each convolution.
 
         o = relu(gn1(x))
@@ -51,53 +54,22 @@ class PreActivationUnit(CompositeLayer):
         bit_pytorch/models.py.
     """
 
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        numerics: str = "bit",
-        remat: bool = False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        arguments.check_count(filters, "filters")
-        arguments.check_count(strides, "strides")
-        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
-        self.filters = filters
-        self.strides = strides
-        self.numerics = numerics
-        self.remat = remat
-
     def build(self, input_shape):
-        epsilon, standardization = NUMERICS[self.numerics]
+        super().build(input_shape)
 
         def conv(shape, filters, kernel_size, strides, name):
-            layer = self.make(
-                layers.StdConv2D,
-                filters,
-                kernel_size,
-                strides,
-                padding="symmetric",
-                **standardization,
-                name=name,
+            layer = std_conv(
+                self, filters, kernel_size, strides, name, padding="symmetric"
             )
             layer.build(shape)
             return layer, layer.compute_output_shape(shape)
 
         def norm_and_conv(number, shape, filters, kernel_size, strides=1):
-            norm = self.make(
-                keras.layers.GroupNormalization,
-                groups=32,
-                epsilon=epsilon,
-                name=f"gn{number}",
-            )
+            norm = group_norm(self, f"gn{number}")
             norm.build(shape)
             name = f"conv{number}"
             return norm, *conv(shape, filters, kernel_size, strides, name)
 
-        self.needs_projection = (
-            self.strides != 1 or input_shape[-1] != 4 * self.filters
-        )
         width = self.filters
         self.gn1, self.conv1, shape = norm_and_conv(1, input_shape, width, 1)
         self.gn2, self.conv2, shape = norm_and_conv(
@@ -109,11 +81,6 @@ class PreActivationUnit(CompositeLayer):
                 input_shape, 4 * width, 1, self.strides, "conv_proj"
             )
 
-    def call(self, inputs, training=None):
-        if self.remat and training:
-            return rematerialize(self, self._forward, inputs)
-        return self._forward(inputs)
-
     def _forward(self, inputs):
         relu = keras.activations.relu
         x = relu(self.gn1(inputs))
@@ -122,14 +89,6 @@ class PreActivationUnit(CompositeLayer):
         x = self.conv2(relu(self.gn2(x)))
         x = self.conv3(relu(self.gn3(x)))
         return x + shortcut
-
-    def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        height, width = (
-            None if n is None else -(-n // self.strides)
-            for n in (height, width)
-        )
-        return (batch_size, height, width, 4 * self.filters)
 
 
 ACTIVATION_ORDERS = ("pre_activation", "post_activation")

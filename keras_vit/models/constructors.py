@@ -9,7 +9,8 @@ from collections.abc import Callable
 import keras
 
 from keras_vit.models import arguments
-from keras_vit.models.image_model import FAMILIES, Family, ImageModel, build
+from keras_vit.models.families import FAMILIES, Family
+from keras_vit.models.image_model import ImageModel, build
 from keras_vit.weights import registry
 
 

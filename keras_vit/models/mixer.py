@@ -16,7 +16,7 @@ from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.rematerialize import rematerialize
 from keras_vit.models.constructors import constructor
-from keras_vit.models.image_model import Family, inherited, register
+from keras_vit.models.families import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -13,7 +13,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit.layers import arguments
 from keras_vit.models.constructors import constructor
-from keras_vit.models.image_model import Family, inherited, register
+from keras_vit.models.families import Family, inherited, register
 
 CLASSIFIERS = ("token", "token_gap", "gap", "gap_norm", "unpooled")
 POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")

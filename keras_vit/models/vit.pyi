@@ -4,7 +4,8 @@ import os
 
 import keras
 
-from keras_vit.models.image_model import Family, ImageModel
+from keras_vit.models.families import Family
+from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import Checkpoint
 
 FAMILY: Family

@@ -96,9 +96,8 @@ def best(
         )
     row = max(fitting, key=lambda row: _number(row[by]))
     # The index's names have no place for a path.
-    return registry.augreg(
-        os.path.basename(row["adapt_filename" if tuned else "filename"])
-    )
+    file = os.path.basename(row["adapt_filename" if tuned else "filename"])
+    return registry.find(f"augreg:{file}", None)
 
 
 def _plain(name):

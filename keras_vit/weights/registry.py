@@ -17,18 +17,6 @@ from keras_vit.weights import (
     released,
 )
 
-BASE_URL = "https://storage.googleapis.com/vit_models/"
-CLASSES = {
-    "imagenet21k": 21_843,
-    "imagenet2012": 1_000,
-    "cifar10": 10,
-    "cifar100": 100,
-    "oxford_iiit_pet": 37,
-    "oxford-iiit-pet": 37,
-    "resisc45": 45,
-    "kitti": 4,
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Released:
@@ -39,7 +27,7 @@ class Released:
         variant: The constructor it is for.
         file: Its file under `base_url`.
         base_url: Where it is.
-        data: What its head was trained on, a key of `CLASSES`.
+        data: What its head was trained on, a key of `released.CLASSES`.
         image_size: Pixels per side.
         zero_head: Whether its head is all zeros, to be fine-tuned.
         source: The paper.
@@ -50,7 +38,7 @@ class Released:
     name: str
     variant: str
     file: str
-    base_url: str = BASE_URL
+    base_url: str = released.VIT_URL
     data: str = "imagenet2012"
     image_size: int = 224
     zero_head: bool = False
@@ -61,7 +49,7 @@ class Released:
     @property
     def classes(self) -> int | None:
         """Number of classes of its head, or None if it is not known."""
-        return CLASSES.get(self.data)
+        return released.CLASSES.get(self.data)
 
     @property
     def url(self) -> str:
@@ -108,169 +96,7 @@ def check(path: str) -> None:
         array.read()
 
 
-# Recommended by Steiner et al. 2021 (2106.10270) for each model, by its
-# pre-training: file, learning rate of its fine-tuning on ImageNet, resolution
-# and top-1 of that.
-_AUGREG = {
-    "ViTTi16": (
-        "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0",
-        *("0.03", 384, 78.22),
-    ),
-    "ViTS32": (
-        "S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0",
-        *("0.01", 384, 79.58),
-    ),
-    "ViTS16": (
-        "S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0",
-        *("0.03", 384, 83.73),
-    ),
-    "ViTB32": (
-        "B_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0",
-        *("0.01", 384, 83.59),
-    ),
-    "ViTB16": (
-        "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
-        *("0.03", 384, 85.49),
-    ),
-    # Not in the table of recommendations: the file that timm took.
-    "ViTB8": (
-        "B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
-        *("0.01", 224, None),
-    ),
-    "ViTL16": (
-        "L_16-i21k-300ep-lr_0.001-aug_strong1-wd_0.1-do_0.0-sd_0.0",
-        *("0.01", 384, 85.59),
-    ),
-    "RViTTi16": (
-        "R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0",
-        *("0.03", 384, 75.40),
-    ),
-    "R26ViTS32": (
-        "R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0",
-        *("0.03", 384, 83.85),
-    ),
-    "R50ViTL32": (
-        "R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1",
-        *("0.01", 384, 85.99),
-    ),
-}
-_AUGREG_PAPER = "2106.10270"
-_FILE_OF_2020 = {
-    "ViTB16": "ViT-B_16",
-    "ViTB32": "ViT-B_32",
-    "ViTL16": "ViT-L_16",
-    "ViTL32": "ViT-L_32",
-    "ViTH14": "ViT-H_14",
-    "R50ViTB16": "R50+ViT-B_16",
-}
-_FINE_TUNED = "imagenet21k+imagenet2012"
-
-
-def _all():
-    for variant, file in _FILE_OF_2020.items():
-        yield Released(
-            name="imagenet21k",
-            variant=variant,
-            file=f"imagenet21k/{file}.npz",
-            data="imagenet21k",
-            zero_head=True,
-        )
-    for variant, file in _FILE_OF_2020.items():
-        if variant != "ViTH14":
-            yield Released(
-                name=_FINE_TUNED,
-                variant=variant,
-                file=f"{_FINE_TUNED}/{file}.npz",
-                image_size=384,
-            )
-    for variant in ("ViTB16", "ViTL16"):
-        yield Released(
-            name=f"{_FINE_TUNED}-224",
-            variant=variant,
-            file=f"{_FINE_TUNED}/{_FILE_OF_2020[variant]}-224.npz",
-        )
-    for variant, (file, rate, size, top1) in _AUGREG.items():
-        yield Released(
-            name="augreg",
-            variant=variant,
-            file=f"augreg/{file}.npz",
-            data="imagenet21k",
-            source=_AUGREG_PAPER,
-        )
-        tuned = f"--imagenet2012-steps_20k-lr_{rate}-res_{size}"
-        yield Released(
-            name="augreg+imagenet2012",
-            variant=variant,
-            file=f"augreg/{file}{tuned}.npz",
-            image_size=size,
-            source=_AUGREG_PAPER,
-            top1=top1,
-        )
-    for variant in ("ViTB16", "ViTB32"):
-        yield Released(
-            name="sam",
-            variant=variant,
-            file=f"sam/{_FILE_OF_2020[variant]}.npz",
-            source="2106.01548",
-        )
-    for variant, file in (("ViTS16", "ViT-S_16"), ("ViTB16", "ViT-B_16")):
-        yield Released(
-            name="gsam",
-            variant=variant,
-            file=f"gsam/{file}.npz",
-            source="2203.08065",
-        )
-    for row in (*released.mixer(), *released.bit()):
-        yield Released(**row)
-
-
-CHECKPOINTS = tuple(_all())
-
-# A file name of augreg: model, data, training, and fine-tuning if any.
-_AUGREG_NAME = re.compile(
-    r"(?P<model>Ti_16|S_32|S_16|B_32|B_16|B_8|L_16|R_Ti_16|R26_S_32|R50_L_32)"
-    r"-(?P<data>i21k_30|i21k|i1k)-\d+ep-lr_[\d.]+"
-    r"-aug_(none|light0|light1|medium1|medium2|strong1|strong2)"
-    r"-wd_[\d.]+-do_[\d.]+-sd_[\d.]+"
-    r"(--(?P<tuned>[a-z][\w-]*?)-steps_[\d.]+k-lr_[\d.]+-res_(?P<size>\d+))?"
-)
-_AUGREG_VARIANTS = {
-    file.split("-")[0]: variant for variant, (file, *_) in _AUGREG.items()
-}
-
-
-def augreg(file: str) -> Released:
-    """Returns the entry of any of the 50,000 augreg checkpoints.
-
-    Args:
-        file: Its name in augreg/index.csv, without ".npz".
-
-    Raises:
-        ValueError: If it is no such name.
-    """
-    match = _AUGREG_NAME.fullmatch(file.removesuffix(".npz"))
-    if not match:
-        raise ValueError(
-            "`weights='augreg:FILE'` must be a file name of augreg's "
-            "index.csv, such as 'augreg:"
-            f"{_AUGREG['ViTB16'][0]}'. Received: {file!r}"
-        )
-    data = match["tuned"] or (
-        "imagenet2012" if match["data"] == "i1k" else "imagenet21k"
-    )
-    if data not in CLASSES:
-        raise ValueError(
-            f"`weights='augreg:FILE'` must be fine-tuned on one of "
-            f"{tuple(CLASSES)}. Received: {data!r}"
-        )
-    return Released(
-        name=f"augreg:{match[0]}",
-        variant=_AUGREG_VARIANTS[match["model"]],
-        file=f"augreg/{match[0]}.npz",
-        data=data,
-        image_size=int(match["size"] or 224),
-        source=_AUGREG_PAPER,
-    )
+CHECKPOINTS = tuple(Released(**row) for row in released.rows())
 
 
 def find(weights: str, variant: str | None) -> Released | None:
@@ -280,12 +106,8 @@ def find(weights: str, variant: str | None) -> Released | None:
         ValueError: If a file of augreg or BiT is of another variant, or none.
     """
     kind, _, file = weights.partition(":")
-    if kind in ("augreg", "bit") and file:
-        entry = (
-            augreg(file)
-            if kind == "augreg"
-            else Released(**released.bit_file(file))
-        )
+    if kind in released.FILES and file:
+        entry = Released(**released.FILES[kind](file))
         if variant not in (None, entry.variant):
             raise ValueError(
                 f"`weights` must be of {variant}. Received: {weights!r}, "
@@ -310,8 +132,9 @@ def split_name(source: str) -> tuple[str | None, str]:
     variant, _, name = source.partition("/")
     if find(name, variant):
         return variant, name
-    if source.startswith("augreg:"):
-        return augreg(source.removeprefix("augreg:")).variant, source
+    entry = find(source, None)
+    if entry:
+        return entry.variant, source
     variants = [e.variant for e in CHECKPOINTS if e.name == source]
     if len(variants) > 1:
         full = [f"{variant}/{source}" for variant in variants]

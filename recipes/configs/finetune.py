@@ -11,7 +11,7 @@ DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
 
 import re
 
-from keras_vit.models import bit, image_model, mixer
+from keras_vit.models import bit, families, mixer
 from keras_vit.weights import registry
 from recipes import experiment
 
@@ -37,7 +37,7 @@ HYPER_RULE = {
 }
 SIZES = {"cifar10": "medium", "cifar100": "medium", "imagenet2012": "large"}
 # Small models, to be trained from scratch.
-TITLES = [family.title for family in image_model.FAMILIES.values()]
+TITLES = [family.title for family in families.FAMILIES.values()]
 
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:

@@ -465,3 +465,16 @@ class TestArguments:
 def test_torch_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
         keras_vit.export_savedmodel(make_model(), tmp_path / "1")
+
+
+@pytest.mark.backend("tensorflow")
+def test_probabilities_are_not_made_of_probabilities():
+    classifier = make_model(classifier_activation="softmax")
+    endings = (keras.layers.Softmax(), keras.layers.Activation("softmax"))
+    for model in (
+        classifier,
+        keras.Sequential([keras.layers.RandomFlip(), classifier]),
+        *(keras.Sequential([make_model(), ending]) for ending in endings),
+    ):
+        assert savedmodel.activation_of(model) == "none"
+    assert savedmodel.activation_of(make_model()) == "softmax"

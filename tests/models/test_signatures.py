@@ -8,13 +8,13 @@ import re
 import pytest
 
 import keras_vit
-from keras_vit.models import image_model
+from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 CONSTRUCTORS = [
     (family, name)
-    for family in image_model.FAMILIES.values()
+    for family in families.FAMILIES.values()
     for name in (family.title, *family.variants)
 ]
 
@@ -46,7 +46,7 @@ def test_every_argument_is_a_keyword_with_the_variants_default(family, name):
 def text_of(annotation):
     text = inspect.formatannotation(annotation)
     text = re.sub(r"keras\.src(\.\w+)*\.", "keras.", text)
-    text = re.sub(r"keras_vit\.models\.image_model\.", "", text)
+    text = re.sub(r"keras_vit\.models\.(families|image_model)\.", "", text)
     return text.replace("keras_vit.weights.checkpoint.", "")
 
 
@@ -80,7 +80,8 @@ def stub_of(family):
             "",
             "import keras",
             "",
-            "from keras_vit.models.image_model import Family, ImageModel",
+            "from keras_vit.models.families import Family",
+            "from keras_vit.models.image_model import ImageModel",
             "from keras_vit.weights import Checkpoint",
             "",
             "FAMILY: Family",
@@ -99,7 +100,7 @@ def stub_of(family):
 
 
 @pytest.mark.parametrize(
-    "family", image_model.FAMILIES.values(), ids=image_model.FAMILIES
+    "family", families.FAMILIES.values(), ids=families.FAMILIES
 )
 def test_the_stub_shows_every_argument(family, update_goldens):
     path = PACKAGE / "models" / f"{family.name}.pyi"

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit import layers, training
 from keras_vit.distribution import layouts
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.models import constructors, image_model
+from keras_vit.models import constructors, families
 from keras_vit.weights import resize, rules
 from keras_vit.weights.rules import own, table
 
@@ -56,7 +56,7 @@ def forward(config, x):
     return keras.ops.mean(x, axis=1)
 
 
-FAMILY = image_model.Family(
+FAMILY = families.Family(
     "toy",
     "Toy",
     ToyConfig,
@@ -122,7 +122,7 @@ RULES = types.SimpleNamespace(
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(image_model.FAMILIES, "toy", FAMILY)
+    monkeypatch.setitem(families.FAMILIES, "toy", FAMILY)
     monkeypatch.setitem(rules.FAMILIES, "toy", RULES)
 
 

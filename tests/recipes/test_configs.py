@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data import vtab as tasks
-from keras_vit.models import image_model, vit
+from keras_vit.models import families, vit
 from recipes import (
     cli,
     experiment,
@@ -194,7 +194,7 @@ SMALL = {
 
 def family_of(model):
     """The name of a model's family, and whether it is one of its variants."""
-    for family in image_model.FAMILIES.values():
+    for family in families.FAMILIES.values():
         if model == family.title or model in family.variants:
             return family.name, model in family.variants
     raise AssertionError(model)

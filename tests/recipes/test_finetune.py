@@ -308,7 +308,7 @@ def test_weight_decay_is_for_kernels_alone(make_config):
         classes=2,
     )
     optimizer = training_step._optimizer(
-        make_config(weight_decay=0.1), 0.1, model
+        make_config(weight_decay=0.1), 0.1, model, model
     )
     assert optimizer.weight_decay == 0.1
     decayed = {
@@ -318,7 +318,8 @@ def test_weight_decay_is_for_kernels_alone(make_config):
     }
     assert decayed == {"kernel"}
     assert (
-        training_step._optimizer(make_config(), 0.1, model).weight_decay is None
+        training_step._optimizer(make_config(), 0.1, model, model).weight_decay
+        is None
     )
 
 

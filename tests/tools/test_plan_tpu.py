@@ -179,8 +179,8 @@ def test_a_refusal_for_memory_is_understood(message, needs, available):
 
 
 def test_another_refusal_is_not_taken_for_one_of_memory():
-    tpu_compile._raise_if_memory("INTERNAL: hbm")
-    tpu_compile._raise_if_memory("RESOURCE_EXHAUSTED: out of vmem")
+    for message in ("INTERNAL: hbm", "RESOURCE_EXHAUSTED: out of vmem"):
+        assert tpu_compile._raise_if_memory(message) is None
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 33, 100, 608, 9000])

@@ -328,6 +328,12 @@ class TestOwnFiles:
         )  # fmt: skip
         again = keras_vit.ViT(weights=tmp_path / "a.weights.h5", **arguments)
         again.save_weights(tmp_path / "a.weights.h5")
+        again.load_weights(tmp_path / "a.weights.h5")
+        for one, other in zip(model.weights, again.weights, strict=True):
+            np.testing.assert_array_equal(
+                keras.ops.convert_to_numpy(one),
+                keras.ops.convert_to_numpy(other),
+            )
 
     @pytest.mark.parametrize(
         "changes",

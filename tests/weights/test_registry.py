@@ -67,14 +67,14 @@ def test_any_augreg_file_goes_by_its_name(server):
 )
 def test_no_augreg_name_leaves_the_cache(name):
     with pytest.raises(ValueError, match="must be a file name of augreg"):
-        registry.augreg(name)
+        registry.find(f"augreg:{name}", None)
 
 
 def test_what_an_augreg_name_tells():
-    entry = registry.augreg(f"{TUNED}.npz")
+    entry = registry.find(f"augreg:{TUNED}.npz", None)
     assert (entry.classes, entry.image_size) == (1000, 384)
-    assert registry.augreg(B16).classes == 21_843
-    assert registry.augreg(B16.replace("i21k", "i1k")).classes == 1000
+    for name, classes in ((B16, 21_843), (B16.replace("i21k", "i1k"), 1000)):
+        assert registry.find(f"augreg:{name}", None).classes == classes
 
 
 def test_unknown_names_give_the_nearest():
@@ -92,13 +92,13 @@ def test_every_entry_is_of_a_constructor_and_once():
     assert {variant for _, variant in keys} <= set(keras_vit.list_models())
     for entry in registry.CHECKPOINTS:
         assert entry.url.startswith(
-            (registry.BASE_URL, released.MIXER_URL, released.BIT_URL)
+            (released.VIT_URL, released.MIXER_URL, released.BIT_URL)
         )
         assert entry.license == "Apache-2.0"
-        assert entry.source and entry.classes == registry.CLASSES[entry.data]
+        assert entry.source and entry.classes == released.CLASSES[entry.data]
         if entry.name.startswith("augreg"):
             name = os.path.basename(entry.file)
-            again = registry.augreg(name)
+            again = registry.find(f"augreg:{name}", None)
             assert again.variant == entry.variant
             assert again.classes == entry.classes
             assert again.image_size == entry.image_size

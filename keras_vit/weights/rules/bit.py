@@ -151,21 +151,10 @@ def _refused(metadata, spelling):
     return found
 
 
-def _differences(metadata, numerics):
-    found = []
+def _differences(metadata, numerics, scale=None):
+    found = table.pixel_differences(metadata, scale)
     if metadata.get("numerics", numerics) != numerics:
         found.append(f"it has other epsilons, numerics={numerics!r}")
-    if metadata.get("pixel_mean") is None:
-        found.append("nothing specifies how its pixels are scaled")
-    return found
-
-
-def _release_differences(metadata):
-    found = _differences(metadata, "bit")
-    for name in ("pixel_mean", "pixel_std"):
-        values = metadata.get(name)
-        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
-            found.append(f"it scales pixels by {name}=127.5")
     return found
 
 
@@ -211,7 +200,7 @@ FORMATS = {
         read_config=_release_config,
         spellings={"jax": None},
         refused=_refused,
-        differences=_release_differences,
+        differences=lambda metadata: _differences(metadata, "bit", 127.5),
     ),
     "timm": _format(
         _timm_rows(),

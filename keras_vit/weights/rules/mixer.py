@@ -206,22 +206,11 @@ def _refused(metadata, spelling):
     return ["pre_logits"] if metadata.get("representation_size") else []
 
 
-def _differences(metadata, theirs, approximate):
-    found = []
+def _differences(metadata, theirs, approximate, scale=None):
+    found = table.pixel_differences(metadata, scale)
     if metadata.get("gelu_approximate", approximate) != approximate:
         forms = {True: "tanh", False: "exact"}
         found.append(f"{theirs} has GELU's {forms[approximate]} form")
-    if metadata.get("pixel_mean") is None:
-        found.append("nothing specifies how its pixels are scaled")
-    return found
-
-
-def _authors_differences(metadata):
-    found = _differences(metadata, "the authors' code", True)
-    for name in ("pixel_mean", "pixel_std"):
-        values = metadata.get(name)
-        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
-            found.append(f"it scales pixels by {name}=127.5")
     return found
 
 
@@ -278,7 +267,7 @@ FORMATS = {
         read_config=_authors_config,
         spellings={"jax": None},
         refused=_refused,
-        differences=_authors_differences,
+        differences=lambda m: _differences(m, "the authors' code", True, 127.5),
     ),
     "timm": _format(
         _timm_rows(),

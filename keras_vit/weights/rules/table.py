@@ -275,6 +275,24 @@ def blank(shape):
     return np.broadcast_to(np.float32(0), shape)
 
 
+def pixel_differences(metadata: dict, scale: float | None = None) -> list:
+    """Says how a library scales pixels otherwise.
+
+    Args:
+        metadata: Of the model.
+        scale: The mean and the standard deviation that the library always
+            uses; None where its files specify them.
+    """
+    if metadata.get("pixel_mean") is None:
+        return ["nothing specifies how its pixels are scaled"]
+    return [
+        f"it scales pixels by {name}={scale}"
+        for name in ("pixel_mean", "pixel_std")
+        if scale is not None
+        and any(abs(n - scale) > 1e-3 for n in metadata[name])
+    ]
+
+
 def rename(arrays: dict, function: Callable) -> dict:
     """Renames arrays, none onto another.
 

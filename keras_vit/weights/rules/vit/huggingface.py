@@ -221,7 +221,7 @@ def refused(metadata: dict, spelling: str) -> list[str]:
     pooled = metadata["classifier"]
     head = metadata.get("classes") is not None
     has = dict(
-        trunk=metadata.get("resnet_units") is not None,
+        resnet_stem=metadata.get("resnet_units") is not None,
         pre_logits_and_head=metadata.get("representation_size") and head,
         patch_of_unequal_sides=len(set(metadata["patch_size"])) > 1,
     )

@@ -280,19 +280,13 @@ def refused(metadata: dict, spelling: str) -> list[str]:
 
 def differences(metadata: dict) -> list[str]:
     """Says what the authors' code computes otherwise."""
-    found = []
-    if metadata.get("pixel_mean") is None:
-        found.append("nothing tells how its pixels are scaled")
+    found = table.pixel_differences(metadata, 127.5)
     if not metadata.get("gelu_approximate", True):
         found.append("the authors' code has GELU's tanh form, not erf")
-    for name in ("pixel_mean", "pixel_std"):
-        values = metadata.get(name)
-        if any(abs(n - 127.5) > 1e-3 for n in values or ()):
-            found.append(f"it scales pixels by {name}=127.5")
     if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
         found.append("it adds 1e-6 in LayerNorm")
     if metadata.get("resnet_units") is not None and (
         metadata["resnet_numerics"] != "authors"
     ):
-        found.append("it has other epsilons in the trunk")
+        found.append("it has other epsilons in the stem")
     return found

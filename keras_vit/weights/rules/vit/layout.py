@@ -34,10 +34,10 @@ class Layout:
 
     Attributes:
         num_layers: Transformer blocks.
-        num_heads: Attention heads, 0 where nothing tells.
-        resnet_units: Units per stage of a hybrid's trunk, or None.
+        num_heads: Attention heads, 0 where unknown.
+        resnet_units: Units per stage of a hybrid's stem, or None.
         classifier: "token", "token_gap", "gap" or "gap_norm"; None where
-            nothing tells which of those without a class token.
+            it is unknown which of those without a class token.
         representation: Whether there is a `pre_logits`.
         head: Whether there is a head.
     """

@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules import configs, table, timm_config
 from keras_vit.weights.rules.vit import timm_names
 from keras_vit.weights.rules.vit.layout import (
     Layout,
@@ -59,7 +59,7 @@ def flatten(
     grid = facts.get("grid")
     if grid is None and "image_size" in facts:
         kernel = arrays["patch_embed.proj.weight"].shape[2:]
-        scale = _trunk_scale(arrays)
+        scale = _stem_scale(arrays)
         size = zip(facts["image_size"], kernel, strict=True)
         grid = tuple(n // (scale * k) for n, k in size)
     apart = facts.pop("no_embed_class", None)
@@ -75,7 +75,7 @@ def flatten(
     return arrays, apart
 
 
-def _trunk_scale(names):
+def _stem_scale(names):
     if not any(name.startswith(_BACKBONE) for name in names):
         return 1
     stages = {match[1] for match in map(_UNIT.match, names) if match}
@@ -135,27 +135,17 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
 def settings(config: dict) -> dict:
     """What timm computes with, and what its config tells of the input."""
     arguments = configs.section(config, "model_args")
-    pretrained = configs.section(config, "pretrained_cfg")
-    architecture = str(config.get("architecture") or "").split(".")[0]
+    architecture = timm_config.architecture_of(config)
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
     heads, width = timm_names.HEADS_AND_WIDTH.get(architecture, (None, None))
-    found = dict(
-        architecture=architecture or None,
+    found = timm_config.read(config) | dict(
         resnet_numerics="timm",
         num_heads=configs.integer(arguments, "num_heads") or heads,
         hidden_size=configs.integer(arguments, "embed_dim") or width,
         num_layers=configs.integer(arguments, "depth"),
         patch_size=configs.pair(arguments, "patch_size"),
-        channels=configs.integer(arguments, "in_chans"),
-        image_size=_image_size(arguments, pretrained),
         no_embed_class=configs.flag(arguments, "no_embed_class"),
-        labels=configs.names(pretrained, "label_names")
-        or configs.names(config, "label_names"),
     )
-    for place in (arguments, config):
-        found.setdefault("classes", None)
-        if found["classes"] is None:
-            found["classes"] = configs.integer(place, "num_classes", low=0)
     ratio = configs.number(arguments, "mlp_ratio", 0.0, 1000.0)
     if ratio and found["hidden_size"]:
         found["mlp_dim"] = int(found["hidden_size"] * ratio)
@@ -168,34 +158,14 @@ def settings(config: dict) -> dict:
         found["gelu_approximate"] = architecture in timm_names.TANH
     if heads and found["no_embed_class"] is None:
         found["no_embed_class"] = architecture in timm_names.NO_EMBED_CLASS
-    mean = configs.numbers(pretrained, "mean")
-    std = configs.numbers(pretrained, "std")
-    if mean and std:
-        found["pixel_mean"] = tuple(255 * n for n in mean)
-        found["pixel_std"] = tuple(255 * n for n in std)
     return configs.known(**found)
-
-
-def _image_size(arguments, pretrained):
-    """The model's own size, and not that of what it was trained from."""
-    size = pretrained.get("input_size")
-    if size is not None and not (isinstance(size, (list, tuple)) and size):
-        raise ValueError(
-            "expected `input_size` of [channels, height, width]; found "
-            f"{size!r}"
-        )
-    return configs.pair(arguments, "img_size") or (
-        configs.pair(dict(input_size=size[1:]), "input_size") if size else None
-    )
 
 
 def config_of(facts: dict) -> dict:
     """Returns the config.json of timm for a model; inverts `settings`."""
     layout = Layout.of(facts)
-    height, width = facts["image_size"]
     arguments = dict(
-        img_size=[height, width],
-        in_chans=facts["channels"],
+        img_size=list(facts["image_size"]),
         patch_size=list(facts["patch_size"]),
         embed_dim=facts["hidden_size"],
         depth=layout.num_layers,
@@ -207,23 +177,9 @@ def config_of(facts: dict) -> dict:
     )
     if facts["gelu_approximate"]:
         arguments["act_layer"] = "gelu_tanh"
-    pretrained = dict(
-        input_size=[facts["channels"], height, width],
-        num_classes=facts["classes"] or 0,
-        interpolation="bilinear",
-        crop_pct=1.0,
-    )
-    if facts.get("pixel_mean") is not None:
-        pretrained["mean"] = [n / 255 for n in facts["pixel_mean"]]
-        pretrained["std"] = [n / 255 for n in facts["pixel_std"]]
-    if facts["labels"]:
-        pretrained["label_names"] = list(facts["labels"])
-    return dict(
-        architecture=ARCHITECTURES.get(layout.resnet_units, _PLAIN),
-        num_classes=facts["classes"] or 0,
-        num_features=facts["hidden_size"],
-        model_args=arguments,
-        pretrained_cfg=pretrained,
+    architecture = ARCHITECTURES.get(layout.resnet_units, _PLAIN)
+    return timm_config.write(facts, architecture, **arguments) | dict(
+        num_features=facts["hidden_size"]
     )
 
 
@@ -301,21 +257,19 @@ def refused(metadata: dict, spelling: str) -> list[str]:
     units = metadata.get("resnet_units")
     has = dict(
         pre_logits=metadata.get("representation_size"),
-        trunk_of_other_units=units not in (None, *ARCHITECTURES),
-        trunk_of_other_width=metadata.get("resnet_width") not in (None, 1),
+        stem_of_other_units=units not in (None, *ARCHITECTURES),
+        stem_of_other_width=metadata.get("resnet_width") not in (None, 1),
     )
     return [name for name, value in has.items() if value]
 
 
 def differences(metadata: dict) -> list[str]:
     """Says what timm computes otherwise."""
-    found = []
-    if metadata.get("pixel_mean") is None:
-        found.append("nothing tells how its pixels are scaled")
+    found = table.pixel_differences(metadata)
     if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
         found.append("it adds 1e-6 in LayerNorm")
     if metadata.get("resnet_units") is not None and (
         metadata["resnet_numerics"] != "timm"
     ):
-        found.append("it has other epsilons in the trunk")
+        found.append("it has other epsilons in the stem")
     return found
