@@ -100,6 +100,8 @@ def quiet_tensorflow() -> None:
     imported; what it logs before is filtered here by the same rule. Set it to
     0 to see everything.
     """
+    if any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
+        return
     asked = os.environ.get(LOG_LEVEL)
     if asked is None:
         has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))

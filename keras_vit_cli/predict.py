@@ -154,7 +154,7 @@ def load(name: str) -> keras.Model:
         variant, _, weights = name.partition(":")
         if variant in keras_vit.list_models() and weights:
             return getattr(keras_vit, variant)(weights=weights)
-        return keras_vit.ViT(weights=name)
+        return keras_vit.from_pretrained(name)
 
 
 @contextlib.contextmanager
@@ -223,6 +223,11 @@ def _check_attention(path, classifier):
         raise ValueError(
             "--attention needs a .keras file or weights: a SavedModel does "
             "not tell where it looks. Received a SavedModel"
+        )
+    if not keras_vit.inspection.has_attention(classifier.model):
+        raise ValueError(
+            "--attention needs a model with attention. Received a model "
+            f"named {classifier.model.name}, which has none"
         )
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):

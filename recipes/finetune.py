@@ -87,9 +87,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                 shown = _every_nth(
                     eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
                 )
-                examples = _draw(workdir, *shown, train.class_names)
+                drawn = _draw(workdir, *shown, train.class_names)
         if devices.is_main:
-            _report(workdir, results, evaluation.num_examples, examples)
+            _report(workdir, results, evaluation.num_examples, *drawn)
     return results
 
 
@@ -147,13 +147,18 @@ def _train(config, workdir, devices, facts, sources, batches):
 
 
 def _draw(workdir, images, labels, class_names):
-    """Writes the figures and the examples; returns the paths of these."""
+    """Writes the figures and the examples.
+
+    Returns:
+        The paths of the examples, and whether the model has attention.
+    """
     model = keras.models.load_model(workdir / "last.keras", compile=False)
     figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
     probabilities = _softmax(model.predict(images, verbose=0))
     predicted = probabilities.argmax(axis=-1)
     attention = None
-    if any(hasattr(block, "attention_weights") for block in model.blocks):
+    with_attention = keras_vit.inspection.has_attention(model)
+    if with_attention:
         attention = keras_vit.inspection.attention_rollout(model, images)
     figures.plot_attention(
         images,
@@ -168,12 +173,11 @@ def _draw(workdir, images, labels, class_names):
         workdir / "predictions.png",
         right=predicted == labels,
     )
-    return _write_examples(
-        images, [class_names[label] for label in labels], workdir
-    )
+    names = [class_names[label] for label in labels]
+    return _write_examples(images, names, workdir), with_attention
 
 
-def _report(workdir, results, num_images, examples):
+def _report(workdir, results, num_images, examples, with_attention):
     """Prints the results, where everything is, and how to use it."""
     print(
         f"\nLast evaluation (step {results['step']}): "
@@ -186,7 +190,7 @@ def _report(workdir, results, num_images, examples):
         ("last.keras", "the model of the last evaluation"),
         ("best.keras", "the model of the best evaluation"),
         ("curves.png", "loss, accuracy and learning rate"),
-        ("predictions.png", "images, what the model saw, and where"),
+        ("predictions.png", "images, and what the model saw"),
         ("metrics.csv", "the numbers"),
         ("config.json", "what was run"),
         ("checkpoints", "the last states, from which a run resumes"),
@@ -195,7 +199,8 @@ def _report(workdir, results, num_images, examples):
         print(f"  {str(workdir / name):{width}}  {description}")
     command = ["python", "-m", "recipes.predict", str(workdir / "last.keras")]
     command += examples[:3] or ["image.jpg"]
-    command += ["--attention", str(workdir / "attention.png")]
+    if with_attention:
+        command += ["--attention", str(workdir / "attention.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)
 
 

@@ -1,5 +1,9 @@
 """What a model has learned and where it looks."""
 
-from keras_vit.inspection.attention import attention_rollout, attention_weights
+from keras_vit.inspection.attention import (
+    attention_rollout,
+    attention_weights,
+    has_attention,
+)
 
-__all__ = ["attention_rollout", "attention_weights"]
+__all__ = ["attention_rollout", "attention_weights", "has_attention"]

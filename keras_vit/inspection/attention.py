@@ -77,8 +77,24 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     return patches.reshape(-1, rows, columns)
 
 
+def has_attention(model: keras.Model) -> bool:
+    """Returns whether a model has blocks with attention.
+
+    Args:
+        model: A model of this package, or one that contains it.
+
+    Raises:
+        ValueError: If it contains none, or several.
+    """
+    return bool(_attending(ImageModel.find(model)))
+
+
+def _attending(model):
+    return [x for x in model.blocks if hasattr(x, "attention_weights")]
+
+
 def _blocks(model):
-    blocks = [x for x in model.blocks if hasattr(x, "attention_weights")]
+    blocks = _attending(model)
     if not blocks:
         raise ValueError(
             "`model` must have blocks with attention. Received: "

@@ -25,6 +25,11 @@ def test_weights_are_distributions_over_keys(name):
         np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
 
 
+def test_models_of_other_families_have_none():
+    assert inspection.has_attention(make_model("token"))
+    assert not inspection.has_attention(make_model("mixer"))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rollout_has_the_grid_and_sums_to_one(name):
     model = make_model(name)

@@ -95,6 +95,8 @@ def stderr_of_import(folder, level, package="recipes", **environment):
         sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]
         import importlib.util
         import {package}
+        from keras_vit_cli import command
+        command.quiet_tensorflow()  # a command does so in a recipe
         importlib.util.find_spec("tensorflow")  # as PyTorch asks
         import tensorflow
         import tensorflow as again
