@@ -7,7 +7,7 @@ from keras_vit_cli.command import Parser
 
 # The library's own, which a test compares: to import it takes seconds.
 ACTIVATIONS = ("softmax", "sigmoid", "none")
-DIALECTS = (
+FORMATS = (
     "jax",
     "jax_2020",
     "big_vision",
@@ -46,13 +46,13 @@ WEIGHTS = """Lists, fetches and verifies released weights.
 the cache has with the hashes of its download; `locate` prints where a file is
 or would be, and downloads nothing."""
 
-CONVERT = """Translates a checkpoint from any dialect to another.
+CONVERT = """Translates a checkpoint from any format to another.
 
-    keras-vit convert SRC DST --dialect jax
+    keras-vit convert SRC DST --format jax
 
 SRC is what `weights` takes: a file, a directory, hf://owner/name, or a name
 such as imagenet21k with --model ViTB16. DST is a file or directory of the
-dialect; with `--dialect keras_vit` a `.keras` file."""
+format; with `--format keras_vit` a `.keras` file."""
 
 CLASSIFY = """Asks a TF Serving server for the classes of images.
 
@@ -115,7 +115,9 @@ def _export(parser):
     parser.add_argument(
         "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
     )
-    parser.add_argument("--labels", help="file of names, a line each, or JSON")
+    parser.add_argument(
+        "--class_names", help="file of names, a line each, or JSON"
+    )
     parser.add_argument("--top_k", type=int, default=5)
     parser.add_argument(
         "--activation", choices=ACTIVATIONS, help="over the outputs"
@@ -185,7 +187,7 @@ def _weights(parser):
 def _convert(parser):
     parser.add_argument("source", metavar="SRC")
     parser.add_argument("destination", metavar="DST")
-    parser.add_argument("--dialect", choices=DIALECTS, required=True)
+    parser.add_argument("--format", choices=FORMATS, required=True)
     parser.add_argument("--model", help="constructor that a name is of")
     parser.add_argument("--num-heads", type=int, help="where SRC is silent")
     parser.add_argument("--position-grid", type=int, nargs=2)
@@ -197,7 +199,7 @@ def _convert(parser):
     parser.add_argument(
         "--allow-differences",
         action="store_true",
-        help="save though the dialect's library computes other numbers",
+        help="save though the format's library computes other numbers",
     )
 
 

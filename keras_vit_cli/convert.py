@@ -1,4 +1,4 @@
-"""Translates a checkpoint from any dialect to another."""
+"""Translates a checkpoint from any format to another."""
 
 import os
 
@@ -13,17 +13,17 @@ def run(flags) -> int:
             f"DST exists: {flags.destination!r}. Pass --overwrite to replace "
             "it."
         )
-    path = registry.locate(flags.source, flags.model)
+    path = registry.resolve(flags.source, flags.model)
     source = checkpoint.open_checkpoint(path, flags.position_grid)
     for name in ("pixel_mean", "pixel_std"):
         if getattr(flags, name):
-            source.facts[name] = getattr(flags, name)
+            source.metadata[name] = getattr(flags, name)
     if flags.num_heads:
-        source = checkpoint.with_facts(source, num_heads=flags.num_heads)
-    if flags.dialect == "keras_vit":
+        source = checkpoint.with_metadata(source, num_heads=flags.num_heads)
+    if flags.format == "keras_vit":
         if not flags.destination.endswith(".keras"):
             raise ValueError(
-                "DST must end in .keras for --dialect keras_vit. Received: "
+                "DST must end in .keras for --format keras_vit. Received: "
                 f"{flags.destination!r}"
             )
         given = dict(
@@ -34,40 +34,42 @@ def run(flags) -> int:
         )
         model = keras_vit.from_pretrained(
             path,
-            include_top=source.facts["classes"] is not None,
+            include_top=source.metadata["classes"] is not None,
             **{key: value for key, value in given.items() if value},
         )
         model.save(flags.destination)
     else:
-        if "num_heads" in source.facts and not source.facts["num_heads"]:
+        if "num_heads" in source.metadata and not source.metadata["num_heads"]:
             raise ValueError(
-                f"{path!r} does not tell its number of heads; give it with "
+                f"{path!r} does not specify its number of heads; give it with "
                 "--num-heads."
             )
         save.convert(
-            source, flags.destination, flags.dialect, flags.allow_differences
+            source, flags.destination, flags.format, flags.allow_differences
         )
-    facts = source.facts
-    told = dict(
-        blocks=facts.get("num_layers"),
-        heads=facts.get("num_heads"),
-        width=facts.get("hidden_size"),
-        patch=_by(facts.get("patch_size")),
-        grid=_by(facts.get("grid")),
-        classes=facts["classes"] or "no head",
-        pre_logits=facts["representation_size"] or "none",
+    metadata = source.metadata
+    summary = dict(
+        blocks=metadata.get("num_layers"),
+        heads=metadata.get("num_heads"),
+        width=metadata.get("hidden_size"),
+        patch=_by(metadata.get("patch_size")),
+        grid=_by(metadata.get("grid")),
+        classes=metadata["classes"] or "no head",
+        pre_logits=metadata["representation_size"] or "none",
     )
-    if "gelu_approximate" in facts:
-        told["GELU"] = "tanh" if facts["gelu_approximate"] else "exact"
-    told = {key: value for key, value in told.items() if value is not None}
-    print(f"read {path}: {source.dialect}, {len(source.arrays)} arrays")
-    print("  " + ", ".join(f"{key} {value}" for key, value in told.items()))
-    if facts.get("resnet_units") is not None:
-        print(f"  ResNet stem of {facts['resnet_units']} units")
-    if flags.dialect == "keras_vit" and facts["representation_size"]:
-        left_out = facts["classes"] is None
+    if "gelu_approximate" in metadata:
+        summary["GELU"] = "tanh" if metadata["gelu_approximate"] else "exact"
+    summary = {
+        key: value for key, value in summary.items() if value is not None
+    }
+    print(f"read {path}: {source.format_name}, {len(source.arrays)} arrays")
+    print("  " + ", ".join(f"{key} {value}" for key, value in summary.items()))
+    if metadata.get("resnet_units") is not None:
+        print(f"  ResNet stem of {metadata['resnet_units']} units")
+    if flags.format == "keras_vit" and metadata["representation_size"]:
+        left_out = metadata["classes"] is None
         print("  pre_logits left out" if left_out else "  pre_logits kept")
-    print(f"wrote {flags.destination}: {flags.dialect}")
+    print(f"wrote {flags.destination}: {flags.format}")
     return 0
 
 

@@ -30,28 +30,28 @@ def _export(options):
     model = _load(options)
     size, channels = model.input_shape[1:3], model.input_shape[3]
     images = [data.read_image(path, size, channels) for path in options.images]
-    facts = {}
+    metadata = {}
     workdir, name = os.path.split(os.path.abspath(options.model))
     if name in ("best.keras", "last.keras"):
-        facts = _of_the_run(workdir, name)
-    facts |= dict(licence=options.licence)
-    facts |= dict(weights=options.weights or facts.get("weights"))
-    facts |= dict(commit=_commit(options.model))
+        metadata = _of_the_run(workdir, name)
+    metadata |= dict(licence=options.licence)
+    metadata |= dict(weights=options.weights or metadata.get("weights"))
+    metadata |= dict(commit=_commit(options.model))
     # A copy has no loss to tell this by.
     activation = options.activation or savedmodel.activation_of(model)
     if options.precision != "float32":
-        facts["precision"] = options.precision
+        metadata["precision"] = options.precision
         other = precision.in_precision(model, options.precision)
         if images:
             comparison = precision.compare(model, other, np.stack(images))
-            facts["comparison"] = comparison
+            metadata["comparison"] = comparison
             print(precision.report_text(options.precision, comparison))
         model = other
     kind = os.path.splitext(options.path)[1].removeprefix(".")
     if kind in FILES:
         _export_file(model, options, kind)
     else:
-        _export_version(model, options, activation, facts)
+        _export_version(model, options, activation, metadata)
 
 
 def _load(options):
@@ -95,8 +95,10 @@ def _export_file(model, options, kind):
         print(formats.LIMITS["litert" if kind == "tflite" else kind])
 
 
-def _export_version(model, options, activation, facts):
-    labels = options.labels and savedmodel.read_labels(options.labels)
+def _export_version(model, options, activation, metadata):
+    class_names = options.class_names and savedmodel.read_class_names(
+        options.class_names
+    )
     warmup = []
     for path in options.images:
         with open(path, "rb") as file:
@@ -104,11 +106,11 @@ def _export_version(model, options, activation, facts):
     keras_vit.export_savedmodel(
         model,
         options.path,
-        labels=labels,
+        class_names=class_names,
         top_k=options.top_k,
         activation=activation,
         warmup_images=tuple(warmup),
-        facts=facts,
+        metadata=metadata,
         overwrite=options.overwrite,
     )
     print(f"{options.path}: a SavedModel in {options.precision}, {activation}")
@@ -128,7 +130,7 @@ def _export_version(model, options, activation, facts):
 
 def _of_the_run(workdir, name):
     """What a recipe's workdir says about the model of that name."""
-    facts = {}
+    metadata = {}
     config = os.path.join(workdir, "config.json")
     metrics = os.path.join(workdir, "metrics.csv")
     if not (os.path.isfile(config) and os.path.isfile(metrics)):
@@ -136,20 +138,22 @@ def _of_the_run(workdir, name):
     try:
         with open(config, encoding="utf-8") as file:
             config = json.load(file)["config"]
-        facts["weights"] = _public(config["weights"]) or "trained from scratch"
-        facts["dataset"] = _public(config["dataset"])
+        metadata["weights"] = (
+            _public(config["weights"]) or "trained from scratch"
+        )
+        metadata["dataset"] = _public(config["dataset"])
         with open(metrics, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         row = rows[-1]
         if name == "best.keras":
             row = max(rows, key=lambda row: float(row["val_accuracy"]))
-        facts["metrics"] = {
+        metadata["metrics"] = {
             column: float(row[column])
             for column in ("val_accuracy", "val_loss", "step")
         }
     except (IndexError, KeyError, TypeError, ValueError):  # not of a recipe
         return {}
-    return facts
+    return metadata
 
 
 def _public(name):

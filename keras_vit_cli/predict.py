@@ -79,7 +79,7 @@ class _OfKeras:
     def __init__(self, model):
         self.model = model
         head = model.get_layer("head")
-        self.names = head.labels or [str(i) for i in range(head.units)]
+        self.names = head.class_names or [str(i) for i in range(head.units)]
         self.activation = savedmodel.activation_of(model)
 
     def predict(self, paths):
@@ -110,10 +110,10 @@ class _OfKeras:
 def _classifier(name):
     """Loads what the command line calls MODEL."""
     if os.path.isfile(os.path.join(name, "saved_model.pb")):
-        from keras_vit_cli import served
+        from keras_vit_cli import savedmodel_client
 
         with _naming_model(name):
-            return served.Classifier(name)
+            return savedmodel_client.Classifier(name)
     model = load(name)
     if not any(layer.name == "head" for layer in model.layers) or (
         len(model.output_shape) != 2

@@ -158,26 +158,26 @@ def _evaluate(options):
 
 def _match_classes(model, source, options):
     """Returns a model with the data set's order of classes, and how."""
-    labels, names = model.get_layer("head").labels, source.class_names
+    of_model, names = model.get_layer("head").class_names, source.class_names
     if options.by_index:
         return model, "by index, as asked for"
-    if labels is None:
+    if of_model is None:
         return model, "by index, for the model has no class names"
-    labels, names = (
-        class_names.as_synsets(labels),
+    of_model, names = (
+        class_names.as_synsets(of_model),
         class_names.as_synsets(names),
     )
-    if labels == names:
+    if of_model == names:
         return model, "by name"
-    if set(labels) == set(names) and len(set(names)) == len(names):
-        order = [labels.index(name) for name in names]
+    if set(of_model) == set(names) and len(set(names)) == len(names):
+        order = [of_model.index(name) for name in names]
         scores = keras.ops.take(model.output, order, axis=-1)
         return keras.Model(model.input, scores), "by name, in another order"
     raise ValueError(
         f"MODEL must have the class names of {source.name!r}. Received: "
         f"{options.model!r}, with other names:\n"
-        f"  of the model alone: {_some(set(labels) - set(names))}\n"
-        f"  of the data set alone: {_some(set(names) - set(labels))}\n"
+        f"  of the model alone: {_some(set(of_model) - set(names))}\n"
+        f"  of the data set alone: {_some(set(names) - set(of_model))}\n"
         "Pass --by_index if the classes are the same, in the same order."
     )
 

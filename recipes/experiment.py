@@ -10,7 +10,7 @@ from keras_vit.models import families
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("cosine", "linear", "step")
 LOSSES = ("softmax", "sigmoid")
-TRAINED = ("all", "head", "lora")
+TUNE = ("all", "head", "lora")
 DTYPE_POLICIES = (
     "float32",
     "mixed_bfloat16",
@@ -48,9 +48,9 @@ RANGES = (
     ("ema_momentum", 0, 1),
     ("label_smoothing", 0, 1),
 )
-# Fields that say where a run takes place and not what it does: it may be gone
-# on with elsewhere.
-PLACE = (
+# Fields that specify where a run takes place and not what it computes: it may
+# resume with others.
+RUNTIME_FIELDS = (
     "cache",
     "cluster",
     "devices",
@@ -181,7 +181,7 @@ class Config:
         schedule: What follows, "cosine" to 0, "linear" to 1e-5, or "step".
         decay_at: Shares of all steps at which "step" divides the rate by 10,
             such as `0.3,0.6,0.9`.
-        trained: "all", "head" (a linear probe of the frozen model) or "lora"
+        tune: "all", "head" (a linear probe of the frozen model) or "lora"
             (head and low-rank updates of attention).
         lora_rank: Rank of the updates of "lora".
         layer_decay: Learning rate of each block as a share of that of the one
@@ -215,8 +215,8 @@ class Config:
             computes a part of every block) or "fsdp+tensor".
         model_parallel: Devices that share a block with "tensor"; 0 is as
             many as a process has.
-        steps_per_execution: Steps between two words with the host; 0 is as
-            many as pay.
+        steps_per_execution: Steps between host synchronisations; 0 chooses the
+            most that pays.
         cluster: Where a run of several processes finds itself.
         seed: Of split, order, augmentation, initial weights and dropout.
     """
@@ -251,7 +251,7 @@ class Config:
     base_lr: float = 0.01
     schedule: str = "cosine"
     decay_at: tuple[float, ...] = ()
-    trained: str = "all"
+    tune: str = "all"
     lora_rank: int = 8
     layer_decay: float = 0.0
     optimizer: str = "sgd"
@@ -297,7 +297,7 @@ def check(config: Config) -> None:
         ("optimizer", OPTIMIZERS),
         ("schedule", SCHEDULES),
         ("loss", LOSSES),
-        ("trained", TRAINED),
+        ("tune", TUNE),
         ("crop", CROPS),
         ("dtype_policy", DTYPE_POLICIES),
     ):

@@ -28,7 +28,7 @@ class Config:
     Attributes:
         model: A constructor of keras_vit, such as "ViTB16"; "ViT" takes its
             sizes from the weights.
-        weights: A checkpoint (a run's last.keras, a file of another dialect)
+        weights: A checkpoint (a run's last.keras, a file of another format)
             or a name of released weights; "" is an untrained model.
         include_top: False for weights that have no head.
         layer: Name of the layer to read, such as "encoderblock_3"; "" is what
@@ -276,9 +276,9 @@ def _model(config, train):
         num_epochs=1,
     )
     experiment.check(setting)
-    facts = inputs.facts_of(setting, train)
+    info = inputs.dataset_info(setting, train)
     if not config.weights:
-        return training_step.build(setting, facts).model
+        return training_step.build(setting, info).model
     constructor = getattr(keras_vit, config.model)
     arguments = dict(weights=config.weights, include_top=config.include_top)
     with warnings.catch_warnings():
@@ -287,7 +287,7 @@ def _model(config, train):
         model = constructor(**arguments)
         height, width, channels = model.input_shape[1:]
         if any(config.image_size):
-            height, width = facts.image_size
+            height, width = info.image_size
         shape = (height, width, config.channels or channels)
         if shape == model.input_shape[1:]:
             return model

@@ -60,12 +60,14 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     experiment.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
+        workdirs.refuse_other_config(
+            workdir, config, free=experiment.RUNTIME_FIELDS
+        )
         finished = workdirs.is_finished(workdir, devices)
         train, evaluation = inputs.load(config)
-        facts = inputs.facts_of(config, train)
+        info = inputs.dataset_info(config, train)
         train_batches, eval_batches = inputs.pipelines(
-            config, facts, train, evaluation
+            config, info, train, evaluation
         )
         with naming_broken_files(train, evaluation):
             if finished:
@@ -75,7 +77,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                     config,
                     workdir,
                     devices,
-                    facts,
+                    info,
                     (train, evaluation),
                     (train_batches, eval_batches),
                 )
@@ -93,7 +95,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     return results
 
 
-def _train(config, workdir, devices, facts, sources, batches):
+def _train(config, workdir, devices, info, sources, batches):
     """Builds the model, writes config.json, and trains."""
     (train, evaluation), (train_batches, eval_batches) = sources, batches
     devices.check_batch(config.batch_size, config.micro_batches)
@@ -102,15 +104,15 @@ def _train(config, workdir, devices, facts, sources, batches):
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     with devices.scope():
-        built = training_step.build(config, facts, devices.kind)
+        built = training_step.build(config, info, devices.kind)
     distribution.check_model(devices.strategy, built.model)
     if devices.is_main:
         left_out, left_out_counts = inputs.left_out(train, evaluation)
         derived = dict(
             model=built.model_arguments,
             num_parameters=built.model.count_params(),
-            image_size=facts.image_size,
-            channels=facts.channels,
+            image_size=info.image_size,
+            channels=info.channels,
             classes=len(train.class_names),
             train_images=train.num_examples,
             eval_images=evaluation.num_examples,
@@ -125,7 +127,7 @@ def _train(config, workdir, devices, facts, sources, batches):
         workdirs.write_config(workdir, config, derived)
         if config.broken == "skip":
             inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
-        size = "x".join(map(str, (*facts.image_size, facts.channels)))
+        size = "x".join(map(str, (*info.image_size, info.channels)))
         print(
             f"{config.model}, {built.model.count_params():,} parameters, "
             f"{size} pixels; "

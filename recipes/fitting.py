@@ -51,8 +51,9 @@ def fit(
         workdir: Receives checkpoints/, metrics.csv, tensorboard/, and the
             models of the last and of the best evaluation, last.keras and
             best.keras.
-        train_batches: A function of (first step, share, parts).
-        eval_batches: A function of (share, parts).
+        train_batches: A function of (first step, shard_index, num_shards,
+            num_replicas).
+        eval_batches: A function of (shard_index, num_shards, num_replicas).
         eval_steps: Number of batches to evaluate.
 
     Raises:
@@ -62,7 +63,7 @@ def fit(
     """
     trainer = built.trainer
     evaluation = devices.batches(
-        lambda *share: data.as_pairs(eval_batches(*share))
+        lambda *shard: data.as_pairs(eval_batches(*shard))
     )
     with (
         devices.training_scope(),
@@ -93,12 +94,12 @@ def fit(
                 flush=True,
             )
         if progress.step and devices.is_main:
-            print(f"Resuming after step {progress.step}.", flush=True)
+            print(f"Resuming from step {progress.step}.", flush=True)
         log = workdir / "metrics.csv"
         rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
         first_step = progress.step
         train = devices.batches(
-            lambda *share: data.as_pairs(train_batches(first_step, *share))
+            lambda *shard: data.as_pairs(train_batches(first_step, *shard))
         )
         callbacks = _callbacks(built, config, devices, workdir, progress, rows)
         epochs = -(-built.total_steps // built.eval_every)
@@ -208,7 +209,7 @@ def _end_with_the_others(devices, checkpoints):
     print(
         f"Process {devices.process_index} of {devices.num_processes} ends, "
         "for the reason above or because another process has ended. Start all "
-        f"of them again to go on after step {checkpoints.latest}.",
+        f"of them again to resume from step {checkpoints.latest}.",
         flush=True,
     )
     os._exit(1)
@@ -294,7 +295,7 @@ class _SaveModels(keras.callbacks.Callback):
         if not names:
             return
         # Every process takes part: each may hold a part of the variables.
-        whole = distribution.whole(self.built.model, self.devices)
+        whole = distribution.gather(self.built.model, self.devices)
         if self.devices.is_main:
             for name in names:
                 part = self.workdir / f"part.{name}"

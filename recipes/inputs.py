@@ -11,7 +11,7 @@ from recipes.experiment import Config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class DatasetInfo:
     """What a run must know of its data set.
 
     Attributes:
@@ -100,7 +100,7 @@ def write_skipped(
         csv.writer(file).writerows([("path", "reason"), *skipped.items()])
 
 
-def facts_of(config: Config, train: data.Source) -> Facts:
+def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
     """Returns what a run must know of its data set.
 
     Args:
@@ -111,7 +111,7 @@ def facts_of(config: Config, train: data.Source) -> Facts:
         ValueError: If `config.image_size` is no size.
     """
     own_channels = train.image_shape[-1] if train.image_shape else 3
-    return Facts(
+    return DatasetInfo(
         image_size=_image_size(config, train),
         channels=config.channels or own_channels,
         class_names=train.class_names,
@@ -120,23 +120,27 @@ def facts_of(config: Config, train: data.Source) -> Facts:
 
 
 def pipelines(
-    config: Config, facts: Facts, train: data.Source, evaluation: data.Source
+    config: Config,
+    info: DatasetInfo,
+    train: data.Source,
+    evaluation: data.Source,
 ) -> tuple[Callable, Callable]:
     """Returns how to make the batches of training and of evaluation.
 
     Args:
         config: The config.
-        facts: Those of the data set.
+        info: The data set's.
         train: The training part.
         evaluation: The evaluation part.
 
     Returns:
-        A function of (first step, share, parts) and one of (share, parts).
+        A function of (first step, shard_index, num_shards, num_replicas), and
+        one of the last three.
     """
     images = dict(
         batch_size=config.batch_size,
-        image_size=facts.image_size,
-        channels=facts.channels,
+        image_size=info.image_size,
+        channels=info.channels,
     )
 
     crop, resize = config.crop, config.resize
@@ -144,31 +148,33 @@ def pipelines(
         of_rule, cropped = data.bit_hyper_rule(train.image_shape)
         # In proportion, at another resolution.
         crop = "resize"
-        resize = resize or min(facts.image_size) * of_rule // cropped
+        resize = resize or min(info.image_size) * of_rule // cropped
 
-    def train_batches(start_step, share=(0, 1), parts=1):
+    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
         return data.train_batches(
             train,
             **images,
             crop=crop,
-            pad=config.pad or min(facts.image_size) // 8,
+            pad=config.pad or min(info.image_size) // 8,
             resize=resize,
             flip=config.flip,
             augment=config.augment,
             cache=config.cache,
             seed=config.seed,
             start_step=start_step,
-            share=share,
-            parts=parts,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
         )
 
-    def eval_batches(share=(0, 1), parts=1):
+    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
         return data.eval_batches(
             evaluation,
             **images,
             resize=config.eval_resize,
-            share=share,
-            parts=parts,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
         )
 
     return train_batches, eval_batches

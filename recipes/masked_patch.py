@@ -69,7 +69,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     experiment.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(workdir, config, free=experiment.PLACE)
+        workdirs.refuse_other_config(
+            workdir, config, free=experiment.RUNTIME_FIELDS
+        )
         if workdirs.is_finished(workdir, devices):
             workdirs.say_finished(workdir, devices)
         else:
@@ -89,7 +91,7 @@ def _train(config, workdir, devices):
     # Model, optimizer, training step.
     train, evaluation = inputs.load(config)
     data.warn_if_scaled(train)
-    facts = inputs.facts_of(config, train)
+    info = inputs.dataset_info(config, train)
     objective = training_step.Objective(
         predictor=lambda model: masked_patch.predictor(model, config.target),
         loss=masked_patch.loss(config.target),
@@ -98,12 +100,12 @@ def _train(config, workdir, devices):
         best_by="loss",
     )
     with devices.scope():
-        built = training_step.build(config, facts, devices.kind, objective)
+        built = training_step.build(config, info, devices.kind, objective)
     model = built.model
     distribution.check_model(devices.strategy, model)
 
     # Data.
-    images, eval_images = inputs.pipelines(config, facts, train, evaluation)
+    images, eval_images = inputs.pipelines(config, info, train, evaluation)
     corruption = dict(
         grid_size=model.metadata["grid"],
         target=config.target,
@@ -111,25 +113,30 @@ def _train(config, workdir, devices):
         seed=config.seed,
     )
 
-    def train_batches(start_step, share=(0, 1), parts=1):
+    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
         return masked_patch.batches(
-            images(start_step, share),
+            images(start_step, shard_index, num_shards),
             **corruption,
             start_step=start_step,
-            share=share,
-            parts=parts,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
         )
 
-    def eval_batches(share=(0, 1), parts=1):
+    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
         return masked_patch.batches(
-            eval_images(share), **corruption, share=share, parts=parts
+            eval_images(shard_index, num_shards),
+            **corruption,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
         )
 
     # What cannot be made is refused before the workdir is written.
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     if devices.is_main:
-        _begin(config, workdir, devices, built, facts, train, evaluation)
+        _begin(config, workdir, devices, built, info, train, evaluation)
 
     with finetune.naming_broken_files(train, evaluation):
         fitting.fit(
@@ -143,17 +150,17 @@ def _train(config, workdir, devices):
         )
 
 
-def _begin(config, workdir, devices, built, facts, train, evaluation):
+def _begin(config, workdir, devices, built, info, train, evaluation):
     """Writes config.json and says what is going to be done."""
     left_out, left_out_counts = inputs.left_out(train, evaluation)
     rows, columns = built.model.metadata["grid"]
     derived = dict(
         model=built.model_arguments,
         num_parameters=built.model.count_params(),
-        image_size=facts.image_size,
-        channels=facts.channels,
+        image_size=info.image_size,
+        channels=info.channels,
         patches=(rows, columns),
-        train_images=facts.train_images,
+        train_images=info.train_images,
         eval_images=evaluation.num_examples,
         **left_out_counts,
         total_steps=built.total_steps,
@@ -166,12 +173,12 @@ def _begin(config, workdir, devices, built, facts, train, evaluation):
     workdirs.write_config(workdir, config, derived)
     if config.broken == "skip":
         inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
-    height, width = facts.image_size
+    height, width = info.image_size
     print(
         f"{config.model}, {built.model.count_params():,} parameters, "
-        f"{rows}x{columns} patches of {height}x{width}x{facts.channels} "
+        f"{rows}x{columns} patches of {height}x{width}x{info.channels} "
         f"pixels, {config.corrupted:.0%} of them corrupted; "
-        f"{facts.train_images} images to train on, {evaluation.num_examples} "
+        f"{info.train_images} images to train on, {evaluation.num_examples} "
         f"to evaluate; {built.total_steps} steps of {config.batch_size}, "
         f"evaluated every {built.eval_every}." + (left_out and f" {left_out}."),
         flush=True,

@@ -1,4 +1,4 @@
-"""From a config and the facts of a data set to a compiled training step.
+"""From a config and a data set's info to a compiled training step.
 
 Of nothing else, so that a run and a plan of it are the same program.
 """
@@ -12,7 +12,7 @@ import keras
 import keras_vit
 from keras_vit import training
 from recipes.experiment import Config
-from recipes.inputs import Facts
+from recipes.inputs import DatasetInfo
 
 # What the constructors of any size are where `architecture` does not say: small
 # enough to be trained from scratch on a processor.
@@ -58,7 +58,7 @@ class TrainingStep:
         warmup_steps: Steps of the learning rate's rise.
         schedule: The learning rate as a function of the step.
         eval_every: Steps between evaluations.
-        steps_per_execution: Steps between two words with the host.
+        steps_per_execution: Steps between host synchronisations.
         best_by: See `Objective`.
     """
 
@@ -75,7 +75,7 @@ class TrainingStep:
 
 def build(
     config: Config,
-    facts: Facts,
+    info: DatasetInfo,
     kind: str = "cpu",
     objective: Objective | None = None,
 ) -> TrainingStep:
@@ -83,7 +83,7 @@ def build(
 
     Args:
         config: A config that `check` accepts.
-        facts: What to know of the data set.
+        info: What to know of the data set.
         kind: Where it will run, "cpu", "gpu" or "tpu".
         objective: What to train for; to tell the classes.
 
@@ -92,20 +92,20 @@ def build(
             fit it.
     """
     objective = objective or _classification(config)
-    model_arguments = _model_arguments(config, facts.image_size)
+    model_arguments = _model_arguments(config, info.image_size)
     model = getattr(keras_vit, config.model)(
         weights=config.weights or None,
         include_top=objective.include_top,
-        input_shape=(*facts.image_size, facts.channels),
-        labels=facts.class_names,
+        input_shape=(*info.image_size, info.channels),
+        class_names=info.class_names,
         head_bias_init=config.head_bias,
         remat=config.remat,
         **model_arguments,
     )
 
-    steps_per_epoch = max(1, facts.train_images // config.batch_size)
+    steps_per_epoch = max(1, info.train_images // config.batch_size)
     total_steps = config.total_steps or max(
-        1, config.num_epochs * facts.train_images // config.batch_size
+        1, config.num_epochs * info.train_images // config.batch_size
     )
     warmup_steps = min(config.warmup_steps, total_steps // 5)
     schedule = _schedule(config, total_steps, warmup_steps)
@@ -114,9 +114,9 @@ def build(
         config, kind, total_steps, eval_every
     )
 
-    if config.trained == "head":
+    if config.tune == "head":
         training.train_head_only(model)
-    elif config.trained == "lora":
+    elif config.tune == "lora":
         training.train_low_rank(model, config.lora_rank)
     trainer = training.accumulate(
         objective.predictor(model), config.micro_batches

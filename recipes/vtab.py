@@ -110,7 +110,9 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
 
 def _run_tasks(config, workdir, devices, configs):
     """Fine-tunes on the tasks that are not finished; returns all results."""
-    workdirs.refuse_other_config(workdir, config.run, free=experiment.PLACE)
+    workdirs.refuse_other_config(
+        workdir, config.run, free=experiment.RUNTIME_FIELDS
+    )
     accuracies = _accuracies(workdir)
     if devices.is_main:
         workdirs.write_config(workdir, config.run, {"tasks": list(configs)})

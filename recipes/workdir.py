@@ -15,6 +15,8 @@ import time
 from keras_vit import distribution
 
 LOCK = "run.lock"
+# Fields that config.json of earlier versions calls otherwise.
+RENAMED_FIELDS = {"trained": "tune"}
 
 
 def default(model: str, dataset: str) -> str:
@@ -104,6 +106,7 @@ def refuse_other_config(
         return False
     try:
         there = _flat(json.loads(text)["config"])
+        there = {RENAMED_FIELDS.get(k, k): v for k, v in there.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             "`workdir` must be a new folder or that of a run. Received: "

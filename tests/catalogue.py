@@ -130,7 +130,7 @@ LAYERS = {
     ),
     "ClassificationHead": (
         layers.ClassificationHead,
-        dict(units=3, labels=("cat", "dog", "frog")),
+        dict(units=3, class_names=("cat", "dog", "frog")),
         (6,),
     ),
     "Metadata": (
@@ -151,7 +151,7 @@ MODELS = {
     "gap": dict(classifier="gap"),
     "token_gap": dict(classifier="token_gap"),
     "unpooled": dict(classifier="unpooled"),
-    "pre_logits": dict(representation_size=12, labels=tuple("abcde")),
+    "pre_logits": dict(representation_size=12, class_names=tuple("abcde")),
     "features": dict(include_top=False),
     "probabilities": dict(classifier_activation="softmax"),
     "dropout": dict(

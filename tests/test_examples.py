@@ -196,16 +196,16 @@ def _write_weights(mirror, monkeypatch):
         f"augreg/{INDEX['filename']}.npz",
     ):
         (mirror / file).parent.mkdir(parents=True, exist_ok=True)
-        keras_vit.save_checkpoint(model, mirror / file, dialect="jax")
+        keras_vit.save_checkpoint(model, mirror / file, format="jax")
     with open(mirror / "augreg/index.csv", "w", newline="") as file:
         csv.writer(file).writerows([INDEX.keys(), INDEX.values()])
     directory = pathlib.Path("path/of/a/timm/directory")
-    keras_vit.save_checkpoint(model, directory, dialect="timm")
+    keras_vit.save_checkpoint(model, directory, format="timm")
     monkeypatch.setattr(registry.hub, "fetch", lambda name: str(directory))
 
 
 def _model():
-    return keras_vit.ViTB16(classes=10, labels=tuple("abcdefghij"))
+    return keras_vit.ViTB16(classes=10, class_names=tuple("abcdefghij"))
 
 
 def _images():

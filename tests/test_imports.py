@@ -46,7 +46,7 @@ PLANNER = {
     "recipes.training_step",
 }
 # Imported where they are used, never when a module is.
-LAZY = {
+OPTIONAL = {
     "jax",
     "keras_cv",
     "matplotlib",
@@ -114,7 +114,7 @@ def test_imports_point_one_way(path):
                 known |= FILES_AND_SERVERS
             assert parts[0] in known, f"{path} imports {module}"
         if at_top and path.is_relative_to(ROOT / "keras_vit"):
-            assert parts[0] not in LAZY, f"{path} imports {module} on top"
+            assert parts[0] not in OPTIONAL, f"{path} imports {module} on top"
 
 
 def test_importing_the_package_loads_no_more_than_keras_does():
@@ -142,8 +142,8 @@ def test_importing_the_package_loads_no_more_than_keras_does():
         import keras
         before = set(sys.modules)
         import keras_vit
-        lazy = {sorted(LAZY)!r}
-        print([name for name in lazy if name in set(sys.modules) - before])
+        optional = {sorted(OPTIONAL)!r}
+        print([name for name in optional if name in set(sys.modules) - before])
         model = keras_vit.ViT(
             patch_size=4, hidden_size=8, num_layers=1, num_heads=2,
             mlp_dim=8, input_shape=(8, 8, 3), classes=2,

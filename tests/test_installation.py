@@ -87,7 +87,7 @@ def test_the_command_works_outside_the_checkout(run, tmp_path):
         num_heads=2,
         mlp_dim=8,
         input_shape=(8, 8, 3),
-        labels=("cat", "dog"),
+        class_names=("cat", "dog"),
     ).save(tmp_path / "model.keras")
     image = np.zeros((8, 8, 3), "uint8")
     keras.utils.save_img(tmp_path / "image.png", image, scale=False)
@@ -127,8 +127,8 @@ except SystemExit as stop:
 def test_the_choices_of_the_command_are_those_of_the_library():
     assert arguments.ACTIVATIONS == savedmodel.ACTIVATIONS
     assert arguments.PRECISIONS == precision.PRECISIONS
-    saved = {name for family in FAMILIES for name in save.dialects(family)}
-    assert set(arguments.DIALECTS) == saved | {"keras_vit"}
+    saved = {name for family in FAMILIES for name in save.formats(family)}
+    assert set(arguments.FORMATS) == saved | {"keras_vit"}
 
 
 # The other project's files, and those that pip leaves where its wheel was

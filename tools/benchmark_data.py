@@ -89,7 +89,8 @@ def stages(
         seed=SEED,
         batch_size=batch_size,
         start_step=0,
-        share=(0, 1),
+        shard_index=0,
+        num_shards=1,
         cache=cache,
     )
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))

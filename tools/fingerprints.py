@@ -12,7 +12,7 @@ import functools
 import numpy as np
 
 from keras_vit.data.decode import decode_image
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 SIDE = 32
 # Frequencies in each direction, of the first look and of the second.

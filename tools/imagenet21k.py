@@ -30,7 +30,7 @@ import zlib
 
 from keras_vit.data import exclusions, records
 from keras_vit.data.decode import decode_image
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit_cli import command
 
 WNID = re.compile(r"n\d{8}")

@@ -100,8 +100,8 @@ def make(
     Raises:
         ValueError: If the config cannot be trained on the slice.
     """
-    facts = _facts(config)
-    step, built = _step_and_experiment(config, facts, tpu)
+    info = _dataset_info(config)
+    step, built = _step_and_experiment(config, info, tpu)
     _say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
     plan = tpu_report.Plan(
         tpu=tpu,
@@ -118,8 +118,8 @@ def make(
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         largest = None
         if search:
-            largest = other.submit(_largest, config, facts, tpu, step)
-        plan = _compile(plan, config, facts, step, split)
+            largest = other.submit(_largest, config, info, tpu, step)
+        plan = _compile(plan, config, info, step, split)
         if largest is not None:
             plan = dataclasses.replace(plan, largest=largest.result())
     return plan
@@ -179,22 +179,22 @@ def _config(arguments):
     return dataclasses.replace(config, weights="")
 
 
-def _facts(config):
+def _dataset_info(config):
     """Returns what the experiment must know of its data set."""
     from recipes import inputs
 
     if config.dataset not in DATASETS:
-        return inputs.facts_of(config, inputs.load(config)[0])
+        return inputs.dataset_info(config, inputs.load(config)[0])
     images, classes, side = DATASETS[config.dataset]
     source = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
         class_names=tuple(map(str, range(classes))),
         num_examples=images,
     )
-    return inputs.facts_of(config, source)
+    return inputs.dataset_info(config, source)
 
 
-def _step_and_experiment(config, facts, tpu):
+def _step_and_experiment(config, info, tpu):
     import keras
 
     from keras_vit import distribution
@@ -211,7 +211,7 @@ def _step_and_experiment(config, facts, tpu):
     built = []
 
     def build():
-        built.append(training_step.build(config, facts, "tpu"))
+        built.append(training_step.build(config, info, "tpu"))
         return built[0].trainer
 
     step = tpu_compile.Step(build, layout, tpu, config.micro_batches)
@@ -224,15 +224,15 @@ def _step_and_experiment(config, facts, tpu):
     return step, built[0]
 
 
-def _step(config, facts, tpu):
-    return _step_and_experiment(config, facts, tpu)[0]
+def _step(config, info, tpu):
+    return _step_and_experiment(config, info, tpu)[0]
 
 
-def _largest(config, facts, tpu, step):
+def _largest(config, info, tpu, step):
     """Returns the most images that fit at once on each replica."""
     replicas = step.num_replicas
     config = dataclasses.replace(config, micro_batches=1, batch_size=replicas)
-    make_step = functools.partial(_step, config, facts, tpu)
+    make_step = functools.partial(_step, config, info, tpu)
     with contextlib.closing(tpu_search.Asker(make_step)) as asker:
         return tpu_search.largest(
             lambda images: asker(images * replicas),
@@ -247,7 +247,7 @@ def _largest(config, facts, tpu, step):
         )
 
 
-def _compile(plan, config, facts, step, split):
+def _compile(plan, config, info, step, split):
     """Adds what the compiler says, in parts if it does not fit otherwise."""
     try:
         return _with_program(plan, step.compile(plan.batch_size))
@@ -270,7 +270,7 @@ def _compile(plan, config, facts, step, split):
         _say(f"It does not fit; compiling with micro_batches={k}.")
         split_config = dataclasses.replace(config, micro_batches=k)
         try:
-            program = _step(split_config, facts, plan.tpu).compile(
+            program = _step(split_config, info, plan.tpu).compile(
                 plan.batch_size
             )
         except tpu_compile.DoesNotFit:

@@ -8,9 +8,9 @@ import pathlib
 import re
 import sys
 
-# Fields of a config that say which experiment, where it took place or which
-# draw it was; runs that differ in no other are repetitions of one another.
-NO_SETTING = {
+# Fields of a config that identify the experiment, its machine or its seed; runs
+# that differ in no other field are repetitions of one another.
+NON_HYPERPARAMETERS = {
     "cache",
     "cluster",
     "data_dir",
@@ -26,6 +26,8 @@ NO_SETTING = {
     "try_gcs",
     "weights",
 }
+# Fields that config.json of earlier versions calls otherwise.
+RENAMED_FIELDS = {"trained": "tune"}
 # What the paper calls the sets that a model was pre-trained on.
 PRETRAINING = {
     "imagenet2012": "ImageNet",
@@ -122,9 +124,9 @@ def _read(folder):
             config["eval_split"] not in TEST_SPLITS
         )
         setting = {
-            name: value
+            RENAMED_FIELDS.get(name, name): value
             for name, value in _flat(config).items()
-            if name.split(".")[0] not in NO_SETTING
+            if name.split(".")[0] not in NON_HYPERPARAMETERS
         }
         pretraining, epochs = _pretraining(config["weights"])
         run = Run(
@@ -169,8 +171,8 @@ def paper_name(constructor: str) -> str:
     if not match:
         return constructor
     stem, size, patch = match.groups()
-    trunk = {None: "", "R": "R+"}.get(stem, f"{stem}x1+")
-    return f"{trunk}ViT-{size}/{patch}"
+    prefix = {None: "", "R": "R+"}.get(stem, f"{stem}x1+")
+    return f"{prefix}ViT-{size}/{patch}"
 
 
 def _dataset(name):

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from keras_vit.data.lazy import optional
+from keras_vit.data.optional_imports import optional
 from keras_vit.data.split import hold_out
 
 

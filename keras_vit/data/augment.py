@@ -7,9 +7,9 @@ import inspect
 
 import keras
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.random import drawing
 from keras_vit.data.seeds import fold
-from keras_vit.data.stateless import drawing
 
 # Layers that mix the images of a batch.
 MIXING = ("CutMix", "FourierMix", "MixUp", "Mosaic")

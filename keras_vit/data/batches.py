@@ -1,10 +1,10 @@
-"""From a source to batches {"images", "labels"}, whole or a process' share."""
+"""From a source to batches {"images", "labels"}, all of them or a shard."""
 
 import numpy as np
 
 from keras_vit.data import augment as augmentation
 from keras_vit.data import crops, decode, order
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 
@@ -25,18 +25,19 @@ def train_batches(
     cache: bool = False,
     seed: int = 0,
     start_step: int = 0,
-    share: tuple[int, int] = (0, 1),
-    parts: int = 1,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    num_replicas: int = 1,
 ):
     """Returns training batches without end.
 
     Order and augmentation are a function of (seed, epoch, example) alone, and
-    what mixes a batch of (seed, step, share), so a run can start at any step
+    what mixes a batch of (seed, step, shard), so a run can start at any step
     and see what it would have seen. Examples are shuffled as indices, or as
     files and then as encoded bytes in a stream, never decoded.
 
-    Where several processes train together, each reads only its `share` of
-    every batch: of files and arrays the shares are consecutive pieces of the
+    Where several processes train together, each reads only its shard of
+    every batch: of files and arrays the shards are consecutive pieces of the
     batch that one process would have; of a stream each process reads, and
     shuffles, its own run of the examples.
 
@@ -57,21 +58,22 @@ def train_batches(
             read; it changes no number.
         seed: Seed of order and augmentation.
         start_step: Number of batches to pass over.
-        share: (index, count) of this process.
-        parts: Number of consecutive elements that a share is cut into, such
-            as one for each replica of a process.
+        shard_index: Index of the shard of this process.
+        num_shards: Number of shards, one for each process.
+        num_replicas: Replicas of this process; the shard's batch is split
+            into as many consecutive elements.
 
     Returns:
         A tf.data.Dataset of {"images": `[B, H, W, C]`, float32 or, where
         nothing needs float, uint8, in [0, 255], "labels": one-hot float32
-        `[B, K]`}, B being batch_size / count / parts.
+        `[B, K]`}, B being batch_size / num_shards / num_replicas.
 
     Raises:
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
     _check(source, image_size, channels)
-    _check_share(batch_size, share, parts)
+    _check_shard(batch_size, shard_index, num_shards, num_replicas)
     _check_crop(crop, pad, resize, image_size)
     if start_step < 0:
         raise ValueError(
@@ -103,31 +105,34 @@ def train_batches(
         )
         return _element(source, image, label)
 
-    share_size = batch_size // share[1]
+    shard_size = batch_size // num_shards
     batches = (
         order.shuffled(
             source,
             seed=seed,
             batch_size=batch_size,
             start_step=start_step,
-            share=share,
+            shard_index=shard_index,
+            num_shards=num_shards,
             cache=cache,
         )
         .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .batch(share_size // (1 if of_batch else parts), drop_remainder=True)
+        .batch(
+            shard_size // (1 if of_batch else num_replicas), drop_remainder=True
+        )
     )
     if of_batch:
 
         def mix(step, batch):
             # Another number than any example's seed is folded from.
-            batch_seed = fold((seed, 1), step, share[0])
+            batch_seed = fold((seed, 1), step, shard_index)
             return augmentation.augment_batch(of_batch, batch, batch_seed)
 
         batches = (
             batches.enumerate(start_step)
             .map(mix, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            # What is mixed does not depend on the parts.
-            .rebatch(share_size // parts, drop_remainder=True)
+            # What is mixed does not depend on the number of replicas.
+            .rebatch(shard_size // num_replicas, drop_remainder=True)
         )
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -139,8 +144,9 @@ def eval_batches(
     image_size: tuple[int, int],
     channels: int = 3,
     resize: int = 0,
-    share: tuple[int, int] = (0, 1),
-    parts: int = 1,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    num_replicas: int = 1,
 ):
     """Returns every example once, in order, in batches of one size.
 
@@ -156,8 +162,10 @@ def eval_batches(
         channels: 1 or 3, or the channels of the source's arrays.
         resize: Pixels of the shorter side before the central crop; 0 resizes
             directly.
-        share: (index, count) of this process.
-        parts: Number of consecutive elements that a share is cut into.
+        shard_index: Index of the shard of this process.
+        num_shards: Number of shards, one for each process.
+        num_replicas: Replicas of this process; the shard's batch is split
+            into as many consecutive elements.
 
     Returns:
         A tf.data.Dataset of elements as those of `train_batches` and
@@ -170,10 +178,10 @@ def eval_batches(
     """
     tf = tensorflow()
     _check(source, image_size, channels)
-    _check_share(batch_size, share, parts)
+    _check_shard(batch_size, shard_index, num_shards, num_replicas)
     if resize:
         _check_resize(resize, max(image_size))
-    start, stop = order.run_of(source, share)
+    start, stop = order.shard_range(source, shard_index, num_shards)
     steps = -(-source.num_examples // batch_size)
     # Keras divides a batch's weighted loss by its entries, not its weights,
     # and a weighted metric by its weights, whatever their scale.
@@ -194,11 +202,11 @@ def eval_batches(
     examples = order.in_order(source, start, stop).map(
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
-    share_size = batch_size // share[1]
-    missing = steps * share_size - (stop - start)
+    shard_size = batch_size // num_shards
+    missing = steps * shard_size - (stop - start)
     return (
         examples.concatenate(_zeros(examples.element_spec).repeat(missing))
-        .batch(share_size // parts, drop_remainder=True)
+        .batch(shard_size // num_replicas, drop_remainder=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 
@@ -229,14 +237,14 @@ def _check(source, image_size, channels):
             "`image_size` must be (height, width) in pixels. "
             f"Received: {image_size}"
         )
-    own = source.images.shape[-1] if source.images is not None else None
-    if channels not in (1, 3, own) or (
-        own not in (None, 1, 3) and channels != own
+    native = source.images.shape[-1] if source.images is not None else None
+    if channels not in (1, 3, native) or (
+        native not in (None, 1, 3) and channels != native
     ):
         raise ValueError(
             "`channels` must be 1 or 3, or the channels of arrays. Received: "
             f"channels={channels} for {source.name!r}"
-            + (f" of {own} channels" if own else "")
+            + (f" of {native} channels" if native else "")
         )
 
 
@@ -257,32 +265,31 @@ def _check_resize(resize, least):
         )
 
 
-def _check_share(batch_size, share, parts):
+def _check_shard(batch_size, shard_index, num_shards, num_replicas):
     if not _is_count(batch_size):
         raise ValueError(
-            "`batch_size` must be at least 1 and a whole number. "
+            "`batch_size` must be an integer of at least 1. "
             f"Received: {batch_size}"
         )
     if (
-        not isinstance(share, tuple | list)
-        or len(share) != 2
-        or not all(isinstance(n, int | np.integer) for n in share)
-        or not 0 <= share[0] < share[1]
+        not isinstance(shard_index, int | np.integer)
+        or not _is_count(num_shards)
+        or not 0 <= shard_index < num_shards
     ):
         raise ValueError(
-            "`share` must be (index, count) with an index from 0 to "
-            f"count - 1. Received: share={share}"
+            "`shard_index` must be an integer from 0 to `num_shards` - 1. "
+            f"Received: shard_index={shard_index}, num_shards={num_shards}"
         )
-    if not _is_count(parts):
+    if not _is_count(num_replicas):
         raise ValueError(
-            "`parts` must be at least 1 and a whole number. "
-            f"Received: parts={parts}"
+            "`num_replicas` must be an integer of at least 1. "
+            f"Received: num_replicas={num_replicas}"
         )
-    if batch_size % (share[1] * parts):
+    if batch_size % (num_shards * num_replicas):
         raise ValueError(
-            "`batch_size` must be a multiple of the number of processes times "
-            f"`parts`. Received: batch_size={batch_size} for {share[1]} "
-            f"processes of {parts} parts"
+            "`batch_size` must be a multiple of `num_shards` times "
+            f"`num_replicas`. Received: batch_size={batch_size}, "
+            f"num_shards={num_shards}, num_replicas={num_replicas}"
         )
 
 

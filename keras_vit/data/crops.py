@@ -2,7 +2,7 @@
 
 from keras_vit.data import orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 
 def inception_crop(image, image_size: tuple[int, int], channels: int, seed):

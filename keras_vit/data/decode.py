@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from keras_vit.data import formats, orientation
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 # Endings of the files that `decode_image` reads.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")

@@ -8,7 +8,7 @@ grey. All functions run inside a graph, on the bytes of one file. They raise
 
 import functools
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 # More blocks than any writer puts before an image.
 _MAX_BLOCKS = 1000

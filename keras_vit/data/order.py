@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_vit.data.kept import Kept
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.cache import ByteCache
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold, shuffled_index
 from keras_vit.data.sources import Source
 
@@ -11,17 +11,19 @@ from keras_vit.data.sources import Source
 SHUFFLE_BUFFER = 10_000
 
 
-def run_of(source: Source, share: tuple[int, int]) -> tuple[int, int]:
-    """Returns first and end of one of several runs, as even as can be.
+def shard_range(
+    source: Source, shard_index: int, num_shards: int
+) -> tuple[int, int]:
+    """Returns where a shard starts and stops; shards are as even as can be.
 
     Args:
         source: A part of `load`.
-        share: (index, count) of the run.
+        shard_index: Index of the shard.
+        num_shards: Number of shards.
     """
-    index, count = share
-    size, longer = divmod(source.num_examples, count)
-    start = index * size + min(index, longer)
-    return start, start + size + (index < longer)
+    size, longer = divmod(source.num_examples, num_shards)
+    start = shard_index * size + min(shard_index, longer)
+    return start, start + size + (shard_index < longer)
 
 
 def in_order(source: Source, start: int, stop: int):
@@ -50,14 +52,15 @@ def shuffled(
     seed: int,
     batch_size: int,
     start_step: int,
-    share: tuple[int, int],
+    shard_index: int,
+    num_shards: int,
     cache: bool,
 ):
     """Returns examples without end, in an order of its own for each epoch.
 
     Args:
-        source, seed, batch_size, start_step, share, cache: See
-            `batches.train_batches`.
+        source, seed, batch_size, start_step, shard_index, num_shards, cache:
+            See `batches.train_batches`.
 
     Returns:
         A tf.data.Dataset of (epoch, index, file's bytes or pixels, label);
@@ -65,7 +68,9 @@ def shuffled(
         in which the epoch reads the files.
     """
     by_kind = _random_access if source.stream is None else _stream
-    return by_kind(source, seed, batch_size, start_step, share, cache)
+    return by_kind(
+        source, seed, batch_size, start_step, shard_index, num_shards, cache
+    )
 
 
 def _reader(source, cache=False):
@@ -79,28 +84,30 @@ def _reader(source, cache=False):
         paths = tf.constant(source.paths)
     if not cache:
         return lambda i: (tf.io.read_file(paths[i]), labels[i])
-    kept = Kept()
+    stored = ByteCache()
 
     def read(i):
         encoded = tf.cond(
-            kept.has(i),
-            lambda: kept.get(i),
-            lambda: kept.put(i, tf.io.read_file(paths[i])),
+            stored.has(i),
+            lambda: stored.get(i),
+            lambda: stored.put(i, tf.io.read_file(paths[i])),
         )
         return encoded, labels[i]
 
     return read
 
 
-def _random_access(source, seed, batch_size, start_step, share, cache):
+def _random_access(
+    source, seed, batch_size, start_step, shard_index, num_shards, cache
+):
     tf = tensorflow()
     read = _reader(source, cache)
     num_examples = source.num_examples
-    share_size = batch_size // share[1]
+    shard_size = batch_size // num_shards
 
     def positions_in(step):
-        first = step * batch_size + share[0] * share_size
-        return tf.data.Dataset.range(first, first + share_size)
+        first = step * batch_size + shard_index * shard_size
+        return tf.data.Dataset.range(first, first + shard_size)
 
     def at(position):
         epoch, offset = position // num_examples, position % num_examples
@@ -118,15 +125,17 @@ def _random_access(source, seed, batch_size, start_step, share, cache):
     )
 
 
-def _stream(source, seed, batch_size, start_step, share, cache):
+def _stream(
+    source, seed, batch_size, start_step, shard_index, num_shards, cache
+):
     """Shuffled by files, and then within a buffer."""
     tf = tensorflow()
-    start, stop = run_of(source, share)
+    start, stop = shard_range(source, shard_index, num_shards)
     count = stop - start
     if not count:
         raise ValueError(
-            "`share` must leave each process an example to train on. "
-            f"Received: share={share} for {source.name!r} of "
+            "`num_shards` must leave each process an example to train on. "
+            f"Received: num_shards={num_shards} for {source.name!r} of "
             f"{source.num_examples} examples"
         )
 
@@ -135,7 +144,7 @@ def _stream(source, seed, batch_size, start_step, share, cache):
         examples = source.stream(start, stop, seed=epoch_seed, cache=cache)
         # `shuffle` mixes in the seed of the graph, here that of this function
         # alone, which would else be the process' global seed. A shuffle that
-        # reshuffles itself would go on where the last iterator stopped.
+        # reshuffles itself would continue where the last iterator stopped.
         tf.compat.v1.set_random_seed(1)
         shuffled = examples.enumerate(start).shuffle(
             min(SHUFFLE_BUFFER, count),
@@ -145,6 +154,6 @@ def _stream(source, seed, batch_size, start_step, share, cache):
         )
         return shuffled.map(lambda index, example: (epoch, index, *example))
 
-    first = start_step * (batch_size // share[1])
+    first = start_step * (batch_size // num_shards)
     epochs = tf.data.Dataset.counter(start=first // count)
     return epochs.flat_map(epoch_of).skip(first % count)

@@ -7,7 +7,7 @@ k >= 5, then flip the rows where k is 3, 4, 7 or 8 and the columns where k is
 
 from keras_vit.data import formats
 from keras_vit.data.formats import number
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 # More blocks than any writer puts before EXIF.
 _MAX_BLOCKS = 1000

@@ -26,7 +26,7 @@ import re
 import shutil
 
 from keras_vit.data import shards
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 INDEX = "dataset.json"
 EVALUATION_SPLITS = ("test", "validation")
@@ -160,7 +160,7 @@ def write(
             sorted.
         image_shape: (height, width, channels) in pixels if all images share
             it.
-        about: Other facts for dataset.json, added to until the end.
+        about: Other metadata for dataset.json, added to until the end.
 
     Yields:
         A function of (split, name, class name, encoded image) that adds an

@@ -1,6 +1,6 @@
 """Random numbers that are a function of what they are for."""
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 
 def fold(seed, *values):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_vit.data.kept import Kept
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.cache import ByteCache
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import shuffled_index
 
 
@@ -43,7 +43,7 @@ def read_shards(
     skips = np.array(skips, "int64")
     takes = np.array(takes, "int64")
     firsts = np.cumsum(takes) - takes
-    kept = Kept() if cache else None
+    stored = ByteCache() if cache else None
 
     def read(position):
         shard = (
@@ -52,21 +52,21 @@ def read_shards(
         skip, take, first = (
             tf.gather(x, shard) for x in (skips, takes, firsts)
         )
-        if kept is None:
+        if stored is None:
             return tf.data.TFRecordDataset(paths[shard]).skip(skip).take(take)
-        # The last record tells that the file has been read to its end.
-        there = kept.has(first + take - 1)
+        # The last record shows that the file has been read to its end.
+        there = stored.has(first + take - 1)
         none = tf.zeros_like(take)
         from_file = (
             tf.data.TFRecordDataset(paths[shard])
             .skip(skip)
             .take(tf.where(there, none, take))
             .enumerate(first)
-            .map(kept.put)
+            .map(stored.put)
         )
         from_memory = tf.data.Dataset.range(
             first, first + tf.where(there, take, none)
-        ).map(kept.get)
+        ).map(stored.get)
         return from_file.concatenate(from_memory)
 
     count = len(takes)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.data import arrays, folder, records, tfds, vtab
-from keras_vit.data.lazy import optional
+from keras_vit.data.optional_imports import optional
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.sources import Source, take
 from keras_vit.data.split import hold_out
 

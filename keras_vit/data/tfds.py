@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from keras_vit.data import shards
-from keras_vit.data.lazy import optional, tensorflow
+from keras_vit.data.optional_imports import optional, tensorflow
 
 
 def exists(name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from keras_vit.data import tfds
 from keras_vit.data.decode import decode_image
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 PREFIX = "vtab/"
 GROUPS = ("natural", "specialized", "structured")

@@ -70,24 +70,26 @@ class Devices:
         return self.scope()
 
     def batches(self, make: Callable):
-        """Returns what `model.fit` takes, each process reading its share.
+        """Returns what `model.fit` takes, each process reading its shard.
 
         Args:
-            make: A function of a share (index, count) and a number of parts,
-                such as `keras_vit.data.train_batches` has them, that returns
-                a tf.data.Dataset. Under a strategy of TensorFlow it starts
-                again at its end: give Keras the number of steps.
+            make: A function of shard_index, num_shards and num_replicas, as
+                `keras_vit.data.train_batches` has them, that returns a
+                tf.data.Dataset. Under a strategy of TensorFlow it starts again
+                at its end: give Keras the number of steps.
         """
         if keras.backend.backend() != "tensorflow" or self.strategy is None:
-            return make((self.process_index, self.num_processes), 1)
+            return make(self.process_index, self.num_processes, 1)
 
-        def share(context):
-            count = context.num_input_pipelines
-            parts = self.num_replicas // count
+        def shard(context):
+            num_shards = context.num_input_pipelines
+            num_replicas = self.num_replicas // num_shards
             # Before it evaluates again, Keras asks for one batch more.
-            return make((context.input_pipeline_id, count), parts).repeat()
+            return make(
+                context.input_pipeline_id, num_shards, num_replicas
+            ).repeat()
 
-        return self.strategy.distribute_datasets_from_function(share)
+        return self.strategy.distribute_datasets_from_function(shard)
 
     def check_batch(self, batch_size: int, micro_batches: int = 1) -> None:
         """Refuses a batch that the devices cannot share evenly.
@@ -100,11 +102,11 @@ class Devices:
             ValueError: If a device would have more to do than another.
         """
         if batch_size % (self.num_replicas * micro_batches):
-            parts = f" in {micro_batches} micro_batches" * (micro_batches > 1)
+            split = f" in {micro_batches} micro_batches" * (micro_batches > 1)
             raise ValueError(
                 "`batch_size` counts the examples of all devices and must be "
                 f"a multiple of {self.num_replicas * micro_batches}, for "
-                f"{self.num_replicas} devices{parts}. Received: "
+                f"{self.num_replicas} devices{split}. Received: "
                 f"batch_size={batch_size}"
             )
 
@@ -147,11 +149,12 @@ def setup(
             are not there.
 
     Example:
-        def make_batches(share, parts):
+        def make_batches(shard_index, num_shards, num_replicas):
             return data.as_pairs(
                 data.train_batches(
                     source, batch_size=64, image_size=(224, 224),
-                    share=share, parts=parts,
+                    shard_index=shard_index, num_shards=num_shards,
+                    num_replicas=num_replicas,
                 )
             )
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit.data.lazy import optional
+from keras_vit.data.optional_imports import optional
 
 # Images classified at a time, and what their similarities may take.
 _BLOCK = 1024

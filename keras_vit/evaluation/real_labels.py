@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data import tfds
-from keras_vit.data.lazy import optional
+from keras_vit.data.optional_imports import optional
 
 NAME = "imagenet2012_real"
 

@@ -5,7 +5,7 @@ over millions. TensorFlow's decoders allocate and run as they are told.
 """
 
 from keras_vit.data import formats
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 # A decoded image and what the decoder needs beside it stay below 450 MB.
 MAX_PIXELS = 50_000_000

@@ -11,8 +11,8 @@ import tempfile
 
 import keras
 
-from keras_vit.data.lazy import tensorflow
-from keras_vit.export import furniture, signatures
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.export import serving_assets, signatures
 from keras_vit.models import ImageModel
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
@@ -21,11 +21,11 @@ ACTIVATIONS = ("softmax", "sigmoid", "none")
 def export_savedmodel(
     model: keras.Model,
     path: str | os.PathLike,
-    labels: tuple[str, ...] | None = None,
+    class_names: tuple[str, ...] | None = None,
     top_k: int = 5,
     activation: str | None = None,
     warmup_images: tuple[bytes, ...] = (),
-    facts: dict | None = None,
+    metadata: dict | None = None,
     overwrite: bool = False,
     max_images: int = 1024,
 ) -> str:
@@ -55,14 +55,15 @@ def export_savedmodel(
             backend.
         path: Directory of a version, such as "serving/vit/1"; its last part
             is a number. It appears only when it is complete.
-        labels: Names of the classes; None takes the model's own, or numbers.
+        class_names: Names of the classes; None takes the model's, or
+            numbers.
         top_k: Number of classes k to answer with, at most all.
         activation: "softmax", "sigmoid" or "none" over the outputs; None
             tells by the model's loss: sigmoid for a binary cross-entropy, and
             none where the head has an activation of its own.
         warmup_images: Bytes of images, for requests that TF Serving runs
             before it serves a version.
-        facts: More for the model card: weights, licence, metrics, commit.
+        metadata: More for the model card: weights, licence, metrics, commit.
         overwrite: Whether to replace a version that exists.
         max_images: Largest number of images in a request. A request with more
             is refused, all of it.
@@ -88,7 +89,7 @@ def export_savedmodel(
         )
     inner = ImageModel.find(model)
     classes = model.output_shape[-1]
-    labels = _labels(labels, inner.class_names, classes)
+    class_names = _class_names(class_names, inner.class_names, classes)
     base, version = os.path.split(path)
     os.makedirs(base, exist_ok=True)
     # TF Serving looks at directories whose names are numbers, and no others.
@@ -97,24 +98,30 @@ def export_savedmodel(
         _write(
             model,
             part,
-            labels=labels,
+            class_names=class_names,
             top_k=min(top_k, classes),
             activation=activation,
             max_images=max_images,
         )
         name = os.path.basename(base)
-        furniture.write_labels(part, labels)
+        serving_assets.write_class_names(part, class_names)
         if warmup_images:
             _try(part, warmup_images)
-            furniture.write_warmup(part, list(warmup_images), name, max_images)
-        card = describe(model, labels) | dict(activation=activation)
-        furniture.write_model_card(part, card | dict(name=name) | (facts or {}))
+            serving_assets.write_warmup(
+                part, list(warmup_images), name, max_images
+            )
+        card = describe(model, class_names) | dict(activation=activation)
+        serving_assets.write_model_card(
+            part, card | dict(name=name) | (metadata or {})
+        )
         os.chmod(part, 0o755)
         _move(part, path, overwrite)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    furniture.write_serving_configs(base, os.path.basename(base), max_images)
+    serving_assets.write_serving_configs(
+        base, os.path.basename(base), max_images
+    )
     return path
 
 
@@ -126,21 +133,21 @@ def _functional(model):
     return keras.Model(images, model(images), name=model.name)
 
 
-def _labels(labels, own, classes):
+def _class_names(class_names, own, classes):
     """Returns a name for each class."""
-    if labels is None and own is not None and len(own) == classes:
-        labels = own
-    if labels is None:
-        labels = [str(i) for i in range(classes)]
-    if isinstance(labels, str) or len(labels) != classes:
+    if class_names is None and own is not None and len(own) == classes:
+        class_names = own
+    if class_names is None:
+        class_names = [str(i) for i in range(classes)]
+    if isinstance(class_names, str) or len(class_names) != classes:
         raise ValueError(
-            f"`labels` must be a name for each of the {classes} classes. "
-            f"Received: {labels!r}"
+            f"`class_names` must be a name for each of the {classes} classes. "
+            f"Received: {class_names!r}"
         )
-    labels = [str(label) for label in labels]
-    if any(len(label.splitlines()) > 1 for label in labels):
-        raise ValueError("`labels` must be names without line breaks.")
-    return labels
+    class_names = [str(name) for name in class_names]
+    if any(len(name.splitlines()) > 1 for name in class_names):
+        raise ValueError("`class_names` must be names without line breaks.")
+    return class_names
 
 
 def _check(model, path, top_k, activation, overwrite):
@@ -175,7 +182,7 @@ def _check(model, path, top_k, activation, overwrite):
             "`path` must end in the number of a version, such as "
             f"'serving/vit/1'. Received: path={path!r}"
         )
-    furniture.check_model_name(os.path.basename(os.path.dirname(path)))
+    serving_assets.check_model_name(os.path.basename(os.path.dirname(path)))
     if os.path.exists(path) and not overwrite:
         raise ValueError(
             f"`path` must be a new version: {path!r} exists. Take the next "
@@ -218,13 +225,13 @@ def _last_layer(model):
     return _last_layer(last) if getattr(last, "layers", None) else last
 
 
-def describe(model: keras.Model, labels) -> dict:
-    """Returns the facts of a model that its card can tell by itself."""
+def describe(model: keras.Model, class_names) -> dict:
+    """Returns the metadata of a model's card that the model specifies."""
     height, width, channels = model.input_shape[1:]
     return dict(
         architecture=model.name,
-        classes=len(labels),
-        labels=list(labels[:10]),
+        classes=len(class_names),
+        class_names=list(class_names[:10]),
         input=dict(
             height=height,
             width=width,
@@ -396,7 +403,7 @@ def _move(part, path, overwrite):
         shutil.rmtree(old)
 
 
-def read_labels(path: str | os.PathLike) -> tuple[str, ...]:
+def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
     """Reads names of classes: a name a line, or a JSON list."""
     with open(path, encoding="utf-8-sig") as file:
         text = file.read()

@@ -2,7 +2,7 @@
 
 from keras_vit.data import decode, formats, orientation
 from keras_vit.data.formats import require
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import limits
 
 # Images decoded at the same time, if they are small.
@@ -126,7 +126,7 @@ def signatures(
     forward,
     image_size: tuple[int, int],
     channels: int,
-    labels: tuple[str, ...],
+    class_names: tuple[str, ...],
     top_k: int,
     activation: str,
     max_images: int,
@@ -138,13 +138,13 @@ def signatures(
             of images in the request that returns features and logits.
         image_size: (height, width) in pixels that `forward` takes.
         channels: Channels that it takes, 1 or 3.
-        labels: Names of the classes.
+        class_names: Names of the classes.
         top_k: Number of classes to answer with.
         activation: "softmax", "sigmoid" or "none" over the logits.
         max_images: Largest number of images in a request.
     """
     tf = tensorflow()
-    labels = tf.constant(list(labels))
+    class_names = tf.constant(list(class_names))
     size = (*image_size, channels)
     image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
     any_size = (None, None, None, channels)
@@ -207,7 +207,7 @@ def signatures(
         scores, indices = tf.math.top_k(probabilities_of(logits), top_k)
         return dict(
             scores=hide(scores, valid),
-            classes=hide(tf.gather(labels, indices), valid, ""),
+            classes=hide(tf.gather(class_names, indices), valid, ""),
             indices=hide(indices, valid, -1),
             valid=valid,
         )

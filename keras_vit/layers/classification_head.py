@@ -12,13 +12,13 @@ class ClassificationHead(keras.layers.Dense):
 
     Args:
         units: Number of classes K.
-        labels: Names of the classes by index, or None.
+        class_names: Names of the classes by index, or None.
 
     Input shape: `[..., D]`
     Output shape: `[..., K]`
 
     Raises:
-        ValueError: If the number of `labels` is not `units`.
+        ValueError: If the number of `class_names` is not `units`.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.2.
@@ -27,16 +27,17 @@ class ClassificationHead(keras.layers.Dense):
     def __init__(
         self,
         units: int,
-        labels: tuple[str, ...] | None = None,
+        class_names: tuple[str, ...] | None = None,
         kernel_initializer="zeros",
         **kwargs,
     ):
         super().__init__(units, kernel_initializer=kernel_initializer, **kwargs)
-        self.labels = None if labels is None else tuple(labels)
-        if self.labels is not None and len(self.labels) != units:
+        self.class_names = None if class_names is None else tuple(class_names)
+        if self.class_names is not None and len(self.class_names) != units:
             raise ValueError(
-                "`labels` of ClassificationHead must name each of the "
-                f"`units` = {units} classes. Received: {len(self.labels)} names"
+                "`class_names` of ClassificationHead must name each of the "
+                f"`units` = {units} classes. Received: "
+                f"{len(self.class_names)} names"
             )
 
     def quantize(self, mode=None, type_check=True, config=None):
@@ -44,4 +45,12 @@ class ClassificationHead(keras.layers.Dense):
         super().quantize(mode, type_check=False, config=config)
 
     def get_config(self):
-        return {**super().get_config(), "labels": self.labels}
+        return {**super().get_config(), "class_names": self.class_names}
+
+    @classmethod
+    def from_config(cls, config):
+        """Builds the layer, also of files that call the names `labels`."""
+        if "labels" in config:
+            config = dict(config)
+            config["class_names"] = config.pop("labels")
+        return super().from_config(config)

@@ -37,7 +37,9 @@ def check_flags(**flags) -> None:
         arguments.check_flag(value, argument)
 
 
-def check_head(classes, representation_size, head_bias_init, labels) -> None:
+def check_head(
+    classes, representation_size, head_bias_init, class_names
+) -> None:
     """Checks what describes the layers after the encoder."""
     if classes is not None:
         arguments.check_count(classes, "classes")
@@ -48,21 +50,21 @@ def check_head(classes, representation_size, head_bias_init, labels) -> None:
             "`head_bias_init` must be a finite number. Received: "
             f"head_bias_init={head_bias_init!r}"
         )
-    if labels is None:
+    if class_names is None:
         return
     if (
-        isinstance(labels, str)
-        or not labels
-        or not all(isinstance(name, str) for name in labels)
+        isinstance(class_names, str)
+        or not class_names
+        or not all(isinstance(name, str) for name in class_names)
     ):
         raise ValueError(
-            "`labels` must be a list or tuple of names, one for each class. "
-            f"Received: labels={labels!r}"
+            "`class_names` must be a list or tuple of names, one for each "
+            f"class. Received: class_names={class_names!r}"
         )
-    if classes is not None and len(labels) != classes:
+    if classes is not None and len(class_names) != classes:
         raise ValueError(
-            f"`labels` must name each of the `classes`, {classes}. "
-            f"Received: {len(labels)} names"
+            f"`class_names` must name each of the `classes`, {classes}. "
+            f"Received: {len(class_names)} names"
         )
 
 

@@ -9,7 +9,7 @@ import keras
 from keras_vit import layers
 from keras_vit.models import arguments
 from keras_vit.models.families import FAMILIES, Family
-from keras_vit.weights import checkpoint, load, pixels, registry, rules
+from keras_vit.weights import checkpoint, load, preprocessing, registry, rules
 
 Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
 
@@ -114,7 +114,7 @@ class ImageModel(keras.Model):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of its classes by index, or None."""
-        return getattr(self.head, "labels", None)
+        return getattr(self.head, "class_names", None)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -147,7 +147,7 @@ class ImageModel(keras.Model):
         names = [layer.name for layer in self.layers]
         metadata = dataclasses.asdict(self.architecture) | dict(
             classes=self.head and self.head.units,
-            labels=self.class_names,
+            class_names=self.class_names,
             representation_size=(
                 self.get_layer("pre_logits").units
                 if "pre_logits" in names
@@ -207,7 +207,7 @@ def build(
     pixel_mean: float | tuple[float, ...] | None = None,
     pixel_std: float | tuple[float, ...] | None = None,
     head_bias_init: float = 0.0,
-    labels: tuple[str, ...] | None = None,
+    class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, int] | None = None,
     resize_patches: bool = False,
     dtype: str | keras.DTypePolicy | None = None,
@@ -249,7 +249,7 @@ def build(
             them to [-1, 1].
         head_bias_init: The head's first bias; -10 for a sigmoid loss over
             many classes.
-        labels: Names of the classes, kept in `model.class_names`; none.
+        class_names: Names of the classes, kept in `model.class_names`; none.
         position_grid: (height, width) of the weights' grid of patches, where
             these cover no square and the file does not specify it.
         resize_patches: Whether to fit the weights to another `patch_size`
@@ -264,14 +264,14 @@ def build(
     source, metadata = None, {}
     if weights is not None:
         source = registry.open_weights(weights, variant, position_grid)
-        metadata = source.facts
+        metadata = source.metadata
         if source.family != family.name:
             raise ValueError(
                 f"`weights` must be of the family {family.name!r}. Received: "
                 f"{source.name!r}, of the family {source.family!r}. Open it "
                 "with keras_vit.from_pretrained."
             )
-        checkpoint.demand(source, architecture)
+        checkpoint.require(source, architecture)
     config = _resolve(family.config, architecture, metadata)
     arguments.check_flags(
         include_top=include_top,
@@ -279,9 +279,11 @@ def build(
         remat=remat,
         resize_patches=resize_patches,
     )
-    arguments.check_head(classes, representation_size, head_bias_init, labels)
-    if classes is None and labels is not None:
-        classes = len(labels)
+    arguments.check_head(
+        classes, representation_size, head_bias_init, class_names
+    )
+    if classes is None and class_names is not None:
+        classes = len(class_names)
     own_classes = metadata.get("classes")
     if source and include_top and own_classes is None and classes is None:
         raise ValueError(
@@ -295,7 +297,9 @@ def build(
     )
     if takes_head:
         classes = own_classes
-        labels = metadata.get("labels") if labels is None else labels
+        class_names = (
+            metadata.get("class_names") if class_names is None else class_names
+        )
         if representation_size is None:
             representation_size = metadata.get("representation_size")
     if input_shape is None:
@@ -307,7 +311,7 @@ def build(
     with _policy(dtype):
         x = images = keras.Input(input_shape, name="images")
         if include_preprocessing:
-            scale, offset = pixels.scale_and_offset(
+            scale, offset = preprocessing.scale_and_offset(
                 pixel_mean, pixel_std, source and metadata, input_shape[-1]
             )
             x = keras.layers.Rescaling(
@@ -317,7 +321,7 @@ def build(
         x = layers.Metadata(
             family.name,
             dataclasses.asdict(config),
-            *pixels.known(pixel_mean, pixel_std, source and metadata),
+            *preprocessing.known(pixel_mean, pixel_std, source and metadata),
             provenance=source and source.provenance,
             name="metadata",
         )(x)
@@ -328,7 +332,7 @@ def build(
     if include_top:
         x = layers.ClassificationHead(
             1000 if classes is None else classes,
-            labels=labels,
+            class_names=class_names,
             activation=classifier_activation,
             bias_initializer=keras.initializers.Constant(head_bias_init),
             name="head",

@@ -5,9 +5,9 @@ from keras_vit.training.accumulation import accumulate
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.clipping import clip_whole_gradient
+from keras_vit.training.freezing import train_head_only, train_low_rank
 from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
-from keras_vit.training.partial import train_head_only, train_low_rank
 from keras_vit.training.progress import Preempted, Progress
 from keras_vit.training.schedules import LinearDecay, StepDecay
 

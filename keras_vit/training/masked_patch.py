@@ -13,7 +13,7 @@ of another patch, or the mask.
 import keras
 from keras import ops
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.layers import PatchEmbedding
 from keras_vit.models import ImageModel
 
@@ -175,8 +175,9 @@ def batches(
     fraction: float = 0.5,
     seed: int = 0,
     start_step: int = 0,
-    share: tuple[int, int] = (0, 1),
-    parts: int = 1,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    num_replicas: int = 1,
 ):
     """Makes of batches of images what a `predictor` is trained with.
 
@@ -192,14 +193,16 @@ def batches(
         images: A tf.data.Dataset of {"images": `[B, H, W, C]`, pixels in
             [0, 255]}, with "weights" `[B]` or without, as
             `keras_vit.data.train_batches` and `eval_batches` have them with
-            parts=1; their labels are not used.
+            num_replicas=1; their labels are not used.
         grid_size: (rows, columns) of patches.
         target: See `predictor`.
         fraction: Share of the patches to corrupt, more than 0, at most 1.
         seed: Seed of the choice.
         start_step: Number of batches that `images` has passed over.
-        share: (index, count) of this process, as `images` has it.
-        parts: Number of consecutive elements to cut each into.
+        shard_index: Index of the shard of this process, as for `images`.
+        num_shards: Number of shards, as for `images`.
+        num_replicas: Replicas of this process; each batch is split into as
+            many consecutive elements.
 
     Returns:
         A tf.data.Dataset of {"images": {"images", "sources": int32 `[B, N]`},
@@ -224,9 +227,9 @@ def batches(
         pixels = batch["images"]
         size = pixels.shape[0]
         sources, corrupted = draw(
-            (size * share[1], num_patches), count, _fold((seed, 1), step)
+            (size * num_shards, num_patches), count, _fold((seed, 1), step)
         )
-        mine = slice(share[0] * size, (share[0] + 1) * size)
+        mine = slice(shard_index * size, (shard_index + 1) * size)
         weights = tf.cast(corrupted[mine], "float32") * (num_patches / count)
         if "weights" in batch:
             weights = weights * batch["weights"][:, None]
@@ -241,18 +244,20 @@ def batches(
 
     def cut(batch):
         def cut_one(x):
-            return tf.reshape(x, (parts, x.shape[0] // parts, *x.shape[1:]))
+            return tf.reshape(
+                x, (num_replicas, x.shape[0] // num_replicas, *x.shape[1:])
+            )
 
         return tf.data.Dataset.from_tensor_slices(
             tf.nest.map_structure(cut_one, batch)
         )
 
-    whole = images.enumerate(start_step).map(
+    batches_of_shard = images.enumerate(start_step).map(
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
-    return (whole.flat_map(cut) if parts > 1 else whole).prefetch(
-        tf.data.AUTOTUNE
-    )
+    return (
+        batches_of_shard.flat_map(cut) if num_replicas > 1 else batches_of_shard
+    ).prefetch(tf.data.AUTOTUNE)
 
 
 def draw(shape, count, seed):

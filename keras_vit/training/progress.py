@@ -1,4 +1,4 @@
-"""Counting steps, so that a run stops, saves and goes on at exactly one."""
+"""Counting steps, so that a run stops, saves and resumes at exactly one."""
 
 from collections.abc import Callable
 
@@ -27,11 +27,11 @@ class Preempted(Exception):
 
 
 class Progress(keras.callbacks.Callback):
-    """Cuts `model.fit` into stretches of steps, and saves the state in them.
+    """Splits `model.fit` into evaluation intervals, and saves the state.
 
-    Keras counts in epochs; here an epoch is the stretch between two
+    Keras counts in epochs; here an epoch is the interval between two
     evaluations, `fit(steps_per_epoch=eval_every)`. The first is shorter where
-    a run goes on in the middle of one, the last where stretches do not divide
+    a run resumes in the middle of one, the last where intervals do not divide
     the steps. Before every evaluation, every `checkpoint_every` steps and on
     preemption a checkpoint is saved, always just before a step: what came
     before it, the last evaluation too, is then finished and logged.
@@ -43,7 +43,7 @@ class Progress(keras.callbacks.Callback):
         model: The compiled model, with its optimizer and metrics built; it is
             given the newest state that was saved.
         total_steps: The last step.
-        eval_every: Steps in a stretch.
+        eval_every: Steps in an evaluation interval.
         checkpoint_every: Steps between checkpoints; 0 saves only before
             evaluations.
         steps_per_execution: As given to `compile`; divides the others.
@@ -82,14 +82,14 @@ class Progress(keras.callbacks.Callback):
 
     @property
     def epoch(self) -> int:
-        """Number of stretches done, `initial_epoch` of `fit`."""
+        """Number of intervals done, `initial_epoch` of `fit`."""
         return self.step // self.eval_every
 
     def on_epoch_begin(self, epoch, logs=None):
         self._begin = self.step
         self._end = min((epoch + 1) * self.eval_every, self.total_steps)
         if self._metrics is not None:
-            # Keras has just set them to zero, in the middle of a stretch.
+            # Keras has just set them to zero, in the middle of an interval.
             for variable, value in zip(
                 self.model.metrics_variables, self._metrics, strict=True
             ):

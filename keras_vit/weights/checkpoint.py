@@ -3,8 +3,8 @@
 import dataclasses
 import os
 
-from keras_vit.weights import contents, files, pixels
-from keras_vit.weights.rules import FAMILIES, own, table
+from keras_vit.weights import contents, files, preprocessing
+from keras_vit.weights.rules import FAMILIES, keras_format, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,31 +14,31 @@ class Checkpoint:
     Attributes:
         name: What to call it in an error.
         family: Name of its family, such as "vit".
-        dialect: Name of its format, such as "timm".
-        arrays: Name -> array, in the spelling of the format's table.
-        form: What gives them their own spelling back.
-        facts: Its metadata, in the words of the constructors; what it does
-            not specify is absent.
+        format_name: Name of its format, such as "timm".
+        arrays: Name -> array, under the names of the format's table.
+        naming_scheme: What gives them the names of the file back.
+        metadata: What it specifies, named as the arguments of the
+            constructors; what it does not specify is absent.
         provenance: What it was opened as: a name, a URL or a path.
     """
 
     name: str
     family: str
-    dialect: str
+    format_name: str
     arrays: dict[str, files.Stored]
-    form: object
-    facts: dict
+    naming_scheme: object
+    metadata: dict
     provenance: str | None = None
 
     @property
     def format(self) -> table.Format:
         """How its family is written in its format."""
-        return FAMILIES[self.family].FORMATS[self.dialect]
+        return FAMILIES[self.family].FORMATS[self.format_name]
 
     @property
     def rules(self) -> list[table.Rule]:
         """The rule of each of its variables."""
-        return self.format.rules(self.facts)
+        return self.format.rules(self.metadata)
 
 
 def open_checkpoint(
@@ -67,16 +67,16 @@ def open_checkpoint(
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = contents.read_object(weights)
-    family, dialect = _recognise(name, set(arrays), config)
-    kind = f"{FAMILIES[family].TITLE} of dialect {dialect!r}"
-    form_of = FAMILIES[family].FORMATS[dialect]
+    family, format_name = _recognise(name, set(arrays), config)
+    kind = f"{FAMILIES[family].TITLE} of format {format_name!r}"
+    file_format = FAMILIES[family].FORMATS[format_name]
     try:
-        told = form_of.read_config(config)
+        specified = file_format.read_config(config)
         if position_grid is not None:
-            told["grid"] = tuple(position_grid)
-        arrays, form = form_of.flatten(arrays, told)
-        found = form_of.read_arrays(arrays, config, told)
-        _check(told, found)
+            specified["grid"] = tuple(position_grid)
+        arrays, naming_scheme = file_format.flatten(arrays, specified)
+        found = file_format.read_arrays(arrays, config, specified)
+        _check(specified, found)
     except KeyError as error:
         raise ValueError(
             f"The checkpoint {name!r} is no complete {kind}: expected it to "
@@ -99,19 +99,21 @@ def open_checkpoint(
             f"holds a value of another kind than expected ({error}). Fetch it "
             "again."
         ) from None
-    return Checkpoint(name, family, dialect, arrays, form, told | found)
+    return Checkpoint(
+        name, family, format_name, arrays, naming_scheme, specified | found
+    )
 
 
 def _recognise(name, names, config):
     """Returns the family and the format whose names these are."""
-    remembered = own.family_of(config)
-    if remembered in FAMILIES:
-        return remembered, "keras_vit"
+    family = keras_format.family_of(config)
+    if family in FAMILIES:
+        return family, "keras_vit"
     found = [
-        (family, dialect, form.refusal(names))
+        (family, format_name, file_format.refusal(names))
         for family, module in FAMILIES.items()
-        for dialect, form in module.FORMATS.items()
-        if form.recognises(names)
+        for format_name, file_format in module.FORMATS.items()
+        if file_format.recognises(names)
     ]
     fitting = [row[:2] for row in found if row[2] is None]
     if len(fitting) == 1:
@@ -121,16 +123,16 @@ def _recognise(name, names, config):
             f"The checkpoint {name!r} cannot be read: {found[0][2]} not "
             "supported."
         )
-    dialects = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
+    format_names = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
     titles = " or ".join(f"a {module.TITLE}" for module in FAMILIES.values())
     raise ValueError(
-        f"The checkpoint {name!r} must be {titles} of one of the dialects "
-        f"{tuple(dialects)}; its names are of {fitting or 'none'}. Received "
-        f"names: {sorted(names)[:6]} ..."
+        f"The checkpoint {name!r} must be {titles} of one of the formats "
+        f"{tuple(format_names)}; its names are of {fitting or 'none'}. "
+        f"Received names: {sorted(names)[:6]} ..."
     )
 
 
-def demand(source: Checkpoint, given: dict) -> None:
+def require(source: Checkpoint, given: dict) -> None:
     """Checks that what a checkpoint does not specify is given.
 
     Args:
@@ -140,19 +142,19 @@ def demand(source: Checkpoint, given: dict) -> None:
     Raises:
         ValueError: If something is neither specified nor given.
     """
-    such_as = source.format.required(source.facts)
+    such_as = source.format.required(source.metadata)
     absent = [
         name
         for name in such_as
-        if given.get(name) is None and source.facts.get(name) is None
+        if given.get(name) is None and source.metadata.get(name) is None
     ]
     if absent:
         arguments = ", ".join(f"`{name}`" for name in absent)
-        architecture = source.facts.get("architecture")
+        architecture = source.metadata.get("architecture")
         raise ValueError(
             f"{arguments} must be given, since neither the arrays nor a config "
-            f"of the checkpoint {source.name!r} tell, and a guess would cost "
-            "accuracy in silence. "
+            f"of the checkpoint {source.name!r} specify it, and a guess would "
+            "cost accuracy in silence. "
             + (
                 f"Its architecture, {architecture!r}, is none that is known "
                 "here. "
@@ -161,7 +163,7 @@ def demand(source: Checkpoint, given: dict) -> None:
             )
             + "Pass what it was trained with: "
             + "; ".join(f"{name}={such_as[name]}" for name in absent)
-            + ". A `.keras` file tells, and so does a directory with a "
+            + ". A `.keras` file specifies it, and so does a directory with a "
             "config.json."
         )
 
@@ -180,35 +182,37 @@ def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
     function = getattr(FAMILIES[source.family], "fit_sizes", None)
     if function is None:
         return config
-    changes = function(source.facts, config, image_size)
+    changes = function(source.metadata, config, image_size)
     return dataclasses.replace(config, **changes)
 
 
-def with_facts(source: Checkpoint, **facts) -> Checkpoint:
+def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
     """Returns the checkpoint with metadata that it did not specify."""
-    return dataclasses.replace(source, facts=source.facts | facts)
+    return dataclasses.replace(source, metadata=source.metadata | metadata)
 
 
-def _check(told, found):
+def _check(specified, found):
     """Refuses a config that contradicts the arrays, or cannot be right."""
     if found["classes"] is None:  # a head that was left out
-        told = {name: told[name] for name in told if name != "classes"}
+        specified = {
+            name: specified[name] for name in specified if name != "classes"
+        }
     differences = [
-        f"{name}={told[name]}, where the arrays have {found[name]}"
-        for name in told
+        f"{name}={specified[name]}, where the arrays have {found[name]}"
+        for name in specified
         if name in found
         and name != "grid"
-        and None not in (told[name], found[name])
-        and told[name] != found[name]
+        and None not in (specified[name], found[name])
+        and specified[name] != found[name]
     ]
     if differences:
         raise ValueError(
             f"its config contradicts its arrays: {'; '.join(differences)}"
         )
-    labels = told.get("labels")
-    if labels and found["classes"] not in (None, len(labels)):
+    class_names = specified.get("class_names")
+    if class_names and found["classes"] not in (None, len(class_names)):
         raise ValueError(
             f"expected a name for each of its {found['classes']} classes; its "
-            f"config has {len(labels)}"
+            f"config has {len(class_names)}"
         )
-    pixels.check(told.get("pixel_mean"), told.get("pixel_std"))
+    preprocessing.check(specified.get("pixel_mean"), specified.get("pixel_std"))

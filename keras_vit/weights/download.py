@@ -257,11 +257,11 @@ def _download(url, path, part, size, sha256, progress):
     """Fills `part`, verified; returns its length and hashes."""
     remedy = f"Nothing was kept. Try again; {transport.ELSEWHERE}."
     for last in (False, True):
-        facts, resumed = _pull(url, path, part, size, sha256, progress)
-        expected = {**facts._asdict(), "sha256": sha256}
+        remote, resumed = _pull(url, path, part, size, sha256, progress)
+        expected = {**remote._asdict(), "sha256": sha256}
         if size is not None:
             expected["size"] = size
-        found = _digests(part, **_crc32c(url, facts, sha256))
+        found = _digests(part, **_crc32c(url, remote, sha256))
         try:
             _compare(url, expected, found, remedy)
         except ValueError:
@@ -282,39 +282,39 @@ def _pull(url, path, part, size, sha256, progress):
     """
     opener = transport.OPENERS[urllib.parse.urlsplit(url).scheme]
     longest, idle, resumed, resumable = 0, 0, False, True
-    known, show = transport.Facts(None), None
+    known, show = transport.RemoteMetadata(None), None
     while True:
         start = _length(part)
         try:
-            with opener(url, start, part) as (read, begin, facts):
-                if None not in (size, facts.size):
-                    said = {"size": facts.size}
+            with opener(url, start, part) as (read, begin, remote):
+                if None not in (size, remote.size):
+                    said = {"size": remote.size}
                     _compare(
                         url, {"size": size}, said, f"{transport.ELSEWHERE}."
                     )
-                same = facts.etag and facts.etag == known.etag
+                same = remote.etag and remote.etag == known.etag
                 if same:
                     # A partial answer may leave out what the first one said.
-                    pairs = zip(facts, known, strict=True)
-                    facts = transport.Facts(
+                    pairs = zip(remote, known, strict=True)
+                    remote = transport.RemoteMetadata(
                         *(old if new is None else new for new, old in pairs)
                     )
                 # Without a hash, only an ETag shows that the rest is of the
                 # same object as the beginning.
-                hashed = facts.md5 or sha256 or _crc32c(url, facts, sha256)
+                hashed = remote.md5 or sha256 or _crc32c(url, remote, sha256)
                 if begin and not (begin == start and (hashed or same)):
                     _remove(part)
                     raise transport.Lost(
                         "the server cannot continue a transfer"
                     )
                 resumable = begin == start and bool(hashed)
-                known, resumed = facts, resumed or begin > 0
-                needed = (facts.size or size or 0) - start
+                known, resumed = remote, resumed or begin > 0
+                needed = (remote.size or size or 0) - start
                 if needed > _free(part):
                     raise _disk_full(part, needed)
-                show = show or _bar(url, facts.size, progress)
-                _append(read, part, begin, facts.size, show)
-            return facts, resumed
+                show = show or _bar(url, remote.size, progress)
+                _append(read, part, begin, remote.size, show)
+            return remote, resumed
         except transport.Lost as error:
             length = _length(part)
             if length > max(longest, start):
@@ -386,14 +386,14 @@ def _bar(url, size, progress):
     return lambda position, finalize: None
 
 
-def _crc32c(url, facts, sha256):
+def _crc32c(url, remote, sha256):
     """Returns {"crc32c": a running sum} where the server gives that hash."""
-    if facts.crc32c is None:
+    if remote.crc32c is None:
         return {}
     try:
         import google_crc32c
     except ImportError as error:
-        if facts.md5 or sha256:
+        if remote.md5 or sha256:
             return {}
         raise ValueError(
             f"The server of {url} gives no hash but crc32c, and google_crc32c "

@@ -39,11 +39,11 @@ def fill(
             out damaged when it is read.
     """
     family = FAMILIES[source.family]
-    grid, source_grid = family.grid(wanted), source.facts.get("grid")
-    if source_grid is None and "image_size" in source.facts:
-        source_grid = family.grid(source.facts)
+    grid, source_grid = family.grid(wanted), source.metadata.get("grid")
+    if source_grid is None and "image_size" in source.metadata:
+        source_grid = family.grid(source.metadata)
     try:
-        source.format.check(source.facts, wanted | dict(grid=grid))
+        source.format.check(source.metadata, wanted | dict(grid=grid))
     except ValueError as error:
         raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
 
@@ -105,8 +105,8 @@ def check_names(source: Checkpoint, rules: list) -> None:
     if missing or unused:
         raise ValueError(
             f"The checkpoint {source.name!r} is no complete "
-            f"{FAMILIES[source.family].TITLE} of dialect {source.dialect!r}, "
-            "or more than one:\n"
+            f"{FAMILIES[source.family].TITLE} of format "
+            f"{source.format_name!r}, or more than one:\n"
             + _listing("-", "missing in the checkpoint", missing)
             + _listing("+", "in the checkpoint, of no known use", unused)
         )

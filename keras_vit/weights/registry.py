@@ -86,10 +86,10 @@ def check(path: str) -> None:
         ValueError: If it is something else, such as the page of a proxy.
     """
     source = checkpoint.open_checkpoint(path)
-    if source.dialect != "jax":
+    if source.format_name != "jax":
         raise ValueError(
             f"{path!r} must be an authors' checkpoint. Received one of "
-            f"dialect {source.dialect!r}"
+            f"format {source.format_name!r}"
         )
     load.check_names(source, source.rules)
     for array in source.arrays.values():
@@ -150,7 +150,7 @@ def names(variant: str) -> list[str]:
     return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
 
 
-def locate(weights, variant: str | None = None):
+def resolve(weights, variant: str | None = None):
     """Returns the path of a checkpoint, fetching it where it is not here.
 
     Args:
@@ -209,24 +209,28 @@ def open_weights(
     """Opens weights of any kind; released ones know their class names.
 
     Args:
-        weights, variant: See `locate`; a checkpoint that is open is returned.
+        weights, variant: See `resolve`; a checkpoint that is open is returned.
         position_grid: See `checkpoint.open_checkpoint`.
 
     Raises:
-        ValueError, ConnectionError: As `locate` and `open_checkpoint` do.
+        ValueError, ConnectionError: As `resolve` and `open_checkpoint` do.
     """
     if isinstance(weights, checkpoint.Checkpoint):
         return weights
-    source = checkpoint.open_checkpoint(locate(weights, variant), position_grid)
+    source = checkpoint.open_checkpoint(
+        resolve(weights, variant), position_grid
+    )
     if isinstance(weights, (str, os.PathLike)):
         entry = find(os.fspath(weights), variant)
         provenance = f"{entry.variant}/{entry.name}" if entry else weights
         source = dataclasses.replace(source, provenance=os.fspath(provenance))
-        if entry and "grid" not in source.facts:  # nothing in the file shows it
-            source.facts["image_size"] = (entry.image_size,) * 2
+        if (
+            entry and "grid" not in source.metadata
+        ):  # nothing in the file shows it
+            source.metadata["image_size"] = (entry.image_size,) * 2
         names = entry and class_names.of_dataset(entry.data)
-        if names and len(names) == source.facts["classes"]:
-            source.facts["labels"] = names
+        if names and len(names) == source.metadata["classes"]:
+            source.metadata["class_names"] = names
     return source
 
 

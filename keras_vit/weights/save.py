@@ -20,7 +20,7 @@ _DIRECTORY = "a directory, or a file that ends in .safetensors"
 def save_checkpoint(
     model,
     path: str | os.PathLike,
-    dialect: str = "jax",
+    format: str = "jax",
     allow_differences: bool = False,
 ) -> None:
     """Saves a model's weights for another library.
@@ -32,18 +32,18 @@ def save_checkpoint(
             "huggingface" a directory with model.safetensors and config.json,
             or the weights alone where it ends in `.safetensors` (timm: or
             `.pth`).
-        dialect: "jax" (the authors' linen names), "jax_2020", "big_vision",
+        format: "jax" (the authors' linen names), "jax_2020", "big_vision",
             "timm" or "huggingface".
         allow_differences: Whether to save though the other library will
             compute other numbers, by its form of GELU or its epsilons; the
             error says which.
 
     Raises:
-        ValueError: If the dialect is unknown, has no place for something the
+        ValueError: If the format is unknown, has no place for something the
             model has, or computes other numbers.
 
     Example:
-        keras_vit.save_checkpoint(model, "out.npz", dialect="jax")
+        keras_vit.save_checkpoint(model, "out.npz", format="jax")
     """
     # Weights know no models; Keras knows the class that is registered.
     image_model = keras.saving.get_registered_object("keras_vit>ImageModel")
@@ -52,29 +52,27 @@ def save_checkpoint(
         variable.path: lambda variable=variable: ops.convert_to_numpy(variable)
         for variable in model.weights
     }
-    write(
-        values, model.family, model.metadata, path, dialect, allow_differences
-    )
+    write(values, model.family, model.metadata, path, format, allow_differences)
 
 
 def convert(
     source: Checkpoint,
     path: str | os.PathLike,
-    dialect: str,
+    format: str,
     allow_differences: bool = False,
 ) -> None:
-    """Saves a checkpoint under another dialect's names, as `save_checkpoint`.
+    """Saves a checkpoint under another format's names, as `save_checkpoint`.
 
     Args:
         source: The checkpoint.
-        path, dialect, allow_differences: See `save_checkpoint`.
+        path, format, allow_differences: See `save_checkpoint`.
 
     Raises:
         ValueError: As `save_checkpoint` does, and if the checkpoint does not
-            tell what its model computes: build the model with
+            specify what its model computes: build the model with
             `keras_vit.ViT`, which takes that as arguments, and save it.
     """
-    checkpoint.demand(source, {})
+    checkpoint.require(source, {})
     load.check_names(source, source.rules)
     values = {
         rule.path: lambda rule=rule: rule.transform.join(
@@ -82,47 +80,51 @@ def convert(
         )
         for rule in source.rules
     }
-    write(values, source.family, source.facts, path, dialect, allow_differences)
+    write(
+        values, source.family, source.metadata, path, format, allow_differences
+    )
 
 
-def dialects(family: str) -> dict[str, table.Format]:
+def formats(family: str) -> dict[str, table.Format]:
     """Returns what a family can be saved as: name -> format."""
     return {
-        name: form
-        for form in FAMILIES[family].FORMATS.values()
-        for name in form.spellings
+        name: file_format
+        for file_format in FAMILIES[family].FORMATS.values()
+        for name in file_format.naming_schemes
     }
 
 
-def write(values, family, metadata, path, dialect, allow_differences=False):
+def write(values, family, metadata, path, format, allow_differences=False):
     """Writes values under a format's names; see `save_checkpoint`."""
-    known = dialects(family)
-    if dialect not in known:
+    known = formats(family)
+    if format not in known:
         raise ValueError(
-            f"`dialect` must be one of {tuple(known)} for the family "
-            f"{family!r}. Received: {dialect!r}"
+            f"`format` must be one of {tuple(known)} for the family "
+            f"{family!r}. Received: {format!r}"
         )
     path = os.path.expanduser(os.fspath(path))
-    form = known[dialect]
+    target = known[format]
     metadata = _complete(metadata)
-    refused = form.refused(metadata, dialect)
+    refused = target.refused(metadata, format)
     if refused:
         raise ValueError(
-            f"`dialect={dialect!r}` has no place for what the model has: "
+            f"`format={format!r}` has no place for what the model has: "
             f"{refused}"
         )
-    differences = form.differences(metadata)
+    differences = target.differences(metadata)
     if differences and not allow_differences:
         raise ValueError(
-            f"The model would give other numbers in dialect {dialect!r}: "
+            f"The model would give other numbers in the format {format!r}: "
             + "; ".join(differences)
             + ". Pass allow_differences=True to save it nevertheless."
         )
-    rules = form.rules(metadata)
+    rules = target.rules(metadata)
     homeless = sorted(set(values) - {rule.path for rule in rules})
     if homeless:
-        raise ValueError(f"Dialect {dialect!r} has no place for {homeless[:5]}")
-    _check_path(path, form, dialect)
+        raise ValueError(
+            f"The format {format!r} has no place for {homeless[:5]}"
+        )
+    _check_path(path, target, format)
     arrays = {}
     for rule in rules:
         value = values[rule.path]()
@@ -130,11 +132,11 @@ def write(values, family, metadata, path, dialect, allow_differences=False):
             value = value.astype("float32")
         parts = rule.transform.split(value)
         arrays.update(zip(rule.sources, parts, strict=True))
-    spelling = form.spellings[dialect]
-    if callable(spelling):
-        spelling = spelling(metadata)
-    arrays = form.restore(arrays, spelling)
-    if form.config_of is None:
+    scheme = target.naming_schemes[format]
+    if callable(scheme):
+        scheme = scheme(metadata)
+    arrays = target.restore(arrays, scheme)
+    if target.config_of is None:
         with _atomic(path) as file:
             np.savez(file, **arrays)
             if metadata.get("grid") is not None:
@@ -143,11 +145,11 @@ def write(values, family, metadata, path, dialect, allow_differences=False):
     if path.endswith(".safetensors"):
         _write_safetensors(path, arrays)
         return
-    if path.endswith(".pth") and dialect == "timm":
+    if path.endswith(".pth") and format == "timm":
         _write_torch(path, arrays)
         return
     os.makedirs(path, exist_ok=True)
-    config = form.config_of(metadata)
+    config = target.config_of(metadata)
     processor = config.pop("preprocessor", None)
     _write_safetensors(os.path.join(path, "model.safetensors"), arrays)
     _write_json(os.path.join(path, "config.json"), config)
@@ -158,30 +160,30 @@ def write(values, family, metadata, path, dialect, allow_differences=False):
         os.remove(file)
 
 
-def _check_path(path, form, dialect):
+def _check_path(path, target, format):
     ending = os.path.splitext(path)[1]
     wrong = ending != ".npz"
-    if form.config_of is not None:
+    if target.config_of is not None:
         wrong = ending in (".npz", ".bin", ".keras", ".h5", ".pt") or (
-            ending == ".pth" and dialect != "timm"
+            ending == ".pth" and format != "timm"
         )
         wrong |= not ending and os.path.isfile(path)
     if wrong:
-        kinds = _DIRECTORY if form.config_of is not None else ".npz"
+        kinds = _DIRECTORY if target.config_of is not None else ".npz"
         raise ValueError(
-            f"`path` must be {kinds} for dialect {dialect!r}. Received: "
+            f"`path` must be {kinds} for the format {format!r}. Received: "
             f"{path!r}"
         )
 
 
-def _note(file, **facts):
-    """Adds to an npz file what its arrays do not tell, as a comment."""
+def _note(file, **metadata):
+    """Adds to an npz file what its arrays do not specify, as a comment."""
     with zipfile.ZipFile(file, "a") as archive:
-        archive.comment = json.dumps(facts).encode()
+        archive.comment = json.dumps(metadata).encode()
 
 
 def _complete(metadata):
-    metadata = dict(classes=None, labels=None) | metadata
+    metadata = dict(classes=None, class_names=None) | metadata
     if "image_size" not in metadata:
         pairs = zip(metadata["grid"], metadata["stride"], strict=True)
         metadata["image_size"] = tuple(n * s for n, s in pairs)

@@ -2,7 +2,7 @@
 
 An opener is given a URL, the offset at which to start and the file of what has
 come already. It yields a function that reads up to n bytes, the offset at
-which those begin (for the caller to compare), and the facts.
+which those begin (for the caller to compare), and the metadata.
 """
 
 import base64
@@ -23,7 +23,7 @@ class Lost(Exception):
     """The connection failed in a way that another attempt may mend."""
 
 
-class Facts(typing.NamedTuple):
+class RemoteMetadata(typing.NamedTuple):
     """What the server says of the whole object; None where it is silent."""
 
     size: int | None
@@ -86,7 +86,7 @@ def _http(url, start, part):
             # Other than `read`, it loses nothing that came before a failure.
             answer.read1,
             begin,
-            Facts(
+            RemoteMetadata(
                 None if total is None else int(total),
                 _hex(url, "md5", hashes.get("md5")),
                 _hex(url, "crc32c", hashes.get("crc32c")),
@@ -146,7 +146,7 @@ def _file(url, start, part):
     except OSError as error:
         raise _absent(url, error) from error
     with file:
-        yield file.read, 0, Facts(os.path.getsize(source))
+        yield file.read, 0, RemoteMetadata(os.path.getsize(source))
 
 
 @contextlib.contextmanager
@@ -180,7 +180,11 @@ def _gs(url, start, part):
             _hex(url, "md5", info.get("md5Hash")),
             _hex(url, "crc32c", info.get("crc32c")),
         )
-        yield read, begin, Facts(info["size"], *hashes, info.get("etag"))
+        yield (
+            read,
+            begin,
+            RemoteMetadata(info["size"], *hashes, info.get("etag")),
+        )
 
 
 OPENERS = {

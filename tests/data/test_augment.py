@@ -77,29 +77,34 @@ def joined(batches):
 def test_processes_together_draw_what_one_would():
     texts = ("RandomBrightness(0.3)", "RandomErasing")
     (whole,) = take(batches_of(source_of(), *texts), 1)
-    shares = [
-        take(batches_of(source_of(), *texts, share=(i, 2)), 1)[0]
+    shards = [
+        take(batches_of(source_of(), *texts, shard_index=i, num_shards=2), 1)[0]
         for i in range(2)
     ]
-    assert_equal([joined(shares)], [whole])
+    assert_equal([joined(shards)], [whole])
 
 
 def test_parts_do_not_change_what_is_mixed():
     run = take(batches_of(source_of(), "MixUp"), 2)
-    parts = take(batches_of(source_of(), "MixUp", parts=2), 4)
-    assert parts[0]["images"].shape == (2, *SIZE, 3)
-    assert_equal([joined(parts[:2]), joined(parts[2:])], run)
+    split = take(batches_of(source_of(), "MixUp", num_replicas=2), 4)
+    assert split[0]["images"].shape == (2, *SIZE, 3)
+    assert_equal([joined(split[:2]), joined(split[2:])], run)
 
 
 def test_processes_mix_in_ways_of_their_own():
     source = source_of()
     source.images[:] = source.images[:1]
     source.labels[:] = np.arange(8) % 2
-    shares = [
-        take(batches_of(source, "MixUp(1.0)", share=(i, 2), seed=1), 4)
+    shards = [
+        take(
+            batches_of(
+                source, "MixUp(1.0)", shard_index=i, num_shards=2, seed=1
+            ),
+            4,
+        )
         for i in range(2)
     ]
-    labels = [joined(share)["labels"] for share in shares]
+    labels = [joined(shard)["labels"] for shard in shards]
     assert not np.isclose(*labels).all(-1).all()
 
 

@@ -1,4 +1,4 @@
-"""Sets of TFRecords: written whole or not at all, read by any share."""
+"""Sets of TFRecords: written whole or not at all, read by any shard."""
 
 import collections
 import json
@@ -94,12 +94,16 @@ def test_names_stand_beside_their_images(folder):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_shares_see_each_example_once(folder, count):
+def test_shards_see_each_example_once(folder, count):
     train, test = data.load(folder)
     seen = []
     for i in range(count):
         batches = data.eval_batches(
-            test, batch_size=4, image_size=(4, 4), share=(i, count)
+            test,
+            batch_size=4,
+            image_size=(4, 4),
+            shard_index=i,
+            num_shards=count,
         )
         for batch in batches.as_numpy_iterator():
             sound = batch["labels"].any(-1)

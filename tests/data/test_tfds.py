@@ -97,17 +97,21 @@ def test_evaluation_sees_each_example_once(data_dir, count, split, size):
         "numbered_images", train_split=split, data_dir=data_dir
     )
     assert source.num_examples == size
-    whole, *shares = (
+    whole, *shards = (
         images_of(
             data.eval_batches(
-                source, batch_size=4, image_size=(4, 4), share=share
+                source,
+                batch_size=4,
+                image_size=(4, 4),
+                shard_index=index,
+                num_shards=num_shards,
             )
         )
-        for share in [(0, 1), *((i, count) for i in range(count))]
+        for index, num_shards in [(0, 1), *((i, count) for i in range(count))]
     )
     assert len(np.unique(whole)) == size
     # The runs of the processes are in the order of the set.
-    np.testing.assert_array_equal(np.concatenate(shares), whole)
+    np.testing.assert_array_equal(np.concatenate(shards), whole)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -121,7 +125,8 @@ def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
             image_size=(4, 4),
             crop="none",
             flip=False,
-            share=(i, count),
+            shard_index=i,
+            num_shards=count,
         )
         run_size = 23 // count + (i < 23 % count)
         seen += images_of(batches.take(run_size))[:, 0, 0, 0].tolist()
@@ -129,16 +134,23 @@ def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_sets_that_do_not_state_their_size_are_shared(count):
+def test_sets_that_do_not_state_their_size_are_sharded(count):
     with tfds.testing.mock_data(num_examples=10):
         source, _ = data.load("cifar10")
-        whole, *shares = (
+        whole, *shards = (
             images_of(
                 data.eval_batches(
-                    source, batch_size=4, image_size=(32, 32), share=share
+                    source,
+                    batch_size=4,
+                    image_size=(32, 32),
+                    shard_index=index,
+                    num_shards=num_shards,
                 )
             )
-            for share in [(0, 1), *((i, count) for i in range(count))]
+            for index, num_shards in [
+                (0, 1),
+                *((i, count) for i in range(count)),
+            ]
         )
     assert len(whole) == 10
-    np.testing.assert_array_equal(np.concatenate(shares), whole)
+    np.testing.assert_array_equal(np.concatenate(shards), whole)

@@ -21,7 +21,7 @@ def test_one_device_needs_nothing():
 def test_batches_of_one_device_are_all_of_each_batch():
     asked = []
     distribution.setup().batches(lambda *what: asked.append(what))
-    assert asked == [((0, 1), 1)]
+    assert asked == [(0, 1, 1)]
 
 
 @pytest.mark.parametrize(

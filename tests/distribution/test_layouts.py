@@ -183,12 +183,12 @@ def test_sizes_that_do_not_divide_are_refused(sizes, words):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Returns a function from a run to its arrays, and the facts."""
+    """Returns a function from a run to its arrays, and the results."""
     folder = tmp_path_factory.mktemp("trained")
     processes.call(train_on_devices.main, folder, CHECKPOINT)
-    facts = json.loads((folder / "facts.json").read_text())
-    assert facts["devices"] == 8
-    return lambda run: dict(np.load(folder / f"{run}.npz")), facts
+    results = json.loads((folder / "results.json").read_text())
+    assert results["devices"] == 8
+    return lambda run: dict(np.load(folder / f"{run}.npz")), results
 
 
 def sizes_of(collectives, *kinds):
@@ -210,7 +210,7 @@ class TestTraining:
         ],
     )
     def test_eight_devices_train_as_one(self, run, trained):
-        arrays, facts = trained
+        arrays, results = trained
         found, expected = arrays(run), arrays(f"one_{run.split('_')[-1]}")
         losses = expected.pop("losses")
         assert np.ptp(losses) > 0.1
@@ -221,15 +221,15 @@ class TestTraining:
             np.testing.assert_allclose(
                 found[path], weight, rtol=0, atol=5e-6, err_msg=path
             )
-        assert facts[run]["whole"]  # metrics and seeds
+        assert results[run]["replicated"]  # metrics and seeds
 
     @pytest.mark.parametrize("run", ["fsdp_adam", "fsdp_sgd", "hybrid"])
     def test_fsdp_holds_an_eighth_of_weights_and_slots(self, run, trained):
-        assert trained[1][run]["share"] <= 1.05 / 8
+        assert trained[1][run]["largest_share"] <= 1.05 / 8
 
     def test_data_parallelism_sends_gradients_alone(self, trained):
-        arrays, facts = trained
-        found = facts["data_adam"]["training"]
+        arrays, results = trained
+        found = results["data_adam"]["training"]
         weights = arrays("data_adam")
         del weights["losses"]
         number = sum(w.size for w in weights.values() if w.dtype == "float32")
@@ -238,8 +238,8 @@ class TestTraining:
 
     @pytest.mark.parametrize("run", ["fsdp_adam", "hybrid"])
     def test_fsdp_gathers_weights_and_no_activations(self, run, trained):
-        facts = trained[1][run]
-        found, sizes = facts["training"], facts["sizes"]
+        results = trained[1][run]
+        found, sizes = results["training"], results["sizes"]
         gathered = sizes_of(found, "all-gather")
         assert set(gathered) <= set(sizes)
         # Some are gathered once more for the backward pass.
@@ -254,6 +254,6 @@ class TestTraining:
         assert found == [["all-reduce", [8, 5, 32]]] * 2 * 2
 
     def test_a_checkpoint_fills_cut_variables(self, trained):
-        facts = trained[1]["loaded"]
-        assert facts["same"]
-        assert facts["cut"] == facts["divisible"] > 0
+        results = trained[1]["loaded"]
+        assert results["same"]
+        assert results["cut"] == results["divisible"] > 0

@@ -2,7 +2,7 @@
 
 For a process of its own, because XLA fixes the number of its virtual devices
 when it starts. Writes into the directory `{run}.npz` (losses and weights of
-ten steps) and `facts.json`.
+ten steps) and `results.json`.
 """
 
 import collections
@@ -138,7 +138,7 @@ def sizes_of(model):
     return [math.prod(v.shape) for v in model.trainable_variables]
 
 
-def is_whole(variables):
+def is_replicated(variables):
     return all(v.value.is_fully_replicated for v in variables)
 
 
@@ -192,7 +192,7 @@ def inference_collectives(model, scope):
 
 def main(directory, checkpoint):
     start_recipe.pretend_devices(8)
-    facts = {"devices": jax.device_count()}
+    results = {"devices": jax.device_count()}
     for optimizer, runs in RUNS_OF.items():
         for run in runs:
             scope, model = make_model(run, optimizer, **DROPPING)
@@ -204,21 +204,21 @@ def main(directory, checkpoint):
             )
             if run == "one":
                 continue
-            fact = facts[f"{run}_{optimizer}"] = {
-                "share": largest_share(model),
-                "whole": is_whole(
+            result = results[f"{run}_{optimizer}"] = {
+                "largest_share": largest_share(model),
+                "replicated": is_replicated(
                     model.metrics_variables + model.non_trainable_variables
                 ),
             }
             if optimizer == "adam" and run in ("data", "fsdp"):
-                fact["training"] = training_collectives(model, scope)
-                fact["sizes"] = sizes_of(model)
+                result["training"] = training_collectives(model, scope)
+                result["sizes"] = sizes_of(model)
             if optimizer == "adam" and run == "tensor_4":
-                fact["inference"] = inference_collectives(model, scope)
+                result["inference"] = inference_collectives(model, scope)
     scope, model = make_model("fsdp", "adam", **HYBRID)
     train(model, scope, 1)
-    facts["hybrid"] = {
-        "share": largest_share(model),
+    results["hybrid"] = {
+        "largest_share": largest_share(model),
         "training": training_collectives(model, scope),
         "sizes": sizes_of(model),
     }
@@ -226,11 +226,11 @@ def main(directory, checkpoint):
     with layouts.distribution("fsdp", jax.devices()).scope():
         sharded = keras_vit.ViT(weights=checkpoint)
     pairs = zip(plain.weights, sharded.weights, strict=True)
-    facts["loaded"] = {
+    results["loaded"] = {
         "same": all(np.array_equal(a.value, b.value) for a, b in pairs),
-        "cut": sum(not is_whole([v]) for v in sharded.weights),
+        "cut": sum(not is_replicated([v]) for v in sharded.weights),
         "divisible": sum(
             any(n % 8 == 0 for n in v.shape) for v in plain.weights
         ),
     }
-    (directory / "facts.json").write_text(json.dumps(facts))
+    (directory / "results.json").write_text(json.dumps(results))

@@ -26,7 +26,7 @@ def test_a_file_of_an_earlier_version_and_another_backend_loads(name, tmp_path):
     with np.load(FILES / "outputs.npz") as archive:
         images, expected = archive["images"], archive[name]
     model = load(FILES / f"{name}.keras")
-    assert model.get_layer("head").labels == ("a", "b", "c")
+    assert model.get_layer("head").class_names == ("a", "b", "c")
     tolerance = 0.02 if name == "int8" else 1e-5
     atol = tolerance * np.abs(expected).max()
     found = model.predict(images, verbose=0)

@@ -146,5 +146,5 @@ def train_on_two_devices(strategy, path):
             callbacks=[few_shot],
             verbose=0,
         )
-    keras_vit.distribution.whole(model, devices).save(path)
+    keras_vit.distribution.gather(model, devices).save(path)
     print(json.dumps(history.history["digits/5-shot"]))

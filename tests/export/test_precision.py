@@ -33,7 +33,7 @@ CASES = {
         position_embedding="relative",
         representation_size=24,
         classifier_activation="softmax",
-        labels=("a", "b", "c", "d", "e"),
+        class_names=("a", "b", "c", "d", "e"),
         include_preprocessing=False,
     ),
 }
@@ -88,7 +88,10 @@ def test_outputs_stay_near_and_float32(kind, name):
         assert comparison["max_difference"] > 0
     # As many as before, for which it is compiled.
     assert copy.predict(images[:32], verbose=0).dtype == np.float32
-    assert copy.get_layer("head").labels == model.get_layer("head").labels
+    assert (
+        copy.get_layer("head").class_names
+        == model.get_layer("head").class_names
+    )
 
 
 @pytest.mark.parametrize("name", ["token", "hybrid"])

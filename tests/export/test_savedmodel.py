@@ -39,7 +39,7 @@ MODELS = {
 
 def make_model(kind="plain", **changes):
     arguments = dict(hidden_size=32, num_layers=2, num_heads=2, mlp_dim=64)
-    arguments |= MODELS[kind] | dict(labels=LABELS) | changes
+    arguments |= MODELS[kind] | dict(class_names=LABELS) | changes
     model = keras_vit.ViT(**arguments)
     return realistic.fill(model)
 
@@ -79,7 +79,7 @@ def test_logits_are_those_of_the_model(number, exported, served):
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize("name", ["mixer", "bit"])
 def test_other_families_are_served_with_their_numbers(name, tmp_path):
-    model = catalogue.make_model(name, labels=LABELS[:5])
+    model = catalogue.make_model(name, class_names=LABELS[:5])
     realistic.fill(model)
     keras_vit.export_savedmodel(model, tmp_path / "1", top_k=3)
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["logits"]
@@ -405,7 +405,7 @@ class TestVersions:
         def fail(*arguments):
             raise RuntimeError("no")
 
-        monkeypatch.setattr(savedmodel.furniture, "write_model_card", fail)
+        monkeypatch.setattr(savedmodel.serving_assets, "write_model_card", fail)
         with pytest.raises(RuntimeError):
             keras_vit.export_savedmodel(make_model(), tmp_path / "vit" / "1")
         assert list((tmp_path / "vit").iterdir()) == []
@@ -416,8 +416,8 @@ class TestArguments:
         ("arguments", "words"),
         [
             (dict(path="vit/latest"), "must end in the number of a version"),
-            (dict(labels=("a", "b")), "must be a name for each of the 6"),
-            (dict(labels="abcdef"), "must be a name for each of the 6"),
+            (dict(class_names=("a", "b")), "must be a name for each of the 6"),
+            (dict(class_names="abcdef"), "must be a name for each of the 6"),
             (dict(path="vit/01"), "must end in the number of a version"),
             (dict(top_k=0), "`top_k` must be at least 1"),
             (dict(max_images=0), "`max_images` must be at least 1"),

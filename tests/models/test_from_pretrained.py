@@ -10,7 +10,7 @@ IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 8, 3))
 
 
 def make_model():
-    model = catalogue.make_model("token", labels=tuple("abcde"))
+    model = catalogue.make_model("token", class_names=tuple("abcde"))
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(rng.normal(size=weight.shape) * 0.2)
@@ -25,9 +25,9 @@ def test_it_is_the_model_that_was_saved(name, tmp_path):
     if name == "a.keras":
         model.save(path)
     else:
-        dialects = dict(timm="timm", transformers="huggingface")
+        formats = dict(timm="timm", transformers="huggingface")
         keras_vit.save_checkpoint(
-            model, path, dialects.get(name, "jax"), allow_differences=True
+            model, path, formats.get(name, "jax"), allow_differences=True
         )
     again = keras_vit.from_pretrained(path)
     assert again.architecture.hidden_size == 16

@@ -21,7 +21,7 @@ REMEMBERED = (
 def make_model(**kwargs):
     return catalogue.make_model(
         "token",
-        labels=tuple("abcde"),
+        class_names=tuple("abcde"),
         pixel_mean=(1.0, 2.0, 3.0),
         pixel_std=(40.0, 50.0, 60.0),
         **kwargs,

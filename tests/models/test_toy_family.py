@@ -13,7 +13,7 @@ from keras_vit.distribution import layouts
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.models import constructors, families
 from keras_vit.weights import resize, rules
-from keras_vit.weights.rules import own, table
+from keras_vit.weights.rules import keras_format, table
 
 
 # The model file.
@@ -103,11 +103,11 @@ JAX = table.Format(
         pixel_std=127.5,
         **({"grid": tuple(config["grid"])} if "grid" in config else {}),
     ),
-    spellings={"jax": None},
+    naming_schemes={"jax": None},
 )
 RULES = types.SimpleNamespace(
     TITLE="Toy",
-    FORMATS={"jax": JAX, "keras_vit": own.own_format(JAX, ("patches/0",))},
+    FORMATS={"jax": JAX, "keras_vit": keras_format.derive(JAX, ("patches/0",))},
     RESIZES={
         "patches/kernel": table.fit_pixels,
         "places/pos_embedding": lambda value, fit: resize.resample_positions(
@@ -147,7 +147,7 @@ def predict(model, images=IMAGES):
 
 @pytest.mark.parametrize("name", ["toy.npz", "toy.keras"])
 def test_it_is_saved_and_opened(name, tmp_path):
-    model = make_model(labels=tuple("abcde"))
+    model = make_model(class_names=tuple("abcde"))
     if name == "toy.npz":
         keras_vit.save_checkpoint(model, tmp_path / name)
     else:

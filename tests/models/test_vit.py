@@ -184,11 +184,11 @@ def test_unpooled_gives_the_grid():
 
 
 def test_labels_stay_with_the_saved_model(tmp_path):
-    model = tiny(classes=None, labels=("cat", "dog"))
+    model = tiny(classes=None, class_names=("cat", "dog"))
     assert model.output_shape == (None, 2)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert tuple(again.get_layer("head").labels) == ("cat", "dog")
+    assert tuple(again.get_layer("head").class_names) == ("cat", "dog")
 
 
 def test_stochastic_depth_grows_linearly():
@@ -362,9 +362,9 @@ def test_layers_refuse_other_tokens_than_they_were_built_for():
         (dict(gelu_approximate="tanh"), ["`gelu_approximate`", "'tanh'"]),
         (dict(head_bias_init="a"), ["`head_bias_init`", "'a'"]),
         (dict(head_bias_init=float("inf")), ["`head_bias_init`", "inf"]),
-        (dict(labels="abcde"), ["`labels`", "'abcde'"]),
-        (dict(classes=None, labels=()), ["`labels`", "()"]),
-        (dict(labels=(1, 2, 3, 4, 5)), ["`labels`", "1, 2"]),
+        (dict(class_names="abcde"), ["`class_names`", "'abcde'"]),
+        (dict(classes=None, class_names=()), ["`class_names`", "()"]),
+        (dict(class_names=(1, 2, 3, 4, 5)), ["`class_names`", "1, 2"]),
         (dict(pixel_mean=float("nan")), ["`pixel_mean`", "nan"]),
         (dict(pixel_std=0), ["`pixel_std`", "0"]),
         (dict(pixel_std=-1.0), ["`pixel_std`", "-1.0"]),
@@ -418,7 +418,7 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
             ["even", "width=9"],
         ),
         (dict(classes=0), ["`classes`", "classes=0"]),
-        (dict(labels=("a", "b")), ["`labels`", "5", "2"]),
+        (dict(class_names=("a", "b")), ["`class_names`", "5", "2"]),
         (dict(patch_size=0), ["`patch_size`", "0"]),
         (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
         (dict(resnet_units=(1,), resnet_width=0.3, patch_size=1), ["32"]),

@@ -229,18 +229,18 @@ def shrunk(config):
 
 
 def batches_of(config):
-    """Facts, and batches for training and evaluation, of a shrunk config."""
+    """Dataset info and both kinds of batches of a shrunk config."""
     experiment.check(config)
     parts = inputs.load(config)
-    facts = inputs.facts_of(config, parts[0])
-    return facts, *inputs.pipelines(config, facts, *parts)
+    info = inputs.dataset_info(config, parts[0])
+    return info, *inputs.pipelines(config, info, *parts)
 
 
 def train_shrunk(config):
     """Two steps of what recipes.finetune and pretrain do, and no more."""
     config = shrunk(config)
-    facts, train_batches, _ = batches_of(config)
-    trainer = training_step.build(config, facts).trainer
+    info, train_batches, _ = batches_of(config)
+    trainer = training_step.build(config, info).trainer
     history = trainer.fit(
         data.as_pairs(train_batches(0)), steps_per_epoch=2, verbose=0
     )
@@ -375,7 +375,7 @@ def test_every_experiment_is_trained_or_the_same_program_is():
         dict(loss="sigmoid"),
         dict(optimizer="adam"),
         dict(schedule="linear"),
-        dict(trained="lora"),
+        dict(tune="lora"),
         dict(clip_norm=0.0),
         dict(weight_decay=0.1),
         dict(ema_momentum=0.9),
@@ -421,14 +421,14 @@ def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
     if recipe is fewshot:
         config = experiment.Config(dataset=config.dataset, num_epochs=1)
     with mocked.mocked_tfds(12):
-        facts, train_batches, eval_batches = batches_of(shrunk(config))
+        info, train_batches, eval_batches = batches_of(shrunk(config))
         for batches in (train_batches(0), eval_batches()):
             [batch] = batches.take(1)
             assert batch["images"].shape == (
                 4,
-                *facts.image_size,
-                facts.channels,
+                *info.image_size,
+                info.channels,
             )
-            assert batch["labels"].shape == (4, len(facts.class_names))
+            assert batch["labels"].shape == (4, len(info.class_names))
             assert np.isfinite(batch["images"]).all()
             np.testing.assert_array_equal(np.sum(batch["labels"], axis=-1), 1)

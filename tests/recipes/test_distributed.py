@@ -176,5 +176,5 @@ def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
     started[1].send_signal(signal.SIGTERM)
     ended = processes.end(*started, timeout=60)
     assert [status for status, _ in ended] == [143, 143], ended
-    assert "Resuming after step" in ended[0][1]
+    assert "Resuming from step" in ended[0][1]
     assert "is saved. Run the same command again to resume." in ended[0][1]

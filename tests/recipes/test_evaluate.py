@@ -18,7 +18,7 @@ def results_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def save_vit(path, classes, input_shape, bias=None, labels=None):
+def save_vit(path, classes, input_shape, bias=None, class_names=None):
     """Saves a model of random weights, and returns it."""
     model = keras_vit.ViT(
         patch_size=4,
@@ -28,7 +28,7 @@ def save_vit(path, classes, input_shape, bias=None, labels=None):
         mlp_dim=8,
         input_shape=input_shape,
         classes=classes,
-        labels=labels,
+        class_names=class_names,
     )
     head = model.get_layer("head")
     if bias is None:
@@ -172,7 +172,7 @@ def test_classes_are_matched_by_name(
 def test_released_weights_match_data_sets_that_name_synsets():
     model = keras_vit.ViT(
         patch_size=4, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
-        input_shape=(8, 8, 3), labels=keras_vit.imagenet_classes(),
+        input_shape=(8, 8, 3), class_names=keras_vit.imagenet_classes(),
     )  # fmt: skip
     synsets = keras_vit.imagenet_synsets()
     options = types.SimpleNamespace(by_index=False, model="model")

@@ -102,14 +102,14 @@ def test_the_result_is_the_last_evaluation_and_the_best_is_named_so(
 def test_last_keras_is_the_model_of_the_last_evaluation(digits_run):
     config, workdir, results, _ = digits_run
     model = keras.models.load_model(workdir / "last.keras", compile=False)
-    assert model.get_layer("head").labels == tuple("0123456789")
+    assert model.get_layer("head").class_names == tuple("0123456789")
     model.compile(
         loss=keras.losses.CategoricalCrossentropy(from_logits=True),
         weighted_metrics=["accuracy"],
     )
     train, evaluation = inputs.load(config)
     _, batches = inputs.pipelines(
-        config, inputs.facts_of(config, train), train, evaluation
+        config, inputs.dataset_info(config, train), train, evaluation
     )
     found = model.evaluate(data.as_pairs(batches()), verbose=0)
     expected = [results["loss"], results["accuracy"]]
@@ -243,7 +243,7 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     assert derived["model"]["patch_size"] == 4
     assert (derived["total_steps"], derived["eval_every"]) == (6, 3)
     model = keras.models.load_model(workdir / "best.keras", compile=False)
-    assert model.get_layer("head").labels == ("dark", "light")
+    assert model.get_layer("head").class_names == ("dark", "light")
 
 
 def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(

@@ -127,7 +127,7 @@ def test_fine_tuning_begins_with_what_was_learned(run, tmp_path, make_config):
     )
     finetune.run(config, str(tmp_path))
     tuned = keras.models.load_model(tmp_path / "last.keras", compile=False)
-    assert tuned.get_layer("head").labels == tuple("0123456789")
+    assert tuned.get_layer("head").class_names == tuple("0123456789")
     learned = {w.path: w for w in model.weights}
     for weight in tuned.weights:
         if not weight.path.startswith(("head", "seed")):

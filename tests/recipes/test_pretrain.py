@@ -116,13 +116,13 @@ def test_digits_train_without_other_flags(tmp_path, model):
     )[0]
     experiment.check(config)
     train, evaluation = inputs.load(config)
-    facts = inputs.facts_of(config, train)
-    assert facts.image_size == ((32, 32) if model == "MixerS16" else (8, 8))
+    info = inputs.dataset_info(config, train)
+    assert info.image_size == ((32, 32) if model == "MixerS16" else (8, 8))
     # But for the depth of the large one, and the number of steps.
     config.architecture.num_layers = 1 if model == "MixerS16" else 0
     config.total_steps, config.batch_size = 2, 16
-    images, _ = inputs.pipelines(config, facts, train, evaluation)
-    trainer = training_step.build(config, facts).trainer
+    images, _ = inputs.pipelines(config, info, train, evaluation)
+    trainer = training_step.build(config, info).trainer
     history = trainer.fit(
         data.as_pairs(images(0)), steps_per_epoch=2, shuffle=False, verbose=0
     )

@@ -88,7 +88,7 @@ def test_sigterm_and_ctrl_c_save_first(
     )
     assert (workdir / "checkpoints" / str(saved) / "crc32.json").exists()
     printed = processes.run(workdir, config=CONFIG)
-    assert f"Resuming after step {saved}." in printed
+    assert f"Resuming from step {saved}." in printed
     assert_same(workdir, uninterrupted[0])
 
 
@@ -120,7 +120,7 @@ def test_other_families_resume_with_the_same_bits(
     processes.run(expected, config=config)
     processes.end(processes.start(workdir, config=config, sigterm_after=3))
     printed = processes.run(workdir, config=config)
-    assert "Resuming after step 3." in printed
+    assert "Resuming from step 3." in printed
     assert_same(workdir, expected)
 
 
@@ -134,5 +134,5 @@ def test_a_damaged_checkpoint_costs_steps_and_nothing_else(
     largest.write_bytes(largest.read_bytes()[:-1])
     printed = processes.run(workdir, config=CONFIG)
     assert "The checkpoint of step 7 is damaged" in printed
-    assert "Resuming after step 6." in printed
+    assert "Resuming from step 6." in printed
     assert_same(workdir, uninterrupted[0])

@@ -75,6 +75,16 @@ def test_another_config_is_refused_with_the_difference(tmp_path):
     assert "size" not in str(refusal.value)
 
 
+def test_a_run_begun_under_the_earlier_name_of_a_field_resumes(tmp_path):
+    text = '{"config": {"batch_size": 8, "trained": "head"}}'
+    pathlib.Path(tmp_path, "config.json").write_text(text)
+    fields = [("batch_size", int), ("tune", str)]
+    config = dataclasses.make_dataclass("Config", fields)
+    assert workdirs.refuse_other_config(tmp_path, config(8, "head"))
+    with pytest.raises(ValueError, match="tune: 'head' there, 'all' here"):
+        workdirs.refuse_other_config(tmp_path, config(8, "all"))
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"config": 3}'])
 def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
     pathlib.Path(tmp_path, "config.json").write_text(text)

@@ -52,7 +52,7 @@ def card_of(path):
 def test_a_version_with_all_its_furniture(saved, tmp_path, capsys):
     path = tmp_path / "numbers" / "3"
     labels = str(saved / "labels.txt")
-    assert run(saved, path, "--labels", labels, "--licence", "MIT") == 0
+    assert run(saved, path, "--class_names", labels, "--licence", "MIT") == 0
     printed = capsys.readouterr().out
     assert "saved_model.pb" in printed and "docker run" in printed
     assert "sigmoid" in printed  # by the model's loss
@@ -61,7 +61,7 @@ def test_a_version_with_all_its_furniture(saved, tmp_path, capsys):
     assert (path.parent / "models.config").exists()
     card = card_of(path)
     assert card["licence"] == "MIT"
-    assert card["labels"] == ["one", "two", "three", "four"]
+    assert card["class_names"] == ["one", "two", "three", "four"]
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     image = (saved / "0.jpg").read_bytes()
     found = served(image_bytes=tf.constant([image]))

@@ -20,28 +20,35 @@ def images_of(count, seed=0):
 
 
 def batches_of(
-    images, size, start_step=0, share=(0, 1), weights=None, **kwargs
+    images,
+    size,
+    start_step=0,
+    shard_index=0,
+    num_shards=1,
+    weights=None,
+    **kwargs,
 ):
     """What `data.train_batches` does, without shuffling."""
-    share_size = size // share[1]
+    shard_size = size // num_shards
     elements = {"images": images}
     if weights is not None:
         elements["weights"] = np.asarray(weights, "float32")
-    ours = tf.data.Dataset.from_tensor_slices(elements).batch(share_size)
+    ours = tf.data.Dataset.from_tensor_slices(elements).batch(shard_size)
     ours = ours.batch(1).map(lambda x: {k: v[0] for k, v in x.items()})
     ours = ours.map(
         lambda x: {
-            k: tf.ensure_shape(v, (share_size, *v.shape[1:]))
+            k: tf.ensure_shape(v, (shard_size, *v.shape[1:]))
             for k, v in x.items()
         }
     )
-    ours = ours.enumerate().filter(lambda i, _: i % share[1] == share[0])
+    ours = ours.enumerate().filter(lambda i, _: i % num_shards == shard_index)
     return list(
         masked_patch.batches(
             ours.map(lambda _, x: x).skip(start_step),
             grid_size=GRID,
             start_step=start_step,
-            share=share,
+            shard_index=shard_index,
+            num_shards=num_shards,
             **kwargs,
         ).as_numpy_iterator()
     )
@@ -172,12 +179,19 @@ class TestCorruption:
     def test_processes_and_parts_share_the_batch_that_one_would_have(self):
         images = images_of(16)
         whole = batches_of(images, 8, target="downsized")
-        shares = [
-            batches_of(images, 8, target="downsized", share=(i, 2), parts=2)
+        shards = [
+            batches_of(
+                images,
+                8,
+                target="downsized",
+                shard_index=i,
+                num_shards=2,
+                num_replicas=2,
+            )
             for i in range(2)
         ]
         for step, batch in enumerate(whole):
-            pieces = [x for s in shares for x in s[2 * step : 2 * step + 2]]
+            pieces = [x for s in shards for x in s[2 * step : 2 * step + 2]]
             joined = tf.nest.map_structure(
                 lambda *x: np.concatenate(x), *pieces
             )

@@ -122,7 +122,7 @@ class TestDecodePredictions:
         expected = [[("1", "b", 0.7), ("2", "c", 0.2)]]
         model = keras_vit.ViT(
             patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
-            input_shape=(4, 4, 3), labels=("a", "b", "c"),
+            input_shape=(4, 4, 3), class_names=("a", "b", "c"),
         )  # fmt: skip
         for names in (("a", "b", "c"), model):
             found = keras_vit.decode_predictions(
@@ -172,17 +172,17 @@ def test_released_weights_know_their_class_names(monkeypatch, tmp_path):
     released(monkeypatch, tmp_path, 1000)
     model = keras_vit.ViTB16(weights="augreg+imagenet2012", **SMALL)
     names = keras_vit.imagenet_classes()
-    assert model.get_layer("head").labels == names
+    assert model.get_layer("head").class_names == names
     # A new head has classes of its own, and given names come first.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         other = keras_vit.ViTB16(
             weights="augreg+imagenet2012", classes=3, **SMALL
         )
-    assert other.get_layer("head").labels is None
+    assert other.get_layer("head").class_names is None
     # A file with another number of classes is not ImageNet's.
     model = keras_vit.ViTB16(weights="augreg", **SMALL)
-    assert model.get_layer("head").labels is None
+    assert model.get_layer("head").class_names is None
 
 
 def test_the_21k_names_are_attached_and_saved(monkeypatch, tmp_path):
@@ -190,5 +190,5 @@ def test_the_21k_names_are_attached_and_saved(monkeypatch, tmp_path):
     model = keras_vit.ViTB16(weights="augreg", **SMALL)
     model.save(tmp_path / "model.keras")
     again = keras_vit.ViT(weights=tmp_path / "model.keras")
-    names = again.get_layer("head").labels
+    names = again.get_layer("head").class_names
     assert names == keras_vit.imagenet_classes("imagenet21k")

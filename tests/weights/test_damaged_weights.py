@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(folder):
-    """A model of each dialect, to fill."""
+    """A model of each format, to fill."""
     names = ("a.npz", "timm", "huggingface")
     return {name: keras_vit.ViT(weights=folder / name) for name in names}
 
@@ -60,7 +60,7 @@ def accepted(path, model):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             source = checkpoint.open_checkpoint(path)
-            if source.facts["num_heads"] not in (None, small.HEADS):
+            if source.metadata["num_heads"] not in (None, small.HEADS):
                 raise ValueError(f"{path}: for a model of other heads")
             load.fill(model, source, model.metadata)
     except ValueError as error:
@@ -68,16 +68,18 @@ def accepted(path, model):
         assert path.name in text, text
         assert len(text) < 2500 and "Traceback" not in text
         return False
-    facts = source.facts
-    epsilon = facts.get("layer_norm_epsilon", 1e-6)
+    metadata = source.metadata
+    epsilon = metadata.get("layer_norm_epsilon", 1e-6)
     assert type(epsilon) is float and 0 < epsilon <= 0.1
-    assert facts.get("gelu_approximate") in (None, True, False)
+    assert metadata.get("gelu_approximate") in (None, True, False)
     for name, low in (("pixel_mean", -1e5), ("pixel_std", 1e-3)):
-        given = np.atleast_1d(facts.get(name, 1.0))
-        assert ((low <= given) & (given <= 1e5)).all(), facts[name]
-    if facts["num_heads"]:
-        assert facts["hidden_size"] % facts["num_heads"] == 0
-    assert len(facts.get("labels") or range(5)) == facts["classes"] == 5
+        given = np.atleast_1d(metadata.get(name, 1.0))
+        assert ((low <= given) & (given <= 1e5)).all(), metadata[name]
+    if metadata["num_heads"]:
+        assert metadata["hidden_size"] % metadata["num_heads"] == 0
+    assert (
+        len(metadata.get("class_names") or range(5)) == metadata["classes"] == 5
+    )
     assert all(np.isfinite(value).all() for value in values_of(model))
     return True
 
@@ -296,19 +298,19 @@ def odd_configs(config):
 
 @pytest.mark.parametrize("kind", ["timm", "huggingface", "preprocessor"])
 def test_odd_configs(kind, models, tmp_path):
-    dialect = "timm" if kind == "timm" else "huggingface"
-    values, *configs = getattr(small, dialect)()
-    path = small.write(tmp_path / dialect, values, *configs)
+    format = "timm" if kind == "timm" else "huggingface"
+    values, *configs = getattr(small, format)()
+    path = small.write(tmp_path / format, values, *configs)
     which = 1 if kind == "preprocessor" else 0
     name = ("config.json", "preprocessor_config.json")[which]
     trials = refused = 0
     for changed in odd_configs(configs[which]):
         (path / name).write_text(json.dumps(changed))
         trials += 1
-        refused += not accepted(path, models[dialect])
+        refused += not accepted(path, models[format])
     for text in ("", "{", "[]", "null", "NaN", "\0", '{"a":' * 5000):
         (path / name).write_text(text)
-        assert not accepted(path, models[dialect])
+        assert not accepted(path, models[format])
     assert trials >= 120 and refused > 0.4 * trials
 
 

@@ -125,9 +125,9 @@ def test_post_activation_has_no_place_in_the_release(tmp_path):
         numerics="authors",
         input_shape=(32, 32, 3),
     )
-    for dialect, name in (("jax", "a.npz"), ("timm", "a")):
+    for format, name in (("jax", "a.npz"), ("timm", "a")):
         with pytest.raises(ValueError, match="post_activation"):
-            keras_vit.save_checkpoint(model, tmp_path / name, dialect)
+            keras_vit.save_checkpoint(model, tmp_path / name, format)
 
 
 @pytest.mark.backend_independent

@@ -362,7 +362,7 @@ class TestOwnFiles:
     def test_a_folder_of_keras_is_read_as_a_file_is(self, tmp_path):
         model = small_arrays(
             classifier="gap_norm",
-            labels=("a", "b"),
+            class_names=("a", "b"),
             pixel_mean=(1.0,),
             layer_norm_epsilon=1e-3,
         )
@@ -372,7 +372,7 @@ class TestOwnFiles:
         np.testing.assert_array_equal(
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
-        assert again.get_layer("head").labels == ("a", "b")
+        assert again.get_layer("head").class_names == ("a", "b")
         # Another resolution, as of any weights.
         keras_vit.ViT(weights=tmp_path / "folder", input_shape=(8, 8, 1))
         # Damaged, it is refused by name.
@@ -408,7 +408,7 @@ class TestOwnFiles:
             patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
             input_shape=(4, 4, 1), classes=2, dropout_rate=0.1,
             layer_norm_epsilon=1e-3, gelu_approximate=False,
-            pixel_mean=100.0, pixel_std=50.0, labels=("a", "b"),
+            pixel_mean=100.0, pixel_std=50.0, class_names=("a", "b"),
             position_embedding="learned_2d",
         )  # fmt: skip
         model.compile("adam", "mse")
@@ -421,7 +421,7 @@ class TestOwnFiles:
         np.testing.assert_array_equal(
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
-        assert again.get_layer("head").labels == ("a", "b")
+        assert again.get_layer("head").class_names == ("a", "b")
 
 
 def test_bfloat16_arrays_are_read(tmp_path):

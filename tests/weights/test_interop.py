@@ -175,8 +175,8 @@ def test_architectures_are_as_timm_builds_them(timm):
 
 def there_and_back(source):
     """Their arrays as our variables, and these as theirs."""
-    num_heads = source.facts["num_heads"] or 3
-    source = checkpoint.with_facts(source, num_heads=num_heads)
+    num_heads = source.metadata["num_heads"] or 3
+    source = checkpoint.with_metadata(source, num_heads=num_heads)
     back = {}
     for rule in source.rules:
         value = rule.transform.join(
@@ -184,7 +184,7 @@ def there_and_back(source):
         )
         parts = rule.transform.split(value)
         back.update(zip(rule.sources, parts, strict=True))
-    return source.format.restore(back, source.form)
+    return source.format.restore(back, source.naming_scheme)
 
 
 def test_a_state_dict_of_torch_is_read_too(timm, tmp_path):
@@ -316,7 +316,7 @@ class TestHuggingFace:
         x = images(side, side)
         ours = keras_vit.ViT(weights=tmp_path, **SCALED)
         check(ours, x, through_torch(theirs, x))
-        assert ours.get_layer("head").labels == tuple(
+        assert ours.get_layer("head").class_names == tuple(
             f"class {i}" for i in range(7)
         )
 
@@ -446,7 +446,7 @@ class TestSavingBack:
             num_heads=3,
             mlp_dim=96,
             input_shape=(32, 32, 3),
-            labels=tuple("abcdefg"),
+            class_names=tuple("abcdefg"),
         )
         model = keras_vit.ViT(**{**arguments, **changes})
         realistic.fill(model)
@@ -454,7 +454,7 @@ class TestSavingBack:
 
     def test_in_transformers(self, transformers, tmp_path):
         model = self.trained(layer_norm_epsilon=1e-5)
-        keras_vit.save_checkpoint(model, tmp_path, dialect="huggingface")
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
         theirs = transformers.ViTForImageClassification.from_pretrained(
             tmp_path
         ).eval()
@@ -464,12 +464,12 @@ class TestSavingBack:
         again = keras_vit.ViT(weights=tmp_path)
         pixels = (x + 1) * 127.5
         check(model, pixels, keras.ops.convert_to_numpy(again(pixels)))
-        assert again.get_layer("head").labels == tuple("abcdefg")
+        assert again.get_layer("head").class_names == tuple("abcdefg")
 
     @pytest.mark.parametrize("classifier", ["token", "gap", "gap_norm"])
     def test_in_timm(self, classifier, timm, tmp_path):
         model = self.trained(classifier=classifier)
-        keras_vit.save_checkpoint(model, tmp_path, dialect="timm")
+        keras_vit.save_checkpoint(model, tmp_path, format="timm")
         config = json.loads((tmp_path / "config.json").read_text())
         theirs = timm.create_model(
             config["architecture"],
@@ -482,4 +482,4 @@ class TestSavingBack:
         again = keras_vit.ViT(weights=tmp_path)
         pixels = (x + 1) * 127.5
         check(model, pixels, keras.ops.convert_to_numpy(again(pixels)))
-        assert again.get_layer("head").labels == tuple("abcdefg")
+        assert again.get_layer("head").class_names == tuple("abcdefg")

@@ -176,12 +176,12 @@ class TestIndex:
 
 def test_urls_are_fetched_and_kept_by_their_name(server):
     url = (server / "imagenet21k/ViT-B_16.npz").as_uri()
-    path = registry.locate(url)
+    path = registry.resolve(url)
     assert path.endswith("ViT-B_16.npz")
     assert pathlib.Path(path).read_bytes() == TOKEN.read_bytes()
     keras_vit.ViT(weights=url)
     with pytest.raises(ValueError, match="must end in a file's name"):
-        registry.locate("https://example.com/..")
+        registry.resolve("https://example.com/..")
 
 
 def test_a_token_in_the_url_of_a_server_stays_a_query(monkeypatch):
@@ -232,7 +232,7 @@ class TestDamage:
         file = server / "a.safetensors"
         file.write_bytes(b"<!doctype html>")
         with pytest.raises(ValueError, match="is not the file expected"):
-            registry.locate(file.as_uri())
+            registry.resolve(file.as_uri())
 
     def test_the_index_is_a_table(self, server):
         (server / "augreg/index.csv").write_text("<html>Log in</html>")
@@ -269,28 +269,28 @@ class TestHub:
 
     def test_a_name_and_its_revision(self, hub, tmp_path):
         (tmp_path / "model.safetensors").touch()
-        assert registry.locate("hf://google/vit@main") == str(tmp_path)
+        assert registry.resolve("hf://google/vit@main") == str(tmp_path)
         ((name, revision, patterns, _),) = hub
         assert (name, revision) == ("google/vit", "main")
         assert "pytorch_model.bin" not in patterns
 
     def test_pickles_only_where_there_is_nothing_else(self, hub, tmp_path):
-        registry.locate("hf://google/vit")
+        registry.resolve("hf://google/vit")
         assert "pytorch_model.bin" in hub[1][2]
 
     def test_errors_are_sentences(self, hub, monkeypatch):
         with pytest.raises(ValueError, match="'hf://nobody/nothing' is not"):
-            registry.locate("hf://nobody/nothing")
+            registry.resolve("hf://nobody/nothing")
         with pytest.raises(ValueError, match="must be hf://owner/name"):
-            registry.locate("hf://../../etc")
+            registry.resolve("hf://../../etc")
         monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
         with pytest.raises(ConnectionError, match="could not be fetched"):
-            registry.locate("hf://google/vit")
+            registry.resolve("hf://google/vit")
 
     def test_without_the_library(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(ValueError, match="pip install huggingface_hub"):
-            registry.locate("hf://google/vit")
+            registry.resolve("hf://google/vit")
 
 
 class TestTool:

@@ -28,13 +28,13 @@ def same(found, expected):
         np.testing.assert_array_equal(found[name], array)
 
 
-def spelt(arrays, form):
+def renamed(arrays, scheme):
     """A checkpoint of the authors as big_vision would have written it."""
     arrays = dict(arrays)
-    if form.get("apart"):
+    if scheme.get("apart"):
         table = arrays.pop("Transformer/posembed_input/pos_embedding")
         arrays["pos_embedding"] = table[:, 1:] if "cls" in arrays else table
-    if form.get("stacked"):
+    if scheme.get("stacked"):
         stacked = {}
         for name in sorted(arrays):
             parts = name.split("/")
@@ -56,15 +56,15 @@ BIG_VISION = [
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_there_and_back_through_a_model(path, tmp_path):
     model = keras_vit.ViT(weights=path)
-    dialect = "jax_2020" if "2020" in path.stem else "jax"
-    keras_vit.save_checkpoint(model, tmp_path / "back.npz", dialect)
+    format = "jax_2020" if "2020" in path.stem else "jax"
+    keras_vit.save_checkpoint(model, tmp_path / "back.npz", format)
     same(arrays_of(tmp_path / "back.npz"), arrays_of(path))
 
 
 @pytest.mark.parametrize("path", [TOKEN, GAP], ids=lambda path: path.stem)
-@pytest.mark.parametrize("form", BIG_VISION, ids=str)
-def test_big_vision_there_and_back(path, form, tmp_path):
-    arrays = spelt(arrays_of(path), form)
+@pytest.mark.parametrize("scheme", BIG_VISION, ids=str)
+def test_big_vision_there_and_back(path, scheme, tmp_path):
+    arrays = renamed(arrays_of(path), scheme)
     np.savez(tmp_path / "there.npz", **arrays)
     source = checkpoint.open_checkpoint(tmp_path / "there.npz")
     back = {}
@@ -73,12 +73,12 @@ def test_big_vision_there_and_back(path, form, tmp_path):
         value = rule.transform.join(*parts)
         parts = rule.transform.split(value)
         back.update(zip(rule.sources, parts, strict=True))
-    same(source.format.restore(back, source.form), arrays)
+    same(source.format.restore(back, source.naming_scheme), arrays)
     model = keras_vit.ViT(weights=tmp_path / "there.npz")
     x = np.random.default_rng(0).uniform(0, 255, (2, *model.input_shape[1:]))
     found = ops.convert_to_numpy(model(x))
     plain = keras_vit.ViT(weights=path)
-    if form.get("apart") and "cls" in arrays_of(path):
+    if scheme.get("apart") and "cls" in arrays_of(path):
         # big_vision has no embedding for the token.
         table = plain.get_layer("posembed_input").pos_embedding
         value = ops.convert_to_numpy(table).copy()
@@ -100,7 +100,7 @@ def test_big_vision_is_written_with_the_same_numbers(tmp_path):
 
 
 def test_a_checkpoint_with_optimizer_state_is_read(tmp_path):
-    arrays = spelt(arrays_of(TOKEN), {})
+    arrays = renamed(arrays_of(TOKEN), {})
     more = {f"opt/mu/{name}": array for name, array in arrays.items()}
     np.savez(tmp_path / "train.npz", **arrays, **more)
     found = keras_vit.ViT(weights=tmp_path / "train.npz")
@@ -112,7 +112,7 @@ def test_a_checkpoint_with_optimizer_state_is_read(tmp_path):
 
 
 def test_a_map_head_is_refused_by_name(tmp_path):
-    arrays = spelt(arrays_of(GAP), {})
+    arrays = renamed(arrays_of(GAP), {})
     arrays["params/MAPHead_0/probe"] = np.zeros((1, 1, 48), "float32")
     np.savez(tmp_path / "map.npz", **arrays)
     with pytest.raises(ValueError, match=r"\+ MAPHead_0/probe"):
@@ -128,7 +128,7 @@ class TestRefusals:
         return keras_vit.ViT(**{**arguments, **changes})
 
     @pytest.mark.parametrize(
-        ("changes", "dialect", "words"),
+        ("changes", "format", "words"),
         [
             (dict(gelu_approximate=False), "jax", "tanh form"),
             (dict(layer_norm_epsilon=1e-3), "jax", "1e-6 in LayerNorm"),
@@ -136,20 +136,20 @@ class TestRefusals:
             (dict(layer_norm_epsilon=1e-3), "timm", "1e-6 in LayerNorm"),
         ],
     )
-    def test_other_numbers(self, changes, dialect, words, tmp_path):
+    def test_other_numbers(self, changes, format, words, tmp_path):
         model = self.model(**changes)
-        path = tmp_path / ("a.npz" if dialect == "jax" else "a")
+        path = tmp_path / ("a.npz" if format == "jax" else "a")
         with pytest.raises(ValueError, match=words):
-            keras_vit.save_checkpoint(model, path, dialect)
+            keras_vit.save_checkpoint(model, path, format)
         assert not path.exists()
-        if dialect == "jax":
+        if format == "jax":
             keras_vit.save_checkpoint(
-                model, path, dialect, allow_differences=True
+                model, path, format, allow_differences=True
             )
             assert path.exists()
 
     @pytest.mark.parametrize(
-        ("changes", "dialect", "words"),
+        ("changes", "format", "words"),
         [
             (dict(classifier="gap"), "huggingface", "gap"),
             (dict(classifier="gap_norm"), "jax", "gap_norm"),
@@ -173,13 +173,13 @@ class TestRefusals:
                 "timm",
                 "stem_of_other_units",
             ),
-            ({}, "keras_hub", "`dialect` must be one of"),
+            ({}, "keras_hub", "`format` must be one of"),
         ],
     )
-    def test_what_has_no_place(self, changes, dialect, words, tmp_path):
+    def test_what_has_no_place(self, changes, format, words, tmp_path):
         with pytest.raises(ValueError, match=words):
             keras_vit.save_checkpoint(
-                self.model(**changes), tmp_path / "a", dialect
+                self.model(**changes), tmp_path / "a", format
             )
         assert list(tmp_path.iterdir()) == []
 
@@ -194,12 +194,12 @@ class TestRefusals:
 class TestConvert:
     def test_both_ways(self, tmp_path, capsys):
         there, back = tmp_path / "there.npz", tmp_path / "back.npz"
-        arguments = [str(TOKEN), str(there), "--dialect", "jax_2020"]
+        arguments = [str(TOKEN), str(there), "--format", "jax_2020"]
         assert convert_checkpoint.main(arguments) == 0
         printed = capsys.readouterr().out
         assert "blocks 2, heads 3, width 48" in printed
         assert f"wrote {there}: jax_2020" in printed
-        arguments = [str(there), str(back), "--dialect", "jax"]
+        arguments = [str(there), str(back), "--format", "jax"]
         assert convert_checkpoint.main(arguments) == 0
         same(arrays_of(back), arrays_of(TOKEN))
 
@@ -207,7 +207,7 @@ class TestConvert:
         import keras
 
         path = tmp_path / "a.keras"
-        arguments = [str(TOKEN), str(path), "--dialect", "keras_vit"]
+        arguments = [str(TOKEN), str(path), "--format", "keras_vit"]
         assert convert_checkpoint.main(arguments) == 0
         model = keras.models.load_model(path)
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
@@ -216,7 +216,7 @@ class TestConvert:
     def test_an_existing_file_is_kept(self, tmp_path, capsys):
         path = tmp_path / "a.npz"
         path.write_text("mine")
-        arguments = [str(TOKEN), str(path), "--dialect", "jax"]
+        arguments = [str(TOKEN), str(path), "--format", "jax"]
         assert convert_checkpoint.main(arguments) == 2
         assert "--overwrite" in capsys.readouterr().err
         assert path.read_text() == "mine"
@@ -226,9 +226,9 @@ class TestConvert:
         pytest.importorskip("safetensors")
         there, back = tmp_path / "there", tmp_path / "back.npz"
         # timm computes GELU as its config says, so nothing differs.
-        arguments = [str(TOKEN), str(there), "--dialect", "timm"]
+        arguments = [str(TOKEN), str(there), "--format", "timm"]
         assert convert_checkpoint.main(arguments) == 0
-        arguments = [str(there), str(back), "--dialect", "jax"]
+        arguments = [str(there), str(back), "--format", "jax"]
         assert convert_checkpoint.main(arguments) == 0
         same(arrays_of(back), arrays_of(TOKEN))
 
@@ -237,17 +237,17 @@ class TestConvert:
         arrays["LayerScale/gamma"] = arrays.pop("head/bias")
         np.savez(tmp_path / "odd.npz", **arrays)
         out = tmp_path / "out.npz"
-        arguments = [str(tmp_path / "odd.npz"), str(out), "--dialect", "jax"]
+        arguments = [str(tmp_path / "odd.npz"), str(out), "--format", "jax"]
         assert convert_checkpoint.main(arguments) == 2
         assert "+ LayerScale/gamma" in capsys.readouterr().err
         assert not out.exists()
 
     def test_a_bad_source_is_a_sentence(self, tmp_path, capsys):
-        arguments = [str(tmp_path / "no.npz"), "b.npz", "--dialect", "jax"]
+        arguments = [str(tmp_path / "no.npz"), "b.npz", "--format", "jax"]
         assert convert_checkpoint.main(arguments) == 2
         assert "no such file" in capsys.readouterr().err
 
 
-def test_dialects_are_documented():
-    for dialect in save.dialects("vit"):
-        assert f'"{dialect}"' in keras_vit.save_checkpoint.__doc__
+def test_formats_are_documented():
+    for name in save.formats("vit"):
+        assert f'"{name}"' in keras_vit.save_checkpoint.__doc__

@@ -36,7 +36,7 @@ def test_logits_and_features_are_those_of_timm():
 
 def test_it_is_written_back_as_it_was(tmp_path):
     model = keras_vit.ViT(weights=str(FOLDER))
-    keras_vit.save_checkpoint(model, tmp_path / "timm", dialect="timm")
+    keras_vit.save_checkpoint(model, tmp_path / "timm", format="timm")
     sources = [
         checkpoint.open_checkpoint(p) for p in (FOLDER, tmp_path / "timm")
     ]
@@ -45,11 +45,11 @@ def test_it_is_written_back_as_it_was(tmp_path):
     assert "fc_norm.weight" in first
     for name in first:
         np.testing.assert_array_equal(first[name], second[name])
-    assert sources[1].facts["classifier"] == "token_gap"
-    for dialect in ("jax", "big_vision", "huggingface"):
+    assert sources[1].metadata["classifier"] == "token_gap"
+    for format in ("jax", "big_vision", "huggingface"):
         with pytest.raises(ValueError, match="no place.*token_gap"):
             keras_vit.save_checkpoint(
-                model, tmp_path / "out.npz", dialect=dialect
+                model, tmp_path / "out.npz", format=format
             )
 
 

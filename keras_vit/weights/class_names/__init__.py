@@ -141,9 +141,9 @@ def _names(given, count):
     if not hasattr(given, "layers"):
         return tuple(map(str, given))
     found = [
-        layer.labels
+        layer.class_names
         for layer in given.layers
-        if getattr(layer, "labels", None) is not None
+        if getattr(layer, "class_names", None) is not None
     ]
     if len(found) != 1:
         raise ValueError(

@@ -7,7 +7,7 @@ are pre-activation; timm adds 1e-8 to the variance of kernels, the release
 
 import re
 
-from keras_vit.weights.rules import own, table, timm_config
+from keras_vit.weights.rules import keras_format, table, timm_config
 
 TITLE = "BiT ResNet"
 _UNIT = "block{b}_unit{u}"
@@ -115,15 +115,15 @@ def _format(rows, unit, **kwargs):
             absent=table.without_top(metadata),
         )
 
-    def read_arrays(arrays, config, told):
+    def read_arrays(arrays, config, specified):
         units = {}
         for match in filter(None, map(unit.match, arrays)):
             units.setdefault(int(match[1]), set()).add(int(match[2]))
         found = dict(num_units=tuple(len(units[b]) for b in sorted(units)))
-        layout = dict(
-            found, classes=1, activation_order=told.get("activation_order")
+        metadata = dict(
+            found, classes=1, activation_order=specified.get("activation_order")
         )
-        every = rules(layout)
+        every = rules(metadata)
         shape_of = table.shapes(arrays, every)
         (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         root = shape_of("conv_root/kernel", 4)
@@ -142,7 +142,7 @@ def _format(rows, unit, **kwargs):
     )
 
 
-def _refused(metadata, spelling):
+def _refused(metadata, format):
     found = []
     if metadata.get("activation_order") == "post_activation":
         found.append("activation_order='post_activation'")
@@ -182,8 +182,8 @@ def _architecture(metadata):
     return _ARCHITECTURES.get(size)
 
 
-def _timm_refused(metadata, spelling):
-    found = _refused(metadata, spelling)
+def _timm_refused(metadata, format):
+    found = _refused(metadata, format)
     if _architecture(metadata) is None:
         found.append(
             "num_units and width_factor of none of its architectures, "
@@ -198,7 +198,7 @@ FORMATS = {
         r"resnet/block(\d+)/unit(\d+)/",
         requires=(r"resnet/root_block/standardized_conv2d/kernel",),
         read_config=_release_config,
-        spellings={"jax": None},
+        naming_schemes={"jax": None},
         refused=_refused,
         differences=lambda metadata: _differences(metadata, "bit", 127.5),
     ),
@@ -213,14 +213,14 @@ FORMATS = {
             "order: files of these are",
         },
         read_config=_timm_config,
-        spellings={"timm": None},
+        naming_schemes={"timm": None},
         config_of=lambda metadata: timm_config.write(
             metadata, _architecture(metadata)
         ),
         refused=_timm_refused,
         differences=lambda metadata: _differences(metadata, "timm"),
     ),
-    "keras_vit": own.own_format(
+    "keras_vit": keras_format.derive(
         _format(_own_rows(), r"block(\d+)_unit(\d+)/", requires=()),
         requires=("conv_root/0", r"block1_unit1/conv1/0"),
     ),

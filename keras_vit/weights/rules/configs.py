@@ -113,9 +113,11 @@ def is_number(value) -> bool:
         return False
 
 
-def known(**facts) -> dict:
-    """Returns the facts that are told: those that are not None."""
-    return {name: value for name, value in facts.items() if value is not None}
+def known(**metadata) -> dict:
+    """Returns the metadata that is specified: what is not None."""
+    return {
+        name: value for name, value in metadata.items() if value is not None
+    }
 
 
 def _refused(key, expected, value):

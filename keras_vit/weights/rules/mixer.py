@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.rules import configs, own, table, timm_config
+from keras_vit.weights.rules import configs, keras_format, table, timm_config
 
 TITLE = "MLP-Mixer"
 _BLOCK = "MixerBlock_{i}"
@@ -155,10 +155,10 @@ def _format(rows, block, **kwargs):
             absent=table.without_top(metadata),
         )
 
-    def read_arrays(arrays, config, told):
+    def read_arrays(arrays, config, specified):
         num_layers = table.count(arrays, block)
-        layout = dict(num_layers=num_layers, classes=1)
-        every = rules(layout)
+        metadata = dict(num_layers=num_layers, classes=1)
+        every = rules(metadata)
         shape_of = table.shapes(arrays, every)
         (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         patch = shape_of("stem/kernel", 4)
@@ -173,7 +173,7 @@ def _format(rows, block, **kwargs):
             num_layers=num_layers,
             tokens_mlp_dim=hidden,
             channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
-            grid=_grid_of(tokens, patch[:2], told),
+            grid=_grid_of(tokens, patch[:2], specified),
             classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
             representation_size=None,
         )
@@ -186,11 +186,11 @@ def _format(rows, block, **kwargs):
     )
 
 
-def _grid_of(tokens, patch, told):
+def _grid_of(tokens, patch, specified):
     """Returns the (rows, columns) of the patches that weights mix."""
-    found = told.get("grid")
-    if found is None and "image_size" in told:
-        found = grid(dict(told, patch_size=patch))
+    found = specified.get("grid")
+    if found is None and "image_size" in specified:
+        found = grid(dict(specified, patch_size=patch))
     if found is None and math.isqrt(tokens) ** 2 == tokens:
         found = (math.isqrt(tokens),) * 2
     if found is None or math.prod(found) != tokens:
@@ -202,7 +202,7 @@ def _grid_of(tokens, patch, told):
     return tuple(found)
 
 
-def _refused(metadata, spelling):
+def _refused(metadata, format):
     return ["pre_logits"] if metadata.get("representation_size") else []
 
 
@@ -249,8 +249,8 @@ def _timm_config_of(metadata):
     )
 
 
-def _timm_refused(metadata, spelling):
-    found = _refused(metadata, spelling)
+def _timm_refused(metadata, format):
+    found = _refused(metadata, format)
     if _architecture(metadata) is None:
         found.append(
             "patch_size, hidden_size and num_layers of none of its "
@@ -265,7 +265,7 @@ FORMATS = {
         r"MixerBlock_(\d+)/",
         requires=(r"MixerBlock_0/token_mixing/Dense_0/kernel",),
         read_config=_authors_config,
-        spellings={"jax": None},
+        naming_schemes={"jax": None},
         refused=_refused,
         differences=lambda m: _differences(m, "the authors' code", True, 127.5),
     ),
@@ -279,12 +279,12 @@ FORMATS = {
             r".*\.gate\..*": "a timm gMLP: spatial gating is",
         },
         read_config=_timm_config,
-        spellings={"timm": None},
+        naming_schemes={"timm": None},
         config_of=_timm_config_of,
         refused=_timm_refused,
         differences=lambda m: _differences(m, "timm", False),
     ),
 }
-FORMATS["keras_vit"] = own.own_format(
+FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["jax"], requires=("stem/0", r"MixerBlock_0/token_mixing/Dense_0/0")
 )

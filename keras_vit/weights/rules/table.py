@@ -14,9 +14,10 @@ and its row in `rules.FAMILIES`. A format's table has a row for each kind of
 variable: the variable's path, its name or names in the checkpoint, and, where
 the two differ in more than name, a transform that runs both ways.
 
-`metadata` is a dictionary in the words of the constructors: the fields of the
+`metadata` is a dictionary of the constructors' arguments: the fields of the
 architecture, and `classes` (None without a head), `representation_size` (None
-without), `channels`, `image_size`, `grid`, `pixel_mean`, `pixel_std`, `labels`.
+without), `channels`, `image_size`, `grid`, `pixel_mean`, `pixel_std`,
+`class_names`.
 What a checkpoint does not specify is absent from it.
 """
 
@@ -76,18 +77,18 @@ class Format:
         read_config: Of the config, returns the metadata that it specifies,
             with what every checkpoint of the format has.
         flatten: Of arrays and the config's metadata, returns the arrays in
-            the table's spelling, and what `restore` needs to undo it.
+            the table's naming scheme, and what `restore` needs to undo it.
         restore: The inverse of `flatten`, of arrays and that.
         required: Of metadata, returns the fields of the architecture that
             must be given where a checkpoint does not specify them, each with
             such values as an error names.
         check: Of the metadata of a checkpoint and of the model to fill,
             raises ValueError where shapes would not show that they differ.
-        spellings: Name for `save_checkpoint` -> what `restore` takes, or a
+        naming_schemes: Format's name -> what `restore` takes, or a
             function of metadata that returns it.
         config_of: Of metadata, returns the config.json to write beside the
             arrays; None writes an npz file.
-        refused: Of metadata and a spelling, lists what has no place in it.
+        refused: Of metadata and a format's name, lists what has no place in it.
         differences: Of metadata, says what its library computes otherwise.
     """
 
@@ -96,13 +97,13 @@ class Format:
     read_arrays: Callable
     read_config: Callable = lambda config: {}
     forbids: dict[str, str] = dataclasses.field(default_factory=dict)
-    flatten: Callable = lambda arrays, told: (arrays, None)
-    restore: Callable = lambda arrays, form: arrays
+    flatten: Callable = lambda arrays, specified: (arrays, None)
+    restore: Callable = lambda arrays, scheme: arrays
     required: Callable = lambda metadata: {}
     check: Callable = lambda found, wanted: None
-    spellings: dict[str, object] = dataclasses.field(default_factory=dict)
+    naming_schemes: dict[str, object] = dataclasses.field(default_factory=dict)
     config_of: Callable | None = None
-    refused: Callable = lambda metadata, spelling: []
+    refused: Callable = lambda metadata, format: []
     differences: Callable = lambda metadata: []
 
     def recognises(self, names) -> bool:
@@ -231,28 +232,28 @@ def shapes(arrays: dict, rules: list[Rule]) -> Callable:
 
 
 def grid_of(
-    tokens: int, stride: tuple[int, int], told: dict
+    tokens: int, stride: tuple[int, int], specified: dict
 ) -> tuple[int, int]:
     """Returns the (rows, columns) of a grid of patches.
 
     Args:
         tokens: Their number.
         stride: Pixels between patches, (height, width).
-        told: Metadata that a config specifies; its `grid` or `image_size`.
+        specified: Metadata that a config specifies; its `grid` or `image_size`.
 
     Raises:
         ValueError: If there is no such grid, or none is specified and the
             number is no square.
     """
-    grid = told.get("grid")
-    if grid is None and "image_size" in told:
-        size = told["image_size"]
+    grid = specified.get("grid")
+    if grid is None and "image_size" in specified:
+        size = specified["image_size"]
         grid = tuple(n // s for n, s in zip(size, stride, strict=True))
     if grid is not None:
         if math.prod(grid) != tokens:
             raise ValueError(
                 f"the {tokens} position embeddings cover no grid of "
-                f"{tuple(grid)}, as was told; say with "
+                f"{tuple(grid)}, as was specified; say with "
                 "`position_grid=(height, width)` what they cover"
             )
         return tuple(grid)

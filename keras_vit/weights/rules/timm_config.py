@@ -20,7 +20,7 @@ def read(config: dict) -> dict:
         classes=classes,
         channels=configs.integer(arguments, "in_chans"),
         image_size=_image_size(arguments, pretrained),
-        labels=configs.names(pretrained, "label_names")
+        class_names=configs.names(pretrained, "label_names")
         or configs.names(config, "label_names"),
     )
     mean = configs.numbers(pretrained, "mean")
@@ -62,8 +62,8 @@ def write(metadata: dict, architecture: str, **arguments) -> dict:
     if metadata.get("pixel_mean") is not None:
         pretrained["mean"] = [n / 255 for n in metadata["pixel_mean"]]
         pretrained["std"] = [n / 255 for n in metadata["pixel_std"]]
-    if metadata["labels"]:
-        pretrained["label_names"] = list(metadata["labels"])
+    if metadata["class_names"]:
+        pretrained["label_names"] = list(metadata["class_names"])
     return dict(
         architecture=architecture,
         num_classes=classes,

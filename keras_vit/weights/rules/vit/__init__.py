@@ -13,7 +13,7 @@ from keras_vit.weights.rules.vit import (
     keras_hub,
     timm,
 )
-from keras_vit.weights.rules.vit.layout import Layout
+from keras_vit.weights.rules.vit.architecture import Architecture
 
 TITLE = "ViT"
 _POSITIONS = "posembed_input/pos_embedding"
@@ -79,13 +79,13 @@ def _refused(metadata):
 
 
 def _format(module, **kwargs):
-    refused = kwargs.pop("refused", lambda metadata, spelling: [])
+    refused = kwargs.pop("refused", lambda metadata, format: [])
 
     def rules(metadata):
-        return module.rules(Layout.of(metadata))
+        return module.rules(Architecture.of(metadata))
 
-    def read_arrays(arrays, config, told):
-        return _read_arrays(module, arrays, config, told)
+    def read_arrays(arrays, config, specified):
+        return _read_arrays(module, arrays, config, specified)
 
     return table.Format(
         rules=rules,
@@ -94,33 +94,35 @@ def _format(module, **kwargs):
         flatten=module.flatten,
         restore=module.restore,
         required=_required,
-        refused=lambda metadata, spelling: (
-            _refused(metadata) + refused(metadata, spelling)
+        refused=lambda metadata, format: (
+            _refused(metadata) + refused(metadata, format)
         ),
         **{"check": _check_heads, **kwargs},
     )
 
 
-def _read_arrays(module, arrays, config, told):
+def _read_arrays(module, arrays, config, specified):
     """Reads off the shapes of a few arrays what model they belong to."""
-    layout = module.layout(arrays, config)
-    shape_of = table.shapes(arrays, module.rules(layout))
+    architecture = module.read_architecture(arrays, config)
+    shape_of = table.shapes(arrays, module.rules(architecture))
     patches = shape_of("embedding/kernel", 4)
     found = dict(
         patch_size=patches[:2],
         hidden_size=patches[3],
         channels=patches[2],
-        num_layers=layout.num_layers,
-        num_heads=layout.num_heads or told.get("num_heads"),
+        num_layers=architecture.num_layers,
+        num_heads=architecture.num_heads or specified.get("num_heads"),
         mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
-        classifier=layout.classifier,
-        resnet_units=layout.resnet_units,
-        classes=shape_of("head/bias", 1)[0] if layout.head else None,
+        classifier=architecture.classifier,
+        resnet_units=architecture.resnet_units,
+        classes=shape_of("head/bias", 1)[0] if architecture.head else None,
         representation_size=(
-            shape_of("pre_logits/bias", 1)[0] if layout.representation else None
+            shape_of("pre_logits/bias", 1)[0]
+            if architecture.representation
+            else None
         ),
     )
-    if layout.resnet_units is not None:
+    if architecture.resnet_units is not None:
         root = shape_of("resnet/conv_root/kernel", 4)
         found["channels"], found["resnet_width"] = root[2], root[3] / 64
     scale = _stem_scale(found)
@@ -130,13 +132,13 @@ def _read_arrays(module, arrays, config, told):
             "expected a number of heads that divides its width, "
             f"{found['hidden_size']}; found {found['num_heads']}"
         )
-    rule = next(r for r in module.rules(layout) if r.path == _POSITIONS)
+    rule = next(r for r in module.rules(architecture) if r.path == _POSITIONS)
     if rule.sources[0] in arrays:
         # keras-hub's has no axis for the batch.
         blank = table.blank((1, 1, 1))
         axes = len(rule.transform.split(blank)[0].shape)
-        tokens = shape_of(_POSITIONS, axes)[1] - layout.has_class_token
-        found["grid"] = table.grid_of(tokens, found["stride"], told)
+        tokens = shape_of(_POSITIONS, axes)[1] - architecture.has_class_token
+        found["grid"] = table.grid_of(tokens, found["stride"], specified)
     return found
 
 
@@ -150,7 +152,7 @@ def _check_heads(found, wanted):
         )
 
 
-def _check_own(found, wanted):
+def _check_keras(found, wanted):
     _check_heads(found, wanted)
     grid, grids = found.get("grid"), (found.get("grid"), wanted["grid"])
     if (
@@ -209,7 +211,7 @@ FORMATS = {
         jax,
         requires=(r".*Transformer/.*",),
         check=lambda found, wanted: None,  # its shapes show the heads
-        spellings=jax.FORMS,
+        naming_schemes=jax.NAMING_SCHEMES,
         refused=jax.refused,
         differences=jax.differences,
     ),
@@ -217,7 +219,7 @@ FORMATS = {
         timm,
         requires=(r".*patch_embed\.proj\.weight",),
         forbids=_TIMM_RELATIVES,
-        spellings={"timm": False},
+        naming_schemes={"timm": False},
         config_of=timm.config_of,
         refused=timm.refused,
         differences=timm.differences,
@@ -226,7 +228,7 @@ FORMATS = {
         huggingface,
         requires=(r".*embeddings\.patch_embeddings\.projection\.weight",),
         forbids=_TRANSFORMERS_RELATIVES,
-        spellings={
+        naming_schemes={
             "huggingface": lambda metadata: metadata["classes"] is not None
         },
         config_of=huggingface.config_of,
@@ -238,6 +240,6 @@ FORMATS = {
     "keras_vit": _format(
         keras_files,
         requires=("embedding/0", "encoder_norm/0"),
-        check=_check_own,
+        check=_check_keras,
     ),
 }

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.layout import (
-    Layout,
+from keras_vit.weights.rules.vit.architecture import (
+    Architecture,
     expand,
     fuse_heads,
     part_heads,
@@ -33,7 +33,7 @@ _GELU = {
 
 
 def flatten(
-    arrays: dict[str, Stored], facts: dict
+    arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
     """Takes the `vit.` off the names of ViTForImageClassification.
 
@@ -57,9 +57,9 @@ def restore(
     }
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> Layout:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off names and config what the checkpoint has."""
-    return Layout(
+    return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         representation="pooler.dense.bias" in arrays,
@@ -74,10 +74,12 @@ def settings(config: dict) -> dict:
         config = _DEFAULTS | configs.known(**config)
     activation = configs.choice(config, "hidden_act", _GELU)
     configs.choice(config, "pooler_act", ("tanh",))
-    labels = configs.names(config, "id2label")
+    class_names = configs.names(config, "id2label")
     # Names that only count the classes are no names.
-    if labels == tuple(f"LABEL_{i}" for i in range(len(labels or ()))):
-        labels = None
+    if class_names == tuple(
+        f"LABEL_{i}" for i in range(len(class_names or ()))
+    ):
+        class_names = None
     return configs.known(
         gelu_approximate=activation and _GELU[activation],
         layer_norm_epsilon=configs.epsilon(config, "layer_norm_eps"),
@@ -88,7 +90,7 @@ def settings(config: dict) -> dict:
         patch_size=configs.pair(config, "patch_size"),
         channels=configs.integer(config, "num_channels"),
         image_size=configs.pair(config, "image_size"),
-        labels=labels,
+        class_names=class_names,
         **_pixels(configs.section(config, "preprocessor")),
     )
 
@@ -118,33 +120,35 @@ def _pixels(processor):
     )
 
 
-def config_of(facts: dict) -> dict:
+def config_of(metadata: dict) -> dict:
     """Returns the config of transformers for a model; inverts `settings`."""
-    layout = Layout.of(facts)
-    height, width = facts["image_size"]
-    (patch_size,) = set(facts["patch_size"])
-    labels = facts["labels"] or [
-        f"LABEL_{i}" for i in range(facts["classes"] or 0)
+    architecture = Architecture.of(metadata)
+    height, width = metadata["image_size"]
+    (patch_size,) = set(metadata["patch_size"])
+    class_names = metadata["class_names"] or [
+        f"LABEL_{i}" for i in range(metadata["classes"] or 0)
     ]
     config = dict(
         architectures=[
-            "ViTForImageClassification" if layout.head else "ViTModel"
+            "ViTForImageClassification" if architecture.head else "ViTModel"
         ],
         model_type="vit",
-        hidden_size=facts["hidden_size"],
-        num_hidden_layers=layout.num_layers,
-        num_attention_heads=layout.num_heads,
-        intermediate_size=facts["mlp_dim"],
-        hidden_act="gelu_pytorch_tanh" if facts["gelu_approximate"] else "gelu",
-        layer_norm_eps=facts["layer_norm_epsilon"],
+        hidden_size=metadata["hidden_size"],
+        num_hidden_layers=architecture.num_layers,
+        num_attention_heads=architecture.num_heads,
+        intermediate_size=metadata["mlp_dim"],
+        hidden_act="gelu_pytorch_tanh"
+        if metadata["gelu_approximate"]
+        else "gelu",
+        layer_norm_eps=metadata["layer_norm_epsilon"],
         image_size=height if height == width else [height, width],
         patch_size=patch_size,
-        num_channels=facts["channels"],
+        num_channels=metadata["channels"],
         qkv_bias=True,
-        id2label={str(i): name for i, name in enumerate(labels)},
-        label2id={name: i for i, name in enumerate(labels)},
+        id2label={str(i): name for i, name in enumerate(class_names)},
+        label2id={name: i for i, name in enumerate(class_names)},
     )
-    if facts.get("pixel_mean") is not None:
+    if metadata.get("pixel_mean") is not None:
         config["preprocessor"] = dict(
             image_processor_type="ViTImageProcessor",
             do_resize=True,
@@ -153,19 +157,19 @@ def config_of(facts: dict) -> dict:
             do_rescale=True,
             rescale_factor=1 / 255,
             do_normalize=True,
-            image_mean=[n / 255 for n in facts["pixel_mean"]],
-            image_std=[n / 255 for n in facts["pixel_std"]],
+            image_mean=[n / 255 for n in metadata["pixel_mean"]],
+            image_std=[n / 255 for n in metadata["pixel_std"]],
         )
     return config
 
 
-def rules(layout: Layout) -> list[table.Rule]:
-    """Returns the table, written out for a layout."""
+def rules(architecture: Architecture) -> list[table.Rule]:
+    """Returns the table, written out for an architecture."""
     ours, theirs = "encoderblock_{i}/", "encoder.layer.{i}."
     attention = f"{ours}MultiHeadDotProductAttention_0"
     their_attention = f"{theirs}attention.attention."
     parts = ("query", "key", "value")
-    heads = layout.num_heads
+    heads = architecture.num_heads
 
     def join(*parts):
         columns = [part.T for part in parts]  # [..., D]
@@ -213,10 +217,10 @@ def rules(layout: Layout) -> list[table.Rule]:
     for layer, name in norms.items():
         rows.append((f"{layer}/gamma", f"{name}.weight"))
         rows.append((f"{layer}/beta", f"{name}.bias"))
-    return expand(rows, layout)
+    return expand(rows, architecture)
 
 
-def refused(metadata: dict, spelling: str) -> list[str]:
+def refused(metadata: dict, format: str) -> list[str]:
     """Lists what a model has and transformers has no place for."""
     pooled = metadata["classifier"]
     head = metadata.get("classes") is not None

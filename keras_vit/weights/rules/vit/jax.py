@@ -1,6 +1,6 @@
 """The authors' npz files, and those of big_vision.
 
-One tree, spelt in several ways: that of 2020 ("MlpBlock_3"), that of Flax
+One tree under several naming schemes: that of 2020 ("MlpBlock_3"), that of Flax
 linen, and big_vision's, which puts `params/` before each name, may stack all
 blocks on a leading axis, and may keep the class token out of the position
 embeddings. `flatten` makes linen names of any of them and `restore` undoes it;
@@ -15,8 +15,8 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.layout import (
-    Layout,
+from keras_vit.weights.rules.vit.architecture import (
+    Architecture,
     expand,
     fuse_heads,
     part_heads,
@@ -25,7 +25,7 @@ from keras_vit.weights.rules.vit.layout import (
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
 
-_SPELLING_2020 = {
+_NAMES_2020 = {
     "LayerNorm_1": "LayerNorm_2",
     "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
     "MlpBlock_0": "MlpBlock_3",
@@ -37,11 +37,11 @@ _ATTENTION = "MultiHeadDotProductAttention_0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
-    """How a file spells the tree.
+class NamingScheme:
+    """How a file names the tree.
 
     Attributes:
-        year_2020: Whether in the spelling of 2020.
+        year_2020: Whether the names are those of 2020.
         params: Whether names begin with `params/`.
         stacked: Whether all blocks are stacked on a leading axis.
         positions: Name of the position embeddings.
@@ -55,22 +55,22 @@ class Form:
     token_apart: bool = False
 
 
-FORMS = {
-    "jax": Form(),
-    "jax_2020": Form(year_2020=True),
-    "big_vision": Form(
+NAMING_SCHEMES = {
+    "jax": NamingScheme(),
+    "jax_2020": NamingScheme(year_2020=True),
+    "big_vision": NamingScheme(
         params=True, positions=BIG_VISION_POSITIONS, token_apart=True
     ),
 }
 
 
 def flatten(
-    arrays: dict[str, Stored], facts: dict
-) -> tuple[dict[str, Stored], Form]:
-    """Gives a checkpoint of any spelling the linen names and shapes.
+    arrays: dict[str, Stored], metadata: dict
+) -> tuple[dict[str, Stored], NamingScheme]:
+    """Gives a checkpoint of any naming scheme the linen names and shapes.
 
     Returns:
-        The arrays, and the form to give to `restore`.
+        The arrays, and the scheme to give to `restore`.
     """
     params = any(name.startswith("params/") for name in arrays)
     if params:
@@ -86,9 +86,9 @@ def flatten(
         arrays = _unstack(arrays)
     year_2020 = any("/MlpBlock_3/" in name for name in arrays)
     if year_2020:
-        linen = {old: new for new, old in _SPELLING_2020.items()}
+        linen = {old: new for new, old in _NAMES_2020.items()}
         arrays = {
-            _respell(name, linen): (
+            _rename(name, linen): (
                 array.map(lambda a: a.reshape(-1), array.shape[-1:])
                 if _is_group_norm(name) and array.shape[:-1] == (1, 1, 1)
                 else array
@@ -107,27 +107,31 @@ def flatten(
             lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
             (1, tokens + 1, width),
         )
-    return arrays, Form(year_2020, params, stacked, positions, token_apart)
+    return arrays, NamingScheme(
+        year_2020, params, stacked, positions, token_apart
+    )
 
 
-def restore(arrays: dict[str, np.ndarray], form: Form) -> dict[str, np.ndarray]:
-    """Spells linen arrays as `form` says; the inverse of `flatten`."""
+def restore(
+    arrays: dict[str, np.ndarray], scheme: NamingScheme
+) -> dict[str, np.ndarray]:
+    """Names linen arrays as `scheme` says; the inverse of `flatten`."""
     arrays = dict(arrays)
-    if form.token_apart and "cls" in arrays:
+    if scheme.token_apart and "cls" in arrays:
         first, grid = np.split(arrays[POSITIONS], [1], axis=1)
         # The token's own embedding goes into the token, where it belongs.
         if first.any():
             arrays["cls"] = arrays["cls"] + first
         arrays[POSITIONS] = grid
-    arrays[form.positions] = arrays.pop(POSITIONS)
-    if form.year_2020:
+    arrays[scheme.positions] = arrays.pop(POSITIONS)
+    if scheme.year_2020:
         arrays = {
-            _respell(name, _SPELLING_2020): (
+            _rename(name, _NAMES_2020): (
                 array.reshape(1, 1, 1, -1) if _is_group_norm(name) else array
             )
             for name, array in arrays.items()
         }
-    if form.stacked:
+    if scheme.stacked:
         blocks = {}
         for name in list(arrays):
             match = _BLOCK.match(name)
@@ -139,12 +143,12 @@ def restore(arrays: dict[str, np.ndarray], form: Form) -> dict[str, np.ndarray]:
             arrays[_STACKED + name] = np.stack(
                 [parts[i] for i in range(len(parts))]
             )
-    if form.params:
+    if scheme.params:
         arrays = {f"params/{name}": array for name, array in arrays.items()}
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> Layout:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off linen names what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
@@ -156,7 +160,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{'it of shape ' + str(shape) if shape else 'none'}"
         )
-    return Layout(
+    return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
         resnet_units=(
@@ -186,18 +190,18 @@ def settings(config: dict) -> dict:
     )
 
 
-def rules(layout: Layout) -> list[table.Rule]:
-    """Returns the table, written out for a layout."""
+def rules(architecture: Architecture) -> list[table.Rule]:
+    """Returns the table, written out for an architecture."""
 
     def join_out(kernel):
         return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
 
     def split_out(kernel):
-        return (kernel.reshape(layout.num_heads, -1, kernel.shape[-1]),)
+        return (kernel.reshape(architecture.num_heads, -1, kernel.shape[-1]),)
 
     qkv = table.Transform(
         fuse_heads,
-        lambda fused: part_heads(fused, layout.num_heads),
+        lambda fused: part_heads(fused, architecture.num_heads),
     )
     out = table.Transform(join_out, split_out)
     ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
@@ -246,11 +250,11 @@ def rules(layout: Layout) -> list[table.Rule]:
         (f"{unit}conv{n}/kernel", f"{their_unit}conv{n}/kernel")
         for n in ("1", "2", "3", "_proj")
     ]
-    return expand(rows, layout)
+    return expand(rows, architecture)
 
 
-def _respell(name, spelling):
-    return "/".join(spelling.get(part, part) for part in name.split("/"))
+def _rename(name, names):
+    return "/".join(names.get(part, part) for part in name.split("/"))
 
 
 def _is_group_norm(name):
@@ -272,7 +276,7 @@ def _unstack(arrays):
     return flat
 
 
-def refused(metadata: dict, spelling: str) -> list[str]:
+def refused(metadata: dict, format: str) -> list[str]:
     """Lists what a model has and these files have no place for."""
     pooled = metadata["classifier"]
     return [pooled] if pooled in ("gap_norm", "token_gap") else []

@@ -9,15 +9,15 @@ import re
 import numpy as np
 
 from keras_vit.weights.files import Stored
-from keras_vit.weights.rules import configs, own, table
-from keras_vit.weights.rules.vit.layout import Layout, expand
+from keras_vit.weights.rules import configs, keras_format, table
+from keras_vit.weights.rules.vit.architecture import Architecture, expand
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
 
 
 def flatten(
-    arrays: dict[str, Stored], facts: dict
+    arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
     """Gives variables their names."""
     named = {}
@@ -46,17 +46,19 @@ def _variables(layer, shape):
     return "kernel", "bias"
 
 
-def restore(arrays: dict[str, np.ndarray], form: None) -> dict[str, np.ndarray]:
+def restore(
+    arrays: dict[str, np.ndarray], scheme: None
+) -> dict[str, np.ndarray]:
     """Leaves the names as they are: Keras itself writes these files."""
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> Layout:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off names and config what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
-    return Layout(
+    return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         resnet_units=(
@@ -72,14 +74,14 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
 
 def _classifier(arrays, config):
     """Reads the pooling off the graph; weights alone tell only the token."""
-    norm = own.layer_of(config, "LayerNormalization")
+    norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
     if "class_token/cls" in arrays:
         return "token_gap" if averaged else "token"
     if not config:
         return None
-    if own.layer_of(config, "Reshape"):
+    if keras_format.layer_of(config, "Reshape"):
         return "unpooled"
     return "gap_norm" if averaged else "gap"
 
@@ -91,12 +93,12 @@ def settings(config: dict) -> dict:
     """
 
     def of(name):
-        return configs.section(own.layer_of(config, name), "config")
+        return configs.section(keras_format.layer_of(config, name), "config")
 
     block, embedding = of("TransformerBlock"), of("PatchEmbedding")
     blocks = [
         layer
-        for layer in own.layers_of(config)
+        for layer in keras_format.layers_of(config)
         if layer.get("class_name") == "TransformerBlock"
     ]
     images = of("InputLayer").get("batch_shape", [None] * 4)
@@ -115,13 +117,13 @@ def settings(config: dict) -> dict:
         resnet_numerics=configs.choice(
             of("ResNetV2Stem"), "numerics", ("authors", "timm")
         ),
-        labels=configs.names(of("ClassificationHead"), "labels"),
+        class_names=keras_format.class_names(of("ClassificationHead")),
         **_pixels(of("Rescaling")),
-        **_positions(own.layer_of(config, "AddPositionEmbs"), block),
+        **_positions(keras_format.layer_of(config, "AddPositionEmbs"), block),
     )
     for name in ("pixel_mean", "pixel_std"):
-        if name in own.remembered(config):
-            found.setdefault(name, own.remembered(config)[name])
+        if name in keras_format.saved_metadata(config):
+            found.setdefault(name, keras_format.saved_metadata(config)[name])
     return found
 
 
@@ -159,8 +161,8 @@ def _positions(layer, block):
     )
 
 
-def rules(layout: Layout) -> list[table.Rule]:
-    """Returns the table, written out for a layout."""
+def rules(architecture: Architecture) -> list[table.Rule]:
+    """Returns the table, written out for an architecture."""
     block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
     attention = f"{block}MultiHeadDotProductAttention_0"
     dense = ["embedding", "pre_logits", "head"]
@@ -178,4 +180,4 @@ def rules(layout: Layout) -> list[table.Rule]:
         (convolutions, ("kernel",)),
     ):
         paths += [f"{layer}/{part}" for layer in layers for part in parts]
-    return expand([(path, path) for path in paths], layout)
+    return expand([(path, path) for path in paths], architecture)

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.layout import (
-    Layout,
+from keras_vit.weights.rules.vit.architecture import (
+    Architecture,
     expand,
     fuse_heads,
     part_heads,
@@ -22,7 +22,7 @@ _EMBEDDING = "vit_patching_and_embedding"
 
 
 def flatten(
-    arrays: dict[str, Stored], facts: dict
+    arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
     """Leaves out what belongs to the optimizer."""
     return {
@@ -32,12 +32,14 @@ def flatten(
     }, None
 
 
-def restore(arrays: dict[str, np.ndarray], form: None) -> dict[str, np.ndarray]:
+def restore(
+    arrays: dict[str, np.ndarray], scheme: None
+) -> dict[str, np.ndarray]:
     """The inverse of `flatten`."""
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> Layout:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off names and config what the checkpoint has."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
@@ -54,7 +56,7 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{arrays[query].shape}"
         )
-    return Layout(
+    return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=arrays[query].shape[1],
         classifier="token" if token else "gap",
@@ -100,9 +102,9 @@ def settings(config: dict) -> dict:
     return found
 
 
-def rules(layout: Layout) -> list[table.Rule]:
-    """Returns the table, written out for a layout."""
-    heads = layout.num_heads
+def rules(architecture: Architecture) -> list[table.Rule]:
+    """Returns the table, written out for an architecture."""
+    heads = architecture.num_heads
     qkv = table.Transform(fuse_heads, lambda fused: part_heads(fused, heads))
     out = table.Transform(
         lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
@@ -146,4 +148,4 @@ def rules(layout: Layout) -> list[table.Rule]:
     for index, part in enumerate(("gamma", "beta")):
         for layer, name in norms.items():
             rows.append((f"{layer}/{part}", f"{name}/{index}"))
-    return expand(rows, layout)
+    return expand(rows, architecture)

@@ -12,8 +12,8 @@ import numpy as np
 from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table, timm_config
 from keras_vit.weights.rules.vit import timm_names
-from keras_vit.weights.rules.vit.layout import (
-    Layout,
+from keras_vit.weights.rules.vit.architecture import (
+    Architecture,
     expand,
     fuse_heads,
     part_heads,
@@ -33,7 +33,7 @@ ARCHITECTURES = {
 
 
 def flatten(
-    arrays: dict[str, Stored], facts: dict
+    arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
     """Gives position embeddings a row for the class token.
 
@@ -46,8 +46,8 @@ def flatten(
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
     # A state dict alone is that of timm's own class with its defaults. Every
     # such model with a class token computes erf; without one, some do not.
-    if not facts.get("architecture") and "cls_token" in arrays:
-        facts.setdefault("gelu_approximate", False)
+    if not metadata.get("architecture") and "cls_token" in arrays:
+        metadata.setdefault("gelu_approximate", False)
     positions = arrays.get("pos_embed")
     if positions is None or "cls_token" not in arrays:
         return arrays, False
@@ -56,13 +56,13 @@ def flatten(
             f"expected `pos_embed` of 3 axes; found shape {positions.shape}"
         )
     _, tokens, width = positions.shape
-    grid = facts.get("grid")
-    if grid is None and "image_size" in facts:
+    grid = metadata.get("grid")
+    if grid is None and "image_size" in metadata:
         kernel = arrays["patch_embed.proj.weight"].shape[2:]
         scale = _stem_scale(arrays)
-        size = zip(facts["image_size"], kernel, strict=True)
+        size = zip(metadata["image_size"], kernel, strict=True)
         grid = tuple(n // (scale * k) for n, k in size)
-    apart = facts.pop("no_embed_class", None)
+    apart = metadata.pop("no_embed_class", None)
     if apart is None and grid is not None:
         apart = math.prod(grid) == tokens
     if apart is None:
@@ -95,7 +95,7 @@ def restore(
     return arrays
 
 
-def layout(arrays: dict[str, Stored], config: dict) -> Layout:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off names and config what the checkpoint has."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
@@ -108,19 +108,21 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
         pooled = "gap_norm" if norm else "gap"
     arguments = configs.section(config, "model_args")
     implied = "token" if pooled == "token" else "avg"
-    told_token = configs.flag(arguments, "class_token")
-    if told_token is not None and told_token != token:
+    class_token = configs.flag(arguments, "class_token")
+    if class_token is not None and class_token != token:
         raise ValueError(
-            f"its config contradicts its arrays: class_token={told_token}"
+            f"its config contradicts its arrays: class_token={class_token}"
         )
-    told = arguments.get("global_pool") or config.get("global_pool") or implied
-    if told != implied:
+    pooling = (
+        arguments.get("global_pool") or config.get("global_pool") or implied
+    )
+    if pooling != implied:
         raise ValueError(
             f"expected global_pool {implied!r} "
             f"{'with' if token else 'without'} a class token and "
-            f"{'with' if norm else 'without'} fc_norm; found {told!r}"
+            f"{'with' if norm else 'without'} fc_norm; found {pooling!r}"
         )
-    return Layout(
+    return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # the config tells it
         resnet_units=(
@@ -135,9 +137,9 @@ def layout(arrays: dict[str, Stored], config: dict) -> Layout:
 def settings(config: dict) -> dict:
     """What timm computes with, and what its config tells of the input."""
     arguments = configs.section(config, "model_args")
-    architecture = timm_config.architecture_of(config)
+    name = timm_config.architecture_of(config)
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
-    heads, width = timm_names.HEADS_AND_WIDTH.get(architecture, (None, None))
+    heads, width = timm_names.HEADS_AND_WIDTH.get(name, (None, None))
     found = timm_config.read(config) | dict(
         resnet_numerics="timm",
         num_heads=configs.integer(arguments, "num_heads") or heads,
@@ -150,49 +152,49 @@ def settings(config: dict) -> dict:
     if ratio and found["hidden_size"]:
         found["mlp_dim"] = int(found["hidden_size"] * ratio)
     # An architecture of another name may compute anything.
-    if heads or not architecture:
+    if heads or not name:
         found["layer_norm_epsilon"] = 1e-6
     if activation:
         found["gelu_approximate"] = activation == "gelu_tanh"
     elif heads:
-        found["gelu_approximate"] = architecture in timm_names.TANH
+        found["gelu_approximate"] = name in timm_names.TANH
     if heads and found["no_embed_class"] is None:
-        found["no_embed_class"] = architecture in timm_names.NO_EMBED_CLASS
+        found["no_embed_class"] = name in timm_names.NO_EMBED_CLASS
     return configs.known(**found)
 
 
-def config_of(facts: dict) -> dict:
+def config_of(metadata: dict) -> dict:
     """Returns the config.json of timm for a model; inverts `settings`."""
-    layout = Layout.of(facts)
+    architecture = Architecture.of(metadata)
     arguments = dict(
-        img_size=list(facts["image_size"]),
-        patch_size=list(facts["patch_size"]),
-        embed_dim=facts["hidden_size"],
-        depth=layout.num_layers,
-        num_heads=layout.num_heads,
-        mlp_ratio=facts["mlp_dim"] / facts["hidden_size"],
-        class_token=layout.has_class_token,
-        global_pool="token" if layout.classifier == "token" else "avg",
-        fc_norm=layout.classifier in ("gap_norm", "token_gap"),
+        img_size=list(metadata["image_size"]),
+        patch_size=list(metadata["patch_size"]),
+        embed_dim=metadata["hidden_size"],
+        depth=architecture.num_layers,
+        num_heads=architecture.num_heads,
+        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
+        class_token=architecture.has_class_token,
+        global_pool="token" if architecture.classifier == "token" else "avg",
+        fc_norm=architecture.classifier in ("gap_norm", "token_gap"),
     )
-    if facts["gelu_approximate"]:
+    if metadata["gelu_approximate"]:
         arguments["act_layer"] = "gelu_tanh"
-    architecture = ARCHITECTURES.get(layout.resnet_units, _PLAIN)
-    return timm_config.write(facts, architecture, **arguments) | dict(
-        num_features=facts["hidden_size"]
+    name = ARCHITECTURES.get(architecture.resnet_units, _PLAIN)
+    return timm_config.write(metadata, name, **arguments) | dict(
+        num_features=metadata["hidden_size"]
     )
 
 
-def rules(layout: Layout) -> list[table.Rule]:
-    """Returns the table, written out for a layout."""
+def rules(architecture: Architecture) -> list[table.Rule]:
+    """Returns the table, written out for an architecture."""
 
     def join(array):
         rows = array.T  # [..., 3 D], in the order [3, A, E]
-        parts = rows.reshape(*rows.shape[:-1], 3, layout.num_heads, -1)
+        parts = rows.reshape(*rows.shape[:-1], 3, architecture.num_heads, -1)
         return fuse_heads(*np.moveaxis(parts, -3, 0))
 
     def split(fused):
-        parts = part_heads(fused, layout.num_heads)
+        parts = part_heads(fused, architecture.num_heads)
         rows = np.stack(parts, axis=-3)  # [..., 3, A, E]
         return (rows.reshape(*rows.shape[:-3], -1).T,)
 
@@ -201,10 +203,10 @@ def rules(layout: Layout) -> list[table.Rule]:
     attention = "MultiHeadDotProductAttention_0"
     unit = "resnet/block{b}_unit{u}/"
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
-    pooled_first = layout.classifier in ("gap_norm", "token_gap")
+    pooled_first = architecture.classifier in ("gap_norm", "token_gap")
     norm = "fc_norm" if pooled_first else "norm"
     # The root alone is a plain sequence, not a ResNet with a stem.
-    root = _BACKBONE + ("stem." if layout.resnet_units else "")
+    root = _BACKBONE + ("stem." if architecture.resnet_units else "")
     dense = {
         "pre_logits": "pre_logits.fc",
         "head": "head",
@@ -249,10 +251,10 @@ def rules(layout: Layout) -> list[table.Rule]:
         rows.append((f"{layer}/beta", f"{name}.bias"))
     for layer, name in convolutions.items():
         rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
-    return expand(rows, layout)
+    return expand(rows, architecture)
 
 
-def refused(metadata: dict, spelling: str) -> list[str]:
+def refused(metadata: dict, format: str) -> list[str]:
     """Lists what a model has and timm has no place for."""
     units = metadata.get("resnet_units")
     has = dict(

@@ -15,7 +15,7 @@ COUNTS = [4]
 
 
 def source_of(count):
-    """Images that tell their index in every pixel."""
+    """Images that hold their index in every pixel."""
     images = np.arange(count, dtype="uint8")[:, None, None, None]
     return data.Source(
         name="numbered",
@@ -59,11 +59,11 @@ def take(dataset, count):
     return list(dataset.take(count).as_numpy_iterator())
 
 
-def joined(batches_of_shares):
-    """The batches that the shares make together."""
+def joined(batches_of_shards):
+    """The batches that the shards make together."""
     return [
         {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
-        for batches in zip(*batches_of_shares, strict=True)
+        for batches in zip(*batches_of_shards, strict=True)
     ]
 
 
@@ -76,7 +76,7 @@ def assert_equal(found, expected):
 
 
 def indices(batches):
-    """Indices of the examples, told by their pixels, without padding."""
+    """Indices of the examples, read off their pixels, without padding."""
     return [
         int(image[0, 0, 0])
         for batch in batches
@@ -95,16 +95,18 @@ class TestTraining:
 
     def check(self, source, count, steps, **arguments):
         whole = self.read(source, steps, **arguments)
-        shares = [
-            self.read(source, steps, share=(i, count), **arguments)
+        shards = [
+            self.read(
+                source, steps, shard_index=i, num_shards=count, **arguments
+            )
             for i in range(count)
         ]
-        assert all(len(b["images"]) == 8 // count for b in shares[0])
-        assert_equal(joined(shares), whole)
+        assert all(len(b["images"]) == 8 // count for b in shards[0])
+        assert_equal(joined(shards), whole)
 
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("start_step", [0, 175])
-    def test_shares_of_arrays_make_the_batch(self, count, start_step):
+    def test_shards_of_arrays_make_the_batch(self, count, start_step):
         # 1,438 digits end within step 179.
         digits, _ = data.load("digits")
         assert digits.num_examples == 1438
@@ -112,7 +114,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("crop", ["inception", "pad"])
-    def test_shares_of_a_folder_make_the_batch(self, tmp_path, count, crop):
+    def test_shards_of_a_folder_make_the_batch(self, tmp_path, count, crop):
         # 10 images: epochs end within the second, third and fourth step.
         source = folder_of(tmp_path)
         self.check(source, count, 5, crop=crop, pad=1, start_step=0)
@@ -121,7 +123,9 @@ class TestTraining:
     def test_a_process_opens_only_its_own_files(self, tmp_path):
         source = folder_of(tmp_path)
         steps = source.num_examples // 2
-        arguments = dict(batch_size=2, share=(1, 2), crop="none", flip=False)
+        arguments = dict(
+            batch_size=2, shard_index=1, num_shards=2, crop="none", flip=False
+        )
         before = self.read(source, steps, **arguments)
         # One epoch: what the other process reads is what this one does not.
         own = np.concatenate([batch["images"] for batch in before])
@@ -134,17 +138,19 @@ class TestTraining:
         assert num_removed == source.num_examples // 2
         assert_equal(self.read(source, steps, **arguments), before)
         with pytest.raises(tf.errors.NotFoundError):
-            self.read(source, steps, batch_size=2, share=(0, 2))
+            self.read(source, steps, batch_size=2, shard_index=0, num_shards=2)
 
     @pytest.mark.parametrize("count", COUNTS)
-    def test_shares_of_a_stream_see_each_example_once_an_epoch(self, count):
+    def test_shards_of_a_stream_see_each_example_once_an_epoch(self, count):
         source = stream_of(13)
         arguments = dict(batch_size=count, crop="none", flip=False)
         arguments["image_size"] = (4, 4)
         orders = []
         for i in range(count):
             size = 13 // count + (i < 13 % count)
-            found = self.read(source, 2 * size, share=(i, count), **arguments)
+            found = self.read(
+                source, 2 * size, shard_index=i, num_shards=count, **arguments
+            )
             found = indices(found)
             assert sorted(found[:size]) == sorted(found[size:])
             assert found[:size] != found[size:]
@@ -154,7 +160,7 @@ class TestTraining:
     @pytest.mark.parametrize("start_step", [1, 3, 5])
     def test_a_share_of_a_stream_starts_at_any_step(self, start_step):
         source = stream_of(13)
-        arguments = dict(batch_size=4, share=(1, 2))
+        arguments = dict(batch_size=4, shard_index=1, num_shards=2)
         run = self.read(source, 8, **arguments)
         later = self.read(
             source, 8 - start_step, start_step=start_step, **arguments
@@ -165,27 +171,31 @@ class TestTraining:
         source = stream_of(13)
         arguments = dict(crop="pad", pad=2, image_size=(4, 4), seed=1)
 
-        def examples(share):
-            size = 13 // share[1] + (share[0] < 13 % share[1])
+        def examples(index, count):
+            size = 13 // count + (index < 13 % count)
             batches = data.train_batches(
-                source, batch_size=share[1], share=share, **arguments
+                source,
+                batch_size=count,
+                shard_index=index,
+                num_shards=count,
+                **arguments,
             )
             images = [batch["images"][0] for batch in take(batches, size)]
             # Only zeros are padded, so the largest value is the index.
             return {int(image.max()): image for image in images}
 
-        whole = examples((0, 1))
-        shares = [examples((i, 3)) for i in range(3)]
-        for index, image in itertools.chain(*map(dict.items, shares)):
-            np.testing.assert_array_equal(image, whole[index])
+        together = examples(0, 1)
+        shards = [examples(i, 3) for i in range(3)]
+        for index, image in itertools.chain(*map(dict.items, shards)):
+            np.testing.assert_array_equal(image, together[index])
 
     @pytest.mark.parametrize("kind", [source_of, stream_of])
-    def test_parts_are_consecutive_pieces_of_a_share(self, kind):
-        arguments = dict(share=(1, 2), start_step=1)
-        share = self.read(kind(10), 4, **arguments)
-        parts = self.read(kind(10), 8, parts=2, **arguments)
-        assert parts[0]["images"].shape == (2, 8, 8, 3)
-        assert_equal(joined([parts[::2], parts[1::2]]), share)
+    def test_replicas_read_consecutive_pieces_of_a_shard(self, kind):
+        arguments = dict(shard_index=1, num_shards=2, start_step=1)
+        shard = self.read(kind(10), 4, **arguments)
+        split = self.read(kind(10), 8, num_replicas=2, **arguments)
+        assert split[0]["images"].shape == (2, 8, 8, 3)
+        assert_equal(joined([split[::2], split[1::2]]), shard)
 
     def test_a_far_step_of_random_access_reads_nothing_before_it(self):
         far = 10**12
@@ -193,15 +203,17 @@ class TestTraining:
         assert batch["images"].shape == (8, 8, 8, 3)
 
     def test_a_stream_has_an_example_for_each_process(self):
-        with pytest.raises(ValueError, match="share=.2, 4.*2 examples"):
-            self.read(stream_of(2), 1, share=(2, 4))
+        with pytest.raises(ValueError, match="num_shards=4 .*2 examples"):
+            self.read(stream_of(2), 1, shard_index=2, num_shards=4)
 
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", [source_of, stream_of])
 @pytest.mark.parametrize("crop", ["inception", "pad", "none"])
 def test_shapes_are_static(kind, crop):
-    arguments = dict(batch_size=8, image_size=(5, 4), share=(1, 2))
+    arguments = dict(
+        batch_size=8, image_size=(5, 4), shard_index=1, num_shards=2
+    )
     for batches in (
         data.train_batches(kind(10), crop=crop, pad=1, **arguments),
         data.eval_batches(kind(10), **arguments),
@@ -218,30 +230,36 @@ class TestEvaluation:
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("kind", [source_of, stream_of])
     @pytest.mark.parametrize("num_examples", [2, 10, 16])
-    def test_shares_see_each_example_once(self, kind, count, num_examples):
+    def test_shards_see_each_example_once(self, kind, count, num_examples):
         source = kind(num_examples)
-        shares = []
+        shards = []
         for i in range(count):
             batches = data.eval_batches(
-                source, batch_size=4, image_size=(4, 4), share=(i, count)
+                source,
+                batch_size=4,
+                image_size=(4, 4),
+                shard_index=i,
+                num_shards=count,
             )
-            shares.append(list(batches.as_numpy_iterator()))
-            assert len(shares[-1]) == len(batches) == -(-num_examples // 4)
-            for batch in shares[-1]:
+            shards.append(list(batches.as_numpy_iterator()))
+            assert len(shards[-1]) == len(batches) == -(-num_examples // 4)
+            for batch in shards[-1]:
                 assert batch["images"].shape == (4 // count, 4, 4, 3)
-        found = [i for share in shares for i in indices(share)]
+        found = [i for shard in shards for i in indices(shard)]
         assert found == list(range(num_examples))
-        weights = np.concatenate([b["weights"] for b in sum(shares, [])])
+        weights = np.concatenate([b["weights"] for b in sum(shards, [])])
         assert weights.dtype == np.float32
         assert (weights > 0).sum() == num_examples
         np.testing.assert_allclose(weights.mean(), 1, rtol=1e-6)
-        labels = np.concatenate([b["labels"] for b in sum(shares, [])])
+        labels = np.concatenate([b["labels"] for b in sum(shards, [])])
         np.testing.assert_array_equal(labels.any(-1), weights > 0)
 
     @pytest.mark.parametrize("count", [2, 4])
     def test_a_process_opens_only_its_own_files(self, tmp_path, count):
         source = folder_of(tmp_path)
-        arguments = dict(batch_size=4, image_size=(8, 8), share=(1, count))
+        arguments = dict(
+            batch_size=4, image_size=(8, 8), shard_index=1, num_shards=count
+        )
         before = list(
             data.eval_batches(source, **arguments).as_numpy_iterator()
         )
@@ -251,13 +269,15 @@ class TestEvaluation:
         found = list(data.eval_batches(source, **arguments).as_numpy_iterator())
         assert_equal(found, before)
 
-    def test_parts_are_consecutive_pieces_of_a_share(self):
-        arguments = dict(batch_size=8, image_size=(4, 4), share=(1, 2))
-        share = data.eval_batches(source_of(10), **arguments)
-        parts = data.eval_batches(source_of(10), parts=2, **arguments)
-        assert len(parts) == 2 * len(share)
-        parts = list(parts.as_numpy_iterator())
-        assert_equal(joined([parts[::2], parts[1::2]]), take(share, -1))
+    def test_replicas_read_consecutive_pieces_of_a_shard(self):
+        arguments = dict(
+            batch_size=8, image_size=(4, 4), shard_index=1, num_shards=2
+        )
+        shard = data.eval_batches(source_of(10), **arguments)
+        split = data.eval_batches(source_of(10), num_replicas=2, **arguments)
+        assert len(split) == 2 * len(shard)
+        split = list(split.as_numpy_iterator())
+        assert_equal(joined([split[::2], split[1::2]]), take(shard, -1))
 
     @pytest.mark.parametrize("stated", [9, 11])
     def test_a_stream_of_another_size_than_stated_stops(self, stated):
@@ -290,9 +310,9 @@ def test_loss_and_accuracy_are_those_of_the_examples():
         weighted_metrics=[keras.metrics.CategoricalAccuracy(name="hits")],
     )
 
-    def evaluate(batch_size, share=(0, 1)):
+    def evaluate(batch_size, **shard):
         batches = data.eval_batches(
-            source, batch_size=batch_size, image_size=(4, 4), share=share
+            source, batch_size=batch_size, image_size=(4, 4), **shard
         )
         return model.evaluate(
             data.as_pairs(batches), return_dict=True, verbose=0
@@ -308,8 +328,10 @@ def test_loss_and_accuracy_are_those_of_the_examples():
         found = evaluate(batch_size)
         np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
         np.testing.assert_allclose(found["hits"], hits, rtol=1e-6)
-    shares = [evaluate(12, (i, 4))["loss"] for i in range(4)]
-    np.testing.assert_allclose(np.mean(shares), loss, rtol=1e-6)
+    losses = [
+        evaluate(12, shard_index=i, num_shards=4)["loss"] for i in range(4)
+    ]
+    np.testing.assert_allclose(np.mean(losses), loss, rtol=1e-6)
 
 
 @pytest.mark.backend_independent
@@ -317,16 +339,19 @@ def test_loss_and_accuracy_are_those_of_the_examples():
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (dict(share=(2, 2)), r"share=\(2, 2\)"),
-        (dict(share=(-1, 2)), r"share=\(-1, 2\)"),
-        (dict(share=(0, 0)), r"share=\(0, 0\)"),
-        (dict(share=(0.0, 1)), r"share=\(0.0, 1\)"),
-        (dict(share=2), "share=2"),
-        (dict(parts=0), "parts=0"),
-        (dict(share=(0, 3)), "batch_size=8 for 3 processes"),
-        (dict(share=(0, 2), parts=3), "batch_size=8 for 2 .*3 parts"),
+        (dict(shard_index=2, num_shards=2), "shard_index=2, num_shards=2"),
+        (dict(shard_index=-1, num_shards=2), "shard_index=-1, num_shards=2"),
+        (dict(num_shards=0), "shard_index=0, num_shards=0"),
+        (dict(shard_index=0.0), "shard_index=0.0, num_shards=1"),
+        (dict(num_shards="2"), "shard_index=0, num_shards=2"),
+        (dict(num_replicas=0), "num_replicas=0"),
+        (dict(num_shards=3), "batch_size=8, num_shards=3"),
+        (
+            dict(num_shards=2, num_replicas=3),
+            "batch_size=8, num_shards=2, num_replicas=3",
+        ),
     ],
 )
-def test_bad_shares_are_named(batches, arguments, word):
+def test_bad_shards_are_named(batches, arguments, word):
     with pytest.raises(ValueError, match=word):
         batches(source_of(10), batch_size=8, image_size=(4, 4), **arguments)

@@ -1,4 +1,4 @@
-"""Our own `.keras` and `.weights.h5` files, of any family.
+"""This package's `.keras` and `.weights.h5` files, of any family.
 
 Keras numbers the variables of a layer in the order in which it creates them;
 here they get their names.
@@ -28,15 +28,15 @@ def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
 
 
 def family_of(config: dict) -> str | None:
-    """Returns the family that a model's config remembers."""
+    """Returns the family that a model's config names."""
     layer = layer_of(config, "Metadata")
     return configs.section(layer, "config").get("family")
 
 
-def remembered(config: dict) -> dict:
-    """Returns the metadata that a model's config remembers."""
-    own = configs.section(layer_of(config, "Metadata"), "config")
-    if not own:
+def saved_metadata(config: dict) -> dict:
+    """Returns the metadata that a model's config holds."""
+    saved = configs.section(layer_of(config, "Metadata"), "config")
+    if not saved:
         return {}
     images = configs.section(layer_of(config, "InputLayer"), "config")
     shape = images.get("batch_shape", [None] * 4)
@@ -45,16 +45,23 @@ def remembered(config: dict) -> dict:
     )
     fields = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in configs.section(own, "architecture").items()
+        for name, value in configs.section(saved, "architecture").items()
     }
     return configs.known(
         **fields,
         image_size=configs.pair(dict(batch_shape=shape[1:3]), "batch_shape"),
         channels=configs.integer(dict(batch_shape=shape[3]), "batch_shape"),
-        pixel_mean=configs.numbers(own, "pixel_mean"),
-        pixel_std=configs.numbers(own, "pixel_std"),
-        labels=configs.names(head, "labels"),
+        pixel_mean=configs.numbers(saved, "pixel_mean"),
+        pixel_std=configs.numbers(saved, "pixel_std"),
+        class_names=class_names(head),
     )
+
+
+def class_names(head: dict) -> tuple[str, ...] | None:
+    """Returns the class names in the config of a head, or None."""
+    # `labels` was the key before `class_names`.
+    key = "class_names" if "class_names" in head else "labels"
+    return configs.names(head, key)
 
 
 def _name_variables(arrays, rules):
@@ -81,8 +88,8 @@ def _order(name):
     return known.index(name) if name in known else 0
 
 
-def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
-    """Returns the format of a family's own files.
+def derive(like: table.Format, requires: tuple[str, ...]) -> table.Format:
+    """Returns the format of a family's `.keras` and `.weights.h5` files.
 
     Args:
         like: Another format of the family, whose rules name the variables.
@@ -94,17 +101,17 @@ def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
             table.Rule(rule.path, (rule.path,)) for rule in like.rules(metadata)
         ]
 
-    def flatten(arrays, told):
-        if not set(told) - {"grid"}:
+    def flatten(arrays, specified):
+        if not set(specified) - {"grid"}:
             raise ValueError(
                 "it has no config, which would specify the architecture: fill "
                 "a model with `model.load_weights(path)`, or save it as .keras"
             )
         top = dict(classes="head/0", representation_size="pre_logits/0")
-        metadata = told | {key: top[key] in arrays for key in top}
+        metadata = specified | {key: top[key] in arrays for key in top}
         return _name_variables(arrays, like.rules(metadata))
 
-    def read_arrays(arrays, config, told):
+    def read_arrays(arrays, config, specified):
         found = dict(classes=None, representation_size=None)
         for key, layer in (
             ("classes", "head"),
@@ -112,13 +119,13 @@ def own_format(like: table.Format, requires: tuple[str, ...]) -> table.Format:
         ):
             if f"{layer}/bias" in arrays:
                 (found[key],) = arrays[f"{layer}/bias"].shape
-        return told | found
+        return specified | found
 
     return table.Format(
         requires=requires,
         rules=rules,
         read_arrays=read_arrays,
-        read_config=remembered,
+        read_config=saved_metadata,
         flatten=flatten,
         required=like.required,
     )

@@ -1,11 +1,11 @@
-"""A model whose variables lie on many machines, in one place."""
+"""Gathers the variables of a model from many processes."""
 
 import keras
 
 from keras_vit.distribution.devices import Devices
 
 
-def whole(model: keras.Model, devices: Devices) -> keras.Model:
+def gather(model: keras.Model, devices: Devices) -> keras.Model:
     """Returns a model that one process can save; all processes must call it.
 
     Args:

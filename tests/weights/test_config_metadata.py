@@ -82,9 +82,9 @@ class TestTimm:
         path = save_timm(
             tmp_path, [(None, "architecture", name)], class_token=False
         )
-        facts = checkpoint.open_checkpoint(path).facts
-        assert facts["gelu_approximate"] is tanh
-        assert facts["num_heads"] == small.HEADS  # of model_args
+        metadata = checkpoint.open_checkpoint(path).metadata
+        assert metadata["gelu_approximate"] is tanh
+        assert metadata["num_heads"] == small.HEADS  # of model_args
 
     def test_an_unknown_architecture_tells_nothing(self, tmp_path):
         path = save_timm(tmp_path, [(None, "architecture", "vit_base_siglip")])
@@ -146,11 +146,11 @@ class TestHuggingFace:
             dict(layer_norm_eps=None, hidden_act=None),
             dict(image_mean=None, image_std=None, rescale_factor=None),
         )
-        facts = checkpoint.open_checkpoint(path).facts
-        assert facts["layer_norm_epsilon"] == 1e-12
-        assert facts["gelu_approximate"] is False
-        assert facts["pixel_mean"] == pytest.approx((127.5,) * 3)
-        assert facts["labels"] == tuple(f"class {i}" for i in range(5))
+        metadata = checkpoint.open_checkpoint(path).metadata
+        assert metadata["layer_norm_epsilon"] == 1e-12
+        assert metadata["gelu_approximate"] is False
+        assert metadata["pixel_mean"] == pytest.approx((127.5,) * 3)
+        assert metadata["class_names"] == tuple(f"class {i}" for i in range(5))
 
     def test_a_processor_of_another_kind_does_not_tell_its_scale(
         self, tmp_path

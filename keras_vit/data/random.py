@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from unittest import mock
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 
 class Draws:

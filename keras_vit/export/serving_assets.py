@@ -1,4 +1,4 @@
-"""What stands beside a SavedModel: warm-up, labels, model card, configs."""
+"""The files beside a SavedModel: warm-up, class names, model card, configs."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from keras_vit.data import lazy
+from keras_vit.data import optional_imports
 
 # TF Serving refuses to load a version with more.
 MAX_WARMUP_RECORDS = 1000
@@ -44,7 +44,7 @@ _CARD = """\
 # {name}
 
 An image classifier for TensorFlow Serving, written by keras_vit. What was not
-told at the export says "{not_stated}".
+specified at the export says "{not_stated}".
 
 {model}
 
@@ -102,7 +102,7 @@ def write_warmup(
             f"image alone and all in batches. Received: {len(requests)} "
             f"images, which make {len(batches)}"
         )
-    tf = lazy.tensorflow()
+    tf = optional_imports.tensorflow()
     try:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
@@ -124,54 +124,59 @@ def write_warmup(
             writer.write(log.SerializeToString())
 
 
-def write_labels(directory: str | os.PathLike, labels: list[str]) -> None:
+def write_class_names(
+    directory: str | os.PathLike, class_names: list[str]
+) -> None:
     """Writes the names of the classes, one a line, in the order of the head.
 
     Args:
         directory: The SavedModel's directory.
-        labels: The names.
+        class_names: The names.
 
     Raises:
         ValueError: If a name is no string, or has a line break.
     """
-    for i, label in enumerate(labels):
-        if not isinstance(label, str) or "".join(label.splitlines()) != label:
+    for i, name in enumerate(class_names):
+        if not isinstance(name, str) or "".join(name.splitlines()) != name:
             raise ValueError(
-                "`labels` must be names without line breaks. Received: "
-                f"labels[{i}]={label!r}"
+                "`class_names` must be names without line breaks. Received: "
+                f"class_names[{i}]={name!r}"
             )
-    _write(_extra(directory, "labels.txt"), "".join(f"{x}\n" for x in labels))
+    _write(
+        _extra(directory, "labels.txt"), "".join(f"{x}\n" for x in class_names)
+    )
 
 
-def write_model_card(directory: str | os.PathLike, facts: dict) -> None:
+def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
     """Writes what is known of the model: `model_card.json` and `.md`.
 
     Args:
         directory: The SavedModel's directory.
-        facts: name, architecture, weights, licence, classes, labels (the
-            first few), input (height, width, channels, scaling), activation,
-            metrics, precision, comparison (of precisions), num_parameters,
-            exported_at, commit, keras, backend, keras_vit. Any may be absent
-            or None; then the card says that it is not stated. Others are kept.
+        metadata: name, architecture, weights, licence, classes, class_names
+            (the first few), input (height, width, channels, scaling),
+            activation, metrics, precision, comparison (of precisions),
+            num_parameters, exported_at, commit, keras, backend, keras_vit.
+            Any may be absent or None; then the card says that it is not
+            stated. Others are kept.
     """
     known = dict.fromkeys((*_MODEL_ROWS, "metrics", *_EXPORT_ROWS, "name"))
-    facts = _plain(known | facts)
+    metadata = _plain(known | metadata)
     _write(
         _extra(directory, "model_card.json"),
-        json.dumps(facts, indent=2, ensure_ascii=False) + "\n",
+        json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
     )
-    others = {key: key for key in facts if key not in known}
-    metrics = facts["metrics"] or {}
+    others = {key: key for key in metadata if key not in known}
+    metrics = metadata["metrics"] or {}
     if not isinstance(metrics, dict):
         metrics = {"metrics": metrics}
     text = _CARD.format(
-        name=_cell(facts["name"] or "Model"),
+        name=_cell(metadata["name"] or "Model"),
         not_stated=NOT_STATED,
-        model=_table(_MODEL_ROWS, facts | _phrases(facts)),
+        model=_table(_MODEL_ROWS, metadata | _phrases(metadata)),
         metrics=_table({key: key for key in metrics}, metrics)
         if metrics
         else NOT_STATED.capitalize() + ".",
-        export=_table(_EXPORT_ROWS | others, facts),
+        export=_table(_EXPORT_ROWS | others, metadata),
     )
     _write(_extra(directory, "model_card.md"), text)
 
@@ -221,14 +226,14 @@ def check_model_name(model_name: str) -> None:
         )
 
 
-# Fact -> what the card calls it.
+# Field -> what the card calls it.
 _MODEL_ROWS = dict(
     architecture="architecture",
     weights="weights from",
     licence="licence",
     num_parameters="parameters",
     classes="classes",
-    labels="names of classes",
+    class_names="class names",
     input="input",
     activation="outputs to probabilities",
     precision="precision",
@@ -243,10 +248,10 @@ _EXPORT_ROWS = dict(
 )
 
 
-def _phrases(facts):
-    """Returns the facts that read better as a phrase than as they are."""
+def _phrases(metadata):
+    """Returns what reads better as a phrase than as it is."""
     phrases = {}
-    image, labels = facts["input"], facts["labels"]
+    image, class_names = metadata["input"], metadata["class_names"]
     if isinstance(image, dict):
         sizes = dict(height=None, width=None, channels=None) | image
         sizes = {k: NOT_STATED if v is None else v for k, v in sizes.items()}
@@ -255,19 +260,21 @@ def _phrases(facts):
             f"height {sizes['height']}, width {sizes['width']}, channels "
             f"{sizes['channels']}; scaling of pixels: {scaling}"
         )
-    if isinstance(labels, list) and labels:
-        more = facts["classes"] or len(labels)
-        rest = f", ... ({more} in labels.txt)" if more > len(labels) else ""
-        phrases["labels"] = ", ".join(map(str, labels)) + rest
-    if isinstance(facts["num_parameters"], int):
-        phrases["num_parameters"] = f"{facts['num_parameters']:,}"
+    if isinstance(class_names, list) and class_names:
+        more = metadata["classes"] or len(class_names)
+        rest = (
+            f", ... ({more} in labels.txt)" if more > len(class_names) else ""
+        )
+        phrases["class_names"] = ", ".join(map(str, class_names)) + rest
+    if isinstance(metadata["num_parameters"], int):
+        phrases["num_parameters"] = f"{metadata['num_parameters']:,}"
     return phrases
 
 
-def _table(rows, facts):
+def _table(rows, metadata):
     lines = ["| | |", "|---|---|"]
     for key, title in rows.items():
-        lines.append(f"| {_cell(title)} | {_cell(facts[key])} |")
+        lines.append(f"| {_cell(title)} | {_cell(metadata[key])} |")
     return "\n".join(lines)
 
 

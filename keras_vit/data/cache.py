@@ -1,9 +1,9 @@
 """Encoded images that stay in memory once they have been read."""
 
-from keras_vit.data.lazy import tensorflow
+from keras_vit.data.optional_imports import tensorflow
 
 
-class Kept:
+class ByteCache:
     """Byte strings by number, filled while an input pipeline runs.
 
     Not `tf.data.Dataset.cache`, which keeps an order as well: here each epoch

@@ -29,7 +29,7 @@ def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Layout:
+class Architecture:
     """What decides which arrays a ViT has.
 
     Attributes:
@@ -50,8 +50,8 @@ class Layout:
     head: bool = True
 
     @classmethod
-    def of(cls, metadata: dict) -> "Layout":
-        """Returns the layout of a model or checkpoint."""
+    def of(cls, metadata: dict) -> "Architecture":
+        """Returns the architecture of a model or checkpoint."""
         return cls(
             num_layers=metadata["num_layers"],
             num_heads=metadata.get("num_heads") or 0,
@@ -67,21 +67,21 @@ class Layout:
         return self.classifier in ("token", "token_gap")
 
 
-def expand(rows: list, layout: Layout) -> list[table.Rule]:
-    """Writes a table out for a layout; see `table.expand`."""
+def expand(rows: list, architecture: Architecture) -> list[table.Rule]:
+    """Writes a table out for an architecture; see `table.expand`."""
     absent = tuple(
         prefix
         for prefix, present in (
-            ("class_token/", layout.has_class_token),
-            ("pre_logits/", layout.representation),
-            ("head/", layout.head),
-            ("resnet/", layout.resnet_units is not None),
+            ("class_token/", architecture.has_class_token),
+            ("pre_logits/", architecture.representation),
+            ("head/", architecture.head),
+            ("resnet/", architecture.resnet_units is not None),
         )
         if not present
     )
     return table.expand(
         rows,
-        num_layers=layout.num_layers,
-        units=layout.resnet_units,
+        num_layers=architecture.num_layers,
+        units=architecture.resnet_units,
         absent=absent,
     )

@@ -11,7 +11,7 @@ _LEAST, _MOST = 1e-3, 1e5
 def scale_and_offset(
     mean: float | tuple[float, ...] | None,
     std: float | tuple[float, ...] | None,
-    facts: dict | None,
+    metadata: dict | None,
     channels: int,
 ) -> tuple[float, float] | tuple[list[float], list[float]]:
     """Returns the scale and the offset of (pixels - mean) / std.
@@ -20,7 +20,7 @@ def scale_and_offset(
         mean: What is subtracted, for all channels or each; None takes the
             weights' own, or 127.5 without weights.
         std: What is divided by, likewise.
-        facts: What the weights tell, or None without weights.
+        metadata: What the weights tell, or None without weights.
         channels: Number of channels.
 
     Returns:
@@ -33,7 +33,7 @@ def scale_and_offset(
     absent = [
         argument
         for argument, value in (("pixel_mean", mean), ("pixel_std", std))
-        if value is None and facts is not None and argument not in facts
+        if value is None and metadata is not None and argument not in metadata
     ]
     if absent:
         raise ValueError(
@@ -44,9 +44,9 @@ def scale_and_offset(
             "57.375) for DeiT and MAE; or pass include_preprocessing=False "
             f"and scale images yourself. Received: {absent[0]}=None"
         )
-    facts = facts or {}
-    mean = facts.get("pixel_mean", 127.5) if mean is None else mean
-    std = facts.get("pixel_std", 127.5) if std is None else std
+    metadata = metadata or {}
+    mean = metadata.get("pixel_mean", 127.5) if mean is None else mean
+    std = metadata.get("pixel_std", 127.5) if std is None else std
     check(mean, std)
     mean = _each("pixel_mean", mean, channels)
     std = _each("pixel_std", std, channels)
@@ -57,16 +57,16 @@ def scale_and_offset(
     return scale, offset
 
 
-def known(mean, std, facts: dict | None) -> tuple:
+def known(mean, std, metadata: dict | None) -> tuple:
     """Returns the mean and the standard deviation; None where unknown.
 
     Args:
-        mean, std, facts: See `scale_and_offset`.
+        mean, std, metadata: See `scale_and_offset`.
     """
-    default = 127.5 if facts is None else None
-    facts = facts or {}
+    default = 127.5 if metadata is None else None
+    metadata = metadata or {}
     return tuple(
-        facts.get(name, default) if value is None else value
+        metadata.get(name, default) if value is None else value
         for name, value in (("pixel_mean", mean), ("pixel_std", std))
     )
 

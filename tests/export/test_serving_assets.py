@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.export import furniture
+from keras_vit.export import serving_assets
 
 pytestmark = pytest.mark.backend_independent
 
@@ -33,7 +33,7 @@ def test_warmup_asks_for_each_image_and_for_all(tmp_path):
     import tensorflow as tf
 
     images = [b"\xff\xd8one", b"two", b"three\x00"]
-    furniture.write_warmup(tmp_path, images, "vit")
+    serving_assets.write_warmup(tmp_path, images, "vit")
     found = []
     for request in warmup_requests(tmp_path):
         assert request.model_spec.name == "vit"
@@ -47,13 +47,13 @@ def test_warmup_asks_for_each_image_and_for_all(tmp_path):
 
 def test_warmup_of_one_image_is_one_request(tmp_path):
     pytest.importorskip("tensorflow_serving")
-    furniture.write_warmup(tmp_path, [b"one"], "vit")
+    serving_assets.write_warmup(tmp_path, [b"one"], "vit")
     assert len(list(warmup_requests(tmp_path))) == 1
 
 
 def test_no_request_of_the_warmup_is_larger_than_the_server_takes(tmp_path):
     pytest.importorskip("tensorflow_serving")
-    furniture.write_warmup(tmp_path, [b"x"] * 40, "vit")
+    serving_assets.write_warmup(tmp_path, [b"x"] * 40, "vit")
     sizes = [
         request.inputs["image_bytes"].tensor_shape.dim[0].size
         for request in warmup_requests(tmp_path)
@@ -64,9 +64,9 @@ def test_no_request_of_the_warmup_is_larger_than_the_server_takes(tmp_path):
 def test_warmup_of_nothing_or_too_much_is_refused(tmp_path):
     for requests in ([], ["text"]):
         with pytest.raises(ValueError, match="`requests` must be a list"):
-            furniture.write_warmup(tmp_path, requests, "vit")
+            serving_assets.write_warmup(tmp_path, requests, "vit")
     with pytest.raises(ValueError, match="at most 1000 records.* 970 images"):
-        furniture.write_warmup(tmp_path, [b"x"] * 970, "vit")
+        serving_assets.write_warmup(tmp_path, [b"x"] * 970, "vit")
     assert not extra(tmp_path, "").exists()
 
 
@@ -77,31 +77,33 @@ def test_warmup_without_the_package_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     with pytest.raises(ValueError, match="pip install tensorflow-serving-api"):
-        furniture.write_warmup(tmp_path, [b"x"], "vit")
+        serving_assets.write_warmup(tmp_path, [b"x"], "vit")
     assert not extra(tmp_path, "").exists()
 
 
 def test_labels_are_lines(tmp_path):
-    furniture.write_labels(tmp_path, ("tench, Tinca tinca", "Käse", "a|b"))
+    serving_assets.write_class_names(
+        tmp_path, ("tench, Tinca tinca", "Käse", "a|b")
+    )
     text = extra(tmp_path, "labels.txt").read_bytes().decode()
     assert text == "tench, Tinca tinca\nKäse\na|b\n"
 
 
 @pytest.mark.parametrize("label", ["a\nb", "a\r", "\u2028", 3])
 def test_labels_that_are_no_line_are_refused(tmp_path, label):
-    with pytest.raises(ValueError, match=r"`labels` .*labels\[1\]="):
-        furniture.write_labels(tmp_path, ["fine", label])
+    with pytest.raises(ValueError, match=r"`class_names` .*class_names\[1\]="):
+        serving_assets.write_class_names(tmp_path, ["fine", label])
 
 
-def test_card_tells_the_facts(tmp_path):
-    furniture.write_model_card(
+def test_card_has_the_metadata(tmp_path):
+    serving_assets.write_model_card(
         tmp_path,
         dict(
             name="flowers",
             architecture="ViT-B/16",
             weights="imagenet21k",
             classes=37,
-            labels=("rose", "a|b"),
+            class_names=("rose", "a|b"),
             input=dict(height=224, width=160, channels=3, scaling="in it"),
             metrics={"accuracy": np.float32(0.5), "loss": float("nan")},
             precision="float16",
@@ -111,11 +113,11 @@ def test_card_tells_the_facts(tmp_path):
             trained_on="a\ntable",
         ),
     )
-    facts = json.loads(extra(tmp_path, "model_card.json").read_text())
-    assert facts["metrics"] == {"accuracy": 0.5, "loss": None}
-    assert facts["labels"] == ["rose", "a|b"]
-    assert facts["num_parameters"] == 85798656
-    assert facts["licence"] is None and facts["commit"] is None
+    metadata = json.loads(extra(tmp_path, "model_card.json").read_text())
+    assert metadata["metrics"] == {"accuracy": 0.5, "loss": None}
+    assert metadata["class_names"] == ["rose", "a|b"]
+    assert metadata["num_parameters"] == 85798656
+    assert metadata["licence"] is None and metadata["commit"] is None
     text = extra(tmp_path, "model_card.md").read_text()
     assert text.startswith("# flowers\n")
     for row in (
@@ -123,7 +125,7 @@ def test_card_tells_the_facts(tmp_path):
         "| licence | not stated |",
         "| parameters | 85,798,656 |",
         "| classes | 37 |",
-        r"| names of classes | rose, a\|b, ... (37 in labels.txt) |",
+        r"| class names | rose, a\|b, ... (37 in labels.txt) |",
         "| input | height 224, width 160, channels 3; scaling of pixels: in",
         "| largest_difference: 0.00015; same_first: 0.99 |",
         "| accuracy | 0.5 |",
@@ -135,7 +137,7 @@ def test_card_tells_the_facts(tmp_path):
 
 
 def test_card_of_an_unknown_model_says_so(tmp_path):
-    furniture.write_model_card(tmp_path, dict(metrics=None, input=None))
+    serving_assets.write_model_card(tmp_path, dict(metrics=None, input=None))
     text = extra(tmp_path, "model_card.md").read_text()
     rows = re.findall(r"^\| (?!\|)(.*) \| (.*) \|$", text, re.MULTILINE)
     assert len(rows) == 15
@@ -152,7 +154,7 @@ def test_models_config_parses_and_names_the_model(tmp_path):
     from google.protobuf import text_format
     from tensorflow_serving.config import model_server_config_pb2
 
-    furniture.write_serving_configs(tmp_path, "vit-b_16.2")
+    serving_assets.write_serving_configs(tmp_path, "vit-b_16.2")
     config = text_format.Parse(
         (tmp_path / "models.config").read_text(),
         model_server_config_pb2.ModelServerConfig(),
@@ -222,7 +224,7 @@ def test_batching_config_parses_and_holds_together(tmp_path):
     parameters = batching_parameters()
     from google.protobuf import text_format
 
-    furniture.write_serving_configs(tmp_path, "vit")
+    serving_assets.write_serving_configs(tmp_path, "vit")
     text_format.Parse((tmp_path / "batching.config").read_text(), parameters)
     sizes = list(parameters.allowed_batch_sizes)
     assert sizes == sorted(set(sizes))
@@ -234,7 +236,7 @@ def test_batching_config_parses_and_holds_together(tmp_path):
 
 def test_configs_that_somebody_edited_stay(tmp_path):
     (tmp_path / "models.config").write_text("mine")
-    furniture.write_serving_configs(tmp_path, "vit")
+    serving_assets.write_serving_configs(tmp_path, "vit")
     assert (tmp_path / "models.config").read_text() == "mine"
     assert "max_batch_size" in (tmp_path / "batching.config").read_text()
 
@@ -242,5 +244,5 @@ def test_configs_that_somebody_edited_stay(tmp_path):
 @pytest.mark.parametrize("name", ["", "a b", "a/b", 'a"', ".", "a:b", "-a"])
 def test_a_name_that_no_url_has_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="`model_name` must be letters"):
-        furniture.write_serving_configs(tmp_path, name)
+        serving_assets.write_serving_configs(tmp_path, name)
     assert not list(tmp_path.iterdir())

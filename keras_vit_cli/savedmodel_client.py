@@ -19,21 +19,21 @@ class Classifier:
         """
         # Signatures live as long as what they were loaded with.
         self._loaded = tf.saved_model.load(os.fspath(directory))
-        labels = os.path.join(directory, "assets.extra", "labels.txt")
+        class_names = os.path.join(directory, "assets.extra", "labels.txt")
         signatures = self._loaded.signatures
-        if "predict" not in signatures or not os.path.isfile(labels):
+        if "predict" not in signatures or not os.path.isfile(class_names):
             raise ValueError(
                 "MODEL, where it is a SavedModel, must be one that "
                 "keras_vit.export_savedmodel wrote. Received: "
                 f"{os.fspath(directory)!r}, with {list(signatures)}"
             )
         self._predict = signatures["predict"]
-        with open(labels, encoding="utf-8") as file:
+        with open(class_names, encoding="utf-8") as file:
             self.names = file.read().splitlines()
 
     def predict(self, paths):
         """Yields (path, None, probabilities or what is wrong)."""
-        sound, contents = [], []
+        read, contents = [], []
         for path in paths:
             try:
                 with open(path, "rb") as file:
@@ -41,22 +41,22 @@ class Classifier:
             except OSError as error:
                 yield path, None, f"{path!r} cannot be read: {error}"
             else:
-                sound.append(path)
-        if not sound:
+                read.append(path)
+        if not read:
             return
         try:
             found = self._predict(image_bytes=tf.constant(contents))
         except tf.errors.InvalidArgumentError:
             # More images than the model was exported to take at once.
-            if len(sound) == 1:
+            if len(read) == 1:
                 raise
-            half = len(sound) // 2
-            yield from self.predict(sound[:half])
-            yield from self.predict(sound[half:])
+            half = len(read) // 2
+            yield from self.predict(read[:half])
+            yield from self.predict(read[half:])
             return
         valid = found["valid"].numpy()
         scores = found["probabilities"].numpy()
-        for path, right, row in zip(sound, valid, scores, strict=True):
+        for path, right, row in zip(read, valid, scores, strict=True):
             if right:
                 yield path, None, row
             else:
