@@ -2,6 +2,8 @@
 
 import dataclasses
 import difflib
+import types
+import typing
 
 import keras_vit
 from keras_vit import data
@@ -61,53 +63,42 @@ RUNTIME_FIELDS = (
 )
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class Architecture:
-    """What to change in the model; 0 or "" keeps what it has.
+def _architecture_fields():
+    """Returns the fields of all families that a flag can give: name -> type."""
+    fields = {"representation_size": int}
+    for family in families.FAMILIES.values():
+        for field in dataclasses.fields(family.config):
+            kind = field.type
+            if isinstance(kind, types.UnionType):
+                kind = typing.get_args(kind)[0]
+            if kind in KEPT:
+                fields.setdefault(field.name, kind)
+    return fields
 
-    Attributes:
-        patch_size: Pixels per side of a patch. model="ViT" and "MLPMixer"
-            have the largest that leaves 8 patches a side, but no less than 4
-            pixels.
-        hidden_size: Width D of the tokens.
-        num_layers: Number of Transformer blocks.
-        num_heads: Attention heads.
-        mlp_dim: Width of the MLPs' hidden layer.
-        resnet_units: Units in each stage of a hybrid's stem, `3,4,9`.
-        tokens_mlp_dim: Hidden width of a Mixer's MLPs over tokens.
-        channels_mlp_dim: Hidden width of a Mixer's MLPs over channels.
-        num_units: Units in each stage of a BiT ResNet, `3,4,6,3`.
-        width_factor: Width factor of a BiT ResNet.
-        activation_order: Of BiT, "pre_activation" or "post_activation".
-        numerics: Epsilons of BiT: "bit", "authors", "scenic" or "timm".
-        dropout_rate: Dropout after the position embeddings and in blocks.
-        attention_dropout_rate: Dropout of the attention weights.
-        drop_path_rate: Stochastic depth of the last block.
-        representation_size: Width of the tanh layer before the head.
-        classifier: "token" or "gap".
-        position_embedding: "learned_1d", "learned_2d", "relative" or "none".
-        position_placement: "stem", "every_layer" or "every_layer_shared".
-    """
 
-    patch_size: int = 0
-    hidden_size: int = 0
-    num_layers: int = 0
-    num_heads: int = 0
-    mlp_dim: int = 0
-    resnet_units: tuple[int, ...] = ()
-    tokens_mlp_dim: int = 0
-    channels_mlp_dim: int = 0
-    num_units: tuple[int, ...] = ()
-    width_factor: float = 0.0
-    activation_order: str = ""
-    numerics: str = ""
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    drop_path_rate: float = 0.0
-    representation_size: int = 0
-    classifier: str = ""
-    position_embedding: str = ""
-    position_placement: str = ""
+# What leaves a field of a type as it is.
+KEPT = {int: 0, float: 0.0, str: "", tuple[int, ...]: (), tuple[float, ...]: ()}
+Architecture = dataclasses.make_dataclass(
+    "Architecture",
+    [
+        (name, kind, dataclasses.field(default=KEPT[kind]))
+        for name, kind in _architecture_fields().items()
+    ],
+    kw_only=True,
+    slots=True,
+    namespace={
+        "__module__": __name__,
+        "__doc__": """What to change in the model; 0, "" and () change nothing.
+
+The fields are the numbers, names and tuples of the models' dataclasses
+(keras_vit.models.vit.ViTConfig and those of the other families), and
+`representation_size`, the width of the tanh layer before the head. A model
+refuses what is another family's. Where `patch_size` is not given, models for
+training from scratch have the largest that leaves 8 patches a side, but no
+less than 4 pixels.
+""",
+    },
+)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -318,10 +309,9 @@ def check(config: Config) -> None:
         name = f"architecture.{field.name}"
         if field.type is int:
             _check_range(name, value, 0)
-        elif field.name == "width_factor":
-            _check_range(name, value, 0)
-        elif field.type is float:  # a rate of dropout
-            _check_range(name, value, 0, 1)
+        elif field.type is float:
+            is_rate = field.name.endswith("_rate")
+            _check_range(name, value, 0, 1 if is_rate else None)
         elif field.type is not str and not all(units > 0 for units in value):
             raise ValueError(
                 f"`{name}` must be positive numbers. Received: {name}={value}"

@@ -11,18 +11,9 @@ import keras
 
 import keras_vit
 from keras_vit import training
+from keras_vit.models.families import FAMILIES
 from recipes.experiment import Config
 from recipes.inputs import DatasetInfo
-
-# What the constructors of any size are where `architecture` does not say: small
-# enough to be trained from scratch on a processor.
-SMALL = {
-    "ViT": dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192),
-    "MLPMixer": dict(
-        hidden_size=96, num_layers=4, tokens_mlp_dim=48, channels_mlp_dim=192
-    ),
-    "BiT": dict(num_units=(1, 1), width_factor=0.5),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,10 +137,14 @@ def _model_arguments(config, image_size):
     """Returns what the constructor is given of the architecture."""
     arguments = dataclasses.asdict(config.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
-    if config.model not in SMALL or config.weights:
+    family = {family.title: family for family in FAMILIES.values()}.get(
+        config.model
+    )
+    if family is None or config.weights:
         return arguments
-    arguments = SMALL[config.model] | arguments
-    if config.model == "BiT":
+    arguments = family.small | arguments
+    fields = [field.name for field in dataclasses.fields(family.config)]
+    if "patch_size" not in fields:
         return arguments
     fitting = [
         n

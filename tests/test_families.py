@@ -1,11 +1,13 @@
-"""What a family's layers and arrays are called, its own two files know."""
+"""What every family's files hold, and no other file knows."""
 
+import inspect
 import pathlib
 import re
 
 import pytest
 
 import keras_vit
+from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
@@ -33,3 +35,9 @@ def test_only_a_familys_own_files_know_its_names(family):
         if re.search(NAMES[family], path.read_text())
     ]
     assert [name for name in knowing if not name.startswith(own)] == []
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_forward_reads_on_one_page(family):
+    lines, _ = inspect.getsourcelines(families.FAMILIES[family].forward)
+    assert len(lines) < 80

@@ -195,6 +195,7 @@ FAMILY = register(
         (PreActivationUnit, layers.BottleneckUnit),
         VARIANTS,
         layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
+        small=dict(num_units=(1, 1), width_factor=0.5),
     )
 )
 BiT = constructor(FAMILY, "BiT", "A BiT ResNet of any size.")

@@ -33,6 +33,8 @@ class Family:
         variants: Constructor name -> the fields of `config` that it sets.
         layers: Pattern of the paths of layers whose outputs stay divided by
             examples where a model is divided among devices.
+        small: Fields of a model that is small enough to be trained from
+            scratch on a processor, but for `patch_size`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Family:
     block: type | tuple[type, ...]
     variants: dict[str, dict]
     layers: str = ""
+    small: dict = dataclasses.field(default_factory=dict)
 
 
 FAMILIES = {}

@@ -278,6 +278,12 @@ FAMILY = register(
         MixerBlock,
         VARIANTS,
         layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
+        small=dict(
+            hidden_size=96,
+            num_layers=4,
+            tokens_mlp_dim=48,
+            channels_mlp_dim=192,
+        ),
     )
 )
 MLPMixer = constructor(FAMILY, "MLPMixer", "An MLP-Mixer of any size.")

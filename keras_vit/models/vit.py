@@ -230,6 +230,7 @@ FAMILY = register(
         VARIANTS,
         r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
         r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
+        small=dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192),
     )
 )
 

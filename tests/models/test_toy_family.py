@@ -1,11 +1,13 @@
 """A family of forty lines gets everything that a model has here."""
 
 import dataclasses
+import inspect
 import types
 
 import keras
 import numpy as np
 import pytest
+import test_catalogue
 
 import keras_vit
 from keras_vit import layers, training
@@ -143,6 +145,26 @@ def make_model(**kwargs):
 
 def predict(model, images=IMAGES):
     return model.predict(images, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "saving_and_loading_keeps_the_output",
+        "each_image_is_judged_alone",
+        "mixed_precision_agrees_and_has_float32_logits",
+        "every_trainable_variable_moves_in_a_training_step",
+    ],
+)
+def test_it_has_the_properties_of_the_catalogue(check, monkeypatch, tmp_path):
+    monkeypatch.setattr(test_catalogue, "make_model", lambda name: make_model())
+    function = getattr(test_catalogue.TestModels(), f"test_{check}")
+    model = make_model()
+    x = test_catalogue.images_for(model, batch_size=3)
+    case = "toy", model, x, test_catalogue.outputs_of(model, x)
+    known = dict(case=case, dtype="mixed_bfloat16", tmp_path=tmp_path)
+    needed = inspect.signature(function).parameters
+    function(**{name: known[name] for name in needed})
 
 
 @pytest.mark.parametrize("name", ["toy.npz", "toy.keras"])

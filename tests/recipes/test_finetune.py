@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, distribution, training
+from keras_vit.models.families import FAMILIES
 from recipes import finetune, inputs, training_step
 from recipes import workdir as workdirs
 
@@ -287,7 +288,7 @@ def test_the_small_model_takes_patches_that_fit(
 ):
     config = make_config(architecture=finetune.Architecture(num_layers=2))
     arguments = training_step._model_arguments(config, image_size)
-    assert arguments == training_step.SMALL["ViT"] | {
+    assert arguments == FAMILIES["vit"].small | {
         "patch_size": patch_size,
         "num_layers": 2,
     }
