@@ -1,5 +1,6 @@
 """What every test starts from."""
 
+import functools
 import gc
 import importlib.metadata
 import os
@@ -18,8 +19,13 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import keras  # noqa: E402
 import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402, reads the images on every backend
 
 BACKEND = keras.backend.backend()
+
+# For graphs that run once, optimizing takes longer than running: a third of
+# the time of a test of data.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 # Goldens are compared at the highest precision of matrix products.
 if BACKEND == "jax":
@@ -27,14 +33,36 @@ if BACKEND == "jax":
 
     jax.config.update("jax_default_matmul_precision", "highest")
 elif BACKEND == "tensorflow":
-    import tensorflow as tf
-
     tf.config.experimental.enable_tensor_float_32_execution(False)
 else:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+def with_optimizer_built(call):
+    """Makes the optimizer's variables before the first step is traced.
+
+    Where that step makes them, as Keras leaves it to, TensorFlow traces it a
+    second time.
+    """
+
+    @functools.wraps(call)
+    def wrapped(model, *args, **kwargs):
+        optimizer = model.optimizer
+        layers_built = all(layer.built for layer in model._flatten_layers())
+        if optimizer and not optimizer.built and layers_built:
+            optimizer.build(model.trainable_variables)
+        return call(model, *args, **kwargs)
+
+    return wrapped
+
+
+if BACKEND == "tensorflow":
+    for name in ("fit", "train_on_batch"):
+        call = getattr(keras.Model, name)
+        setattr(keras.Model, name, with_optimizer_built(call))
 
 
 def pytest_addoption(parser):
@@ -62,6 +90,10 @@ def pytest_collection_modifyitems(config, items):
             )
         if "network" in item.keywords and config.option.markexpr != "network":
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
+
+
+# Tracing makes objects by the million, of which few are garbage.
+gc.set_threshold(100_000)
 
 
 @pytest.fixture(autouse=True, scope="module")

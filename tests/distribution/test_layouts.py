@@ -204,7 +204,6 @@ class TestTraining:
             "fsdp_adam",
             "tensor_4_adam",
             "tensor_8_adam",
-            "fsdp_tensor_2_adam",
             "fsdp_sgd",
             "fsdp_tensor_2_sgd",
         ],

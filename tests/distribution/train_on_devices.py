@@ -46,7 +46,10 @@ RUNS = {
     "tensor_8": ("tensor", 8),
     "fsdp_tensor_2": ("fsdp+tensor", 2),
 }
-RUNS_OF = {"adam": tuple(RUNS), "sgd": ("one", "fsdp", "fsdp_tensor_2")}
+RUNS_OF = {
+    "adam": ("one", "data", "fsdp", "tensor_4", "tensor_8"),
+    "sgd": ("one", "fsdp", "fsdp_tensor_2"),
+}
 BATCH_SIZE, NUM_STEPS = 16, 10
 
 

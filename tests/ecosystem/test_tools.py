@@ -13,6 +13,7 @@ LABELS = np.arange(8) % 3
 
 
 # Of tools, on importing them and on tracing.
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_keras_tuner_searches_sizes_and_rates(tmp_path):

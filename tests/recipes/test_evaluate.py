@@ -140,6 +140,7 @@ def always_first(path, labels):
     return path
 
 
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 @pytest.mark.parametrize(
     ("labels", "arguments", "top_1", "classes"),
     [

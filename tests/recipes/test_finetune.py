@@ -247,6 +247,7 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     assert model.get_layer("head").class_names == ("dark", "light")
 
 
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     tmp_path, make_config, capsys
 ):

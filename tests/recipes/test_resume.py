@@ -38,21 +38,21 @@ def assert_same(workdir, expected):
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
-    """Two runs side by side, each killed five times and then let end.
+    """Two runs side by side, each killed three times and then let end.
 
-    With two backends these are twenty random moments: in the start, in saving
+    With two backends these are twelve random moments: in the start, in saving
     and between.
     """
     expected, ticks = uninterrupted
     rng = random.Random(keras.backend.backend())
     kills = {tmp_path / "a": 0, tmp_path / "b": 0}
-    while min(kills.values()) < 5:
+    while min(kills.values()) < 3:
         started = {
             workdir: processes.start(
                 workdir, config=CONFIG, kill_at=rng.randint(1, ticks)
             )
             for workdir, count in kills.items()
-            if count < 5
+            if count < 3
         }
         for (workdir, _), (status, printed) in zip(
             started.items(), processes.end(*started.values()), strict=True

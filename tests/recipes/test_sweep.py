@@ -19,6 +19,7 @@ def config_in(workdir):
     return json.loads((workdir / "config.json").read_text())
 
 
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     tmp_path, make_config, monkeypatch, capsys
 ):

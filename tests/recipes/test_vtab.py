@@ -57,6 +57,7 @@ def test_an_argument_that_says_too_little_is_refused(argument):
         config_of(argument)
 
 
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
     run = make_config(
         crop="resize",
