@@ -6,6 +6,9 @@ No device is touched here: each process chooses its own.
 import keras  # noqa: F401
 import orbax.checkpoint  # noqa: F401
 import sklearn.datasets  # noqa: F401
-import tensorflow  # noqa: F401
+import tensorflow as tf
 
 import recipes.finetune  # noqa: F401
+
+# As in conftest.py, which these processes do not read.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

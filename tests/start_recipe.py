@@ -54,6 +54,8 @@ def main(arguments):
             tick()
 
     training.Progress = TickingProgress
+    # Of a finished run, pictures that no test of processes looks at.
+    finetune._draw = lambda *arguments: ([], False)
     config = arguments["config"]
     config["architecture"] = experiment.Architecture(**config["architecture"])
     config["cluster"] = experiment.Cluster(**config.get("cluster", {}))
