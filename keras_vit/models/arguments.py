@@ -37,6 +37,22 @@ def check_flags(**flags) -> None:
         arguments.check_flag(value, argument)
 
 
+def check_pooling(pooling, include_top, family) -> None:
+    """Checks what a model without a head gives."""
+    if pooling is None:
+        return
+    if pooling != "levels" or include_top:
+        raise ValueError(
+            "`pooling` must be None, or 'levels' with include_top=False. "
+            f"Received: pooling={pooling!r}, include_top={include_top}"
+        )
+    if family.levels is None:
+        raise ValueError(
+            "`pooling` must be None for a family without levels of feature "
+            f"maps. Received: pooling='levels' of the family {family.name!r}"
+        )
+
+
 def check_head(
     classes, representation_size, head_bias_init, class_names
 ) -> None:

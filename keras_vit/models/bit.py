@@ -196,6 +196,10 @@ FAMILY = register(
         VARIANTS,
         layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
         small=dict(num_units=(1, 1), width_factor=0.5),
+        levels=lambda config: [
+            f"block{block}_unit{count}"
+            for block, count in enumerate(config.num_units, 1)
+        ],
     )
 )
 BiT = constructor(FAMILY, "BiT", "A BiT ResNet of any size.")

@@ -35,6 +35,8 @@ class Family:
             examples where a model is divided among devices.
         small: Fields of a model that is small enough to be trained from
             scratch on a processor, but for `patch_size`.
+        levels: Of a `config`, the names of the layers whose outputs are the
+            feature maps of a pyramid, from the finest on; None without one.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Family:
     variants: dict[str, dict]
     layers: str = ""
     small: dict = dataclasses.field(default_factory=dict)
+    levels: Callable | None = None
 
 
 FAMILIES = {}

@@ -202,6 +202,7 @@ def build(
     classifier_activation: str | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
+    pooling: str | None = None,
     representation_size: int | None = None,
     remat: bool = False,
     pixel_mean: float | tuple[float, ...] | None = None,
@@ -240,6 +241,10 @@ def build(
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
+        pooling: With include_top=False, what the output is: "levels" gives
+            the feature map of every level, `[B, H, W, D]`, from the finest
+            on, as a detector takes them, of families that have levels. The
+            representation.
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         remat: Whether blocks recompute their activations in the backward
@@ -279,6 +284,7 @@ def build(
         remat=remat,
         resize_patches=resize_patches,
     )
+    arguments.check_pooling(pooling, include_top, family)
     arguments.check_head(
         classes, representation_size, head_bias_init, class_names
     )
@@ -354,7 +360,16 @@ def build(
         load.fill(model, source, wanted, resize_patches=resize_patches)
         if takes_head:
             load.warn_if_zero_head(model, source)
-    return model
+    return _with_levels(model, family, config) if pooling else model
+
+
+def _with_levels(model, family, config):
+    """Returns a model of the same layers that gives all feature maps."""
+    maps = [model.get_layer(name).output for name in family.levels(config)]
+    # What the model remembers goes where the graph ends.
+    mark = layers.Metadata.from_config(model._metadata.get_config())
+    maps[-1] = mark(maps[-1])
+    return ImageModel(model.input, maps, name=model.name)
 
 
 def _resolve(config, given, metadata):
