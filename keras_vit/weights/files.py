@@ -27,6 +27,8 @@ _MAX_BYTES_MORE = 2**28
 # not even read, since each costs time.
 _MAX_MEMBERS = 20_000
 _MAX_AXES = 8
+# Endings of what is no weight: counters of BatchNorm, and tables of indices.
+_DERIVED = (".num_batches_tracked", "_index")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -117,6 +119,8 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
     arrays = {}
     for name in names:
         view = file.get_slice(name)
+        if "F" not in view.get_dtype() and name.endswith(_DERIVED):
+            continue
         dtype = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
         _check_dtype(path, name, dtype.get(view.get_dtype(), view.get_dtype()))
         _check_shape(path, name, view.get_shape())
@@ -132,7 +136,8 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
 def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
     """Opens a state dict that PyTorch saved, as `read_npz` does.
 
-    The state dict may stand under "model" or "state_dict".
+    The state dict may stand under "model", "state_dict" or "net". Integers
+    that PyTorch's modules count or derive from sizes are left out.
     """
     path = os.fspath(path)
     try:
@@ -159,7 +164,7 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
                 "what `torch.load(..., weights_only=True)` takes is read. Save "
                 "`model.state_dict()` alone."
             ) from None
-    for key in ("model", "state_dict"):
+    for key in ("model", "state_dict", "net"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     if not isinstance(state, dict):
@@ -174,6 +179,8 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
                 f"{path!r} must hold tensors by name. Received: `{name}` of "
                 f"{type(tensor).__name__}"
             )
+        if not tensor.is_floating_point() and name.endswith(_DERIVED):
+            continue
         _check_dtype(path, name, str(tensor.dtype).removeprefix("torch."))
         _check_shape(path, name, tensor.shape)
         claimed = tensor.numel() * tensor.element_size()

@@ -14,6 +14,8 @@ from keras_vit.weights import checkpoint, load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import FAMILIES, table
 
+# Formats of which PyTorch saves state dicts.
+_STATE_DICTS = ("timm", "authors")
 _DIRECTORY = "a directory, or a file that ends in .safetensors"
 
 
@@ -28,12 +30,13 @@ def save_checkpoint(
     Args:
         model: A model of this package, as built or trained or loaded, or a
             model that contains one.
-        path: Where to. "jax" and its kin write an npz file; "timm" and
-            "huggingface" a directory with model.safetensors and config.json,
-            or the weights alone where it ends in `.safetensors` (timm: or
-            `.pth`).
+        path: Where to. "jax" and its kin write an npz file; "timm",
+            "authors" and "huggingface" a directory with model.safetensors and
+            config.json, or the weights alone where it ends in `.safetensors`
+            (timm and authors: or `.pth`).
         format: "jax" (the authors' linen names), "jax_2020", "big_vision",
-            "timm" or "huggingface".
+            "timm" or "huggingface"; "authors", of families whose authors use
+            PyTorch.
         allow_differences: Whether to save though the other library will
             compute other numbers, by its form of GELU or its epsilons; the
             error says which.
@@ -145,7 +148,7 @@ def write(values, family, metadata, path, format, allow_differences=False):
     if path.endswith(".safetensors"):
         _write_safetensors(path, arrays)
         return
-    if path.endswith(".pth") and format == "timm":
+    if path.endswith(".pth") and format in _STATE_DICTS:
         _write_torch(path, arrays)
         return
     os.makedirs(path, exist_ok=True)
@@ -165,7 +168,7 @@ def _check_path(path, target, format):
     wrong = ending != ".npz"
     if target.config_of is not None:
         wrong = ending in (".npz", ".bin", ".keras", ".h5", ".pt") or (
-            ending == ".pth" and format != "timm"
+            ending == ".pth" and format not in _STATE_DICTS
         )
         wrong |= not ending and os.path.isfile(path)
     if wrong:
