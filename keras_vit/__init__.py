@@ -12,6 +12,15 @@ from keras_vit import (
 )
 from keras_vit.export import export_savedmodel
 from keras_vit.models import (
+    AxialResNet,
+    AxialResNet26S,
+    AxialResNet50,
+    AxialResNet50L,
+    AxialResNet50M,
+    AxialResNet50S,
+    AxialViT,
+    AxialViTB16,
+    AxialViTB32,
     BiT,
     BiTR50x1,
     BiTR50x2,
@@ -36,6 +45,10 @@ from keras_vit.models import (
     R50ViTB32,
     R50ViTL16,
     R50ViTL32,
+    RaftMLP,
+    RaftMLPL,
+    RaftMLPM,
+    RaftMLPS,
     RViTTi16,
     ViT,
     ViTB8,
@@ -61,6 +74,15 @@ from keras_vit.weights import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxialResNet",
+    "AxialResNet26S",
+    "AxialResNet50",
+    "AxialResNet50L",
+    "AxialResNet50M",
+    "AxialResNet50S",
+    "AxialViT",
+    "AxialViTB16",
+    "AxialViTB32",
     "BiT",
     "BiTR50x1",
     "BiTR50x2",
@@ -85,6 +107,10 @@ __all__ = [
     "R50ViTB32",
     "R50ViTL16",
     "R50ViTL32",
+    "RaftMLP",
+    "RaftMLPL",
+    "RaftMLPM",
+    "RaftMLPS",
     "RViTTi16",
     "ViT",
     "ViTB16",

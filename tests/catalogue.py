@@ -6,7 +6,13 @@ or constructor that is not in it fails there.
 
 import keras_vit
 from keras_vit import layers
-from keras_vit.models import bit, mixer
+from keras_vit.models import (
+    axial_resnet,
+    axial_vit,
+    bit,
+    mixer,
+    raft_mlp,
+)
 
 TINY = dict(
     patch_size=4,
@@ -34,6 +40,24 @@ TINY_OF = {
         num_units=(1, 2),
         width_factor=0.5,
         input_shape=(32, 24, 3),
+        classes=5,
+    ),
+    "RaftMLP": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 12),
+        patch_sizes=(4, 2),
+        raft_sizes=(2, 2),
+        embedding_type="emb_cross_mlp",
+        embedding_kernels=((4, 8), (2,)),
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "AxialViT": TINY,
+    "AxialResNet": dict(
+        num_units=(1,),
+        width_factor=0.25,
+        num_heads=2,
+        input_shape=(16, 24, 3),
         classes=5,
     ),
 }
@@ -118,6 +142,53 @@ LAYERS = {
         ),
         (5, 6),
     ),
+    "MultiScaleEmbedding": (
+        layers.MultiScaleEmbedding,
+        dict(patch_size=2, hidden_size=6, kernel_sizes=(2, 4)),
+        (8, 5, 3),
+    ),
+    "AxialAttentionBN": (
+        layers.AxialAttentionBN,
+        dict(axis="height", num_heads=2),
+        (4, 3, 8),
+    ),
+    "AxialAttentionGN": (
+        layers.AxialAttentionGN,
+        dict(axis="width", num_heads=2),
+        (4, 3, 32),
+    ),
+    "AddAxialPositionEmbs": (axial_vit.AddAxialPositionEmbs, {}, (4, 3, 6)),
+    "AxialTransformerBlock": (
+        axial_vit.AxialTransformerBlock,
+        dict(
+            num_heads=2,
+            mlp_dim=9,
+            dropout_rate=0.1,
+            attention_dropout_rate=0.1,
+        ),
+        (4, 3, 6),
+    ),
+    "AxialUnitBN": (
+        axial_resnet.AxialUnitBN,
+        dict(filters=8, strides=2, num_heads=2),
+        (4, 6, 16),
+    ),
+    "AxialUnitGN": (
+        axial_resnet.AxialUnitGN,
+        dict(filters=32, strides=2, num_heads=2),
+        (3, 4, 32),
+    ),
+    "RaftMLPMlp": (raft_mlp.RaftMLPMlp, dict(mlp_dim=9), (5, 6)),
+    "RaftMLPBlock": (
+        raft_mlp.RaftMLPBlock,
+        dict(grid_size=(4, 3), dropout_rate=0.1, drop_path_rate=0.1),
+        (4, 3, 6),
+    ),
+    "RaftMLPBlock resized": (
+        raft_mlp.RaftMLPBlock,
+        dict(grid_size=(3, 3), raft_size=None),
+        (4, 3, 6),
+    ),
     "ResNetV2Stem": (
         layers.ResNetV2Stem,
         dict(num_units=(1, 1), width_factor=0.5),
@@ -194,6 +265,28 @@ OTHER_FAMILIES = {
         "BiT",
         dict(activation_order="post_activation", numerics="scenic"),
     ),
+    "raft": ("RaftMLP", dict(dropout_rate=0.1, drop_path_rate=0.1)),
+    "raft shortcut": (
+        "RaftMLP",
+        dict(
+            shortcut=True,
+            pretrained_image_size=12,
+            remat=True,
+            token_mixing_type="original_tm",
+            embedding_type="emb_mixer",
+            raft_sizes=None,
+            embedding_kernels=None,
+        ),
+    ),
+    "axial vit": (
+        "AxialViT",
+        dict(dropout_rate=0.1, attention_dropout_rate=0.1, remat=True),
+    ),
+    "axial resnet": ("AxialResNet", dict(remat=True)),
+    "axial resnet group norm": (
+        "AxialResNet",
+        dict(width_factor=0.5, normalization="group_norm"),
+    ),
 }
 
 # Shrinks the named constructors of a family to test their wiring.
@@ -203,6 +296,17 @@ SHRUNK = {
         hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
     ),
     "bit": dict(num_units=(1,)),
+    "raft_mlp": dict(
+        depths=(1,),
+        hidden_sizes=(16,),
+        patch_sizes=(32,),
+        raft_sizes=(2,),
+        embedding_kernels=((32,),),
+    ),
+    "axial_vit": dict(
+        hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, patch_size=32
+    ),
+    "axial_resnet": dict(num_units=(1,), width_factor=0.5),
 }
 
 

@@ -15,9 +15,17 @@ PACKAGE = pathlib.Path(keras_vit.__file__).parent
 NAMES = {
     "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
     r"|patch_embed\b|Transformer/|class_token/|vit_encoder",
-    "mixer": r"MixerBlock_|(token|channel)_mixing|mlp_(tokens|channels)\b"
+    "mixer": r"MixerBlock_|(token|channel)_mixing\b|mlp_(tokens|channels)\b"
     r"|pre_head_layer_norm",
     "bit": r"standardized_conv2d|root_block|group_norm/",
+    "raft_mlp": r"ser_pm|level\{i\}_|levels\.\{i\}|levels\\\.",
+    "axial_vit": r"axial_block_|encoder_block_row",
+    "axial_resnet": r"hight_block|AxialSelfAttention_|bn_similarity",
+}
+# The authors of Axial-ViT call its parts as those of ViT.
+SHARE_NAMES = {
+    "vit": ("models/axial_vit.py", "weights/rules/axial_vit.py"),
+    "axial_vit": ("weights/rules/vit/",),
 }
 
 
@@ -28,6 +36,7 @@ def test_only_a_familys_own_files_know_its_names(family):
         f"weights/rules/{family}.py",
         f"weights/rules/{family}/",
         "layers/",  # which define the names
+        *SHARE_NAMES.get(family, ()),
     )
     knowing = [
         str(path.relative_to(PACKAGE))

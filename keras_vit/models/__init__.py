@@ -1,6 +1,15 @@
 """Model families, one file each."""
 
-from keras_vit.models import bit, mixer, vit
+from keras_vit.models import axial_resnet, axial_vit, bit, mixer, raft_mlp, vit
+from keras_vit.models.axial_resnet import (
+    AxialResNet,
+    AxialResNet26S,
+    AxialResNet50,
+    AxialResNet50L,
+    AxialResNet50M,
+    AxialResNet50S,
+)
+from keras_vit.models.axial_vit import AxialViT, AxialViTB16, AxialViTB32
 from keras_vit.models.bit import (
     BiT,
     BiTR50x1,
@@ -26,6 +35,12 @@ from keras_vit.models.mixer import (
     MixerS32,
     MLPMixer,
 )
+from keras_vit.models.raft_mlp import (
+    RaftMLP,
+    RaftMLPL,
+    RaftMLPM,
+    RaftMLPS,
+)
 from keras_vit.models.vit import (
     R26ViTB32,
     R26ViTS32,
@@ -47,14 +62,20 @@ from keras_vit.models.vit import (
 )
 
 __all__ = [
+    "AxialResNet",
+    "AxialViT",
     "BiT",
     "ImageModel",
     "MLPMixer",
+    "RaftMLP",
     "ViT",
     "from_pretrained",
     "list_models",
+    *axial_resnet.VARIANTS,
+    *axial_vit.VARIANTS,
     *bit.VARIANTS,
     *mixer.VARIANTS,
+    *raft_mlp.VARIANTS,
     *vit.VARIANTS,
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 VIT_URL = "https://storage.googleapis.com/vit_models/"
 MIXER_URL = "https://storage.googleapis.com/mixer_models/"
 BIT_URL = "https://storage.googleapis.com/bit_models/"
+AXIAL_URL = "http://www.cs.jhu.edu/~hwang157/"
 # Architectures of BiT that were released.
 _BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 # Published accuracies on ImageNet of BiT-M after fine-tuning.
@@ -264,6 +265,14 @@ def rows() -> Iterator[dict]:
     yield from _vit()
     yield from _mixer()
     yield from _bit()
+    yield dict(  # a state dict of PyTorch
+        name="imagenet2012",
+        variant="AxialResNet26S",
+        file="axial26s.pth",
+        base_url=AXIAL_URL,
+        source="2003.07853",
+        top1=75.8,
+    )
 
 
 # Files that have no name of their own: "augreg:FILE", "bit:FILE".

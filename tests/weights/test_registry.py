@@ -92,7 +92,12 @@ def test_every_entry_is_of_a_constructor_and_once():
     assert {variant for _, variant in keys} <= set(keras_vit.list_models())
     for entry in registry.CHECKPOINTS:
         assert entry.url.startswith(
-            (released.VIT_URL, released.MIXER_URL, released.BIT_URL)
+            (
+                released.VIT_URL,
+                released.MIXER_URL,
+                released.BIT_URL,
+                released.AXIAL_URL,
+            )
         )
         assert entry.license == "Apache-2.0"
         assert entry.source and entry.classes == released.CLASSES[entry.data]

@@ -85,6 +85,7 @@ def _name_variables(arrays, rules):
 def _order(name):
     """Place of a variable among those of its layer; others as in the table."""
     known = ("kernel", "gamma", "bias", "beta")
+    known += ("moving_mean", "moving_variance")
     return known.index(name) if name in known else 0
 
 

@@ -206,10 +206,16 @@ _TRANSFORMERS_RELATIVES = {
 }
 
 
+# A family of its own, whose other names are those of a ViT.
+_AXIAL = {
+    r"(Transformer/encoder_block_row|axial_block)_.*": "an Axial-ViT: blocks "
+    "along columns and rows are"
+}
 FORMATS = {
     "jax": _format(
         jax,
         requires=(r".*Transformer/.*",),
+        forbids=_AXIAL,
         check=lambda found, wanted: None,  # its shapes show the heads
         naming_schemes=jax.NAMING_SCHEMES,
         refused=jax.refused,
@@ -240,6 +246,7 @@ FORMATS = {
     "keras_vit": _format(
         keras_files,
         requires=("embedding/0", "encoder_norm/0"),
+        forbids=_AXIAL,
         check=_check_keras,
     ),
 }

@@ -1,0 +1,239 @@
+"""Attention along one axis of a map, in two forms."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.residual_unit import NUMERICS
+
+AXES = ("height", "width")
+
+
+class AxialAttention(CompositeLayer):
+    """What attention along an axis is made of in both forms.
+
+    A subclass computes `_logits` and `_output`; both see relative positions as
+    a table of 2 N - 1 distances for axes of N tokens, with E / 2 values for
+    queries, E / 2 for keys and E for values, the same for all heads.
+
+    Args:
+        axis: "height" or "width".
+        num_heads: Number of heads A; 2 A divides the width C.
+    """
+
+    def __init__(self, axis: str, num_heads: int, **kwargs):
+        super().__init__(**kwargs)
+        arguments.check_choice(axis, "axis", AXES)
+        arguments.check_count(num_heads, "num_heads")
+        self.axis = axis
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        self._map_shape = tuple(input_shape[1:])
+        width = input_shape[-1]
+        if None in self._map_shape or width % (2 * self.num_heads):
+            raise ValueError(
+                f"{type(self).__name__} `{self.name}` needs maps of a known "
+                "height and width, and a width C that is a multiple of 2 x "
+                f"num_heads. Received: input_shape={tuple(input_shape)}, "
+                f"num_heads={self.num_heads}"
+            )
+        self.head_size = width // self.num_heads
+        self.length = self._map_shape[AXES.index(self.axis)]
+        self.qkv = self.make(
+            keras.layers.Dense,
+            2 * width,
+            use_bias=False,
+            kernel_initializer=keras.initializers.RandomNormal(
+                stddev=self.kernel_stddev(width)
+            ),
+            name="qkv",
+        )
+        self.qkv.build(input_shape)
+        self.relative = self.add_weight(
+            name="relative",
+            shape=(2 * self.head_size, 2 * self.length - 1),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.table_stddev(self.head_size)
+            ),
+        )
+
+    def _norm(self, layer_class, shape, name, **kwargs):
+        layer = self.make(layer_class, name=name, **kwargs)
+        layer.build(shape)
+        return layer
+
+    def _heads(self, x):
+        """Returns q, k and v, `[B, other axis, A, N, E / 2 or E]`."""
+        rows, columns, width = self._map_shape
+        x = ops.reshape(
+            x, (-1, rows, columns, self.num_heads, 2 * self.head_size)
+        )
+        order = (0, 2, 3, 1, 4) if self.axis == "height" else (0, 1, 3, 2, 4)
+        half = self.head_size // 2
+        return ops.split(ops.transpose(x, order), (half, 2 * half), axis=-1)
+
+    def _merge(self, x):
+        """Returns `[B, H, W, C]` of what each head gives."""
+        order = (0, 3, 1, 2, 4) if self.axis == "height" else (0, 1, 3, 2, 4)
+        return ops.reshape(ops.transpose(x, order), (-1, *self._map_shape))
+
+    def _relative(self, sign, dtype):
+        """Returns r[c, i, j] of the distance sign (i - j), in three parts."""
+        place = np.arange(self.length)
+        index = sign * (place[:, None] - place[None]) + self.length - 1
+        table = ops.take(ops.cast(self.relative, dtype), index, axis=1)
+        half = self.head_size // 2
+        return ops.split(table, (half, 2 * half), axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def batch_norm(layer, shape, name, **kwargs):
+    """Makes a BatchNorm of PyTorch's momentum and epsilon in a layer."""
+    norm = layer.make(
+        keras.layers.BatchNormalization,
+        momentum=0.9,
+        epsilon=1e-5,
+        name=name,
+        **kwargs,
+    )
+    norm.build(shape)
+    return norm
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialAttentionBN(AxialAttention):
+    """Axial attention of the authors, with BatchNorm.
+
+        [q, k, v] = BN(x U),   l = BN(q k^T) + BN(q r_q) + BN(k r_k)^T
+        A = softmax(l),   y = BN(A v) + BN(A r_v)
+
+    with r of the distance i - j, without a scale of 1 / sqrt(E).
+
+    Args:
+        axis: "height" or "width".
+        num_heads: Number of heads A; 2 A divides the width C.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H, W, C]`
+
+    Reference:
+        Wang et al. 2020, equation 4; checked against `AxialAttention` in
+        lib/models/axialnet.py.
+    """
+
+    kernel_stddev = staticmethod(lambda width: width**-0.5)
+    table_stddev = staticmethod(lambda head_size: head_size**-0.5)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        double = (*input_shape[:-1], 2 * input_shape[-1])
+        self.bn_qkv = batch_norm(self, double, "bn_qkv")
+        logits = (None, None, None, None, 3 * self.num_heads)
+        self.bn_similarity = batch_norm(self, logits, "bn_similarity")
+        self.bn_output = batch_norm(self, double, "bn_output")
+
+    def call(self, inputs, training=None):
+        arguments.check_shape(self, inputs, self._map_shape)
+        qkv = self.bn_qkv(self.qkv(inputs), training=training)
+        q, k, v = self._heads(qkv)
+        r_q, r_k, r_v = self._relative(1, v.dtype)
+        similarity = [
+            ops.matmul(q, ops.swapaxes(k, -1, -2)),
+            ops.einsum("bogic,cij->bogij", q, r_q),
+            ops.swapaxes(ops.einsum("bogic,cij->bogij", k, r_k), -1, -2),
+        ]
+        # Channels of the norm: kinds, and in each the heads.
+        similarity = ops.concatenate(similarity, axis=2)
+        similarity = ops.transpose(similarity, (0, 1, 3, 4, 2))
+        similarity = self.bn_similarity(similarity, training=training)
+        _, other, length, _, _ = similarity.shape
+        similarity = ops.reshape(
+            similarity, (-1, other, length, length, 3, self.num_heads)
+        )
+        logits = ops.transpose(ops.sum(similarity, axis=4), (0, 1, 4, 2, 3))
+        weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        weights = ops.cast(weights, v.dtype)
+        values = self._merge(ops.matmul(weights, v))
+        places = self._merge(ops.einsum("bogij,cij->bogic", weights, r_v))
+        # Channels of the norm: value and place of each channel in turn.
+        both = ops.stack([values, places], axis=-1)  # [B, H, W, C, 2]
+        rows, columns, width = self._map_shape
+        both = ops.reshape(both, (-1, rows, columns, 2 * width))
+        both = self.bn_output(both, training=training)
+        return ops.sum(
+            ops.reshape(both, (-1, rows, columns, width, 2)), axis=-1
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialAttentionGN(AxialAttention):
+    """Axial attention of scenic, with GroupNorm over each sequence.
+
+        [q, k, v] = GN(x U),   l = q k^T + q r_k + k r_q
+        A = softmax(l),   y = GN(A v + A r_v)
+
+    with r of the distance j - i, without a scale of 1 / sqrt(E).
+
+    Args:
+        axis: "height" or "width".
+        num_heads: Number of heads A; 2 A divides the width C.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H, W, C]`
+
+    Reference:
+        Checked against `SelfAttentionWith1DRelativePos` in
+        scenic/projects/baselines/axial_resnet.py.
+    """
+
+    kernel_stddev = staticmethod(lambda width: 1 / width)
+    table_stddev = staticmethod(lambda head_size: 1 / head_size)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+
+        def norm(name, width):
+            layer = self.make(
+                keras.layers.GroupNormalization,
+                groups=32,
+                epsilon=NUMERICS["scenic"][0],
+                name=name,
+            )
+            layer.build((None, self.length, width))
+            return layer
+
+        self.gn_qkv = norm("gn_qkv", 2 * input_shape[-1])
+        self.gn_out = norm("gn_out", input_shape[-1])
+
+    def call(self, inputs, training=None):
+        arguments.check_shape(self, inputs, self._map_shape)
+        qkv = self._each_sequence(self.gn_qkv, self.qkv(inputs))
+        q, k, v = self._heads(qkv)
+        r_q, r_k, r_v = self._relative(-1, v.dtype)
+        logits = (
+            ops.matmul(q, ops.swapaxes(k, -1, -2))
+            + ops.einsum("bogic,cij->bogij", q, r_k)
+            + ops.einsum("bogic,cij->bogij", k, r_q)
+        )
+        weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        weights = ops.cast(weights, v.dtype)
+        x = ops.matmul(weights, v)
+        x = x + ops.einsum("bogij,cij->bogic", weights, r_v)
+        return self._each_sequence(self.gn_out, self._merge(x))
+
+    def _each_sequence(self, norm, x):
+        """Applies a norm to each row, or each column, by itself."""
+        rows, columns, width = x.shape[1:]
+        shape = (-1, columns, width)
+        if self.axis == "height":
+            x, shape = ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width)
+        x = norm(ops.reshape(x, shape))
+        if self.axis == "width":
+            return ops.reshape(x, (-1, rows, columns, width))
+        x = ops.reshape(x, (-1, columns, rows, width))
+        return ops.transpose(x, (0, 2, 1, 3))

@@ -1,0 +1,375 @@
+"""Axial-ResNet: a ResNet whose 3x3 convolutions are attention along axes.
+
+Wang et al. 2020, "Axial-DeepLab: Stand-Alone Axial-Attention for Panoptic
+Segmentation" (2003.07853). Two forms exist, and differ in more than norms: the
+authors' with BatchNorm, checked against lib/models/axialnet.py of
+csrhddlam/axial-deeplab, and with GroupNorm that of the ViT paper's appendix
+"Axial attention", checked against scenic/projects/baselines/axial_resnet.py of
+google-research/scenic. See `AxialResNetConfig`.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.residual_unit import (
+    NUMERICS,
+    ResidualUnit,
+    group_norm,
+    std_conv,
+)
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialUnitBN(CompositeLayer):
+    """A bottleneck of the authors' form, twice as wide as its attention.
+
+        o = relu(bn1(conv_down(x)))
+        o = relu(pool(attention_width(attention_height(o))))
+        y = relu(bn2(conv_up(o)) + shortcut)
+
+    The shortcut is x, and where the shape changes bn(conv(x)).
+
+    Args:
+        filters: Width of the bottleneck.
+        strides: Side of the average-pooling, and stride of the shortcut.
+        num_heads: Heads of each attention.
+        remat: Whether the unit recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H / strides, W / strides, 2 x filters]`
+
+    Raises:
+        ValueError: If H or W is no multiple of `strides`.
+
+    Reference:
+        Checked against `AxialBlock` in lib/models/axialnet.py.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        num_heads: int = 8,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.strides = strides
+        self.num_heads = num_heads
+        self.remat = remat
+
+    def build(self, input_shape):
+        if any(n is None or n % self.strides for n in input_shape[1:3]):
+            raise ValueError(
+                f"AxialUnitBN `{self.name}` needs maps whose height and width "
+                f"are known multiples of `strides`. Received: input_shape="
+                f"{tuple(input_shape)}, strides={self.strides}. Choose an "
+                "`input_shape` of multiples of 32 pixels"
+            )
+        maps = (*input_shape[:-1], self.filters)
+        out = self.compute_output_shape(input_shape)
+
+        def conv_and_norm(conv_name, norm_name, shape, out, strides=1, init=1):
+            conv = self.make(
+                keras.layers.Conv2D,
+                out[-1],
+                1,
+                strides,
+                use_bias=False,
+                data_format="channels_last",
+                kernel_initializer=he_normal(),
+                name=conv_name,
+            )
+            conv.build(shape)
+            gamma = keras.initializers.Constant(init)
+            norm = batch_norm(self, out, norm_name, gamma_initializer=gamma)
+            return conv, norm
+
+        def attention(axis):
+            layer = self.make(
+                layers.AxialAttentionBN,
+                axis,
+                self.num_heads,
+                name=f"{axis}_block",
+            )
+            layer.build(maps)
+            return layer
+
+        self.conv_down, self.bn1 = conv_and_norm(
+            "conv_down", "bn1", input_shape, maps
+        )
+        self.height_block = attention("height")
+        self.width_block = attention("width")
+        self.pool = average_pool(self)
+        # The branch starts as zero, the unit as its shortcut.
+        self.conv_up, self.bn2 = conv_and_norm(
+            "conv_up", "bn2", (*out[:-1], self.filters), out, init=0
+        )
+        self.needs_projection = out != tuple(input_shape)
+        if self.needs_projection:
+            self.conv_proj, self.bn_proj = conv_and_norm(
+                "conv_proj", "bn_proj", input_shape, out, self.strides
+            )
+
+    def call(self, inputs, training=None):
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, inputs, training):
+        relu, shortcut = keras.activations.relu, inputs
+        if self.needs_projection:
+            shortcut = self.bn_proj(self.conv_proj(inputs), training=training)
+        x = relu(self.bn1(self.conv_down(inputs), training=training))
+        x = self.height_block(x, training=training)
+        x = self.width_block(x, training=training)
+        x = relu(self.pool(x))
+        x = self.bn2(self.conv_up(x), training=training)
+        return relu(x + shortcut)
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, _ = input_shape
+        height, width = (n and n // self.strides for n in (height, width))
+        return (batch_size, height, width, 2 * self.filters)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialUnitGN(ResidualUnit):
+    """A bottleneck of scenic's form, four times as wide as its attention.
+
+        o = relu(gn1(conv1(x)))
+        o = relu(pool(attention_width(attention_height(o))))
+        y = relu(gn3(conv3(o)) + shortcut)
+
+    with standardised convolutions. The shortcut is x, and where the shape
+    changes gn_proj(conv_proj(x)).
+
+    Args:
+        filters: Width of the bottleneck.
+        strides: Side of the average-pooling, and stride of the shortcut.
+        num_heads: Heads of each attention.
+        remat: Whether the unit recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
+
+    Reference:
+        Checked against `AxialResidualUnit` in
+        scenic/projects/baselines/axial_resnet.py.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        num_heads: int = 8,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(filters, strides, "scenic", remat, **kwargs)
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        maps = (*input_shape[:-1], self.filters)
+        out = self.compute_output_shape(input_shape)
+
+        def conv_and_norm(number, shape, out, strides=1, gamma="ones"):
+            conv = std_conv(self, out[-1], 1, strides, f"conv{number}")
+            conv.build(shape)
+            norm = group_norm(self, f"gn{number}", gamma_initializer=gamma)
+            norm.build(out)
+            return conv, norm
+
+        def attention(axis):
+            layer = self.make(
+                layers.AxialAttentionGN,
+                axis,
+                self.num_heads,
+                name=f"{axis}_block",
+            )
+            layer.build(maps)
+            return layer
+
+        self.conv1, self.gn1 = conv_and_norm("1", input_shape, maps)
+        self.height_block = attention("height")
+        self.width_block = attention("width")
+        self.pool = average_pool(self)
+        # The branch starts as zero, the unit as its shortcut.
+        self.conv3, self.gn3 = conv_and_norm(
+            "3", (*out[:-1], self.filters), out, gamma="zeros"
+        )
+        if self.needs_projection:
+            self.conv_proj, self.gn_proj = conv_and_norm(
+                "_proj", input_shape, out, self.strides
+            )
+
+    def _forward(self, inputs):
+        relu, shortcut = keras.activations.relu, inputs
+        if self.needs_projection:
+            shortcut = self.gn_proj(self.conv_proj(inputs))
+        x = relu(self.gn1(self.conv1(inputs)))
+        x = self.width_block(self.height_block(x))
+        # As Flax pads and divides: zeros count.
+        ends = [(0, -n % self.strides) for n in x.shape[1:3]]
+        x = relu(self.pool(ops.pad(x, ((0, 0), *ends, (0, 0)))))
+        return relu(self.gn3(self.conv3(x)) + shortcut)
+
+
+def he_normal():
+    """Returns what the authors' convolutions start from."""
+    return keras.initializers.VarianceScaling(
+        2.0, "fan_out", "untruncated_normal"
+    )
+
+
+def average_pool(layer):
+    """Makes the pooling of a unit: nothing where its stride is 1."""
+    return layer.make(
+        keras.layers.AveragePooling2D,
+        layer.strides,
+        data_format="channels_last",
+        name="pool",
+    )
+
+
+NORMALIZATIONS = ("batch_norm", "group_norm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxialResNetConfig:
+    """The architecture of an Axial-ResNet.
+
+    Args:
+        num_units: Units per stage, such as (3, 4, 6, 3).
+        width_factor: Multiplies every width; 1.
+        num_heads: Heads of each attention; 8.
+        normalization: "batch_norm", the authors' form: units twice as wide as
+            their attention, which is of 128 x `width_factor` channels in the
+            first stage, images of multiples of 32 pixels. "group_norm", that
+            of the ViT paper: standardised convolutions, units four times as
+            wide, attention of 64 x `width_factor` channels, paddings of
+            TensorFlow's "SAME". "batch_norm".
+    """
+
+    num_units: tuple[int, ...]
+    width_factor: float = inherited(1)
+    num_heads: int = inherited(8)
+    normalization: str = inherited("batch_norm")
+
+    def __post_init__(self):  # noqa: D105
+        arguments.check_units(self.num_units, "num_units")
+        arguments.check_width(self.width_factor, "width_factor")
+        arguments.check_count(self.num_heads, "num_heads")
+        arguments.check_choice(
+            self.normalization, "normalization", NORMALIZATIONS
+        )
+
+
+def forward(
+    config: AxialResNetConfig, x: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Returns the representation: the mean of the last map, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    width = int(64 * config.width_factor)
+    is_batch_norm = config.normalization == "batch_norm"
+    if is_batch_norm:
+        x = ops.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)))
+        x = keras.layers.Conv2D(
+            width,
+            7,
+            2,
+            use_bias=False,
+            data_format="channels_last",
+            kernel_initializer=he_normal(),
+            name="conv_root",
+        )(x)
+        norm = keras.layers.BatchNormalization(
+            momentum=0.9, epsilon=1e-5, name="bn_root"
+        )
+    else:
+        epsilon, standardization = NUMERICS["scenic"]
+        x = layers.StdConv2D(width, 7, 2, **standardization, name="conv_root")(
+            x
+        )
+        norm = keras.layers.GroupNormalization(
+            32, epsilon=epsilon, name="gn_root"
+        )
+    x = keras.layers.ReLU(name="root_relu")(norm(x))
+    if is_batch_norm:
+        # After a ReLU zeros are as good as PyTorch's minus infinity.
+        x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    x = keras.layers.MaxPooling2D(
+        3,
+        2,
+        "valid" if is_batch_norm else "same",
+        data_format="channels_last",
+        name="pool",
+    )(x)  # [B, H / 4, W / 4, width]
+    unit_class = AxialUnitBN if is_batch_norm else AxialUnitGN
+    filters = int(128 * config.width_factor) if is_batch_norm else width
+    for block, count in enumerate(config.num_units):
+        for unit in range(count):
+            x = unit_class(
+                filters * 2**block,
+                2 if block > 0 and unit == 0 else 1,
+                config.num_heads,
+                name=f"block{block + 1}_unit{unit + 1}",
+            )(x)
+    return ops.mean(x, axis=(1, 2))  # [B, D]
+
+
+_R50 = (3, 4, 6, 3)
+# The authors', and last that of the ViT paper's figure.
+VARIANTS = {
+    "AxialResNet26S": dict(num_units=(1, 2, 4, 1), width_factor=0.5),
+    "AxialResNet50S": dict(num_units=_R50, width_factor=0.5),
+    "AxialResNet50M": dict(num_units=_R50, width_factor=0.75),
+    "AxialResNet50L": dict(num_units=_R50, width_factor=1),
+    "AxialResNet50": dict(
+        num_units=_R50, width_factor=1, normalization="group_norm"
+    ),
+}
+FAMILY = register(
+    Family(
+        "axial_resnet",
+        "AxialResNet",
+        AxialResNetConfig,
+        forward,
+        (AxialUnitBN, AxialUnitGN),
+        VARIANTS,
+        layers=r"(?:conv|bn|gn)_root|block\d+_unit\d+(?:/.+)?",
+        small=dict(num_units=(1, 1), width_factor=0.5),
+        levels=lambda config: [
+            f"block{block}_unit{count}"
+            for block, count in enumerate(config.num_units, 1)
+        ],
+    )
+)
+AxialResNet = constructor(FAMILY, "AxialResNet", "An Axial-ResNet of any size.")
+AxialResNet26S = constructor(FAMILY, "AxialResNet26S", "axial26s.")
+AxialResNet50S = constructor(FAMILY, "AxialResNet50S", "axial50s.")
+AxialResNet50M = constructor(FAMILY, "AxialResNet50M", "axial50m.")
+AxialResNet50L = constructor(FAMILY, "AxialResNet50L", "axial50l.")
+AxialResNet50 = constructor(
+    FAMILY, "AxialResNet50", "AxialResNet-50 of the ViT paper, of GroupNorm."
+)

@@ -1,0 +1,254 @@
+"""Axial-ViT: attention along columns, then along rows.
+
+Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (2010.11929), appendix
+"Axial attention", checked against scenic/projects/fast_vit/xvit.py of
+google-research/scenic, type "axial". What differs: the last LayerNorm, where
+that code has a slip, takes the tokens.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AddAxialPositionEmbs(keras.layers.Layer):
+    """Adds embeddings of a token's column and of its row.
+
+        y[h, w] = x[h, w] + [row[w]; column[h]]
+
+    each of D / 2 values. The tables have the authors' names: `row` is what all
+    rows share, an embedding for each column.
+
+    Input shape: `[B, H, W, D]`
+    Output shape: `[B, H, W, D]`
+
+    Raises:
+        ValueError: If D is odd.
+
+    Reference:
+        Checked against `Add2DPositionEmbedding` in
+        scenic/model_lib/layers/attention_layers.py.
+    """
+
+    def build(self, input_shape):
+        _, rows, columns, width = input_shape
+        self._map_shape = tuple(input_shape[1:])
+        if width % 2:
+            raise ValueError(
+                f"AddAxialPositionEmbs `{self.name}` needs an even token "
+                "width, half for columns and half for rows. Received: "
+                f"width={width}"
+            )
+
+        def table(name, length):
+            return self.add_weight(
+                name=name,
+                shape=(length, width // 2),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+            )
+
+        self.row_embedding = table("row_pos_embedding", columns)
+        self.column_embedding = table("col_pos_embedding", rows)
+
+    def call(self, inputs):
+        arguments.check_shape(self, inputs, self._map_shape)
+        rows, columns, width = self._map_shape
+        shape = (rows, columns, width // 2)
+        row = ops.broadcast_to(self.row_embedding[None], shape)
+        column = ops.broadcast_to(self.column_embedding[:, None], shape)
+        positions = ops.concatenate([row, column], axis=-1)
+        return inputs + ops.cast(positions, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialTransformerBlock(CompositeLayer):
+    """Two Transformer blocks: one along columns, one along rows.
+
+        u[:, w] = Transformer_row(x[:, w]),   y[h, :] = Transformer_col(u[h, :])
+
+    Each has its own attention and MLP. The names are the authors': "row"
+    attends over all rows, along the height.
+
+    Args:
+        num_heads: Number of attention heads; divides the token width D.
+        mlp_dim: Width of the MLPs' hidden layer.
+        dropout_rate: Dropout after attention and each dense layer.
+        attention_dropout_rate: Dropout of the attention weights.
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, H, W, D]`
+    Output shape: `[B, H, W, D]`
+
+    Reference:
+        Dosovitskiy et al. 2021, appendix "Axial attention"; checked against
+        `EncoderAxial` in scenic/projects/fast_vit/xvit.py.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        self._map_shape = tuple(input_shape[1:])
+        _, rows, columns, width = input_shape
+
+        def block(length, name):
+            layer = self.make(
+                layers.TransformerBlock,
+                self.num_heads,
+                self.mlp_dim,
+                dropout_rate=self.dropout_rate,
+                attention_dropout_rate=self.attention_dropout_rate,
+                name=name,
+            )
+            layer.build((None, length, width))
+            return layer
+
+        self.row = block(rows, "row")
+        self.col = block(columns, "col")
+
+    def call(self, inputs, training=None):
+        arguments.check_shape(self, inputs, self._map_shape)
+
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, x, training):
+        rows, columns, width = self._map_shape
+        x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, D]
+        x = ops.reshape(x, (-1, rows, width))
+        x = self.row(x, training=training)
+        x = ops.reshape(x, (-1, columns, rows, width))
+        x = ops.transpose(x, (0, 2, 1, 3))  # [B, H, W, D]
+        x = ops.reshape(x, (-1, columns, width))
+        x = self.col(x, training=training)
+        return ops.reshape(x, (-1, rows, columns, width))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+CLASSIFIERS = ("gap", "token")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxialViTConfig:
+    """The architecture of an Axial-ViT.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks, each along columns and along rows.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: "gap" reads the average of all tokens, "token" the first
+            patch; there is no class token. "gap".
+        dropout_rate: Dropout after the position embeddings and in the blocks.
+        attention_dropout_rate: Dropout of the attention weights.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("gap")
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        arguments.as_pair(self.patch_size, "patch_size")
+        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim"):
+            arguments.check_count(getattr(self, name), name)
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_heads`. Received: "
+                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
+            )
+        arguments.check_choice(self.classifier, "classifier", CLASSIFIERS)
+        for name in ("dropout_rate", "attention_dropout_rate"):
+            arguments.check_rate(getattr(self, name), name)
+
+
+def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="embedding"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = ops.reshape(x, (-1, *embedding.grid_size, config.hidden_size))
+    x = AddAxialPositionEmbs(name="posembed_input")(x)
+    if config.dropout_rate:
+        x = keras.layers.Dropout(config.dropout_rate, name="posembed_dropout")(
+            x
+        )
+    for i in range(config.num_layers):
+        x = AxialTransformerBlock(
+            config.num_heads,
+            config.mlp_dim,
+            config.dropout_rate,
+            config.attention_dropout_rate,
+            name=f"axial_block_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(epsilon=1e-6, name="encoder_norm")(x)
+    if config.classifier == "token":
+        return x[:, 0, 0]
+    return ops.mean(x, axis=(1, 2))  # [B, D]
+
+
+_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+# The two of the paper's figure of axial models.
+VARIANTS = {
+    "AxialViTB32": dict(patch_size=32, **_BASE),
+    "AxialViTB16": dict(patch_size=16, **_BASE),
+}
+FAMILY = register(
+    Family(
+        "axial_vit",
+        "AxialViT",
+        AxialViTConfig,
+        forward,
+        AxialTransformerBlock,
+        VARIANTS,
+        layers=r"axial_block_\d+(?:/.+)?",
+        small=dict(hidden_size=96, num_layers=2, num_heads=6, mlp_dim=192),
+        levels=lambda config: [f"axial_block_{config.num_layers - 1}"],
+    )
+)
+AxialViT = constructor(FAMILY, "AxialViT", "An Axial-ViT of any size.")
+AxialViTB32 = constructor(FAMILY, "AxialViTB32", "Axial-ViT-B/32.")
+AxialViTB16 = constructor(FAMILY, "AxialViTB16", "Axial-ViT-B/16.")

@@ -1,0 +1,434 @@
+"""RaftMLP: a pyramid of MLPs along columns, rows and channels.
+
+Tatsunami and Taki 2021, "RaftMLP: How Much Can Be Done Without Attention and
+with Less Spatial Locality?" (2108.04384), checked against libs/modules.py of
+okojoalg/raft-mlp. What differs: maps are channels-last, and the embeddings of
+several scales are convolutions that share one bias.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments, bicubic
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+EPSILON = 1e-5  # of every LayerNorm, PyTorch's default
+TOKEN_MIXING_TYPES = ("ser_pm", "original_tm")
+EMBEDDING_TYPES = ("emb_mixer", "emb_cross_mlp")
+
+
+def uniform(fan_in: int) -> keras.initializers.Initializer:
+    """Returns PyTorch's initialiser of dense layers."""
+    return keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RaftMLPMlp(CompositeLayer):
+    """Two dense layers with an exact GELU between, each before a dropout.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        dropout_rate: Share of activations set to zero in training.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        `Block` in libs/modules.py.
+    """
+
+    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+
+    def build(self, input_shape):
+        def dense(units, fan_in, name):
+            layer = self.make(
+                keras.layers.Dense,
+                units,
+                kernel_initializer=uniform(fan_in),
+                bias_initializer=uniform(fan_in),
+                name=name,
+            )
+            layer.build((*input_shape[:-1], fan_in))
+            return layer
+
+        width = input_shape[-1]
+        self.dense_0 = dense(self.mlp_dim, width, "Dense_0")
+        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
+        )
+
+    def call(self, inputs, training=None):
+        x = keras.activations.gelu(self.dense_0(inputs), approximate=False)
+        x = self.dense_1(self.dropout(x, training=training))
+        return self.dropout(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RaftMLPBlock(CompositeLayer):
+    """Mixes tokens along columns, then along rows, then mixes channels.
+
+        u = x + MLP_vertical(LN(x))
+        v = u + MLP_horizontal(LN(u))
+        y = v + MLP_channels(LN(v))
+
+    The D channels are r rafts of D / r, and what is mixed along an axis of n
+    tokens are the r n values of a channel in all rafts. The MLPs along axes
+    are of a fixed number of tokens; a map of another size is resized to it
+    before them, and back after them, its residual too.
+
+    Args:
+        grid_size: (height, width) in tokens that the MLPs are made for.
+        raft_size: Number of rafts r; None mixes all tokens of a channel at
+            once, as MLP-Mixer does.
+        token_expansion_factor: Hidden width of the MLPs over tokens, as a
+            multiple of their input.
+        channel_expansion_factor: The same of the MLP over channels.
+        dropout_rate: Dropout after each dense layer.
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, H, W, D]`
+    Output shape: `[B, H, W, D]`
+
+    Raises:
+        ValueError: If D is no multiple of `raft_size`.
+
+    Reference:
+        Tatsunami and Taki 2021, section 3.2; checked against
+        `SerialPermutedLevel` and `OriginalLevel` in libs/modules.py.
+    """
+
+    # Hidden units of the channel MLP, as `TransformerBlock.SHARDED`.
+    SHARDED = {
+        "channels/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
+        "channels/Dense_0/bias": (("model",), "mlp_dim", 1),
+        "channels/Dense_1/kernel": (("model", None), "mlp_dim", 1),
+    }
+
+    def __init__(
+        self,
+        grid_size: int | tuple[int, int],
+        raft_size: int | None = 2,
+        token_expansion_factor: int = 2,
+        channel_expansion_factor: int = 4,
+        dropout_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid_size = arguments.as_pair(grid_size, "grid_size")
+        self.raft_size = raft_size
+        self.token_expansion_factor = token_expansion_factor
+        self.channel_expansion_factor = channel_expansion_factor
+        self.dropout_rate = dropout_rate
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if self.raft_size and width % self.raft_size:
+            raise ValueError(
+                f"RaftMLPBlock `{self.name}` needs a width that is a multiple "
+                f"of `raft_size`. Received: width={width}, "
+                f"raft_size={self.raft_size}"
+            )
+
+        def branch(name, length, factor):
+            norm = self.make(
+                keras.layers.LayerNormalization,
+                epsilon=EPSILON,
+                name=f"{name}_norm",
+            )
+            norm.build(input_shape)
+            mlp = self.make(
+                RaftMLPMlp, factor * length, self.dropout_rate, name=name
+            )
+            mlp.build((None, length))
+            return norm, mlp
+
+        rows, columns = self.grid_size
+        lengths = {"tokens": rows * columns}
+        if self.raft_size:
+            lengths = dict(
+                vertical=self.raft_size * rows,
+                horizontal=self.raft_size * columns,
+            )
+        factor = self.token_expansion_factor
+        branches = [branch(*item, factor) for item in lengths.items()]
+        self.token_norms, self.token_mlps = map(
+            list, zip(*branches, strict=True)
+        )
+        self.channel_norm, self.channel_mlp = branch(
+            "channels", width, self.channel_expansion_factor
+        )
+        self.mlp_dim = self.channel_mlp.mlp_dim
+        self.drop_path = self.make(
+            keras.layers.Dropout,
+            self.drop_path_rate,
+            noise_shape=(None, 1, 1, 1),  # one draw per example
+            name="drop_path",
+        )
+
+    def call(self, inputs, training=None):
+        width = self.channel_norm.gamma.shape[0]
+        arguments.check_shape(self, inputs, (None, None, width))
+
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, x, training):
+        size = ops.shape(x)[1:3]
+        fits = bicubic.is_size(size, self.grid_size)
+        if not fits:
+            x = bicubic.resize_bicubic(x, self.grid_size)
+        for norm, mlp in zip(self.token_norms, self.token_mlps, strict=True):
+            y = self._mix(norm(x), mlp, training)
+            x = x + self.drop_path(y, training=training)
+        if not fits:
+            x = bicubic.resize_bicubic(x, size)
+        y = self.channel_mlp(self.channel_norm(x), training=training)
+        return x + self.drop_path(y, training=training)
+
+    def _mix(self, x, mlp, training):
+        """Applies an MLP to the vectors along an axis, of all rafts."""
+        (rows, columns), width = self.grid_size, x.shape[-1]
+        rafts = self.raft_size or 1
+        x = ops.reshape(x, (-1, rows, columns, rafts, width // rafts))
+        # What is mixed comes last: rafts and rows, rafts and columns, or all.
+        order = {
+            "vertical": (0, 2, 4, 3, 1),
+            "horizontal": (0, 1, 4, 3, 2),
+            "tokens": (0, 3, 4, 1, 2),
+        }[mlp.name]
+        x = ops.transpose(x, order)
+        shape = x.shape[1:]
+        x = ops.reshape(x, (-1, *shape[:2], shape[2] * shape[3]))
+        x = ops.reshape(mlp(x, training=training), (-1, *shape))
+        x = ops.transpose(x, [order.index(axis) for axis in range(5)])
+        return ops.reshape(x, (-1, rows, columns, width))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RaftMLPConfig:
+    """The architecture of a RaftMLP, in the terms of the authors' configs.
+
+    Args:
+        depths: Number of blocks in each level.
+        hidden_sizes: Width D of each level.
+        patch_sizes: Side P of each level's patches, of the map before it.
+        raft_sizes: Number of rafts r in each level; none with "original_tm".
+        embedding_type: "emb_mixer" embeds the patches alone, "emb_cross_mlp"
+            windows of several sizes around them; "emb_mixer".
+        embedding_kernels: Sides of these windows in each level, from P on.
+        token_mixing_type: "ser_pm" mixes rafts along columns and then along
+            rows; "original_tm" all tokens, as MLP-Mixer; "ser_pm".
+        shortcut: Whether each level scales and shifts what the head gets from
+            the next one; False.
+        pretrained_image_size: Side of the images, or (height, width), whose
+            grids of tokens the weights mix; maps of other images are resized
+            to these. The input's.
+        token_expansion_factor: Hidden width of the MLPs over tokens, as a
+            multiple of their input; 2.
+        channel_expansion_factor: The same of the MLPs over channels; 4.
+        dropout_rate: Dropout after each dense layer of the blocks.
+        drop_path_rate: Stochastic depth, of all blocks the same.
+    """
+
+    depths: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
+    patch_sizes: tuple[int, ...]
+    raft_sizes: tuple[int, ...] | None = inherited(None)
+    embedding_type: str = inherited("emb_mixer")
+    embedding_kernels: tuple[tuple[int, ...], ...] | None = inherited(None)
+    token_mixing_type: str = inherited("ser_pm")
+    shortcut: bool = inherited(False)
+    pretrained_image_size: int | tuple[int, int] | None = inherited(None)
+    token_expansion_factor: int = inherited(2)
+    channel_expansion_factor: int = inherited(4)
+    dropout_rate: float = 0.0
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        if isinstance(self.embedding_kernels, (list, tuple)):  # JSON's lists
+            kernels = tuple(
+                tuple(k) if isinstance(k, list) else k
+                for k in self.embedding_kernels
+            )
+            object.__setattr__(self, "embedding_kernels", kernels)
+        arguments.check_choice(
+            self.token_mixing_type, "token_mixing_type", TOKEN_MIXING_TYPES
+        )
+        arguments.check_choice(
+            self.embedding_type, "embedding_type", EMBEDDING_TYPES
+        )
+        self._check_levels()
+        if self.pretrained_image_size is not None:
+            arguments.as_pair(
+                self.pretrained_image_size, "pretrained_image_size"
+            )
+        arguments.check_flag(self.shortcut, "shortcut")
+        for name in ("token_expansion_factor", "channel_expansion_factor"):
+            arguments.check_count(getattr(self, name), name)
+        for name in ("dropout_rate", "drop_path_rate"):
+            arguments.check_rate(getattr(self, name), name)
+
+    def _check_levels(self):
+        arguments.check_units(self.depths, "depths")
+        given = {"hidden_sizes": True, "patch_sizes": True}
+        for name, field, value in (
+            ("raft_sizes", "token_mixing_type", "ser_pm"),
+            ("embedding_kernels", "embedding_type", "emb_cross_mlp"),
+        ):
+            given[name] = getattr(self, name) is not None
+            if given[name] != (getattr(self, field) == value):
+                raise ValueError(
+                    f"`{name}` must be given with {field}={value!r}, and with "
+                    f"no other. Received: {name}={getattr(self, name)}, "
+                    f"{field}={getattr(self, field)!r}"
+                )
+        for name in filter(given.get, given):
+            values = getattr(self, name)
+            if name != "embedding_kernels":
+                arguments.check_units(values, name)
+            if len(values) != len(self.depths) or not self.depths:
+                raise ValueError(
+                    f"`{name}` must have a value for each level, as `depths`. "
+                    f"Received: {name}={values}, depths={self.depths}"
+                )
+        for kernels, patch in zip(self.kernels, self.patch_sizes, strict=True):
+            arguments.check_units(kernels, "embedding_kernels")
+            odd = any(k < patch or (k - patch) % 2 for k in kernels)
+            if odd or not kernels:
+                raise ValueError(
+                    "`embedding_kernels` must be the patch of the level, or "
+                    "larger by an even number. Received: embedding_kernels="
+                    f"{self.embedding_kernels}, patch_sizes={self.patch_sizes}"
+                )
+
+    @property
+    def kernels(self) -> tuple[tuple[int, ...], ...]:
+        """Sides of the windows that each level embeds."""
+        return self.embedding_kernels or tuple((p,) for p in self.patch_sizes)
+
+
+def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]` of the last level.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    size = config.pretrained_image_size or tuple(x.shape[1:3])
+    if size == tuple(x.shape[1:3]) and None in size:
+        raise ValueError(
+            "`pretrained_image_size` must be given where `input_shape` leaves "
+            f"height or width open. Received: input_shape={tuple(x.shape[1:])}"
+        )
+    size, heads = arguments.as_pair(size, "pretrained_image_size"), []
+    for i, (depth, width, patch, kernels) in enumerate(
+        zip(
+            config.depths,
+            config.hidden_sizes,
+            config.patch_sizes,
+            config.kernels,
+            strict=True,
+        )
+    ):
+        x = layers.MultiScaleEmbedding(
+            patch, width, kernels, name=f"level{i}_embedding"
+        )(x)  # [B, ceil(H / P), ceil(W / P), D]
+        size = tuple(-(-n // patch) for n in size)
+        for j in range(depth):
+            x = RaftMLPBlock(
+                size,
+                config.raft_sizes and config.raft_sizes[i],
+                config.token_expansion_factor,
+                config.channel_expansion_factor,
+                config.dropout_rate,
+                config.drop_path_rate,
+                name=f"level{i}_block{j}",
+            )(x)
+        is_last = i + 1 == len(config.depths)
+        if config.shortcut or is_last:
+            head = keras.layers.LayerNormalization(
+                epsilon=EPSILON, name=f"level{i}_norm"
+            )(x)
+            head = ops.mean(head, axis=(1, 2))
+            if not is_last:
+                head = keras.layers.Dense(
+                    2 * config.hidden_sizes[-1],
+                    kernel_initializer=uniform(width),
+                    bias_initializer=uniform(width),
+                    name=f"level{i}_shortcut",
+                )(head)
+            heads.append(head)
+    y = heads.pop()
+    for head in reversed(heads):
+        scale, shift = ops.split(head, 2, axis=-1)
+        y = scale * y + shift
+    return y  # [B, D]
+
+
+_PYRAMID = dict(
+    depths=(2, 2, 6, 2),
+    patch_sizes=(4, 2, 2, 2),
+    raft_sizes=(2, 2, 2, 2),
+    embedding_type="emb_cross_mlp",
+    embedding_kernels=((4, 8), (2, 4), (2, 4), (2,)),
+)
+# Table 1; L's second width is not twice the first.
+VARIANTS = {
+    "RaftMLPS": dict(hidden_sizes=(64, 128, 256, 512), **_PYRAMID),
+    "RaftMLPM": dict(hidden_sizes=(96, 192, 384, 768), **_PYRAMID),
+    "RaftMLPL": dict(hidden_sizes=(128, 192, 512, 1024), **_PYRAMID),
+}
+FAMILY = register(
+    Family(
+        "raft_mlp",
+        "RaftMLP",
+        RaftMLPConfig,
+        forward,
+        RaftMLPBlock,
+        VARIANTS,
+        layers=r"level\d+_(?:embedding|norm|shortcut|block\d+(?:/[^/]+)?)",
+        small=dict(
+            depths=(2, 2),
+            hidden_sizes=(64, 112),
+            patch_sizes=(4, 2),
+            raft_sizes=(2, 2),
+            embedding_type="emb_cross_mlp",
+            embedding_kernels=((4, 8), (2, 4)),
+        ),
+        levels=lambda config: [
+            f"level{i}_block{depth - 1}"
+            for i, depth in enumerate(config.depths)
+        ],
+    )
+)
+RaftMLP = constructor(FAMILY, "RaftMLP", "A RaftMLP of any size.")
+RaftMLPS = constructor(FAMILY, "RaftMLPS", "RaftMLP-S of Table 1.")
+RaftMLPM = constructor(FAMILY, "RaftMLPM", "RaftMLP-M of Table 1.")
+RaftMLPL = constructor(FAMILY, "RaftMLPL", "RaftMLP-L of Table 1.")

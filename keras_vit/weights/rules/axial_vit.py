@@ -1,0 +1,140 @@
+"""Axial-ViT in scenic's Flax names, and in our own files.
+
+Checked against scenic/projects/fast_vit; no checkpoints were released.
+"""
+
+import re
+
+from keras_vit.weights import resize
+from keras_vit.weights.rules import keras_format, table
+from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
+
+TITLE = "Axial-ViT"
+_BLOCK = re.compile(r"Transformer/encoder_block_row_(\d+)/")
+_ATTENTION = "MultiHeadAttention_0"
+_OURS = "MultiHeadDotProductAttention_0"
+_POSITIONS = "Transformer/posembed_input"
+
+
+def _rows(num_heads):
+    qkv = table.Transform(fuse_heads, lambda x: part_heads(x, num_heads))
+    out = table.Transform(
+        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
+        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
+    )
+    rows = [
+        (f"posembed_input/{name}", f"{_POSITIONS}/{name}")
+        for name in ("row_pos_embedding", "col_pos_embedding")
+    ]
+    same = {"embedding": "embedding", "pre_logits": "pre_logits"}
+    same["head"] = "output_projection"
+    norms = {"encoder_norm": "Transformer/encoder_norm"}
+    for axis in ("row", "col"):
+        ours = f"axial_block_{{i}}/{axis}"
+        theirs = f"Transformer/encoder_block_{axis}_{{i}}"
+        for n in (0, 1):
+            same[f"{ours}/MlpBlock_0/Dense_{n}"] = (
+                f"{theirs}/MlpBlock_0/Dense_{n}"
+            )
+            norms[f"{ours}/LayerNorm_{n}"] = f"{theirs}/LayerNorm_{n}"
+        for part in ("kernel", "bias"):
+            names = tuple(
+                f"{theirs}/{_ATTENTION}/{name}/{part}"
+                for name in ("query", "key", "value")
+            )
+            rows.append((f"{ours}/{_OURS}/qkv/{part}", names, qkv))
+        name = f"{theirs}/{_ATTENTION}/out"
+        rows.append((f"{ours}/{_OURS}/out/kernel", f"{name}/kernel", out))
+        rows.append((f"{ours}/{_OURS}/out/bias", f"{name}/bias"))
+    for layer, name in same.items():
+        rows += [(f"{layer}/{p}", f"{name}/{p}") for p in ("kernel", "bias")]
+    for layer, name in norms.items():
+        rows.append((f"{layer}/gamma", f"{name}/scale"))
+        rows.append((f"{layer}/beta", f"{name}/bias"))
+    return rows
+
+
+def _rules(metadata):
+    return table.expand(
+        _rows(metadata["num_heads"]),
+        num_layers=metadata["num_layers"],
+        absent=table.without_top(metadata),
+    )
+
+
+def grid(metadata: dict) -> tuple[int, int]:
+    """Returns the (rows, columns) of patches."""
+    patch = metadata["patch_size"]
+    patch = (patch, patch) if isinstance(patch, int) else patch
+    size = metadata["image_size"]
+    return tuple(n // side for n, side in zip(size, patch, strict=True))
+
+
+def _fit_positions(value, fit):
+    """Resamples one axis' positions, as `resample_positions` does both."""
+    before, after = (value.shape[0], 1), (fit.shape[0], 1)
+    return resize.resample_positions(value[None], before, after)[0]
+
+
+RESIZES = {
+    "embedding/kernel": table.fit_pixels,
+    "posembed_input/.*": _fit_positions,
+}
+
+
+def _read_arrays(arrays, config, specified):
+    def shape(name, axes):
+        found = arrays[name].shape
+        if len(found) != axes:
+            raise ValueError(
+                f"expected `{name}` of {axes} axes; found shape {found}"
+            )
+        return found
+
+    first = "Transformer/encoder_block_row_0"
+    patch = shape("embedding/kernel", 4)
+    _, num_heads, _ = shape(f"{first}/{_ATTENTION}/query/kernel", 3)
+    found = dict(classes=None, representation_size=None)
+    for key, layer in (
+        ("classes", "output_projection"),
+        ("representation_size", "pre_logits"),
+    ):
+        if f"{layer}/bias" in arrays:
+            (found[key],) = shape(f"{layer}/bias", 1)
+    return found | dict(
+        patch_size=patch[:2],
+        stride=patch[:2],
+        channels=patch[2],
+        hidden_size=patch[3],
+        num_layers=table.count(arrays, _BLOCK),
+        num_heads=num_heads,
+        mlp_dim=shape(f"{first}/MlpBlock_0/Dense_0/kernel", 2)[1],
+        grid=(
+            shape(f"{_POSITIONS}/col_pos_embedding", 2)[0],
+            shape(f"{_POSITIONS}/row_pos_embedding", 2)[0],
+        ),
+    )
+
+
+FORMATS = {
+    "jax": table.Format(
+        requires=(_BLOCK.pattern + ".*", r"output_projection/.*|embedding/.*"),
+        forbids={
+            r".*/axial_encoder_fblock_.*": "a scenic X-ViT of type "
+            "'axial_attention', one MLP for both axes: these are",
+        },
+        rules=_rules,
+        read_arrays=_read_arrays,
+        read_config=lambda config: dict(
+            # Shapes show no pooling; this is that of its code.
+            classifier="gap",
+            pixel_mean=127.5,
+            pixel_std=127.5,
+        ),
+        naming_schemes={"jax": None},
+        differences=lambda m: table.pixel_differences(m, 127.5),
+    ),
+}
+FORMATS["keras_vit"] = keras_format.derive(
+    FORMATS["jax"], requires=(r"axial_block_0/row/.*",)
+)

@@ -1,0 +1,372 @@
+"""RaftMLP in the authors' PyTorch names, and in our own files.
+
+Checked against libs/modules.py of okojoalg/raft-mlp, whose checkpoints are
+state dicts; a config.json beside one holds the arguments of their class.
+"""
+
+import math
+import re
+
+import numpy as np
+
+from keras_vit.weights import resize
+from keras_vit.weights.rules import configs, keras_format, table
+
+TITLE = "RaftMLP"
+_TOKEN_FC = re.compile(r"levels\.(\d+)\.fn\.(\d+)\.1\.fn\.0\.weight")
+# Branches of a block: our name, theirs.
+_BRANCHES = {
+    "ser_pm": dict(vertical="1", horizontal="3", channels="5"),
+    "original_tm": dict(tokens="1", channels="3"),
+}
+# Of pixels, those of ImageNet.
+_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+# Fields with the same name in their config.
+_SAME = ("token_expansion_factor", "channel_expansion_factor")
+
+
+def _embedding(kernels, patches_alone):
+    """The transform of a level's embedding.
+
+    Theirs is a dense layer of unfolded windows, scale by scale: channels come
+    before pixels, and after them where patches alone are embedded.
+    """
+    pixels = [k * k for k in kernels]
+
+    def join(array):
+        width, inputs = array.shape
+        channels = inputs // sum(pixels)
+        if patches_alone:
+            return array.reshape(width, -1, channels).transpose(1, 2, 0)
+        ends = np.cumsum(pixels)[:-1] * channels
+        scales = [
+            part.reshape(width, channels, -1).transpose(2, 1, 0)
+            for part in np.split(array, ends, axis=1)
+        ]
+        return np.concatenate(scales)
+
+    def split(kernel):
+        width = kernel.shape[-1]
+        if patches_alone:
+            return (kernel.transpose(2, 0, 1).reshape(width, -1),)
+        scales = [
+            part.transpose(2, 1, 0).reshape(width, -1)
+            for part in np.split(kernel, np.cumsum(pixels)[:-1])
+        ]
+        return (np.concatenate(scales, axis=1),)
+
+    return table.Transform(join, split)
+
+
+def _rafts(raft_size):
+    """The transform of a norm before rafts are mixed.
+
+    Theirs scales and shifts channels in the order [D / r, r], maps are in the
+    order [r, D / r].
+    """
+
+    def swap(array, rows):
+        return array.reshape(rows, -1).T.reshape(-1)
+
+    return table.Transform(
+        lambda array: swap(array, array.size // raft_size),
+        lambda array: (swap(array, raft_size),),
+    )
+
+
+def _pair(path, name, transform=table.SAME):
+    """Rules of a norm, whose variables both have the transform."""
+    for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
+        yield table.Rule(f"{path}/{ours}", (f"{name}.{theirs}",), transform)
+
+
+def _dense(path, name, transform=table.TRANSPOSED):
+    yield table.Rule(f"{path}/kernel", (f"{name}.weight",), transform)
+    yield table.Rule(f"{path}/bias", (f"{name}.bias",))
+
+
+def _of_levels(metadata, name):
+    """Returns a value for each level; ones where only names are asked for."""
+    return metadata.get(name) or (1,) * len(metadata["depths"])
+
+
+def _all_rules(metadata):
+    """Yields the rule of each variable of a model with all its heads."""
+    mixing = metadata.get("token_mixing_type", "ser_pm")
+    patches_alone = metadata.get("embedding_type") != "emb_cross_mlp"
+    depths = metadata["depths"]
+    rafts = _of_levels(metadata, "raft_sizes")
+    kernels = metadata.get("embedding_kernels") or [
+        (patch,) for patch in _of_levels(metadata, "patch_sizes")
+    ]
+    for i, depth in enumerate(depths):
+        level = f"levels.{i}.fn"
+        yield from _dense(
+            f"level{i}_embedding",
+            f"{level}.1" if patches_alone else f"{level}.0.fc",
+            _embedding(kernels[i], patches_alone),
+        )
+        for j in range(depth):
+            for branch, number in _BRANCHES[mixing].items():
+                path = f"level{i}_block{j}/{branch}"
+                name = f"{level}.{j + 2}.{number}"
+                is_raft = branch in ("vertical", "horizontal")
+                yield from _pair(
+                    f"{path}_norm",
+                    f"{name}.norm"
+                    if branch == "channels"
+                    else f"{name}.norm.1",
+                    _rafts(rafts[i]) if is_raft else table.SAME,
+                )
+                yield from _dense(f"{path}/Dense_0", f"{name}.fn.0")
+                yield from _dense(f"{path}/Dense_1", f"{name}.fn.3")
+    heads = range(len(depths) - 1, len(depths))
+    if metadata.get("shortcut"):
+        heads = range(len(depths))
+    for number, i in enumerate(heads):
+        yield from _pair(f"level{i}_norm", f"heads.{number}.1")
+        if i + 1 < len(depths):
+            yield from _dense(f"level{i}_shortcut", f"heads.{number}.4")
+    yield from _dense("head", "classifier")
+
+
+def _rules(metadata):
+    absent = table.without_top(metadata)
+    return [
+        rule
+        for rule in _all_rules(metadata)
+        if not absent or not rule.path.startswith(absent)
+    ]
+
+
+def _windows(pixels):
+    """Returns the windows of so many pixels: one, or two of sides P and 2 P.
+
+    No square is five times another. Of other windows it returns None.
+    """
+    for number, sides in ((1, (1,)), (5, (1, 2))):
+        patch = math.isqrt(pixels // number)
+        if number * patch * patch == pixels:
+            return tuple(patch * side for side in sides)
+    return None
+
+
+def _windows_of_levels(inputs, widths):
+    """Returns channels and windows of each level; None where not known.
+
+    Args:
+        inputs: Values in all windows of each level.
+        widths: Channels after each level.
+    """
+    channels = next((c for c in (3, 1) if _windows(inputs[0] // c)), None)
+    if channels is None or inputs[0] % channels:
+        return None, None
+    before = [channels, *widths[:-1]]
+    windows = [_windows(n // c) for n, c in zip(inputs, before, strict=True)]
+    return channels, None if None in windows else tuple(windows)
+
+
+def _read_arrays(arrays, config, specified):
+    blocks = {}
+    for match in filter(None, map(_TOKEN_FC.fullmatch, arrays)):
+        blocks.setdefault(int(match[1]), set()).add(int(match[2]))
+    depths = tuple(len(blocks[i]) for i in sorted(blocks))
+    first = "levels.0.fn.2"
+    is_raft = f"{first}.5.norm.weight" in arrays
+    embedding = "fn.0.fc" if "levels.0.fn.0.fc.weight" in arrays else "fn.1"
+    shapes = [arrays[f"levels.{i}.{embedding}.weight"].shape for i in blocks]
+    widths = tuple(shape[0] for shape in shapes)
+    tokens = [
+        [
+            arrays[f"levels.{i}.fn.2.{number}.fn.0.weight"].shape
+            for number in (("1", "3") if is_raft else ("1",))
+        ]
+        for i in range(len(depths))
+    ]
+    hidden, width = arrays[f"{first}.{5 if is_raft else 3}.fn.0.weight"].shape
+    if arrays[f"{first}.1.norm.1.weight"].shape != (width,):
+        raise ValueError("norms over more than channels are not supported")
+    channels, windows = (
+        specified.get("channels"),
+        specified.get("embedding_kernels"),
+    )
+    patches = specified.get("patch_sizes")
+    if not patches:
+        inputs = [shape[1] for shape in shapes]
+        channels, windows = _windows_of_levels(inputs, widths)
+        patches = windows and tuple(kernels[0] for kernels in windows)
+    found = dict(
+        patch_sizes=patches,
+        depths=depths,
+        hidden_sizes=widths,
+        token_mixing_type="ser_pm" if is_raft else "original_tm",
+        embedding_type=(
+            "emb_cross_mlp" if embedding == "fn.0.fc" else "emb_mixer"
+        ),
+        shortcut=len(depths) > 1
+        and f"heads.{len(depths) - 1}.1.bias" in arrays,
+        token_expansion_factor=tokens[0][0][0] // tokens[0][0][1],
+        channel_expansion_factor=hidden // width,
+        # Rafts times tokens, or all tokens, along each axis of each level.
+        token_lengths=tuple(
+            tuple(shape[1] for shape in level) for level in tokens
+        ),
+        channels=channels,
+        classes=None,
+        representation_size=None,
+    )
+    if found["embedding_type"] == "emb_cross_mlp":
+        found["embedding_kernels"] = windows
+    if "classifier.bias" in arrays:
+        (found["classes"],) = arrays["classifier.bias"].shape
+    return configs.known(**found) | dict(
+        classes=found["classes"], representation_size=None
+    )
+
+
+def _differences(metadata):
+    mean, std = metadata.get("pixel_mean"), metadata.get("pixel_std")
+    if mean is None or len(mean) != 3:
+        return table.pixel_differences(metadata)
+    same = np.allclose((mean, std), (_MEAN, _STD), rtol=1e-3)
+    return [] if same else [f"it scales pixels by {_MEAN} and {_STD}"]
+
+
+def _read_config(config):
+    """Reads what may be the arguments of the authors' class."""
+    levels = config.get("layers") or []
+    found = {name: configs.integer(config, name) for name in _SAME}
+    found |= dict(
+        pixel_mean=_MEAN,
+        pixel_std=_STD,
+        image_size=configs.pair(config, "pretrained_image_size"),
+        channels=configs.integer(config, "in_channels"),
+    )
+    for name, key in (
+        ("patch_sizes", "patch_size"),
+        ("raft_sizes", "raft_size"),
+    ):
+        sizes = tuple(configs.integer(level, key) for level in levels)
+        found[name] = sizes if sizes and None not in sizes else None
+    kernels = [level.get("embedding_kernels") for level in levels]
+    if kernels and all(kernels):
+        found["embedding_kernels"] = tuple(
+            tuple(configs.integer(dict(kernel=k), "kernel") for k in level)
+            for level in kernels
+        )
+    return configs.known(**found)
+
+
+def _config_of(metadata):
+    """Returns the arguments of the authors' class; inverts `_read_config`."""
+    levels = []
+    for i, depth in enumerate(metadata["depths"]):
+        level = dict(
+            depth=depth,
+            dim=metadata["hidden_sizes"][i],
+            patch_size=metadata["patch_sizes"][i],
+        )
+        if metadata.get("raft_sizes"):
+            level["raft_size"] = metadata["raft_sizes"][i]
+        if metadata.get("embedding_kernels"):
+            level["embedding_kernels"] = list(metadata["embedding_kernels"][i])
+        levels.append(level)
+    size = metadata.get("pretrained_image_size") or metadata["image_size"]
+    return dict(
+        layers=levels,
+        in_channels=metadata["channels"],
+        pretrained_image_size=size if isinstance(size, int) else list(size),
+        num_classes=metadata["classes"],
+        token_mixing_type=metadata["token_mixing_type"],
+        embedding_type=metadata["embedding_type"],
+        shortcut=metadata["shortcut"],
+        **{name: metadata[name] for name in _SAME},
+    )
+
+
+def _required(metadata):
+    wanted = dict(patch_sizes="(4, 2, 2, 2)")
+    if metadata.get("token_mixing_type", "ser_pm") == "ser_pm":
+        wanted["raft_sizes"] = "(2, 2, 2, 2)"
+    if metadata.get("embedding_type") == "emb_cross_mlp":
+        wanted["embedding_kernels"] = "((4, 8), (2, 4), (2, 4), (2,))"
+    return wanted
+
+
+def grid(metadata: dict) -> None:
+    """Returns None: maps are fitted to the weights, not weights to maps."""
+    return None
+
+
+def _grids(image_size, patch_sizes):
+    """Returns the (height, width) of each level in tokens."""
+    grids = []
+    for patch in patch_sizes:
+        image_size = tuple(-(-n // patch) for n in image_size)
+        grids.append(image_size)
+    return grids
+
+
+def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
+    """Returns the size of the images whose tokens the weights mix.
+
+    Raises:
+        ValueError: If no size of images has so many tokens in each level.
+    """
+    size = config.pretrained_image_size
+    size = (size, size) if isinstance(size, int) else size
+    if "token_lengths" not in found:
+        own = found.get("image_size")
+        return (
+            {} if size or own == image_size else dict(pretrained_image_size=own)
+        )
+    rafts = config.raft_sizes or (1,) * len(config.depths)
+    lengths = [
+        tuple(n // raft for n in level)
+        for level, raft in zip(found["token_lengths"], rafts, strict=True)
+    ]
+    if config.token_mixing_type == "original_tm":
+        side = math.isqrt(lengths[0][0])
+        size = size or (side * config.patch_sizes[0],) * 2
+        grids = [(math.prod(n),) for n in _grids(size, config.patch_sizes)]
+    else:
+        size = size or tuple(n * config.patch_sizes[0] for n in lengths[0])
+        grids = _grids(size, config.patch_sizes)
+    if grids != lengths:
+        raise ValueError(
+            "`patch_sizes`, `raft_sizes` and `pretrained_image_size` must be "
+            "those of the weights, whose token MLPs take "
+            f"{found['token_lengths']} values in the levels. Received: "
+            f"patch_sizes={config.patch_sizes}, raft_sizes="
+            f"{config.raft_sizes}, pretrained_image_size="
+            f"{config.pretrained_image_size}"
+        )
+    return dict(pretrained_image_size=tuple(size))
+
+
+def _fold_channels(kernel, fit):
+    return resize.fold_channels(kernel[None], fit.shape[1])[0]
+
+
+RESIZES = {"level0_embedding/kernel": _fold_channels}
+FORMATS = {
+    "authors": table.Format(
+        requires=(
+            r"levels\.0\.fn\.2\.1\.norm\.1\.weight",
+            r"levels\.0\.fn\..*",
+        ),
+        rules=_rules,
+        read_arrays=_read_arrays,
+        read_config=_read_config,
+        required=_required,
+        naming_schemes={"authors": None},
+        config_of=_config_of,
+        refused=lambda metadata, format: (
+            ["pre_logits"] if metadata.get("representation_size") else []
+        ),
+        differences=_differences,
+    ),
+}
+FORMATS["keras_vit"] = keras_format.derive(
+    FORMATS["authors"], requires=(r"level0_embedding/0", r"level0_block0/.*")
+)

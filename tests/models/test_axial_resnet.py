@@ -1,0 +1,103 @@
+"""Axial-ResNet: the authors' numbers in both forms, sizes, other images."""
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+from functional import difference, golden
+from keras import ops
+from operations import count_macs
+
+import keras_vit
+from keras_vit.models import axial_resnet
+
+# With 1000 classes at 224 x 224: parameters and billions of
+# multiply-accumulates.
+SIZES = {
+    "AxialResNet26S": (5_944_936, 1.812),
+    "AxialResNet50S": (11_586_216, 2.843),
+    "AxialResNet50M": (25_179_400, 5.955),
+    "AxialResNet50L": (43_973_480, 10.19),
+}
+
+
+def authors_model(case, **kwargs):
+    data, path = golden(case)
+    model = keras_vit.AxialResNet(
+        weights=path, include_preprocessing=False, **kwargs
+    )
+    return model, data["input"], data["logits"]
+
+
+@pytest.mark.parametrize("case", ["axial_resnet", "axial_resnet_groupnorm"])
+def test_logits_are_the_authors(case):
+    assert difference(*authors_model(case)) <= 1e-5
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("variant", SIZES)
+def test_parameters_and_operations_are_the_authors(variant):
+    parameters, macs = SIZES[variant]
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, variant)()
+    found = sum(np.prod(w.shape) for w in model.trainable_weights)
+    assert found == parameters
+    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+
+
+@pytest.mark.backend("torch")
+def test_distances_are_resampled_for_other_images():
+    model, *_ = authors_model("axial_resnet", input_shape=(96, 64, 3))
+    small, *_ = authors_model("axial_resnet")
+    name = "block1_unit1"
+    tables = [
+        [
+            ops.convert_to_numpy(block.relative)
+            for block in (
+                m.get_layer(name).height_block,
+                m.get_layer(name).width_block,
+            )
+        ]
+        for m in (small, model)
+    ]
+    assert tables[1][0].shape == (4, 47)
+    np.testing.assert_array_equal(tables[0][1], tables[1][1])
+    # No distance, and the largest two, keep their values.
+    np.testing.assert_allclose(
+        tables[1][0][:, [0, 23, 46]], tables[0][0][:, [0, 15, 30]], atol=1e-6
+    )
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    "layer_class",
+    [keras_vit.layers.AxialAttentionBN, keras_vit.layers.AxialAttentionGN],
+)
+def test_attention_stays_on_its_axis(layer_class):
+    layer = layer_class("height", 2)
+    layer.build((None, 4, 3, 32))
+    x = np.random.default_rng(0).normal(size=(1, 4, 3, 32)).astype("float32")
+    changed = x.copy()
+    changed[0, 2, 1] += np.arange(32)
+    moved = ops.convert_to_numpy(layer(changed) - layer(x))
+    moved = np.abs(moved).max(axis=(0, 3)) > 1e-6
+    np.testing.assert_array_equal(moved, [[False, True, False]] * 4)
+
+
+@pytest.mark.backend("torch")
+def test_a_unit_starts_as_its_shortcut():
+    x = np.random.default_rng(0).uniform(size=(1, 4, 4, 16)).astype("float32")
+    unit = axial_resnet.AxialUnitBN(8, num_heads=2)
+    np.testing.assert_allclose(ops.convert_to_numpy(unit(x)), x, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="multiples of 32 pixels"):
+        catalogue.make_model(
+            "axial resnet", num_units=(1, 1), input_shape=(20, 16, 3)
+        )
+    with pytest.raises(ValueError, match="multiple of 2 x num_heads"):
+        catalogue.make_model("axial resnet", num_heads=5)
+    with pytest.raises(ValueError, match="`normalization` must be one of"):
+        catalogue.make_model("axial resnet", normalization="layer_norm")

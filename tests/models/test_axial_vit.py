@@ -1,0 +1,93 @@
+"""Axial-ViT: scenic's numbers, its cost, other sizes of images."""
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+from functional import difference, golden
+from keras import ops
+from operations import count_macs
+
+import keras_vit
+from keras_vit.models import axial_vit
+
+# Twice the blocks of ViT-B; with 1000 classes at 224 x 224: parameters and
+# billions of multiply-accumulates.
+SIZES = {
+    "AxialViTB32": (173_244_904, 8.453),
+    "AxialViTB16": (171_480_808, 33.51),
+}
+
+
+def authors_model(**kwargs):
+    data, path = golden("axial_vit")
+    model = keras_vit.AxialViT(
+        weights=path, include_preprocessing=False, **kwargs
+    )
+    return model, data["input"], data["logits"]
+
+
+def test_logits_are_the_authors():
+    assert difference(*authors_model()) <= 1e-5
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("variant", axial_vit.VARIANTS)
+def test_it_costs_two_blocks_for_each_of_vit(variant):
+    parameters, macs = SIZES[variant]
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, variant)()
+    blocks = sum(block.count_params() for block in model.blocks)
+    assert blocks == 24 * 7_087_872
+    assert model.count_params() == parameters
+    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+
+
+@pytest.mark.backend("torch")
+def test_a_row_block_mixes_along_the_height():
+    block = axial_vit.AxialTransformerBlock(2, 8)
+    block.build((None, 4, 3, 6))
+    x = np.random.default_rng(0).normal(size=(1, 4, 3, 6)).astype("float32")
+    changed = x.copy()
+    changed[0, 2, 1] += np.arange(6)
+    # Without the other attention, nothing leaves the column that changed.
+    block.col.attention.out.kernel.assign(np.zeros((6, 6)))
+    moved = ops.convert_to_numpy(block(changed) - block(x))
+    moved = np.abs(moved).max(axis=(0, 3)) > 1e-6
+    np.testing.assert_array_equal(moved, [[False, True, False]] * 4)
+
+
+@pytest.mark.backend("torch")
+def test_positions_are_resampled_along_each_axis():
+    small, *_ = authors_model()
+    large, *_ = authors_model(input_shape=(120, 48, 3))
+    before, after = (
+        [
+            ops.convert_to_numpy(w)
+            for w in model.get_layer("posembed_input").weights
+        ]
+        for model in (small, large)
+    )
+    np.testing.assert_array_equal(after[0], before[0])
+    assert after[1].shape == (15, 24)
+    np.testing.assert_allclose(after[1][::2], before[1], atol=1e-6)
+    middle = (before[1][:-1] + before[1][1:]) / 2
+    np.testing.assert_allclose(after[1][1::2], middle, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_its_level_is_the_map_before_the_last_norm():
+    model = catalogue.make_model("axial vit", include_top=False)
+    maps = keras_vit.AxialViT(
+        **catalogue.TINY, include_top=False, pooling="levels"
+    )
+    assert [x.shape for x in maps.outputs] == [(None, 4, 2, 16)]
+    assert model.output_shape == (None, 16)
+
+
+@pytest.mark.backend("torch")
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="`classifier` must be one of"):
+        catalogue.make_model("axial vit", classifier="token_gap")
+    with pytest.raises(ValueError, match="multiple of `num_heads`"):
+        catalogue.make_model("axial vit", num_heads=3)
