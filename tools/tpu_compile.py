@@ -152,18 +152,12 @@ class Step:
         start = time.monotonic()
         with self.distribution.scope():
             lowered = step.lower(state, self._batch(batch_size))
-        try:
-            compiled = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            _raise_if_memory(str(error))
-            raise
-        return self._read(compiled, time.monotonic() - start)
+        return self._read(_compile(lowered), time.monotonic() - start)
 
     def _state(self):
         """Returns the state as Keras' trainers hold it, without values."""
         import jax
 
-        model = self.model
         return tuple(
             [
                 jax.ShapeDtypeStruct(
@@ -175,12 +169,16 @@ class Step:
                 )
                 for variable in variables
             ]
-            for variables in (
-                model.trainable_variables,
-                model.non_trainable_variables,
-                model.optimizer.variables,
-                model.metrics_variables,
-            )
+            for variables in self._groups()
+        )
+
+    def _groups(self):
+        model = self.model
+        return (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
         )
 
     def _batch(self, batch_size):
@@ -233,6 +231,58 @@ class Step:
             ),
             compile_seconds=seconds,
         )
+
+
+class Inference(Step):
+    """The forward pass of one model on one slice.
+
+    Args:
+        build: A function without arguments that returns a model.
+        distribution, tpu: See `Step`.
+    """
+
+    def __init__(self, build: Callable, distribution, tpu: tpu_slices.Slice):
+        import jax
+
+        self.distribution = distribution
+        self.tpu = tpu
+        self.repeats = 1
+        models = []
+        with distribution.scope():
+            jax.eval_shape(lambda: models.append(build()))
+        self.model = models[0]
+
+    def compile(self, batch_size: int) -> Program:
+        """Compiles it; see `Step.compile`."""
+        import jax
+
+        def forward(state, images):
+            outputs, _ = self.model.stateless_call(
+                *state, images, training=False
+            )
+            return outputs
+
+        start = time.monotonic()
+        images, _ = self._batch(batch_size)
+        with self.distribution.scope():
+            lowered = jax.jit(forward).lower(self._state(), images)
+        return self._read(_compile(lowered), time.monotonic() - start)
+
+    def _groups(self):
+        return (
+            self.model.trainable_variables,
+            self.model.non_trainable_variables,
+        )
+
+
+def _compile(lowered):
+    import jax
+
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        _raise_if_memory(str(error))
+        raise
 
 
 def roofline(program: Program, tpu: tpu_slices.Slice) -> dict[str, float]:

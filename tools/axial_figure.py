@@ -1,0 +1,150 @@
+r"""The costs of axial models beside others, as in the ViT paper's figure.
+
+python -m tools.axial_figure
+python -m tools.axial_figure v3-8 --image-size=384
+
+Figure 13 of the paper (12 of its first edition) draws ImageNet's 5-shot
+accuracy of six models against exaFLOPs of pre-training and against images per
+second and core. This prints the costs: multiply-accumulates of the models,
+exaFLOPs of 7 epochs on JFT-300M, and what the TPU compiler of libtpu
+(pip install -e '.[tpu-plan]') says of inference in bfloat16, at the best of
+several batches for each core. Where it has no estimate of the time, that is
+what operations and memory take at the chip's peak: a bound that no program
+reaches, and models of small products stay further from than others.
+"""
+
+import argparse
+import sys
+
+from keras_vit_cli import command
+from tools import tpu_compile, tpu_slices
+
+# Name in the figure, constructor and what it is given.
+MODELS = (
+    ("AxialResNet-50", "AxialResNet50", {}),
+    ("Axial-ViT-B/32", "AxialViTB32", {}),
+    ("Axial-ViT-B/16", "AxialViTB16", {}),
+    ("ViT-B/32", "ViTB32", {}),
+    ("ViT-B/16", "ViTB16", {}),
+    (
+        "ResNet50",
+        "BiTR50x1",
+        dict(activation_order="post_activation", numerics="authors"),
+    ),
+)
+# Images of JFT-300M, epochs on it, and operations of a training step for each
+# multiply-accumulate: two each, forward and twice backward.
+PRE_TRAINING = 303e6 * 7 * 6
+BATCHES = (1, 8, 64, 512)
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints a line for each model."""
+    parser = command.Parser(
+        prog="python -m tools.axial_figure",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("slice", nargs="?", default="v3-8")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument(
+        "--batches",
+        type=_numbers,
+        default=BATCHES,
+        help="images on each device, such as 8,64",
+    )
+    flags = parser.parse_args(arguments)
+    tpu = tpu_slices.find(flags.slice)
+    tpu_slices.prepare(tpu)
+    names = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
+    print("".join(f"{name:>15}" for name in names))
+    for name, constructor, given in MODELS:
+        cells = costs(constructor, given, tpu, flags.image_size, flags.batches)
+        print("".join(f"{cell:>15}" for cell in (name, *cells)), flush=True)
+    return 0
+
+
+def costs(
+    constructor: str,
+    given: dict,
+    tpu: tpu_slices.Slice,
+    image_size: int,
+    batches: tuple[int, ...],
+) -> tuple[str, ...]:
+    """Returns the cells of a model's line.
+
+    Args:
+        constructor: Name of the model's constructor.
+        given: What it is given.
+        tpu: The slice, for which `tpu_slices.prepare` was called.
+        image_size: Pixels per side.
+        batches: Images on each device, of which the fastest counts.
+
+    Raises:
+        ValueError: If not even the smallest batch fits.
+    """
+    import keras
+
+    import keras_vit
+    from keras_vit.distribution import layouts
+    from tools import macs
+
+    shape = (image_size, image_size, 3)
+
+    def build():
+        return getattr(keras_vit, constructor)(input_shape=shape, **given)
+
+    with keras.StatelessScope(initialize_variables=False):
+        model = build()
+    operations = macs.count_macs(model)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layout = layouts.distribution("data", tpu_slices.devices(tpu))
+        inference = tpu_compile.Inference(build, layout, tpu)
+        best, batch, source = fastest(inference, tpu, batches)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    return (
+        f"{model.count_params() / 1e6:.2f} M",
+        f"{operations / 1e9:.2f} G",
+        f"{operations * PRE_TRAINING / 1e18:.0f}",
+        f"{best:,.0f}",
+        f"{batch}",
+        source,
+    )
+
+
+def fastest(
+    inference: tpu_compile.Inference,
+    tpu: tpu_slices.Slice,
+    batches: tuple[int, ...],
+) -> tuple[float, int, str]:
+    """Returns images per second and core, their batch, and who says so."""
+    found = []
+    for batch in batches:
+        try:
+            program = inference.compile(batch * tpu.num_devices)
+        except tpu_compile.DoesNotFit:
+            break
+        seconds = program.compiler_seconds
+        source = "compiler" if seconds else "roofline"
+        seconds = seconds or tpu_compile.roofline(program, tpu)["step"]
+        images = batch * tpu.num_devices
+        found.append((images / seconds / tpu.num_cores, batch, source))
+    if not found:
+        raise ValueError(
+            f"--batches must have one that fits {tpu.name}. Received: {batches}"
+        )
+    return max(found)
+
+
+def _numbers(text):
+    numbers = tuple(int(number) for number in text.split(","))
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError("numbers of images, at least 1")
+    return tuple(sorted(numbers))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
