@@ -45,6 +45,7 @@ RANGES = (
     ("channels", 0, None),
     ("weight_decay", 0, None),
     ("clip_norm", 0, None),
+    ("final_lr", 0, None),
     ("momentum", 0, 1),
     ("layer_decay", 0, None),
     ("ema_momentum", 0, 1),
@@ -169,7 +170,9 @@ class Config:
         warmup_steps: Steps in which the learning rate rises linearly from 0;
             at most a fifth of all.
         base_lr: The highest learning rate.
-        schedule: What follows, "cosine" to 0, "linear" to 1e-5, or "step".
+        final_lr: What "cosine" ends at.
+        schedule: What follows, "cosine" to `final_lr`, "linear" to 1e-5, or
+            "step".
         decay_at: Shares of all steps at which "step" divides the rate by 10,
             such as `0.3,0.6,0.9`.
         tune: "all", "head" (a linear probe of the frozen model) or "lora"
@@ -240,6 +243,7 @@ class Config:
     num_epochs: int = 0
     warmup_steps: int = 500
     base_lr: float = 0.01
+    final_lr: float = 0.0
     schedule: str = "cosine"
     decay_at: tuple[float, ...] = ()
     tune: str = "all"

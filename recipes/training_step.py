@@ -185,13 +185,15 @@ def _schedule(config, total_steps, warmup_steps):
         return training.StepDecay(
             config.base_lr, total_steps, config.decay_at, warmup_steps
         )
+    alpha = config.final_lr / config.base_lr
     if not warmup_steps:
         return keras.optimizers.schedules.CosineDecay(
-            config.base_lr, total_steps
+            config.base_lr, total_steps, alpha
         )
     return keras.optimizers.schedules.CosineDecay(
         0.0,
         total_steps - warmup_steps,
+        alpha,
         warmup_target=config.base_lr,
         warmup_steps=warmup_steps,
     )

@@ -6,6 +6,9 @@ pretrain.py:BiTR50x1,jft300m         a ResNet of the table, with Adam
 pretrain.py:BiTR50x1,jft300m,sgd     the same with SGD, as in Table 7
 pretrain.py:BiTR50x1,imagenet21k     BiT's own, on imagenet2012 too
 pretrain.py:MixerB16,imagenet2012    MLP-Mixer's own
+pretrain.py:RaftMLPS,imagenet2012    RaftMLP's own
+pretrain.py:RaftMLP,cifar10,short    a small model on small photographs, from
+                                     scratch; MLPMixer, ViT and BiT too
 
 DATASET is "imagenet2012" (of TFDS), "imagenet21k", "jft300m", or another name
 of TFDS, folder of images or npz file, which is trained like ImageNet. Where
@@ -15,7 +18,7 @@ the images of imagenet21k and jft300m are, --config.dataset says.
 import fnmatch
 
 import keras_vit
-from keras_vit.models import bit, mixer, vit
+from keras_vit.models import bit, families, mixer, raft_mlp, vit
 from recipes import experiment
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
@@ -53,24 +56,39 @@ MULTI_LABEL = ("imagenet21k", "jft300m")
 
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
-    """Returns the config of "MODEL,DATASET" or "MODEL,DATASET,sgd"."""
+    """Returns the config of "MODEL,DATASET", with ",sgd" or ",short"."""
     model, comma, dataset = arguments.partition(",")
-    dataset, sgd, optimizer = dataset.partition(",")
-    if not (model and comma and dataset) or (sgd and optimizer != "sgd"):
+    dataset, *kind = dataset.split(",")
+    if not (model and comma and dataset) or kind not in (
+        [],
+        ["sgd"],
+        ["short"],
+    ):
         raise ValueError(
             "The argument of pretrain.py must be MODEL,DATASET, such as "
-            "ViTB16,imagenet2012, or for Table 7 MODEL,DATASET,sgd. Received: "
+            "ViTB16,imagenet2012, or for Table 7 MODEL,DATASET,sgd, or for a "
+            "small model on small photographs MODEL,DATASET,short. Received: "
             f"{arguments!r}"
         )
+    sgd = kind == ["sgd"]
     if sgd and (model not in bit.VARIANTS or dataset != "jft300m"):
         raise ValueError(
             "MODEL,DATASET,sgd must be a BiT ResNet on jft300m, as in Table 7. "
             f"Received: {arguments!r}"
         )
-    if model in ("ViT", "MLPMixer", "BiT"):
+    titles = [family.title for family in families.FAMILIES.values()]
+    if kind == ["short"]:
+        if model not in titles:
+            raise ValueError(
+                f"MODEL,DATASET,short must be of {titles}. Received: {model!r}"
+            )
+        return _short(model, dataset)
+    if model in titles:
         return _for_a_look(model, dataset)
     if model in mixer.VARIANTS and dataset not in MULTI_LABEL:
         return _mixer(model, dataset)
+    if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
+        return _raft_mlp(model, dataset)
     if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
         return _sgd(model, dataset)
     known = dataset if dataset in MULTI_LABEL else "imagenet2012"
@@ -154,6 +172,66 @@ def _mixer(model, dataset):
         clip_norm=1.0,
         loss="sigmoid",
         head_bias=-6.9,
+    )
+
+
+def _raft_mlp(model, dataset):
+    """RaftMLP on ImageNet-1k, as the authors' configs/settings.
+
+    Their MixUp and CutMix mix whole batches, and CutMix draws its area from
+    Beta(1, 1); Keras draws for each image. Their jitter multiplies brightness,
+    Keras' adds to it.
+    """
+    return _published(
+        model,
+        dataset,
+        architecture=experiment.Architecture(drop_path_rate=0.1),
+        crop="resize",
+        resize=256,
+        eval_resize=256,
+        augment=(
+            "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
+            "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
+            "RandAugment()",
+            # Cutout: to what becomes zero, one image in four.
+            "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
+            "MixUp(alpha=0.8)",
+            "CutMix()",
+        ),
+        batch_size=2048,
+        num_epochs=305,
+        warmup_steps=5 * 1_281_167 // 2048,
+        base_lr=2e-3,
+        final_lr=1e-5,
+        schedule="cosine",
+        optimizer="adam",
+        weight_decay=0.05,
+        clip_norm=0.0,
+        label_smoothing=0.1,
+    )
+
+
+def _short(model, dataset):
+    """RaftMLP's training, shortened for some thousand photographs.
+
+    AdamW, the cosine and label smoothing are the authors'; of augmentation
+    flips and shifts remain, which a few epochs can use.
+    """
+    return experiment.Config(
+        model=model,
+        dataset=dataset,
+        crop="pad",
+        flip=True,
+        batch_size=128,
+        num_epochs=30,
+        warmup_steps=300,
+        base_lr=2e-3,
+        final_lr=1e-5,
+        schedule="cosine",
+        optimizer="adam",
+        weight_decay=0.05,
+        clip_norm=1.0,
+        label_smoothing=0.1,
     )
 
 

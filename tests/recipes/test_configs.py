@@ -59,6 +59,8 @@ EXPERIMENTS = {
         "BiTR50x1,imagenet2012",
         "MixerB16,imagenet2012",
         "MLPMixer,digits",
+        "RaftMLPS,imagenet2012",
+        "RaftMLP,digits,short",
     ],
     finetune: [
         "",
@@ -184,8 +186,10 @@ def test_vtab_trains_as_table_4_says(task):
     assert run.image_size == (384,)
 
 
-# Of each family, a small architecture.
+# Of each family, or model, a small architecture.
 SMALL = {
+    "raft_mlp": dict(depths=(1, 1, 1, 1), hidden_sizes=(8, 8, 8, 8)),
+    "RaftMLP": {},
     "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32),
     "mixer": dict(
         hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
@@ -209,6 +213,7 @@ def shrunk(config):
     if is_variant:
         side = family.variants[config.model].get("patch_size", 16)
     small = SMALL.get(family.name, family.small)
+    small = SMALL.get(config.model, small)
     if vit.VARIANTS.get(config.model, {}).get("resnet_units"):
         side *= 16
         # One stage: more of them are the same code, compiled longer.
