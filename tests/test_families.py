@@ -1,5 +1,6 @@
 """What every family's files hold, and no other file knows."""
 
+import dataclasses
 import inspect
 import pathlib
 import re
@@ -50,3 +51,14 @@ def test_only_a_familys_own_files_know_its_names(family):
 def test_forward_reads_on_one_page(family):
     lines, _ = inspect.getsourcelines(families.FAMILIES[family].forward)
     assert len(lines) < 80
+
+
+def test_a_field_is_of_one_type_in_all_families():
+    # A flag of the recipes, --config.architecture.FIELD, has one type: call
+    # what each stage of a pyramid has `depths`, not `num_layers`.
+    found = {}
+    for family in families.FAMILIES.values():
+        for field in dataclasses.fields(family.config):
+            kind = str(field.type).split(" | ")[0]
+            found.setdefault(field.name, set()).add(kind)
+    assert [name for name, kinds in found.items() if len(kinds) > 1] == []
