@@ -116,7 +116,7 @@ def _export(parser):
         "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
     )
     parser.add_argument(
-        "--class_names", help="file of names, a line each, or JSON"
+        "--class_names", help="file of class names: one per line, or JSON"
     )
     parser.add_argument("--top_k", type=int, default=5)
     parser.add_argument(

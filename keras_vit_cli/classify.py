@@ -34,7 +34,7 @@ def run(options) -> int:
     try:
         for batch, errors in _batches(options.images, options.batch_size):
             for path, error in errors:
-                _tell_error(path, error, options.json)
+                _print_error(path, error, options.json)
             failed += len(errors)
             if batch:
                 failed += _classify(batch, ask, options)
@@ -70,7 +70,7 @@ def _classify(batch, ask, options):
         answers = ask([image for _, image in batch], options)
     except Refused as error:
         if len(batch) == 1:
-            _tell_error(batch[0][0], f"refused: {error}", options.json)
+            _print_error(batch[0][0], f"refused: {error}", options.json)
             return 1
         # Too many images, or too many bytes, for a request.
         half = len(batch) // 2
@@ -80,16 +80,16 @@ def _classify(batch, ask, options):
     failed = 0
     for (path, _), answer in zip(batch, answers, strict=True):
         if answer["valid"]:
-            _tell(path, answer, options)
+            _print_answer(path, answer, options)
         else:
-            _tell_error(
+            _print_error(
                 path, "is no image that the server decodes", options.json
             )
             failed += 1
     return failed
 
 
-def _tell(path, answer, options):
+def _print_answer(path, answer, options):
     found = list(
         zip(answer["classes"], answer["indices"], answer["scores"], strict=True)
     )[: options.top_k]
@@ -105,7 +105,7 @@ def _tell(path, answer, options):
         print(f"  {score:7.2%}  {name}")
 
 
-def _tell_error(path, error, as_json):
+def _print_error(path, error, as_json):
     print(f"{path}: {error}", file=sys.stderr)
     if as_json:
         _print_json(dict(image=path, error=error))

@@ -1,4 +1,4 @@
-"""What every command shares: a quiet start, and errors told by a message.
+"""What every command shares: a quiet start, and errors printed as a message.
 
 Imports nothing but the standard library: it runs before TensorFlow loads.
 """

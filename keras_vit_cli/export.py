@@ -37,7 +37,7 @@ def _export(options):
     metadata |= dict(licence=options.licence)
     metadata |= dict(weights=options.weights or metadata.get("weights"))
     metadata |= dict(commit=_commit(options.model))
-    # A copy has no loss to tell this by.
+    # A copy has no loss to derive this from.
     activation = options.activation or savedmodel.activation_of(model)
     if options.precision != "float32":
         metadata["precision"] = options.precision
@@ -62,7 +62,7 @@ def _load(options):
     try:
         model = keras.models.load_model(options.model)
     except (TypeError, ValueError):
-        # A loss of one's own: then nothing tells what the outputs mean.
+        # A loss of one's own: then nothing specifies what the outputs mean.
         try:
             model = keras.models.load_model(options.model, compile=False)
         except TypeError as error:  # of layers that are not registered

@@ -222,7 +222,7 @@ def _check_attention(path, classifier):
     if not isinstance(classifier, _OfKeras):
         raise ValueError(
             "--attention needs a .keras file or weights: a SavedModel does "
-            "not tell where it looks. Received a SavedModel"
+            "not give its attention. Received a SavedModel"
         )
     if not keras_vit.inspection.has_attention(classifier.model):
         raise ValueError(

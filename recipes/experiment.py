@@ -201,7 +201,7 @@ class Config:
         remat: Whether Transformer blocks recompute their activations in the
             backward pass, for less memory and a third more work.
         checkpoint_every: Steps between checkpoints, from which a run that
-            was killed goes on; there is always one before an evaluation.
+            was killed resumes; there is always one before an evaluation.
         keep_checkpoints: Number of the last checkpoints to keep.
         devices: "auto" (what the machine has), "cpu", "gpu" or "tpu".
         strategy: How several devices share the work: "data", or with JAX

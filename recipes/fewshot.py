@@ -257,7 +257,7 @@ def at_most(source: data.Source, count: int) -> data.Source:
     """Returns a source of no more examples than that.
 
     Args:
-        source: A part of `keras_vit.data.load`.
+        source: A source of `keras_vit.data.load`.
         count: How many examples: spread evenly over files and arrays, the
             first of a stream.
     """

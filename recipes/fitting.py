@@ -294,10 +294,10 @@ class _SaveModels(keras.callbacks.Callback):
             names.append("last.keras")
         if not names:
             return
-        # Every process takes part: each may hold a part of the variables.
-        whole = distribution.gather(self.built.model, self.devices)
+        # Every process takes part: each may hold a shard of the variables.
+        gathered = distribution.gather(self.built.model, self.devices)
         if self.devices.is_main:
             for name in names:
                 part = self.workdir / f"part.{name}"
-                whole.save(part)
+                gathered.save(part)
                 os.replace(part, self.workdir / name)

@@ -17,7 +17,7 @@ class DatasetInfo:
     Attributes:
         image_size: (height, width) in pixels.
         channels: Number of channels.
-        class_names: Names of the classes by index.
+        class_names: Class names by index.
         train_images: Number of images to train on.
     """
 
@@ -110,10 +110,10 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
     Raises:
         ValueError: If `config.image_size` is no size.
     """
-    own_channels = train.image_shape[-1] if train.image_shape else 3
+    native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
         image_size=_image_size(config, train),
-        channels=config.channels or own_channels,
+        channels=config.channels or native_channels,
         class_names=train.class_names,
         train_images=train.num_examples,
     )
@@ -196,11 +196,11 @@ def _image_size(config, source):
         return size
     if not source.image_shape:
         return (224,) * 2
-    return tuple(map(_whole_patches(config), source.image_shape[:2]))
+    return tuple(map(_round_to_patches(config), source.image_shape[:2]))
 
 
-def _whole_patches(config):
-    """Returns what makes a side one of whole patches of a named model."""
+def _round_to_patches(config):
+    """Returns a function that rounds a side up to patches of a named model."""
     sizes = {}
     for family in families.FAMILIES.values():
         sizes |= family.variants.get(config.model, {})

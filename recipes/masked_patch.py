@@ -186,7 +186,7 @@ def _begin(config, workdir, devices, built, info, train, evaluation):
 
 
 def _report(config, workdir, results):
-    """Says how it ended, and how to go on."""
+    """Prints the results and the command to fine-tune."""
     for title, prefix in (("\nLast", ""), ("Best", "best_")):
         values = ", ".join(
             f"{name} {results[prefix + name]:.4g}"

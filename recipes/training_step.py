@@ -39,7 +39,7 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingStep:
-    """A config made whole.
+    """A config resolved for a data set.
 
     Attributes:
         model: The plain model, which is saved.
@@ -76,7 +76,7 @@ def build(
         config: A config that `check` accepts.
         info: What to know of the data set.
         kind: Where it will run, "cpu", "gpu" or "tpu".
-        objective: What to train for; to tell the classes.
+        objective: What to train for; None is classification.
 
     Raises:
         ValueError: If the model cannot be built so, or the weights do not

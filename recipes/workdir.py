@@ -142,7 +142,7 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
 
 
 def write_json(path: pathlib.Path, content: dict) -> None:
-    """Writes a file that is there as a whole or not at all.
+    """Writes a file atomically.
 
     Args:
         path: The file.
@@ -157,7 +157,7 @@ def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
     Args:
         workdir: The folder of recipes.finetune or recipes.masked_patch.
         devices: What `keras_vit.distribution.setup` returned; every process
-            must call this, and is told what the main one finds.
+            must call this, and gets what the main one finds.
     """
     found = devices.is_main and _is_finished(workdir)
     return any(distribution.any_process(devices, found))
@@ -286,7 +286,7 @@ def _holder(descriptor):
 
 
 def _replace(path, text):
-    """Writes a file that is there as a whole or not at all."""
+    """Writes a file atomically."""
     part = path.with_name(path.name + ".part")
     with open(part, "w", newline="") as file:
         file.write(text)

@@ -75,7 +75,7 @@ def stages(
     """Returns the pipelines of `train_batches` up to each of its stages.
 
     Args:
-        source: The training part of `data.load`.
+        source: The training source of `data.load`.
         image_size: (height, width) in pixels.
         batch_size: Images in a batch.
         augment_texts: See `data.train_batches`.

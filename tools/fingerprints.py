@@ -90,7 +90,7 @@ def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Compares two images closely, the one whole with parts of the other.
+    """Compares two images closely, the whole of one with parts of the other.
 
     Args:
         first, second: Thumbnails, `[32, 32]`.

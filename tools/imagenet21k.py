@@ -5,7 +5,7 @@
 ARCHIVE is read once and not unpacked: a tar, gzipped or not, of one tar of
 images for each synset (winter21_whole.tar.gz, fall11_whole.tar), or a folder
 of such n*.tar files. OUT is a folder that is there when it is complete; train
-on it with --config.dataset=OUT. Images are told apart as WNID/FILE.
+on it with --config.dataset=OUT. Images are identified as WNID/FILE.
 
 There is no official split, so that a share of the images drawn by a hash of
 their names becomes the split "validation". Every image is decoded once, for
@@ -93,12 +93,12 @@ def convert(
         md5: What the archive's MD5 must be, in hexadecimal digits; "" any.
 
     Returns:
-        What dataset.json tells about the set: `archive`, `bytes`, `md5`,
+        What dataset.json holds about the set: `archive`, `bytes`, `md5`,
         `images`, `synsets`, `broken`, `excluded`, `other_members`.
 
     Raises:
         ValueError: If an argument is wrong, or the archive is truncated,
-            corrupt, another one than `md5` tells, has a synset that is not
+            corrupt, another one than `md5` specifies, has a synset that is not
             among `class_names`, or an image that does not decode.
         OSError: If the disk is full or the archive cannot be read.
     """
@@ -123,12 +123,12 @@ def convert(
     with records.write(
         out, num_shards, class_names=class_names, about=about
     ) as add:
-        for wnid, name, image, sound in _tried(_read(archive, about)):
+        for wnid, name, image, valid in _tried(_read(archive, about)):
             synsets.add(wnid)
             if name in (exclude or ()):
                 about["excluded"] += 1
                 continue
-            if not sound:
+            if not valid:
                 _refuse_broken(name, broken)
                 about["broken"].append(name)
                 continue
@@ -256,10 +256,10 @@ def _tried(images):
         for example in images:
             pending.append((*example, pool.submit(_decodes, example[-1])))
             if len(pending) == WINDOW:
-                *first, sound = pending.popleft()
-                yield *first, sound.result()
-        for *first, sound in pending:
-            yield *first, sound.result()
+                *first, valid = pending.popleft()
+                yield *first, valid.result()
+        for *first, valid in pending:
+            yield *first, valid.result()
 
 
 def _decodes(image):
@@ -281,7 +281,7 @@ def _has_pixels():
 
 
 def _read(archive, about):
-    """Yields (wnid, name, image), and tells `about` what else there was."""
+    """Yields (wnid, name, image), and adds to `about` what else there was."""
     path = pathlib.Path(archive)
     if path.is_dir():
         for file in sorted(path.glob("n*.tar")):
@@ -330,7 +330,7 @@ def _members(stream):
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is sound: `tarfile` takes a broken one for the end."""
+    """A valid header: `tarfile` takes a broken one for the end."""
 
     @classmethod
     def frombuf(cls, buf, encoding, errors):

@@ -16,7 +16,7 @@ and elsewhere with --runner and what that runner needs; its machines must have
 this package and the data.
 
 Reference: section 4.1 of the paper removes near-duplicates of the test sets
-from the pre-training sets, and does not say how they are told; this way is our
+from the pre-training sets, and does not say how they are found; this way is our
 own.
 """
 
@@ -218,7 +218,7 @@ def _parse(arguments):
     parser.add_argument("--data_dir", default="", help="where TFDS keeps data")
     parser.add_argument("--broken", choices=("error", "skip"), default="error")
     parser.add_argument(
-        "--dry", action="store_true", help="only tell what would be compared"
+        "--dry", action="store_true", help="only print what would be compared"
     )
     return parser.parse_args(arguments)
 

@@ -318,7 +318,7 @@ def _sweep(config, tpu, flags):
 
 
 def _say(text):
-    """Tells of what takes long, apart from what is printed in the end."""
+    """Prints to stderr what takes long, apart from the result."""
     print(text, file=sys.stderr, flush=True)
 
 

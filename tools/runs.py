@@ -70,7 +70,7 @@ class Run:
 def find(folder: pathlib.Path) -> list[Run]:
     """Reads the finished runs in a folder, and in the folders in it.
 
-    What is left out is told on stderr: runs that are not finished, were
+    What is left out is listed on stderr: runs that are not finished, were
     evaluated on a development split, or are not to be read. The development
     runs of a sweep, lr_*, are passed over in silence.
 

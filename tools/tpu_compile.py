@@ -18,8 +18,8 @@ class DoesNotFit(Exception):
 
     Attributes:
         needs: Bytes that the compiler would need, after it has tried to save;
-            0 if it does not tell.
-        available: Bytes that it may use; 0 if it does not tell.
+            0 if it is not specified.
+        available: Bytes that it may use; 0 if it is not specified.
     """
 
     def __init__(self, needs: int, available: int):
@@ -288,7 +288,7 @@ def _compile(lowered):
 def roofline(program: Program, tpu: tpu_slices.Slice) -> dict[str, float]:
     """Returns the seconds that each part of a step takes at the chip's peak.
 
-    Computing and memory go on at the same time, so that the longer counts;
+    Computation and memory access overlap, so that the longer counts;
     communication is added, as if nothing of it were hidden behind them.
     """
     seconds = dict(

@@ -27,14 +27,14 @@ _SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-    """What the devices tell one another, alike operations together.
+    """The collectives of a program, equal operations together.
 
     Attributes:
         kind: One of `KINDS`.
         group: Devices that take part together.
         count: How often a step does it.
         values: Numbers summed, gathered or sent in a step, all times together;
-            counted where they are whole: before a reduce-scatter, after an
+            counted where they are complete: before a reduce-scatter, after an
             all-gather.
         bytes: Their size.
         of_scalars: Whether these are sums of single numbers, for metrics and
@@ -66,7 +66,7 @@ class Collective:
 def collectives(text: str, num_devices: int) -> list[Collective]:
     """Returns the communication of one step.
 
-    A loop's is counted as often as the loop runs, which the text tells where
+    A loop's is counted as often as the loop runs, which the text gives where
     it is a fixed number.
 
     Args:

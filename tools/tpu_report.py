@@ -17,7 +17,7 @@ class Plan:
             it fits.
         fits: Whether the batch does as the config has it.
         needs, available: Bytes on each device, where it does not; 0 where the
-            compiler does not tell.
+            compiler does not give it.
         program: What the compiler says; None if nothing fits.
         hbm: Bytes in use on each device.
         roofline: Seconds by the chip's peaks.
@@ -30,7 +30,7 @@ class Plan:
         total_steps: Of the experiment.
         days: Of the experiment.
         core_days: Days times TensorCores.
-        paper_core_days: What the paper tells, on TPUv3; or None.
+        paper_core_days: Those of the paper, on TPUv3; or None.
     """
 
     tpu: tpu_slices.Slice

@@ -127,7 +127,7 @@ def _answer(make_step, questions, log):
 def largest(ask: Callable, start: int, fixed: int) -> int:
     """Returns the largest of `sizes()` that fits; 0 if 1 does not.
 
-    Memory grows nearly in proportion to the batch, so that each refusal tells
+    Memory grows nearly in proportion to the batch, so that each refusal shows
     where the limit is; near it, the compiler saves what it can, and is asked.
 
     Args:

@@ -246,7 +246,7 @@ def devices(tpu: Slice) -> list:
 
     arguments = {}
     if CHIPS[tpu.generation].cores > CHIPS[tpu.generation].devices:
-        # v5p has no other, v4 must be told.
+        # v5p has no other, v4 must be specified.
         arguments["chip_config_name"] = "megacore"
     topology = topologies.get_topology_desc(
         platform="tpu",

@@ -98,7 +98,7 @@ def _read(path):
                 "code; only plain arrays are read."
             ) from None
         raise ValueError(
-            f"`dataset` must be a whole npz file of arrays. Received: "
+            f"`dataset` must be a complete npz file of arrays. Received: "
             f"{os.fspath(path)!r}, which does not read as one: {error}"
         ) from error
 

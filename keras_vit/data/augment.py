@@ -76,8 +76,8 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
         for layer_text in _expand(text):
             bare = layer_text.removeprefix("batch:")
             layer = _make(bare, classes)
-            whole = bare != layer_text or type(layer).__name__ in MIXING
-            (of_batch if whole else of_image).append(_Seeded(layer, bare))
+            mixes = bare != layer_text or type(layer).__name__ in MIXING
+            (of_batch if mixes else of_image).append(_Seeded(layer, bare))
     return of_image, of_batch
 
 

@@ -42,7 +42,7 @@ def train_batches(
     shuffles, its own run of the examples.
 
     Args:
-        source: The training part of `load`.
+        source: The training source of `load`.
         batch_size: Images in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
@@ -156,7 +156,7 @@ def eval_batches(
     yields the same number of batches, filled up with zeros of weight 0.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
         batch_size: Images in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.

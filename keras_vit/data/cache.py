@@ -1,4 +1,4 @@
-"""Encoded images that stay in memory once they have been read."""
+"""A cache of encoded images in memory."""
 
 from keras_vit.data.optional_imports import tensorflow
 
@@ -6,7 +6,7 @@ from keras_vit.data.optional_imports import tensorflow
 class ByteCache:
     """Byte strings by number, filled while an input pipeline runs.
 
-    Not `tf.data.Dataset.cache`, which keeps an order as well: here each epoch
+    Not `tf.data.Dataset.cache`, which stores an order as well: here each epoch
     has its own.
     """
 
@@ -20,15 +20,15 @@ class ByteCache:
             )
 
     def has(self, index):
-        """Returns whether there is something under a number."""
+        """Returns whether there is a string for a number."""
         return tensorflow().strings.length(self.get(index)) > 0
 
     def get(self, index):
-        """Returns what is kept under a number, nothing being empty."""
+        """Returns the string of a number; empty where there is none."""
         return self._table.lookup(index)
 
     def put(self, index, value):
-        """Keeps a scalar string and returns it."""
+        """Stores a scalar string and returns it."""
         tf = tensorflow()
         with tf.control_dependencies([self._table.insert(index, value)]):
             return tf.identity(value)

@@ -1,4 +1,4 @@
-"""What is wrong with the images, told before or after it shows."""
+"""Checks for images that are broken or already scaled."""
 
 import collections
 import warnings
@@ -62,10 +62,10 @@ def _check_pixels(sample, what):
 
 
 def warn_if_scaled(source: Source) -> None:
-    """Does what `check_pixels` does, for a part of `load`.
+    """Does what `check_pixels` does, for a source of `load`.
 
     Args:
-        source: A part of `load`; files hold pixels and are not looked at.
+        source: A source of `load`; files hold pixels and are not looked at.
     """
     if source.images is not None:
         _check_pixels(source.images[:1000], f"The images of {source.name!r}")
@@ -75,7 +75,7 @@ def explain_broken(source: Source, limit: int = 10) -> str | None:
     """Looks for the files behind a decoding error.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
         limit: How many files to name.
 
     Returns:
@@ -101,7 +101,7 @@ def describe_ignored(*sources: Source) -> str:
     """Says how many files of a folder were not read, and why.
 
     Args:
-        *sources: The parts of `load`.
+        *sources: The sources of `load`.
 
     Returns:
         Such as "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)".

@@ -13,7 +13,7 @@ EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def decode_image(encoded, channels: int = 3):
-    """Decodes JPEG, PNG, GIF, BMP or WebP, told by content, and turns upright.
+    """Decodes JPEG, PNG, GIF, BMP or WebP, by content, and turns upright.
 
     Grey becomes colour or colour grey as `channels` asks; alpha is dropped;
     16-bit PNG is brought to 8 bits, CMYK JPEG to RGB; palettes are applied. Of
@@ -223,13 +223,13 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
         ):
             return tf.identity(i)
 
-    sound = (
+    valid = (
         tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
         .map(try_one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .ignore_errors(log_warning=False)
     )
-    sound = {int(i) for i in sound.as_numpy_iterator()}
-    broken = [path for i, path in enumerate(paths) if i not in sound]
+    valid = {int(i) for i in valid.as_numpy_iterator()}
+    broken = [path for i, path in enumerate(paths) if i not in valid]
     # `ignore_errors` drops the reason: only these are decoded once more.
     return {path: _why_broken(path, channels) for path in broken}
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit.data.sources import Source, take
 
-# Heads the column of a CSV file that tells what to leave out.
+# Header of the column of a CSV file that lists what to leave out.
 COLUMN = "pretrain"
 
 
@@ -44,7 +44,7 @@ def names_of(source: Source) -> list[str]:
     "class/file.jpg", whatever the system; an array by its index.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
 
     Raises:
         ValueError: If the source is a stream, which has no names.
@@ -66,7 +66,7 @@ def leave_out(source: Source, names: frozenset[str]) -> Source:
     """Returns a folder's or arrays' examples without some.
 
     Args:
-        source: A part of `load` that is no stream. TFRecords are written
+        source: A source of `load` that is no stream. TFRecords are written
             anew without what is to be left out.
         names: Of the examples to leave out, see `names_of`.
 

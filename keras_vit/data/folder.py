@@ -197,8 +197,8 @@ def _without_broken(paths, labels, broken):
     if broken != "skip":
         return paths, labels, {}
     skipped = find_broken(paths)
-    sound = np.array([path not in skipped for path in paths])
-    return paths[sound], labels[sound], skipped
+    valid = np.array([path not in skipped for path in paths])
+    return paths[valid], labels[valid], skipped
 
 
 def _first(skipped):

@@ -159,12 +159,12 @@ def first_gif_frame(encoded):
     )
     # Ten bytes of description, the colours, and the size of a code.
     end = end_of_blocks(frame + 11 + colours(number(data, frame + 9, 1)))
-    whole = (
+    complete = (
         (number(data, frame, 1) == 0x2C)
         & (end <= length)
         & (number(data, end - 1, 1) == 0)
     )
-    with require(whole, "The first frame of a GIF is missing or cut short."):
+    with require(complete, "The first frame of a GIF is missing or cut short."):
         end = tf.identity(end)
     width = tf.maximum(number(data, 6, 2), number(data, frame + 5, 2))
     height = tf.maximum(number(data, 8, 2), number(data, frame + 7, 2))
@@ -223,11 +223,11 @@ def first_webp_frame(encoded):
         packed // 2**14 % 2**14 + 1,
         number(data, position + 16, 2) % 2**14,
     )
-    whole = (is_lossless | (number(data, position, 4) == lossy)) & (
+    complete = (is_lossless | (number(data, position, 4) == lossy)) & (
         # Some writers leave the last padding byte out.
         position + size <= tf.size(data, tf.int64) + size % 2
     )
-    with require(whole, "The image of a WebP file is missing or cut short."):
+    with require(complete, "The image of a WebP file is missing or cut short."):
         size = tf.identity(size)
     chunk = tf.strings.substr(encoded, position, size)
     header = [b"RIFF", _four_bytes(4 + size), b"WEBP"]
@@ -285,7 +285,7 @@ def decode_bmp(encoded):
         & (bits == 32)
         & tf.reduce_all(tf.stack(masks) == [0xFF0000, 0xFF00, 0xFF])
     )
-    whole = (
+    complete = (
         (header >= 40)
         & plain
         & tf.reduce_any(bits == tf.constant([1, 4, 8, 24, 32], tf.int64))
@@ -297,9 +297,10 @@ def decode_bmp(encoded):
         & (offset + row * height <= tf.size(data, tf.int64))
     )
     message = (
-        "A BMP must be whole, unpacked, and of 1, 4, 8, 24 or 32 bits a pixel."
+        "A BMP must be complete, uncompressed, and of 1, 4, 8, 24 or 32 bits "
+        "per pixel."
     )
-    with require(whole, message):
+    with require(complete, message):
         rows = data[offset : offset + row * height]
     rows = tf.reshape(rows, [height, row])
 

@@ -17,7 +17,7 @@ def shard_range(
     """Returns where a shard starts and stops; shards are as even as can be.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
         shard_index: Index of the shard.
         num_shards: Number of shards.
     """
@@ -30,7 +30,7 @@ def in_order(source: Source, start: int, stop: int):
     """Returns the examples from `start` up to `stop`.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
         start, stop: Places in its own order.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Labelled images in TFRecord files that a dataset.json tells about.
+"""Labelled images in TFRecord files that a dataset.json describes.
 
     {
       "class_names": ["n00004475", "n00005787", ...],
@@ -156,7 +156,7 @@ def write(
             `path`.incomplete, which an error removes.
         num_shards: Number of files of each split, such as
             `{"train": 1024, "validation": 4}`.
-        class_names: Names of the classes by index; None is all that occur,
+        class_names: Class names by index; None is all that occur,
             sorted.
         image_shape: (height, width, channels) in pixels if all images share
             it.
@@ -228,7 +228,7 @@ def _read_index(path):
             index = json.loads(opened.read())
         names, splits = index["class_names"], index["splits"]
         shape = index.setdefault("image_shape", None)
-        sound = (
+        valid = (
             len(names) >= 2
             and len(set(names)) == len(names)
             and all(isinstance(name, str) for name in names)
@@ -244,7 +244,7 @@ def _read_index(path):
             f"{file!r} must be JSON of `class_names` and `splits`. Received: "
             f"{type(error).__name__}: {error}"
         ) from error
-    if not sound:
+    if not valid:
         raise ValueError(
             f"{file!r} must name at least 2 different `class_names`, for each "
             "of `splits` each file's number of examples, and as `image_shape` "

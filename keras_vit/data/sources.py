@@ -19,7 +19,7 @@ class Source:
 
     Attributes:
         name: What to call it in messages.
-        class_names: Names of the classes by index.
+        class_names: Class names by index.
         num_examples: Number of images.
         image_shape: (height, width, channels) in pixels where all images
             share it, else None.
@@ -154,7 +154,7 @@ def sample(source: Source, count: int) -> Source:
     """Returns about `count` examples, spread evenly over a source.
 
     Args:
-        source: A part of `load`.
+        source: A source of `load`.
         count: How many examples; a stream is not cut, only read from its
             start.
     """

@@ -19,7 +19,7 @@ def hold_out(
             each class is held out, and one kept.
         seed: Seed of the choice.
         name: What to call the data set in messages.
-        class_names: Names of the classes by index.
+        class_names: Class names by index.
 
     Returns:
         Indices kept and indices held out, both in ascending order.

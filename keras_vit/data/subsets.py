@@ -18,7 +18,7 @@ def hold_out_dev(
     the seed; of a stream its end.
 
     Args:
-        source: The training part of `load`.
+        source: The training source of `load`.
         fraction: Share of the examples to hold out, such as the 0.02 of
             CIFAR-10's that the paper chooses learning rates by.
         seed: Seed of the choice.
@@ -67,7 +67,7 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
     encoded.
 
     Args:
-        source: The training part of `load`.
+        source: The training source of `load`.
         shots: Examples of each class.
         seed: Seed of the choice.
 

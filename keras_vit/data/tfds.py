@@ -114,7 +114,7 @@ def parts(
         train_split, eval_split: Split names, slices allowed.
         keys: Feature of the image, and feature of the class or a function of
             an example that returns it.
-        class_names: Names of the classes.
+        class_names: Class names.
         reads: What the function of an example reads, as
             `tfds.decode.PartialDecoding` takes it, such as
             {"objects": ["size"]}.
@@ -213,7 +213,7 @@ def _stream(builder, keys, decoding, split):
     read = _reader(builder, keys, decoding)
 
     def stream(start, stop, seed=None, cache=False):
-        # Outside of the function of a data set: what is kept stays kept.
+        # Outside of the function of a data set, so that the cache persists.
         with tf.init_scope():
             # TFDS cuts only what states its size, and leaves nothing empty.
             if not splits or start == stop:

@@ -12,7 +12,7 @@ import keras
 from keras_vit.distribution import layouts
 
 DEVICES = ("auto", "cpu", "gpu", "tpu")
-# What tells jax.distributed.initialize() of a cluster.
+# From these jax.distributed.initialize() finds a cluster.
 JAX_CLUSTERS = (
     "JAX_COORDINATOR_ADDRESS",
     "OMPI_MCA_orte_hnp_uri",
@@ -31,7 +31,7 @@ class Devices:
     Attributes:
         kind: "cpu", "gpu" or "tpu".
         num_devices: Devices of all processes.
-        num_replicas: Parts into which a batch is cut, one for each device or
+        num_replicas: Shards into which a batch is split, one for each device or
             group of devices that share a block.
         num_processes: Number of processes that feed the devices.
         process_index: Number of this process, from 0.
@@ -92,7 +92,7 @@ class Devices:
         return self.strategy.distribute_datasets_from_function(shard)
 
     def check_batch(self, batch_size: int, micro_batches: int = 1) -> None:
-        """Refuses a batch that the devices cannot share evenly.
+        """Refuses a batch that cannot be divided evenly among the devices.
 
         Args:
             batch_size: Examples in a batch, over all devices.
@@ -124,7 +124,7 @@ def setup(
     """Puts the backend on its devices; the first call of a program.
 
     TensorFlow has data parallelism: TPUStrategy where there is a TPU,
-    MultiWorkerMirroredStrategy where TF_CONFIG tells of several workers,
+    MultiWorkerMirroredStrategy where TF_CONFIG specifies several workers,
     MirroredStrategy on several devices. JAX has every strategy, in one
     process or several; on Cloud TPUs and under Slurm, Open MPI and Kubernetes
     it finds the others itself. PyTorch has one device.
@@ -312,9 +312,9 @@ def _jax(
     if devices == "cpu":
         jax.config.update("jax_platforms", "cpu")
     asked = coordinator or num_processes > 1
-    told = any(name in os.environ for name in JAX_CLUSTERS)
+    in_cluster = any(name in os.environ for name in JAX_CLUSTERS)
     if not jax.distributed.is_initialized() and (
-        asked or told or (devices in ("auto", "tpu") and _is_tpu_pod())
+        asked or in_cluster or (devices in ("auto", "tpu") and _is_tpu_pod())
     ):
         # Keras' own initialize() does the same, but leaves it at 100 seconds
         # before a process that has died is missed.

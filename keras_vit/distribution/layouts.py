@@ -1,4 +1,4 @@
-"""Which device holds which part of each variable, on the JAX backend.
+"""Layouts: the device of each shard of each variable, on the JAX backend.
 
 Devices stand in a mesh of two axes: "data", over which a batch is divided,
 and "model", over which a block is. XLA derives all communication from where
@@ -66,11 +66,11 @@ class Layouts(keras.distribution.ModelParallel):
         self._by_unit = re.compile(rf".*/(?:{'|'.join(columns)})/output")
 
     def get_variable_layout(self, variable):
-        """Returns where the parts of a variable lie.
+        """Returns the layout of a variable.
 
         Args:
             variable: A weight of a model, or a variable of its optimizer; of
-                metrics and seeds every device holds the whole.
+                metrics and seeds every device holds a copy.
 
         Raises:
             ValueError: If a block cannot be cut as asked.
@@ -87,7 +87,7 @@ class Layouts(keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def get_tensor_layout(self, path):
-        """Returns where the parts of a layer's output lie, or None."""
+        """Returns the layout of a layer's output, or None."""
         if self._by_unit.fullmatch(path):
             axes = ("data", None, "model" if self._tensor else None)
         elif self._by_example.fullmatch(path):
@@ -116,9 +116,9 @@ class Layouts(keras.distribution.ModelParallel):
         those of the outputs. And the statistics of a standardised kernel,
         taken for each output channel, need no other device.
         """
-        parts = self.device_mesh.shape[0]
+        num_shards = self.device_mesh.shape[0]
         for axis in reversed(range(len(axes))):
-            if axes[axis] is None and variable.shape[axis] % parts == 0:
+            if axes[axis] is None and variable.shape[axis] % num_shards == 0:
                 return [*axes[:axis], "data", *axes[axis + 1 :]]
         return axes
 
@@ -134,20 +134,20 @@ def distribution(
     """Returns how models and batches are divided among devices (JAX).
 
     Models must be built, compiled and trained in its `scope()`; weights may be
-    loaded there. Datasets are not divided: each process reads its own share.
+    loaded there. Datasets are not divided: each process reads its own shard.
     A batch must be a multiple of the devices, or groups of them, that share
     it.
 
     Args:
-        strategy: "data": every device holds the whole model and a share of
-            the batch. "fsdp": besides, it holds only a share of each
+        strategy: "data": every device holds the whole model and a shard of
+            the batch. "fsdp": besides, it holds only a shard of each
             variable, of weights as of optimizer slots, and gathers the rest
             when it needs it (Zhao et al. 2023, 2304.11277). "tensor": groups
             of `model_parallel` devices divide the heads and the hidden units
             of each block among themselves. "fsdp+tensor": both.
         devices: Names as of `keras.distribution.list_devices()`, or
-            jax.Device objects, be they of hardware that is not there. Groups
-            are made of neighbours.
+            jax.Device objects, including those of hardware that is absent.
+            Groups are made of neighbours.
         model_parallel: Devices that share a block; 1 without "tensor".
         num_heads, mlp_dim: The model's, to have them checked before it is
             built; otherwise `check_model` does it after.
@@ -206,7 +206,7 @@ def check_model(
     layout: keras.distribution.DataParallel | keras.distribution.ModelParallel,
     model: keras.Model,
 ) -> None:
-    """Checks that every device gets whole heads and equally many units.
+    """Checks that every device gets complete heads and equally many units.
 
     Args:
         layout: What `distribution` returned.
@@ -217,11 +217,11 @@ def check_model(
     """
     if not getattr(layout, "_tensor", False):
         return
-    parts = layout.device_mesh.shape[1]
+    num_shards = layout.device_mesh.shape[1]
     for layer in ImageModel.find(model).blocks:
         for argument in ("num_heads", "mlp_dim"):
             if hasattr(layer, argument):
-                _check_multiple(argument, getattr(layer, argument), parts)
+                _check_multiple(argument, getattr(layer, argument), num_shards)
 
 
 def _is_weight(variable):
@@ -231,11 +231,12 @@ def _is_weight(variable):
     return aggregation != "sum" and keras.backend.is_float_dtype(dtype)
 
 
-def _check_multiple(argument, size, parts):
-    if size % parts:
+def _check_multiple(argument, size, model_parallel):
+    if size % model_parallel:
         raise ValueError(
-            f"`{argument}` must be a multiple of model_parallel={parts}, the "
-            f"devices that share a block. Received: {argument}={size}. "
+            f"`{argument}` must be a multiple of model_parallel="
+            f"{model_parallel}, the devices that share a block. "
+            f"Received: {argument}={size}. "
             f"{_remedy(size)}"
         )
 

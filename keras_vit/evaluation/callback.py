@@ -24,7 +24,7 @@ class FewShot(keras.callbacks.Callback):
     each process: training, and the state that a resumed run must find
     again, are left alone. It therefore costs the memory of the weights once
     more, and the speed of one device. In several processes each computes the
-    same. Variables must be whole where they are read: it refuses weights of
+    same. Each process must hold complete variables: it refuses weights of
     which other processes of JAX hold a part ("fsdp" or "tensor" over several
     machines). Under TPUStrategy of TensorFlow the copy is on the host.
 
@@ -47,7 +47,7 @@ class FewShot(keras.callbacks.Callback):
 
     Raises:
         ValueError: When training begins, if a class has fewer images than
-            `shots`, or weights are not whole.
+            `shots`, or variables are sharded over processes.
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("fast on-the-fly evaluation").
@@ -138,7 +138,7 @@ def _check_whole(model):
         value = variable.value
         if not (value.is_fully_addressable or value.is_fully_replicated):
             raise ValueError(
-                "FewShot needs variables that lie whole in each process, as "
+                "FewShot needs variables that are complete in each process, as "
                 "with strategy='data' or in a single process. Received: "
                 f"{variable.path}, divided as {value.sharding}"
             )

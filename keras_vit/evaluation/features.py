@@ -1,4 +1,4 @@
-"""What a model makes of a whole data set, without the padding of batches."""
+"""Features and predictions for a data set, without the padding of batches."""
 
 import math
 from collections.abc import Iterable
@@ -83,7 +83,7 @@ def features(
     extractor = representation(model, layer)
     outputs, labels = [], []
     for batch in batches:
-        (found,) = _ask(extractor, batch["images"], kept=_is_example(batch))
+        (found,) = _run(extractor, batch["images"], mask=_is_example(batch))
         outputs.append(found)
         labels.append(labels_of(batch))
     return np.concatenate(outputs), np.concatenate(labels)
@@ -121,7 +121,7 @@ def predictions(
         )
     targets = keras.Input((num_classes,), name="labels")
     scores = ops.cast(model.output, "float32")
-    asked = keras.Model(
+    scorer = keras.Model(
         [model.input, targets],
         [
             ops.top_k(scores, top_k)[1],
@@ -132,8 +132,8 @@ def predictions(
     )
     best, losses, labels = [], [], []
     for batch in batches:
-        found = _ask(
-            asked, batch["images"], batch["labels"], kept=_is_example(batch)
+        found = _run(
+            scorer, batch["images"], batch["labels"], mask=_is_example(batch)
         )
         best.append(found[0].astype("int64"))
         losses.append(found[1])
@@ -152,13 +152,13 @@ def labels_of(batch: dict) -> np.ndarray:
     return labels[_is_example(batch)].astype("int64")
 
 
-def _ask(model, *inputs, kept):
-    """Returns the outputs for the inputs that are kept."""
+def _run(model, *inputs, mask):
+    """Returns the outputs for the inputs that the mask selects."""
     inputs = [np.asarray(x) for x in inputs]
     outputs = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
     # A model of several replicas of TensorFlow has each of them answer for
     # the whole batch, one after the other.
-    return [x[: len(kept)][kept] for x in keras.tree.flatten(outputs)]
+    return [x[: len(mask)][mask] for x in keras.tree.flatten(outputs)]
 
 
 def _is_example(batch):

@@ -5,8 +5,8 @@ Keras writes both. What it writes from which backend was measured with Keras
 that a converter gets wrong, ends in an error and not in a wrong file.
 
 Only backends are offered that write files for any number of images. PyTorch
-does not: its tracers fix the batch, or fail on the class token's if told not
-to, and its LiteRT converter refuses the stem of a hybrid (`tfl.pow`).
+does not: its tracers fix the batch, or where they do not, fail on the class
+token's, and its LiteRT converter refuses the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util

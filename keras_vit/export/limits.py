@@ -1,7 +1,7 @@
-"""What an image may cost to decode, told from its bytes before it is.
+"""Limits on the cost of decoding an image, read off its bytes beforehand.
 
 A file of some kilobytes can claim billions of pixels, or thousands of passes
-over millions. TensorFlow's decoders allocate and run as they are told.
+over millions. TensorFlow's decoders allocate and run as the file claims.
 """
 
 from keras_vit.data import formats

@@ -1,4 +1,4 @@
-"""A model as a SavedModel: bytes of an image in, names of classes out."""
+"""A model as a SavedModel: bytes of an image in, class names out."""
 
 import contextlib
 import datetime
@@ -29,7 +29,7 @@ def export_savedmodel(
     overwrite: bool = False,
     max_images: int = 1024,
 ) -> str:
-    """Writes a SavedModel for TF Serving, with all that stands before it.
+    """Writes a SavedModel for TF Serving, with its preprocessing.
 
     Images are decoded, resized and scaled as evaluation does it, in the
     graph. Signatures, all with a free number N of images:
@@ -55,11 +55,11 @@ def export_savedmodel(
             backend.
         path: Directory of a version, such as "serving/vit/1"; its last part
             is a number. It appears only when it is complete.
-        class_names: Names of the classes; None takes the model's, or
+        class_names: Class names; None takes the model's, or
             numbers.
         top_k: Number of classes k to answer with, at most all.
         activation: "softmax", "sigmoid" or "none" over the outputs; None
-            tells by the model's loss: sigmoid for a binary cross-entropy, and
+            chooses by the model's loss: sigmoid for a binary cross-entropy, and
             none where the head has an activation of its own.
         warmup_images: Bytes of images, for requests that TF Serving runs
             before it serves a version.
@@ -159,8 +159,8 @@ def _check(model, path, top_k, activation, overwrite):
             "with KERAS_BACKEND=tensorflow."
         )
     inner = ImageModel.find(model)
-    own_head = getattr(model, "output", None) is not inner.representation
-    if not own_head or len(getattr(model, "output_shape", ())) != 2:
+    has_head = getattr(model, "output", None) is not inner.representation
+    if not has_head or len(getattr(model, "output_shape", ())) != 2:
         raise ValueError(
             "`model` must be a classifier, with one score for each class. "
             f"Received: {model.name!r}, with output "
@@ -241,7 +241,7 @@ def describe(model: keras.Model, class_names) -> dict:
         num_parameters=model.count_params(),
         precision=ImageModel.find(model).blocks[0].dtype_policy.name,
         keras=keras.__version__,
-        keras_vit=_own_version(),
+        keras_vit=_package_version(),
         backend=keras.backend.backend(),
         exported_at=datetime.datetime.now(datetime.UTC).isoformat(
             "T", "seconds"
@@ -249,7 +249,7 @@ def describe(model: keras.Model, class_names) -> dict:
     )
 
 
-def _own_version():
+def _package_version():
     try:
         return importlib.metadata.version("keras-vision-transformer")
     except importlib.metadata.PackageNotFoundError:  # a checkout on the path
@@ -404,7 +404,7 @@ def _move(part, path, overwrite):
 
 
 def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
-    """Reads names of classes: a name a line, or a JSON list."""
+    """Reads class names: one per line, or a JSON list."""
     with open(path, encoding="utf-8-sig") as file:
         text = file.read()
     if not os.fspath(path).endswith(".json"):

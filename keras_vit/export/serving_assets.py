@@ -127,7 +127,7 @@ def write_warmup(
 def write_class_names(
     directory: str | os.PathLike, class_names: list[str]
 ) -> None:
-    """Writes the names of the classes, one a line, in the order of the head.
+    """Writes the class names, one per line, in the order of the head.
 
     Args:
         directory: The SavedModel's directory.

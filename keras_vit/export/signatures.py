@@ -138,7 +138,7 @@ def signatures(
             of images in the request that returns features and logits.
         image_size: (height, width) in pixels that `forward` takes.
         channels: Channels that it takes, 1 or 3.
-        class_names: Names of the classes.
+        class_names: Class names by index.
         top_k: Number of classes to answer with.
         activation: "softmax", "sigmoid" or "none" over the logits.
         max_images: Largest number of images in a request.

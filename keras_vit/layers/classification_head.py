@@ -5,14 +5,14 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassificationHead(keras.layers.Dense):
-    """A dense layer that starts at zero and knows its classes' names.
+    """A dense layer that starts at zero and holds its class names.
 
-    The paper fine-tunes with a zero-initialised D x K layer. The names stay
-    with the layer, so that a saved model can say what it sees.
+    The paper fine-tunes with a zero-initialised D x K layer. The names are
+    saved with the layer.
 
     Args:
         units: Number of classes K.
-        class_names: Names of the classes by index, or None.
+        class_names: Class names by index, or None.
 
     Input shape: `[..., D]`
     Output shape: `[..., K]`

@@ -1,11 +1,11 @@
-"""What a model remembers of itself."""
+"""The metadata of a model, as a layer."""
 
 import keras
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Metadata(keras.layers.Layer):
-    """Returns its input, and remembers what made it.
+    """Returns its input, and holds the metadata of the model.
 
     A layer of the graph goes wherever the graph goes: into files, clones, and
     models that others build on it.

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What `build` and its tools must know of a family.
+    """What `build` and other code must know of a family.
 
     Attributes:
         name: Name of its modules, such as "vit".

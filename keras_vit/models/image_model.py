@@ -1,4 +1,4 @@
-"""A model with a memory, and how one of any family is built."""
+"""A model that holds its metadata, and how one of any family is built."""
 
 import contextlib
 import dataclasses
@@ -16,10 +16,10 @@ Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ImageModel(keras.Model):
-    """A functional model of images that remembers what it is.
+    """A functional model of images that holds its own metadata.
 
-    It saves, loads, clones and slices as any functional `keras.Model`. What it
-    remembers is in its layer `metadata`.
+    It saves, loads, clones and slices as any functional `keras.Model`. Its
+    layer `metadata` holds the metadata.
     """
 
     @classmethod
@@ -45,12 +45,12 @@ class ImageModel(keras.Model):
         found = [layer for layer in inner if isinstance(layer, cls)]
         if len(found) == 1:
             return found[0]
-        own = getattr(model, "layers", ()) if not found else ()
-        marks = [layer for layer in own if isinstance(layer, layers.Metadata)]
+        flat = getattr(model, "layers", ()) if not found else ()
+        marks = [layer for layer in flat if isinstance(layer, layers.Metadata)]
         if len(marks) == 1:
-            heads = [layer for layer in own if layer.name == "head"]
-            is_whole = heads and heads[0].output is model.output
-            end = model.output if is_whole else marks[0].output
+            heads = [layer for layer in flat if layer.name == "head"]
+            has_head = heads and heads[0].output is model.output
+            end = model.output if has_head else marks[0].output
             return cls(model.input, end, name=model.name)
         names = ", ".join(repr(layer.name) for layer in found)
         raise ValueError(
@@ -60,7 +60,7 @@ class ImageModel(keras.Model):
                 f"{len(found)}: {names}. Pass one of them."
                 if found
                 else "none. Open a file that was written before models "
-                "remembered what they are with keras_vit.ViT(weights=path)."
+                "held their metadata with keras_vit.ViT(weights=path)."
             )
         )
 
@@ -215,13 +215,13 @@ def build(
 ) -> ImageModel:
     """Builds a model of a family: weights, preprocessing, body and head.
 
-    What is None is taken from the weights, and without weights is what the
-    text says.
+    An argument that is None is taken from the weights, or without weights is
+    the default stated below.
 
     Args:
         family: The family.
         architecture: Fields of the family's configuration; what is absent or
-            None is the weights' own, or else the default.
+            None is that of the weights, or else the default.
         variant: Constructor whose released weights `weights` may name.
         weights: Name of released weights ("imagenet21k",
             "imagenet21k+imagenet2012", "augreg", ...; see
@@ -254,7 +254,7 @@ def build(
             them to [-1, 1].
         head_bias_init: The head's first bias; -10 for a sigmoid loss over
             many classes.
-        class_names: Names of the classes, kept in `model.class_names`; none.
+        class_names: Class names, `model.class_names`; none.
         position_grid: (height, width) of the weights' grid of patches, where
             these cover no square and the file does not specify it.
         resize_patches: Whether to fit the weights to another `patch_size`
@@ -290,19 +290,19 @@ def build(
     )
     if classes is None and class_names is not None:
         classes = len(class_names)
-    own_classes = metadata.get("classes")
-    if source and include_top and own_classes is None and classes is None:
+    source_classes = metadata.get("classes")
+    if source and include_top and source_classes is None and classes is None:
         raise ValueError(
             "`classes` must be given, or include_top=False, since the weights "
             "have no head. Received: classes=None"
         )
     takes_head = (
         include_top
-        and own_classes is not None
-        and classes in (None, own_classes)
+        and source_classes is not None
+        and classes in (None, source_classes)
     )
     if takes_head:
-        classes = own_classes
+        classes = source_classes
         class_names = (
             metadata.get("class_names") if class_names is None else class_names
         )
@@ -373,7 +373,7 @@ def _with_levels(model, family, config):
 
 
 def _resolve(config, given, metadata):
-    """Returns a configuration: what is given, the weights' own, defaults."""
+    """Returns a configuration: what is given, that of the weights, defaults."""
     fields = {}
     for field in dataclasses.fields(config):
         required = field.default is dataclasses.MISSING

@@ -2,7 +2,7 @@
 
 The paper trains with batches of 4096 images. Where such a batch does not fit,
 its parts are run one after the other and their gradients averaged; then the
-optimizer is applied once, as if the batch had been run whole. Keras' own
+optimizer is applied once, as if the batch had been run at once. Keras' own
 `gradient_accumulation_steps` applies it at every part and so counts, decays
 and averages between them, and fails under tf.distribute.
 """

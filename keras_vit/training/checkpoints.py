@@ -1,4 +1,4 @@
-"""The whole state of a training run on disk, from which it goes on exactly.
+"""The complete state of a training run on disk, from which it resumes exactly.
 
 Orbax writes, in the background and atomically; what it does not have is a
 checksum of the numbers, so a finished checkpoint is sealed with one.
@@ -30,7 +30,7 @@ class Checkpoints:
         directory: Where to keep them. Several processes must share it.
         keep: Number of the last checkpoints to keep.
         is_main: Whether this is the one process of several that writes; with
-            JAX every process writes its part, and this one seals the whole.
+            JAX every process writes its shard, and this one commits the set.
 
     Raises:
         ImportError: If orbax-checkpoint is not installed.
@@ -66,7 +66,7 @@ class Checkpoints:
         return self._manager.latest_step() or 0
 
     def save(self, step: int, model: keras.Model) -> None:
-        """Begins to write a checkpoint, and returns when training may go on.
+        """Begins to write a checkpoint, and returns when training may continue.
 
         Args:
             step: Number of steps that the state has seen.
@@ -103,7 +103,7 @@ class Checkpoints:
         self._manager.close()
 
     def restore(self, model: keras.Model) -> tuple[int, list]:
-        """Puts the newest whole checkpoint into a model.
+        """Restores the newest complete checkpoint into a model.
 
         If it is damaged, the one before it is taken, with a line that says
         so; the next `save` sets it aside as `damaged-{step}`.
@@ -215,8 +215,8 @@ def _settled(arrays):
     """Arrays that Orbax can read shard by shard.
 
     What Keras has just set to zero in one of several JAX processes is an
-    array of arrays, whose shards cannot be listed; a computation's result is
-    sound.
+    array of arrays, whose shards cannot be listed; a computation's result has
+    none of these.
     """
     if keras.backend.backend() != "jax":
         return arrays

@@ -1,4 +1,4 @@
-"""Clipping the gradient of a whole batch."""
+"""Clipping the gradient of the global batch."""
 
 import keras
 

@@ -83,7 +83,7 @@ def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
     """Returns an optimizer class with another learning rate per variable.
 
     Steps and weight decay of a variable are those of the optimizer at
-    `learning_rate` times its factor; clipping and averages are as ever, over
+    `learning_rate` times its factor; clipping and averages are unchanged, over
     all variables together. (A `keras.optimizers.MultiOptimizer` would clip
     and average each group by itself, and has no learning rate to log.)
 

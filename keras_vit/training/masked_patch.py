@@ -1,8 +1,8 @@
 """Masked patch prediction: learning from images without labels (B.1.2).
 
 As BERT learns from text: some patch embeddings are corrupted, and the encoder
-must tell from the other patches what stood there. Which ones, and what must be
-told, is decided with the data; a `batches` element is
+must predict their content from the other patches. Which ones, and the targets,
+are drawn with the data; a `batches` element is
 
     {"images": {"images", "sources"}, "labels": targets, "weights"}
 
@@ -179,7 +179,7 @@ def batches(
     num_shards: int = 1,
     num_replicas: int = 1,
 ):
-    """Makes of batches of images what a `predictor` is trained with.
+    """Turns batches of images into batches that train a `predictor`.
 
     Of each image the same number of patches is corrupted: of these 80 % get
     the mask embedding, 10 % that of another patch of the image, 10 % their

@@ -9,7 +9,7 @@ from keras_vit.training.checkpoints import Checkpoints
 
 
 class Preempted(Exception):
-    """The run was told to stop; its state is saved.
+    """The run was asked to stop; its state is saved.
 
     Attributes:
         step: Number of steps that the saved state has seen, 0 without any.

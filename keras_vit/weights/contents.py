@@ -73,7 +73,7 @@ def _read_directory(path):
     if "model.weights.h5" in inside:
         return _read_keras(path, inside)
     index = "model.safetensors.index.json"
-    # As transformers does, one whole file comes before shards.
+    # As in transformers, a single file comes before shards.
     if index in inside and "model.safetensors" not in inside:
         shards = _shards(os.path.join(path, index))
     else:

@@ -1,7 +1,7 @@
 """Files of arrays: what is in them is checked before anything is read.
 
 Nothing is ever unpickled. Arrays stay in their file until they are asked for,
-so that a checkpoint is never in memory as a whole.
+so that a checkpoint is never in memory all at once.
 """
 
 import collections
@@ -229,19 +229,21 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
             raise _too_many(path, "groups")
         # Keras keeps variables under "vars", with the layer's name.
         if "vars" in group:
-            variables = group[own(group, "vars")]
+            variables = group[local_key(group, "vars")]
             layers = (*layers, variables.attrs.get("name", ""))
             for index in variables:
                 name = "/".join((*layers[1:], index))
-                arrays[name] = stored(name, variables[own(variables, index)])
+                arrays[name] = stored(
+                    name, variables[local_key(variables, index)]
+                )
         for key in group:
             # No weights of the model: state of training and of dropout.
             if key not in ("vars", "optimizer", "seed_generator"):
-                if isinstance(group[own(group, key)], h5py.Group):
+                if isinstance(group[local_key(group, key)], h5py.Group):
                     visit(group[key], layers)
 
-    def own(group, key):
-        """The key, of something that is in this file."""
+    def local_key(group, key):
+        """Returns a key whose object is stored in this file."""
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
             raise _points_out(path, f"{group.name}/{key}")
         return key
@@ -302,7 +304,7 @@ def _open_zip(path):
             f"{path!r} is no zip archive, which its kind of file is, or is "
             "truncated. Fetch it again."
         )
-    if _told_members(path) > _MAX_MEMBERS:
+    if _listed_members(path) > _MAX_MEMBERS:
         raise _too_many(path, "members")
     with _naming(path, "its index"):
         archive = zipfile.ZipFile(path)
@@ -319,7 +321,7 @@ def _open_zip(path):
     return archive
 
 
-def _told_members(path):
+def _listed_members(path):
     """Number of members by the archive's last record, 65,535 for any more."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 22 - 2**16))

@@ -1,4 +1,4 @@
-"""How pixels are scaled: as the weights were trained, or as one says."""
+"""Scaling of pixels: as the weights were trained, or as given."""
 
 import numpy as np
 
@@ -20,14 +20,14 @@ def scale_and_offset(
         mean: What is subtracted, for all channels or each; None takes the
             weights' own, or 127.5 without weights.
         std: What is divided by, likewise.
-        metadata: What the weights tell, or None without weights.
+        metadata: That of the weights, or None without weights.
         channels: Number of channels.
 
     Returns:
         Two numbers, or two lists where the channels differ.
 
     Raises:
-        ValueError: If neither the caller nor the weights tell, or the
+        ValueError: If neither the caller nor the weights specify it, or the
             numbers are not those of so many channels.
     """
     absent = [
@@ -38,7 +38,7 @@ def scale_and_offset(
     if absent:
         raise ValueError(
             "`pixel_mean` and `pixel_std` must be given, since the weights do "
-            "not tell how their pixels are scaled and a wrong scale costs "
+            "not specify how their pixels are scaled and a wrong scale costs "
             "points in silence: 127.5 and 127.5 for most of timm's and "
             "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
             "57.375) for DeiT and MAE; or pass include_preprocessing=False "

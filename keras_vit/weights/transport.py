@@ -77,8 +77,8 @@ def _http(url, start, part):
         chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
         if total is None and not chunked and not hashes.get("md5"):
             raise ValueError(
-                f"The server of {url} must tell the length or a hash of the "
-                "file; without, an early end looks like the whole. "
+                f"The server of {url} must send the length or a hash of the "
+                "file; without, an early end looks complete. "
                 f"{ELSEWHERE}."
             )
         etag = answer.headers.get("ETag", "")
@@ -99,10 +99,10 @@ def _refusal(url, start, part, error):
     """Returns what to raise for an HTTP status that is no success."""
     status = f"HTTP {error.code} {error.reason}"
     if error.code == 416 and start:
-        # Nothing follows the part. If it is whole, its last byte is asked for
+        # Nothing follows the part. If it is complete, request its last byte
         # again: only with a body does the server send the hashes.
-        whole = error.headers.get("Content-Range") == f"bytes */{start}"
-        os.truncate(part, start - 1 if whole else 0)
+        complete = error.headers.get("Content-Range") == f"bytes */{start}"
+        os.truncate(part, start - 1 if complete else 0)
         return Lost(status)
     if error.code in (408, 429) or error.code >= 500:
         return Lost(status)

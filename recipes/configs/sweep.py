@@ -1,4 +1,4 @@
-"""The whole of section 4.1's fine-tuning: choose, then train on everything.
+"""All of section 4.1's fine-tuning: choose, then train on everything.
 
 sweep.py                   digits from scratch, small, a few minutes
 sweep.py:ViTB16,DATASET    released weights, with the rates of Table 4

@@ -76,12 +76,12 @@ def joined(batches):
 
 def test_processes_together_draw_what_one_would():
     texts = ("RandomBrightness(0.3)", "RandomErasing")
-    (whole,) = take(batches_of(source_of(), *texts), 1)
+    (expected,) = take(batches_of(source_of(), *texts), 1)
     shards = [
         take(batches_of(source_of(), *texts, shard_index=i, num_shards=2), 1)[0]
         for i in range(2)
     ]
-    assert_equal([joined(shards)], [whole])
+    assert_equal([joined(shards)], [expected])
 
 
 def test_parts_do_not_change_what_is_mixed():

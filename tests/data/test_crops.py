@@ -14,7 +14,7 @@ pytestmark = pytest.mark.backend_independent
 
 
 def ramp(height, width):
-    """An image that tells row and column in its first two channels."""
+    """An image that holds row and column in its first two channels."""
     rows, columns = np.meshgrid(
         np.arange(height), np.arange(width), indexing="ij"
     )

@@ -324,6 +324,6 @@ def test_training_and_evaluation_see_images_upright(tmp_path):
 
 
 def in_order(images):
-    """Sorts images by a sum that tells turned ones apart."""
+    """Sorts images by a sum that differs for turned ones."""
     places = np.arange(images[0].size).reshape(images[0].shape)
     return images[np.argsort((images * places).sum((1, 2, 3)))]

@@ -1,4 +1,4 @@
-"""Sets of TFRecords: written whole or not at all, read by any shard."""
+"""Sets of TFRecords: written atomically, read by any shard."""
 
 import collections
 import json
@@ -17,7 +17,7 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def png(index):
-    """An image that tells its index in every pixel."""
+    """An image that holds its index in every pixel."""
     return tf.io.encode_png(np.full((4, 4, 3), index, "uint8")).numpy()
 
 
@@ -106,8 +106,8 @@ def test_shards_see_each_example_once(folder, count):
             num_shards=count,
         )
         for batch in batches.as_numpy_iterator():
-            sound = batch["labels"].any(-1)
-            seen += batch["images"][sound, 0, 0, 0].astype(int).tolist()
+            valid = batch["labels"].any(-1)
+            seen += batch["images"][valid, 0, 0, 0].astype(int).tolist()
     assert sorted(seen) == list(range(23, 30))
 
 

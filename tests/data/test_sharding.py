@@ -94,7 +94,7 @@ class TestTraining:
         return take(data.train_batches(source, **arguments), steps)
 
     def check(self, source, count, steps, **arguments):
-        whole = self.read(source, steps, **arguments)
+        expected = self.read(source, steps, **arguments)
         shards = [
             self.read(
                 source, steps, shard_index=i, num_shards=count, **arguments
@@ -102,7 +102,7 @@ class TestTraining:
             for i in range(count)
         ]
         assert all(len(b["images"]) == 8 // count for b in shards[0])
-        assert_equal(joined(shards), whole)
+        assert_equal(joined(shards), expected)
 
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("start_step", [0, 175])

@@ -1,4 +1,4 @@
-"""Data sets found, and told what is wrong with them."""
+"""Data sets found, and errors that say what is wrong with them."""
 
 import warnings
 
@@ -337,4 +337,4 @@ class TestBadInput:
         path = tmp_path / "set.npz"
         np.savez(path, x_train=np.zeros((40, 9, 9)), y_train=np.zeros(40, int))
         path.write_bytes(path.read_bytes()[:500])
-        self.check(path, "whole npz file", path)
+        self.check(path, "complete npz file", path)

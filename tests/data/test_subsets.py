@@ -14,7 +14,7 @@ pytestmark = pytest.mark.backend_independent
 
 @pytest.fixture
 def arrays():
-    """40 images that tell their index in every pixel, 10 of each class."""
+    """40 images that hold their index in every pixel, 10 of each class."""
     images = np.zeros((40, 2, 2, 1), "uint8")
     images[:] = np.arange(40).reshape(-1, 1, 1, 1)
     return data.Source(

@@ -18,7 +18,7 @@ COUNTS = [4]
 
 
 class NumberedImages(tfds.core.GeneratorBasedBuilder):
-    """23 + 7 images that tell their index in every pixel."""
+    """23 + 7 images that hold their index in every pixel."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -97,7 +97,7 @@ def test_evaluation_sees_each_example_once(data_dir, count, split, size):
         "numbered_images", train_split=split, data_dir=data_dir
     )
     assert source.num_examples == size
-    whole, *shards = (
+    everything, *shards = (
         images_of(
             data.eval_batches(
                 source,
@@ -109,9 +109,9 @@ def test_evaluation_sees_each_example_once(data_dir, count, split, size):
         )
         for index, num_shards in [(0, 1), *((i, count) for i in range(count))]
     )
-    assert len(np.unique(whole)) == size
+    assert len(np.unique(everything)) == size
     # The runs of the processes are in the order of the set.
-    np.testing.assert_array_equal(np.concatenate(shards), whole)
+    np.testing.assert_array_equal(np.concatenate(shards), everything)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -137,7 +137,7 @@ def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
 def test_sets_that_do_not_state_their_size_are_sharded(count):
     with tfds.testing.mock_data(num_examples=10):
         source, _ = data.load("cifar10")
-        whole, *shards = (
+        everything, *shards = (
             images_of(
                 data.eval_batches(
                     source,
@@ -152,5 +152,5 @@ def test_sets_that_do_not_state_their_size_are_sharded(count):
                 *((i, count) for i in range(count)),
             ]
         )
-    assert len(whole) == 10
-    np.testing.assert_array_equal(np.concatenate(shards), whole)
+    assert len(everything) == 10
+    np.testing.assert_array_equal(np.concatenate(shards), everything)

@@ -161,7 +161,7 @@ def test_every_task_gives_batches(name):
 
 
 class LittleSprites(tfds.core.GeneratorBasedBuilder):
-    """1,500 black and white images that tell nothing but have a number."""
+    """1,500 black and white images without content that have a number."""
 
     VERSION = tfds.core.Version("1.0.0")
 

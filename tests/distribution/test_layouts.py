@@ -107,7 +107,7 @@ class TestLayouts:
         self, strategy, model_parallel
     ):
         # Of a model built without the distribution: the slots have no layout
-        # but what their names tell.
+        # but what their names show.
         model = catalogue.make_model("relative")
         optimizer = keras.optimizers.Adam(use_ema=True, name="adam")
         optimizer.build(model.trainable_variables)

@@ -24,7 +24,7 @@ def test_what_cannot_be_compared_is_refused():
 
 
 class RelabelledImages(tfds.core.GeneratorBasedBuilder):
-    """11 images that tell their index in every pixel, labelled again."""
+    """11 images that hold their index in every pixel, labelled again."""
 
     VERSION = tfds.core.Version("1.0.0")
 

@@ -1,4 +1,4 @@
-"""Images in every format, whole and broken."""
+"""Images in every format, valid and broken."""
 
 import io
 
@@ -18,7 +18,7 @@ def encode(array, kind, mode="RGB", **options):
     return file.getvalue()
 
 
-def whole():
+def valid():
     """Name -> bytes of an image that decodes."""
     array = pixels()
     exif = Image.Exif()
@@ -56,7 +56,7 @@ def whole():
 
 
 def thumbnailed(array):
-    """A JPEG with another, whole, in its EXIF."""
+    """A JPEG with another, complete, in its EXIF."""
     outer, inner = encode(array, "JPEG"), encode(array[:8, :8], "JPEG")
     segment = b"\xff\xe1" + (len(inner) + 8).to_bytes(2, "big") + b"Exif\0\0"
     return outer[:2] + segment + inner + outer[2:]
@@ -69,7 +69,7 @@ def with_size(content, at, value):
 def broken(number=300, seed=0):
     """Name -> bytes of what is no image, or a part of one."""
     rng = np.random.default_rng(seed)
-    images = whole()
+    images = valid()
     jpeg, png = images["jpeg"], images["png"]
     gif, bmp, webp = images["gif"], images["bmp"], images["webp"]
     size = jpeg.index(b"\xff\xc0") + 5

@@ -189,7 +189,7 @@ def cost(decode, images):
     """Returns indices of valid images, CPU seconds and bytes at the peak."""
     measured = pathlib.Path("/proc/self/clear_refs")
     if not measured.exists():
-        pytest.skip("this system does not tell the memory of a process")
+        pytest.skip("this system does not give the memory of a process")
     measured.write_text("5")  # forgets the peak
     memory_before, time_before = memory("VmRSS"), time.process_time()
     indices, _ = decode(tf.constant(images))

@@ -90,12 +90,12 @@ def test_other_families_are_served_with_their_numbers(name, tmp_path):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", images.whole())
+@pytest.mark.parametrize("name", images.valid())
 def test_bytes_are_read_as_evaluation_reads_them(
     name, exported, served, tmp_path
 ):
     model, _ = exported
-    encoded = images.whole()[name]
+    encoded = images.valid()[name]
     x = read(model, encoded, tmp_path)[None]
     logits = keras.ops.convert_to_numpy(model(x, training=False))
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
@@ -114,13 +114,13 @@ def test_bytes_are_read_as_evaluation_reads_them(
 def test_the_preprocessing_is_evaluations_bit_for_bit(tmp_path):
     # Served with a model that does nothing but show what it gets.
     expected = []
-    for encoded in images.whole().values():
+    for encoded in images.valid().values():
         expected.append(read(make_model(), encoded, tmp_path))
     functions = signatures.signatures(
         lambda x, number: (tf.reshape(x, (-1, 768)), x[:, 0, :, 0]),
         (16, 16), 3, LABELS, 3, "none", 100,
     )  # fmt: skip
-    encoded = tf.constant(list(images.whole().values()))
+    encoded = tf.constant(list(images.valid().values()))
     found = functions["features"](encoded)["features"]
     np.testing.assert_array_equal(
         found, np.reshape(expected, (len(expected), -1))
@@ -128,7 +128,7 @@ def test_the_preprocessing_is_evaluations_bit_for_bit(tmp_path):
 
 
 def test_images_of_all_sizes_and_kinds_in_one_request(exported, served):
-    encoded = list(images.whole().values())
+    encoded = list(images.valid().values())
     together = served["predict"](image_bytes=tf.constant(encoded))
     assert together["valid"].numpy().all()
     alone = [
@@ -182,7 +182,7 @@ def test_the_outputs_of_pixels_that_are_no_numbers_are_zeros(exported, served):
 
 def test_features_are_the_representation(exported, served, tmp_path):
     model, _ = exported
-    encoded = images.whole()["png"]
+    encoded = images.valid()["png"]
     x = read(model, encoded, tmp_path)[None]
     y = keras.Model(model.input, model.get_layer("head").input)
     found = served["features"](image_bytes=tf.constant([encoded]))
@@ -193,7 +193,7 @@ def test_features_are_the_representation(exported, served, tmp_path):
 
 class TestHostileInput:
     def test_one_broken_image_fails_no_other(self, exported, served):
-        good = images.whole()["jpeg"]
+        good = images.valid()["jpeg"]
         bad = list(images.broken(60).values())
         alone = served["predict"](image_bytes=tf.constant([good]))
         found = served["predict"](image_bytes=tf.constant([*bad, good, *bad]))
@@ -216,7 +216,7 @@ class TestHostileInput:
 
     @pytest.mark.parametrize("name", ["serving_default", "features", "predict"])
     def test_a_refused_image_is_answered_with_zeros(self, name, served):
-        encoded = tf.constant([b"no image", images.whole()["png"]])
+        encoded = tf.constant([b"no image", images.valid()["png"]])
         found = served[name](image_bytes=encoded)
         found = {k: v.numpy().tolist() for k, v in found.items()}
         assert found.pop("valid") == [False, True]
@@ -254,7 +254,7 @@ class TestWithoutKeras:
         rng = np.random.default_rng(0)
         shape = (17, *model.input_shape[1:])
         x = rng.uniform(0, 255, shape).astype("float32")
-        encoded = images.whole()["jpeg"]
+        encoded = images.valid()["jpeg"]
         x[0] = read(model, encoded, tmp_path)
         np.save(tmp_path / "x.npy", x)
         program = textwrap.dedent(
@@ -294,7 +294,7 @@ class TestWithoutKeras:
     @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
     def test_a_program_in_c_gives_the_same(self, exported, served, tmp_path):
         _, path = exported
-        encoded = images.whole()["jpeg"]
+        encoded = images.valid()["jpeg"]
         (tmp_path / "image.jpg").write_bytes(encoded)
         wheel = pathlib.Path(tf.__file__).parent
         libraries = [
@@ -447,7 +447,7 @@ class TestArguments:
         with pytest.raises(ValueError, match="must scale its pixels itself"):
             keras_vit.export_savedmodel(model, tmp_path / "vit" / "1")
 
-    def test_the_loss_tells_what_makes_probabilities(self):
+    def test_the_loss_chooses_what_makes_probabilities(self):
         model = make_model()
         assert savedmodel.activation_of(model) == "softmax"
         model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))

@@ -60,7 +60,7 @@ def test_a_frozen_backbone_stays_frozen_when_loaded(name, tmp_path):
     again = reload(model, tmp_path / "model.keras")
     assert trainable_paths(again) == trainable_paths(model)
     assert len(trainable_paths(again)) == 2
-    # The optimizer goes on with its moments.
+    # The optimizer continues with its moments.
     for old, new in zip(
         model.optimizer.variables, again.optimizer.variables, strict=True
     ):

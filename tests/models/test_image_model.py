@@ -1,4 +1,4 @@
-"""What a model remembers, and where it remembers it."""
+"""The metadata of a model, and its copies."""
 
 import catalogue
 import keras
@@ -48,7 +48,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_a_copy_remembers_everything(way, tmp_path):
+def test_a_copy_has_all_metadata(way, tmp_path):
     model = make_model()
     model = COPIES[way](make_model(weights=save(model, tmp_path)), tmp_path)
     assert isinstance(model, keras_vit.models.ImageModel)

@@ -80,7 +80,7 @@ def rows(metadata):
     )
 
 
-def read_arrays(arrays, config, told):
+def read_arrays(arrays, config, specified):
     patch, _, channels, width = arrays["toy/patches/kernel"].shape
     tokens = arrays["toy/places/pos_embedding"].shape[1]
     head = arrays.get("toy/head/bias")
@@ -92,7 +92,7 @@ def read_arrays(arrays, config, told):
         classes=head and head.shape[0],
         representation_size=None,
         stride=(patch, patch),
-        grid=table.grid_of(tokens, (patch, patch), told),
+        grid=table.grid_of(tokens, (patch, patch), specified),
     )
 
 

@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_refused_by_name(arguments, message):
         parse(*arguments)
 
 
-def test_help_tells_fields_and_values(monkeypatch, capsys):
+def test_help_lists_fields_and_values(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["recipe", "--help"])
     cli.main(finetune.run, finetune.DEFAULT_CONFIG)
     text = capsys.readouterr().out

@@ -138,7 +138,7 @@ def test_processes_agree_on_the_lock_and_on_ctrl_c(tmp_path):
     assert (first, second) == (0, 0), main + other
     assert f"in use by process {started[0].pid} on " in main
     assert "The main process could not lock the workdir" in other
-    # One was told to; both stop at the same step.
+    # One was asked to; both stop at the same step.
     [stop] = re.findall(r"stopped at call \d+ by signal 2", main)
     assert stop in other
 
@@ -159,7 +159,7 @@ def wait_for_checkpoint(workdir, started):
             processes.end(*started, timeout=0)
 
 
-def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
+def test_where_a_process_dies_the_others_end_and_all_resume(tmp_path):
     workdir = tmp_path / "run"
     # A checkpoint often falls on the first step after an evaluation.
     config = dict(total_steps=2000, checkpoint_every=2)
@@ -170,7 +170,7 @@ def test_where_a_process_dies_the_others_end_and_all_go_on(tmp_path):
     assert status != 0
     assert "another process has ended" in printed or "task died" in printed
 
-    # All go on together, until one of them is told to go.
+    # All resume together, until one of them is asked to stop.
     started = start_workers(workdir, 2, **config)
     wait_for_checkpoint(workdir, started)
     started[1].send_signal(signal.SIGTERM)

@@ -265,8 +265,8 @@ def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     written = json.loads((tmp_path / "other" / "config.json").read_text())
     assert written["derived"]["skipped_images"] == 1
     assert written["derived"]["ignored_files"] == {"unsupported": {".cr2": 1}}
-    told = capsys.readouterr().out
-    assert "1 file ignored (unsupported: 1 .cr2); 1 broken file left" in told
+    printed = capsys.readouterr().out
+    assert "1 file ignored (unsupported: 1 .cr2); 1 broken file left" in printed
     with open(tmp_path / "other" / "skipped.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["path"] == str(broken)

@@ -1,4 +1,4 @@
-"""A run that is killed goes on, and ends with the same bits."""
+"""A run that is killed resumes, and ends with the same bits."""
 
 import random
 import shutil
@@ -60,7 +60,7 @@ def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
             assert status in (-9, 0), printed
             kills[workdir] += status == -9
             if status == 0:
-                # One that goes on has fewer ticks, and came to its end.
+                # One that resumes has fewer ticks, and came to its end.
                 assert_same(workdir, expected)
                 shutil.rmtree(workdir)
     for workdir in kills:

@@ -76,9 +76,9 @@ def test_a_sweep_of_one_seed_reports_no_deviation(
     assert results["accuracy_std"] is None
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["accuracy_std"] is None
-    told = capsys.readouterr().out
-    assert "1 run with base_lr=0.1: 25.00% at the last evaluation (" in told
-    assert "+-" not in told
+    printed = capsys.readouterr().out
+    assert "1 run with base_lr=0.1: 25.00% at the last evaluation (" in printed
+    assert "+-" not in printed
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_errors_are_sentences(saved, tmp_path, capsys):
     assert not (tmp_path / "a" / "1").exists()
 
 
-def test_the_ending_of_a_file_tells_its_format(saved, tmp_path, capsys):
+def test_the_ending_of_a_file_chooses_its_format(saved, tmp_path, capsys):
     path = tmp_path / "half.keras"
     assert run(saved, path, "--precision", "float16") == 0
     assert "in float16" in capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_onnx(saved, tmp_path, capsys):
         ("last.keras", dict(val_accuracy=0.7, val_loss=1.0, step=30)),
     ],
 )
-def test_the_card_tells_what_the_run_told(saved, tmp_path, name, metrics):
+def test_the_card_says_what_the_run_recorded(saved, tmp_path, name, metrics):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / name).write_bytes((saved / "model.keras").read_bytes())

@@ -22,7 +22,7 @@ def photographs():
         for y in range(0, 400, 100)
         for x in range(0, 600, 100)
     ]
-    # Without the sky, which has nothing to be told by.
+    # Without the sky, which has no features to compare.
     return [piece for piece in pieces if piece.std() > 35]
 
 
@@ -163,16 +163,16 @@ def test_the_command_lists_the_copies(sets, tmp_path, capsys):
     status = near_duplicates.main(
         [f"--pretrain={pretrain}", f"--test={test}", f"--output={output}"]
     )
-    told = capsys.readouterr()
-    assert status == 0, told.err
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
     rows = rows_of(output)
     assert [(row["pretrain"], row["test"]) for row in rows] == [
         (f"photo, {i}", f"{'cd'[i % 2]}/{i}.png") for i in range(FIRST_TEST)
     ]
     assert all(0 <= float(row["distance"]) <= 0.1 for row in rows)
     assert {row["test_set"] for row in rows} == {test}
-    assert f"pretrain {pretrain}: {NUM_KEPT} images" in told.out
-    assert f"pretrain images to leave out: {FIRST_TEST}\n" in told.out
+    assert f"pretrain {pretrain}: {NUM_KEPT} images" in printed.out
+    assert f"pretrain images to leave out: {FIRST_TEST}\n" in printed.out
     assert exclusions.read(str(output)) == {
         f"photo, {i}" for i in range(FIRST_TEST)
     }
@@ -220,9 +220,9 @@ def test_broken_images_stop_or_are_counted(sets, tmp_path, capsys):
     assert near_duplicates.main(arguments) == 2
     assert "a/1.jpg" in capsys.readouterr().err
     assert near_duplicates.main([*arguments, "--broken=skip"]) == 0
-    told = capsys.readouterr().out
-    assert "broken, passed over: 2\n" in told
-    assert "flat shade, passed over: 2\n" in told
+    printed = capsys.readouterr().out
+    assert "broken, passed over: 2\n" in printed
+    assert "flat shade, passed over: 2\n" in printed
     assert rows_of(tmp_path / "list.csv") == []
 
 
@@ -232,9 +232,9 @@ def test_dry_needs_no_beam(sets, tmp_path, capsys):
     arguments = [f"--pretrain={pretrain}", f"--output={output}", "--dry"]
     arguments += [f"--test={test}", "--test=digits", f"--test={pretrain}@test"]
     assert near_duplicates.main(arguments) == 0
-    told = capsys.readouterr().out
-    assert "test digits: 359 images" in told
-    assert f"{pretrain}@test: 1 images" in told
+    printed = capsys.readouterr().out
+    assert "test digits: 359 images" in printed
+    assert f"{pretrain}@test: 1 images" in printed
     assert not output.exists()
 
 

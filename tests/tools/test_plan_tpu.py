@@ -305,7 +305,7 @@ def test_a_report_has_the_papers_figure_beside_ours():
     assert "not fit" not in text
 
 
-def test_a_report_tells_what_does_not_fit():
+def test_a_report_says_what_does_not_fit():
     plan = a_plan(fits=False, needs=47 * 2**30, available=31 * 2**29)
     assert "need 47.00 GiB of 15.50 GiB" in tpu_report.report(plan)
     assert "needs 47.0" in tpu_report.row(["4096"], plan)

@@ -168,7 +168,7 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     tables = make_report(tmp_path, *(tmp_path / name for name in folders))
     row = row_of(tables["table_2"], "CIFAR-10")
     assert row["ViT-B/16 (I21k)"] == "50.00"
-    told = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     for folder, reason, line in zip(
         (unfinished, foreign, other, dev, tmp_path / "empty", tmp_path / "no"),
         (
@@ -179,7 +179,7 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
             "holds no run",
             "is no folder",
         ),
-        told,
+        printed,
         strict=True,
     ):
         assert line.startswith(f"Left out: {folder} {reason}")

@@ -86,7 +86,7 @@ def test_a_restored_model_goes_on_bit_by_bit(saved):
     assert step == checkpoints.latest == 4
     for ours, expected in zip(metrics, expected_metrics, strict=True):
         np.testing.assert_array_equal(ours, expected)
-    # Dropout is on: the masks must go on, too.
+    # Dropout is on: the masks must continue, too.
     for ours, expected in zip(train(other, 3), expected_states, strict=True):
         np.testing.assert_array_equal(ours, expected)
 

@@ -27,7 +27,7 @@ def make_model(**arguments):
 
 
 def predict(model):
-    # Traced anew: TensorFlow would go on without the updates.
+    # Traced anew: TensorFlow would continue without the updates.
     model = keras.Model(model.input, model.output)
     return model.predict(IMAGES, verbose=0)
 

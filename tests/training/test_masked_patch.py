@@ -1,4 +1,4 @@
-"""Masked patch prediction: what is corrupted, what is told, what is learned."""
+"""Masked patch prediction: corrupted patches, their targets, learning."""
 
 import keras
 import numpy as np
@@ -319,7 +319,7 @@ class TestPredictor:
         ]
 
     def test_it_learns_a_patch_from_the_others(self):
-        # Each image has one shade: what a patch hides, the others tell.
+        # Each image has one shade: what a patch hides, the others show.
         shades = np.random.default_rng(0).integers(0, 2, (64, 1, 1, 1))
         images = np.tile(shades * 200 + 20, (1, 16, 8, 1)).astype("uint8")
         vit = make_model(

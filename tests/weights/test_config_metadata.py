@@ -1,4 +1,4 @@
-"""What weights do not tell is asked for; what they tell must be possible."""
+"""Metadata that weights lack must be given; what they have is checked."""
 
 import json
 
@@ -43,7 +43,7 @@ def refused(path, *words, **arguments):
 
 
 class TestTimm:
-    def test_a_state_dict_alone_does_not_tell_its_heads(self, tmp_path):
+    def test_a_state_dict_alone_does_not_specify_its_heads(self, tmp_path):
         # MoCo v3's ViT-S has 12 heads at the width of 384, timm's has 6.
         values, _ = small.timm()
         path = small.write(tmp_path, values) / "model.safetensors"
@@ -57,7 +57,7 @@ class TestTimm:
             assert not block.gelu_approximate
             assert block.layer_norm_epsilon == 1e-6
 
-    def test_without_a_class_token_it_does_not_tell_its_gelu(self, tmp_path):
+    def test_without_a_class_token_it_does_not_specify_its_gelu(self, tmp_path):
         values, _ = small.timm(class_token=False)
         path = small.write(tmp_path, values) / "model.safetensors"
         refused(path, "`gelu_approximate` must be given", num_heads=3)
@@ -76,7 +76,7 @@ class TestTimm:
             ("vit_so400m_patch14_siglip_gap_448", False),
         ],
     )
-    def test_the_name_of_the_architecture_tells_the_gelu(
+    def test_the_name_of_the_architecture_specifies_the_gelu(
         self, name, tanh, tmp_path
     ):
         path = save_timm(
@@ -86,7 +86,7 @@ class TestTimm:
         assert metadata["gelu_approximate"] is tanh
         assert metadata["num_heads"] == small.HEADS  # of model_args
 
-    def test_an_unknown_architecture_tells_nothing(self, tmp_path):
+    def test_an_unknown_architecture_specifies_nothing(self, tmp_path):
         path = save_timm(tmp_path, [(None, "architecture", "vit_base_siglip")])
         must = "`gelu_approximate`, `layer_norm_epsilon` must be given"
         refused(path, must, "'vit_base_siglip', is none that is known")
@@ -122,16 +122,16 @@ class TestTimm:
 
 
 class TestHuggingFace:
-    def test_a_file_alone_does_not_tell_what_it_computes(self, tmp_path):
+    def test_a_file_alone_does_not_specify_what_it_computes(self, tmp_path):
         values, *_ = small.huggingface()
         path = small.write(tmp_path, values) / "model.safetensors"
         refused(path, "`num_heads`, `gelu_approximate`, `layer_norm_epsilon`")
-        told = dict(
+        given = dict(
             num_heads=3, gelu_approximate=False, layer_norm_epsilon=1e-12
         )
-        refused(path, "`pixel_mean` and `pixel_std` must be given", **told)
-        refused(path, "pixel_std=None", pixel_mean=127.5, **told)
-        keras_vit.ViT(weights=path, pixel_mean=127.5, pixel_std=127.5, **told)
+        refused(path, "`pixel_mean` and `pixel_std` must be given", **given)
+        refused(path, "pixel_std=None", pixel_mean=127.5, **given)
+        keras_vit.ViT(weights=path, pixel_mean=127.5, pixel_std=127.5, **given)
 
     def test_it_is_not_converted_by_a_guess(self, tmp_path):
         values, *_ = small.huggingface()
@@ -152,7 +152,7 @@ class TestHuggingFace:
         assert metadata["pixel_mean"] == pytest.approx((127.5,) * 3)
         assert metadata["class_names"] == tuple(f"class {i}" for i in range(5))
 
-    def test_a_processor_of_another_kind_does_not_tell_its_scale(
+    def test_a_processor_of_another_kind_does_not_specify_its_scale(
         self, tmp_path
     ):
         path = save_huggingface(
@@ -237,7 +237,7 @@ def test_a_scale_that_is_given_must_be_possible(scale, tmp_path):
     refused(path, f"`{argument}` must be one number", **scale)
 
 
-def test_weights_of_ours_alone_do_not_tell_their_pooling(tmp_path):
+def test_weights_of_ours_alone_do_not_specify_their_pooling(tmp_path):
     def build(**kwargs):
         return keras_vit.ViT(
             patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
@@ -246,12 +246,12 @@ def test_weights_of_ours_alone_do_not_tell_their_pooling(tmp_path):
 
     path = tmp_path / "a.weights.h5"
     build(classifier="gap_norm").save_weights(path)
-    told = dict(
+    given = dict(
         num_heads=1, gelu_approximate=True, layer_norm_epsilon=1e-6,
         include_preprocessing=False, classes=3,
     )  # fmt: skip
-    refused(path, "`classifier` must be given", **told)
-    model = keras_vit.ViT(weights=path, classifier="gap_norm", **told)
+    refused(path, "`classifier` must be given", **given)
+    model = keras_vit.ViT(weights=path, classifier="gap_norm", **given)
     assert len(model.get_layer("encoder_norm").input.shape) == 2
 
 

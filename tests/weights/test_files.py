@@ -350,7 +350,7 @@ class TestOwnFiles:
         ],
         ids=str,
     )
-    def test_a_keras_file_tells_all_of_its_model(self, changes, tmp_path):
+    def test_a_keras_file_specifies_all_of_its_model(self, changes, tmp_path):
         model = small_arrays(**changes)
         model.save(tmp_path / "a.keras")
         again = keras_vit.ViT(weights=tmp_path / "a.keras")
@@ -389,7 +389,7 @@ class TestOwnFiles:
         npz.write_bytes(small["a.npz"])
         arguments = {}
         if name != "a.keras":
-            # Weights alone do not tell how the model computes.
+            # Weights alone do not specify how the model computes.
             with pytest.raises(ValueError, match="gelu_approximate.*must be"):
                 keras_vit.ViT(weights=path, num_heads=1)
             arguments = dict(

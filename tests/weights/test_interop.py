@@ -196,10 +196,10 @@ def test_a_state_dict_of_torch_is_read_too(timm, tmp_path):
     check(ours, x, through_torch(theirs, x))
 
 
-def test_a_state_dict_that_tells_no_scale_must_be_told(timm, tmp_path):
+def test_a_state_dict_without_a_scale_must_be_given_one(timm, tmp_path):
     theirs, _ = make_timm(timm, "plain")
     path = save_state(theirs, tmp_path / "bare")
-    with pytest.raises(ValueError, match="`pixel_mean`.*do not tell"):
+    with pytest.raises(ValueError, match="`pixel_mean`.*do not specify"):
         keras_vit.ViT(weights=path, num_heads=3)
     mean, std = (
         np.array([123.675, 116.28, 103.53]),

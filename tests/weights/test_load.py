@@ -171,7 +171,9 @@ class TestPositions:
         keras_vit.save_checkpoint(model, tmp_path / "wide.npz")
         return model, tmp_path / "wide.npz"
 
-    def test_a_grid_that_the_file_does_not_tell_is_asked_for(self, tmp_path):
+    def test_a_grid_that_the_file_does_not_specify_must_be_given(
+        self, tmp_path
+    ):
         model, path = self.saved(tmp_path)
         bare = save(tmp_path / "bare.npz", arrays_of(path))
         with pytest.raises(ValueError, match="12 position.*`position_grid="):
@@ -188,7 +190,7 @@ class TestPositions:
         with pytest.raises(ValueError, match=r"cover no grid of \(3, 5\)"):
             build(path, position_grid=(3, 5))
 
-    def test_our_own_npz_tells_its_grid(self, tmp_path):
+    def test_our_own_npz_specifies_its_grid(self, tmp_path):
         model, path = self.saved(tmp_path, (1, 16))  # as many as 4x4
         again = build(path, input_shape=(16, 256, 3))
         x = np.random.default_rng(0).uniform(0, 255, (1, 16, 256, 3))
@@ -196,7 +198,7 @@ class TestPositions:
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
 
-    def test_a_keras_file_tells_its_grid(self, tmp_path):
+    def test_a_keras_file_specifies_its_grid(self, tmp_path):
         model, _ = self.saved(tmp_path, (1, 16))
         model.save(tmp_path / "wide.keras")
         again = keras_vit.ViT(weights=tmp_path / "wide.keras")

@@ -70,7 +70,7 @@ def test_no_augreg_name_leaves_the_cache(name):
         registry.find(f"augreg:{name}", None)
 
 
-def test_what_an_augreg_name_tells():
+def test_what_an_augreg_name_specifies():
     entry = registry.find(f"augreg:{TUNED}.npz", None)
     assert (entry.classes, entry.image_size) == (1000, 384)
     for name, classes in ((B16, 21_843), (B16.replace("i21k", "i1k"), 1000)):

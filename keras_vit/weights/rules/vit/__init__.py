@@ -1,7 +1,7 @@
 """ViT and its hybrids: names and sizes in every format.
 
-`keras_files` reads our own files, also those that were written before models
-remembered what they are.
+`keras_files` reads this package's files, also those that were written before
+models held their metadata.
 """
 
 from keras_vit.weights import resize

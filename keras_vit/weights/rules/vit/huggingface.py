@@ -61,14 +61,14 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Reads off names and config what the checkpoint has."""
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # the config tells it
+        num_heads=0,  # specified by the config
         representation="pooler.dense.bias" in arrays,
         head="classifier.bias" in arrays,
     )
 
 
 def settings(config: dict) -> dict:
-    """What config.json and preprocessor_config.json tell."""
+    """What config.json and preprocessor_config.json specify."""
     # Only what says that it is a config of ViT has the defaults of one.
     if configs.choice(config, "model_type", ("vit",)):
         config = _DEFAULTS | configs.known(**config)

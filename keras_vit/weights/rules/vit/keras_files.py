@@ -60,7 +60,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
         units.setdefault(int(match[1]), set()).add(match[2])
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # the config tells it
+        num_heads=0,  # specified by the config
         resnet_units=(
             tuple(len(units[b]) for b in sorted(units))
             if "resnet/conv_root/kernel" in arrays
@@ -73,7 +73,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def _classifier(arrays, config):
-    """Reads the pooling off the graph; weights alone tell only the token."""
+    """Reads the pooling off the graph; weights alone show only the token."""
     norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
@@ -87,7 +87,7 @@ def _classifier(arrays, config):
 
 
 def settings(config: dict) -> dict:
-    """What the model's own config.json in a `.keras` file tells.
+    """What the model's config.json in a `.keras` file specifies.
 
     Of a `.weights.h5` file, which has none, nothing.
     """

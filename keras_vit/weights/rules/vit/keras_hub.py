@@ -66,7 +66,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What a preset's config.json and preprocessor tell."""
+    """What a preset's config.json and preprocessor specify."""
     shape = config.get("image_shape")
     if shape is not None and not (
         isinstance(shape, (list, tuple)) and len(shape) == 3

@@ -37,7 +37,7 @@ def flatten(
 ) -> tuple[dict[str, Stored], bool]:
     """Gives position embeddings a row for the class token.
 
-    Where nothing tells the grid, only the number of rows says whether they
+    Where nothing specifies the grid, only the number of rows says whether they
     have one: a square grid has, or has not, one row more than a square.
 
     Returns:
@@ -124,7 +124,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
         )
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # the config tells it
+        num_heads=0,  # specified by the config
         resnet_units=(
             tuple(len(units[b]) for b in sorted(units)) if hybrid else None
         ),
@@ -135,7 +135,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What timm computes with, and what its config tells of the input."""
+    """What timm computes with, and what its config says of the input."""
     arguments = configs.section(config, "model_args")
     name = timm_config.architecture_of(config)
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))

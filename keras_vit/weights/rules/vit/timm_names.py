@@ -1,4 +1,4 @@
-"""What timm's architectures compute with: only their names tell.
+"""What timm's architectures compute with, by name.
 
 A config of timm names an architecture and the arguments that differ from it;
 the architecture's own number of heads and form of GELU are in timm's code
