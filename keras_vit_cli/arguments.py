@@ -7,14 +7,6 @@ from keras_vit_cli.command import Parser
 
 # The library's own, which a test compares: to import it takes seconds.
 ACTIVATIONS = ("softmax", "sigmoid", "none")
-FORMATS = (
-    "jax",
-    "jax_2020",
-    "big_vision",
-    "timm",
-    "huggingface",
-    "keras_vit",
-)
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 EXPORT = """Exports a model for TF Serving, or as one file for another runtime.
@@ -187,7 +179,12 @@ def _weights(parser):
 def _convert(parser):
     parser.add_argument("source", metavar="SRC")
     parser.add_argument("destination", metavar="DST")
-    parser.add_argument("--format", choices=FORMATS, required=True)
+    parser.add_argument(
+        "--format",
+        required=True,
+        help="jax, timm, huggingface, ..., or keras_vit (a .keras file); "
+        "another name lists those of SRC's family",
+    )
     parser.add_argument("--model", help="constructor that a name is of")
     parser.add_argument("--num-heads", type=int, help="where SRC is silent")
     parser.add_argument("--position-grid", type=int, nargs=2)

@@ -13,8 +13,6 @@ import pytest
 import keras_vit
 from keras_vit import _installation
 from keras_vit.export import precision, savedmodel
-from keras_vit.models.families import FAMILIES
-from keras_vit.weights import save
 from keras_vit_cli import arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -127,8 +125,6 @@ except SystemExit as stop:
 def test_the_choices_of_the_command_are_those_of_the_library():
     assert arguments.ACTIVATIONS == savedmodel.ACTIVATIONS
     assert arguments.PRECISIONS == precision.PRECISIONS
-    saved = {name for family in FAMILIES for name in save.formats(family)}
-    assert set(arguments.FORMATS) == saved | {"keras_vit"}
 
 
 # The other project's files, and those that pip leaves where its wheel was

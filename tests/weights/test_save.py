@@ -247,6 +247,13 @@ class TestConvert:
         assert convert_checkpoint.main(arguments) == 2
         assert "no such file" in capsys.readouterr().err
 
+    def test_an_unknown_format_lists_those_of_the_family(
+        self, tmp_path, capsys
+    ):
+        arguments = [str(TOKEN), str(tmp_path / "a"), "--format", "timmm"]
+        assert convert_checkpoint.main(arguments) == 2
+        assert "'big_vision', 'timm'" in capsys.readouterr().err
+
 
 def test_formats_are_documented():
     for name in save.formats("vit"):
