@@ -125,8 +125,9 @@ class Config:
     """What to train, on what, and how. Off is 0 or "".
 
     Attributes:
-        model: A constructor of keras_vit, such as "ViTB16"; "ViT", "MLPMixer"
-            and "BiT" are small models for training from scratch.
+        model: A constructor of keras_vit, such as "ViTB16"; the builders,
+            "ViT", "MLPMixer", "RaftMLP", ..., are small models for training
+            from scratch.
         architecture: What to change in it.
         weights: Path of a checkpoint or name of released weights.
         dataset: "digits", a folder of images (`train/class/*` and

@@ -280,7 +280,12 @@ OTHER_FAMILIES = {
     ),
     "axial vit": (
         "AxialViT",
-        dict(dropout_rate=0.1, attention_dropout_rate=0.1, remat=True),
+        dict(
+            num_layers=1,
+            dropout_rate=0.1,
+            attention_dropout_rate=0.1,
+            remat=True,
+        ),
     ),
     "axial resnet": ("AxialResNet", dict(remat=True)),
     "axial resnet group norm": (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data import augment
 from keras_vit.data import vtab as tasks
 from keras_vit.models import families, vit
 from recipes import (
@@ -175,6 +176,26 @@ def test_bit_is_fine_tuned_by_its_hyper_rule(dataset):
     assert (run.weight_decay, run.clip_norm, run.crop) == (0, 0, "bit")
     assert run.augment == (("MixUp(alpha=0.1)",) if mixes else ())
     assert (run.weights, run.image_size) == ("imagenet21k", (0,))
+
+
+def test_raft_mlp_is_trained_as_by_its_authors():
+    run = config_of(pretrain, "RaftMLPS,imagenet2012")
+    assert (run.num_epochs, run.batch_size, run.optimizer) == (
+        305,
+        2048,
+        "adam",
+    )
+    assert (run.weight_decay, run.label_smoothing, run.resize) == (
+        0.05,
+        0.1,
+        256,
+    )
+    steps = 305 * 1_281_167 // 2048
+    rate = training_step._schedule(run, steps, run.warmup_steps)
+    rates = [float(rate(step)) for step in (0, 3_127, steps)]
+    np.testing.assert_allclose(rates, [0, 2e-3, 1e-5], rtol=1e-4)
+    of_image, of_batch = augment.find_layers(run.augment, 1000)
+    assert [len(of_image), len(of_batch)] == [3, 2]
 
 
 @pytest.mark.parametrize("task", tasks.TASKS)
