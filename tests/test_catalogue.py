@@ -219,6 +219,7 @@ class TestModels:
         assert found == json.loads(path.read_text())
 
 
+@pytest.mark.backend_independent  # what they compute, TestModels shows
 @pytest.mark.parametrize("name", keras_vit.list_models())
 class TestConstructors:
     def test_arguments_override_the_variant(self, name):
