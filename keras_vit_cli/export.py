@@ -28,7 +28,7 @@ def run(options) -> int:
 
 def _export(options):
     model = _load(options)
-    size, channels = model.input_shape[1:3], model.input_shape[3]
+    *size, channels = model.input_shape[-3:]
     images = [data.read_image(path, size, channels) for path in options.images]
     metadata = {}
     workdir, name = os.path.split(os.path.abspath(options.model))

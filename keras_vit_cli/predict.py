@@ -122,6 +122,11 @@ def _classifier(name):
             "MODEL must be a classifier of keras_vit, with a layer `head`. "
             f"Received: {name!r}, with output shape {model.output_shape}"
         )
+    if len(model.input_shape) != 4:
+        raise ValueError(
+            "MODEL must take images. Received: "
+            f"{name!r}, which takes videos, of shape {model.input_shape[1:]}"
+        )
     if model.input_shape[-1] not in (1, 3):
         raise ValueError(
             "MODEL must take images of 1 or 3 channels, as files have. "

@@ -11,6 +11,7 @@ from keras_vit.models import (
     axial_vit,
     bit,
     mixer,
+    mvit,
     raft_mlp,
 )
 
@@ -34,6 +35,14 @@ TINY_OF = {
         tokens_mlp_dim=12,
         channels_mlp_dim=32,
         input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "MViT": dict(
+        depths=(1, 2),
+        hidden_sizes=(8, 16),
+        heads=(1, 2),
+        key_value_stride=(1, 2, 2),
+        input_shape=(4, 16, 24, 3),
         classes=5,
     ),
     "BiT": dict(
@@ -199,6 +208,55 @@ LAYERS = {
         dict(num_units=(), width_factor=0.5),
         (9, 8, 3),
     ),
+    "CubeEmbedding": (
+        layers.CubeEmbedding,
+        dict(kernel_size=(3, 5, 4), strides=(2, 3, 4), hidden_size=6),
+        (5, 7, 8, 3),
+    ),
+    "SpaceTimePositions": (
+        layers.SpaceTimePositions,
+        dict(grid_size=(2, 1, 3)),
+        (6, 4),
+    ),
+    "SpaceTimePositions joint": (
+        layers.SpaceTimePositions,
+        dict(grid_size=(2, 1, 3), kind="joint", class_token=False),
+        (6, 4),
+    ),
+    "TokenPooling": (
+        layers.TokenPooling,
+        dict(grid_size=(2, 3, 4), kernel_size=(2, 3, 1), num_heads=2),
+        (25, 6),
+    ),
+    "TokenPooling max": (
+        layers.TokenPooling,
+        dict(grid_size=(2, 3, 4), mode="max", class_token=False),
+        (24, 6),
+    ),
+    "PoolingAttention": (
+        layers.PoolingAttention,
+        dict(
+            grid_size=(2, 3, 4),
+            num_heads=2,
+            pooling_size=(1, 3, 1),
+            query_stride=(1, 2, 2),
+        ),
+        (25, 6),
+    ),
+    "MultiscaleBlock": (
+        mvit.MultiscaleBlock,
+        dict(
+            grid_size=(2, 3, 4),
+            num_heads=2,
+            mlp_dim=9,
+            output_size=5,
+            query_stride=(1, 2, 1),
+            key_value_stride=(1, 2, 2),
+            dropout_rate=0.1,
+            drop_path_rate=0.1,
+        ),
+        (25, 6),
+    ),
     "ClassificationHead": (
         layers.ClassificationHead,
         dict(units=3, class_names=("cat", "dog", "frog")),
@@ -260,6 +318,19 @@ MODELS = {
 OTHER_FAMILIES = {
     "mixer": ("MLPMixer", dict(drop_path_rate=0.1)),
     "mixer exact": ("MLPMixer", dict(gelu_approximate=False, remat=True)),
+    "mvit": ("MViT", dict(dropout_rate=0.1, drop_path_rate=0.1)),
+    "mvit image": (
+        "MViT",
+        dict(
+            input_shape=(32, 24, 3),
+            cube_size=(1, 7, 7),
+            cube_stride=(1, 4, 4),
+            pooling_mode="max",
+            position_embedding="joint",
+            classifier="gap",
+            remat=True,
+        ),
+    ),
     "bit": ("BiT", dict()),
     "bit post-activation": (
         "BiT",
@@ -299,6 +370,13 @@ SHRUNK = {
     "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
     "mixer": dict(
         hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
+    ),
+    "mvit": dict(
+        depths=(1,),
+        hidden_sizes=(8,),
+        heads=(1,),
+        query_stride=((1, 1, 1),),
+        key_value_stride=((1, 1, 1),),
     ),
     "bit": dict(num_units=(1,)),
     "raft_mlp": dict(

@@ -15,9 +15,10 @@ PACKAGE = pathlib.Path(keras_vit.__file__).parent
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {
     "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
-    r"|patch_embed\b|Transformer/|class_token/|vit_encoder",
+    r"|Transformer/|class_token/|vit_encoder",
     "mixer": r"MixerBlock_|(token|channel)_mixing\b|mlp_(tokens|channels)\b"
     r"|pre_head_layer_norm",
+    "mvit": r"pos_encoding|pos_embed_(spatial|temporal)|mlp_fc|attn/pool_",
     "bit": r"standardized_conv2d|root_block|group_norm/",
     "raft_mlp": r"ser_pm|level\{i\}_|levels\.\{i\}|levels\\\.",
     "axial_vit": r"axial_block_|encoder_block_row",

@@ -36,6 +36,7 @@ FILES_AND_SERVERS = {
     "ml_dtypes",
     "safetensors",
     "torch",
+    "yaml",
 }
 # The one look of a tool into the recipes: a plan is of the step that a recipe
 # trains, and not of a copy.

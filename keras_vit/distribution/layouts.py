@@ -219,8 +219,9 @@ def check_model(
         return
     num_shards = layout.device_mesh.shape[1]
     for layer in ImageModel.find(model).blocks:
+        divided = {cut[1] for cut in getattr(layer, "SHARDED", {}).values()}
         for argument in ("num_heads", "mlp_dim"):
-            if hasattr(layer, argument):
+            if argument in divided:
                 _check_multiple(argument, getattr(layer, argument), num_shards)
 
 

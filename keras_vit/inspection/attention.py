@@ -57,6 +57,11 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     Reference:
         Abnar & Zuidema 2020 (2005.00928), as in Figure 6 and appendix D.8.
     """
+    if not has_attention(model):
+        raise ValueError(
+            "`model` must have blocks with attention, among tokens that are "
+            f"not pooled. Received: {model.name!r}"
+        )
     weights = attention_weights(model, images)
     tokens = weights[0].shape[-1]
     rollout = np.eye(tokens)
@@ -78,7 +83,9 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
 
 
 def has_attention(model: keras.Model) -> bool:
-    """Returns whether a model has blocks with attention.
+    """Returns whether a model has attention among all of its tokens.
+
+    A model that pools tokens has attention weights, but no rollout.
 
     Args:
         model: A model of this package, or one that contains it.
@@ -86,7 +93,10 @@ def has_attention(model: keras.Model) -> bool:
     Raises:
         ValueError: If it contains none, or several.
     """
-    return bool(_attending(ImageModel.find(model)))
+    blocks = _attending(ImageModel.find(model))
+    return bool(blocks) and not any(
+        getattr(block, "pools_tokens", False) for block in blocks
+    )
 
 
 def _attending(model):

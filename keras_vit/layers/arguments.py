@@ -23,6 +23,19 @@ def as_pair(size: int | tuple[int, int], argument: str) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
+def as_triple(
+    size: tuple[int, int, int], argument: str
+) -> tuple[int, int, int]:
+    """Returns `size` as (frames, height, width), as `as_pair` does."""
+    triple = tuple(size) if isinstance(size, (list, tuple)) else ()
+    if len(triple) != 3 or not all(_is_integer(n) and n > 0 for n in triple):
+        raise ValueError(
+            f"`{argument}` must be three positive integers (frames, height, "
+            f"width). Received: {argument}={size!r}"
+        )
+    return tuple(map(int, triple))
+
+
 def check_count(value: int, argument: str, minimum: int = 1) -> None:
     """Checks that a value is an integer of at least `minimum`."""
     if not _is_integer(value) or value < minimum:
@@ -86,6 +99,12 @@ def check_flag(value: bool, argument: str) -> None:
             f"`{argument}` must be True or False. "
             f"Received: {argument}={value!r}"
         )
+
+
+def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
+    """Returns how many windows fit into each padded axis."""
+    axes = zip(size, kernel_size, strides, padding, strict=True)
+    return tuple((n + 2 * pad - k) // stride + 1 for n, k, stride, pad in axes)
 
 
 def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:

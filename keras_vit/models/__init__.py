@@ -1,6 +1,14 @@
 """Model families, one file each."""
 
-from keras_vit.models import axial_resnet, axial_vit, bit, mixer, raft_mlp, vit
+from keras_vit.models import (
+    axial_resnet,
+    axial_vit,
+    bit,
+    mixer,
+    mvit,
+    raft_mlp,
+    vit,
+)
 from keras_vit.models.axial_resnet import (
     AxialResNet,
     AxialResNet26S,
@@ -35,6 +43,17 @@ from keras_vit.models.mixer import (
     MixerS32,
     MLPMixer,
 )
+from keras_vit.models.mvit import (
+    MViT,
+    MViTB16,
+    MViTB16x4,
+    MViTB24,
+    MViTB24_32x3,
+    MViTB24Wide,
+    MViTB32x3,
+    MViTB64x3,
+    VideoViTB16,
+)
 from keras_vit.models.raft_mlp import (
     RaftMLP,
     RaftMLPL,
@@ -68,6 +87,7 @@ __all__ = [
     "ImageModel",
     "MLPMixer",
     "RaftMLP",
+    "MViT",
     "ViT",
     "from_pretrained",
     "list_models",
@@ -76,6 +96,7 @@ __all__ = [
     *bit.VARIANTS,
     *mixer.VARIANTS,
     *raft_mlp.VARIANTS,
+    *mvit.VARIANTS,
     *vit.VARIANTS,
 ]
 

@@ -84,16 +84,22 @@ def check_head(
         )
 
 
-def check_input_shape(input_shape) -> None:
-    """Checks that a shape is (height, width, channels)."""
+def check_input_shape(input_shape, takes_video: bool = False) -> None:
+    """Checks that a shape is (height, width, channels), or of a video."""
     shape = input_shape
-    if isinstance(shape, (list, tuple)) and len(shape) == 3:
-        for length, argument in zip(shape, ("height", "width"), strict=False):
-            if length is not None:  # which the patch embedding refuses
+    names = ("frames", "height", "width", "channels")
+    if isinstance(shape, (list, tuple)) and len(shape) in (3, 3 + takes_video):
+        names = names[-len(shape) :]
+        for length, argument in zip(shape, names, strict=True):
+            # An unknown size is what the patch embedding refuses.
+            if length is not None or argument == "channels":
                 arguments.check_count(length, f"{argument} of input_shape")
-        arguments.check_count(shape[2], "channels of input_shape")
         return
+    expected = "(height, width, channels), such as (224, 224, 3)"
+    if takes_video:
+        expected += (
+            ", or (frames, height, width, channels), such as (16, 224, 224, 3)"
+        )
     raise ValueError(
-        "`input_shape` must be (height, width, channels), such as "
-        f"(224, 224, 3). Received: input_shape={shape!r}"
+        f"`input_shape` must be {expected}. Received: input_shape={shape!r}"
     )

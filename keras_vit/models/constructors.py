@@ -131,6 +131,7 @@ def _docstring(family, description):
         for text in (build, family.config)
     ]
     common = re.split("    (?=weights: )", sections[0], maxsplit=1)[1]
+    videos = ", or `[B, T, H, W, C]`" if family.takes_video else ""
     return f"""{description}
 
 Every argument is a keyword. What is None is taken from the weights, and
@@ -140,7 +141,7 @@ Args:
     {common}
 {sections[1]}
 
-Input shape: `[B, H, W, C]`, uint8 or float.
+Input shape: `[B, H, W, C]`{videos}, uint8 or float.
 Output shape: `[B, classes]`, logits; `[B, D]` without the top.
 
 Returns:

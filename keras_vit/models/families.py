@@ -6,7 +6,8 @@ A family is a module `models/<family>.py` with
    section `Args`; a field made by `inherited` is taken from the weights where
    the caller does not give it;
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
-   representation, `[B, D]`;
+   representation, `[B, D]`; or from videos `[B, T, H, W, C]`, with
+   `takes_video`;
 3. `VARIANTS`, constructor name -> the fields that it sets;
 4. `FAMILY = register(Family(...))`, its row in `FAMILIES`, and for each
    variant `constructor(FAMILY, name, description)` (`models/constructors.py`).
@@ -37,6 +38,9 @@ class Family:
             scratch on a processor, but for `patch_size`.
         levels: Of a `config`, the names of the layers whose outputs are the
             feature maps of a pyramid, from the finest on; None without one.
+        takes_video: Whether it takes videos, and images as well.
+        input_shapes: Constructor name -> the shape of its input, where that
+            is not (224, 224, 3).
     """
 
     name: str
@@ -48,6 +52,10 @@ class Family:
     layers: str = ""
     small: dict = dataclasses.field(default_factory=dict)
     levels: Callable | None = None
+    takes_video: bool = False
+    input_shapes: dict[str, tuple[int, ...]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 FAMILIES = {}

@@ -118,8 +118,13 @@ class ImageModel(keras.Model):
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of its images."""
-        return self.input_shape[1:]
+        """(height, width, channels) of its images, or of a video's frames."""
+        return self.input_shape[-3:]
+
+    @property
+    def num_frames(self) -> int | None:
+        """Frames of its videos; None where it takes images."""
+        return self.input_shape[1] if len(self.input_shape) == 5 else None
 
     @property
     def includes_preprocessing(self) -> bool:
@@ -155,6 +160,7 @@ class ImageModel(keras.Model):
             ),
             image_size=self.image_shape[:2],
             channels=self.image_shape[2],
+            num_frames=self.num_frames,
             pixel_mean=self.pixel_mean,
             pixel_std=self.pixel_std,
         )
@@ -198,7 +204,7 @@ def build(
     weights: Weights = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: tuple[int, ...] | None = None,
     classifier_activation: str | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
@@ -209,7 +215,7 @@ def build(
     pixel_std: float | tuple[float, ...] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
-    position_grid: tuple[int, int] | None = None,
+    position_grid: tuple[int, ...] | None = None,
     resize_patches: bool = False,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> ImageModel:
@@ -235,8 +241,9 @@ def build(
         classes: Number of classes; 1000. Another number than the weights'
             starts a new head from zeros and drops their `pre_logits`, as the
             paper fine-tunes.
-        input_shape: (height, width, channels) in pixels; (224, 224, 3).
-            Weights are fitted to another size or other channels.
+        input_shape: (height, width, channels) in pixels; (224, 224, 3). Of a
+            video (frames, height, width, channels). Weights are fitted to
+            another size or other channels.
         classifier_activation: Activation of the head; None gives logits.
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
@@ -256,7 +263,8 @@ def build(
             many classes.
         class_names: Class names, `model.class_names`; none.
         position_grid: (height, width) of the weights' grid of patches, where
-            these cover no square and the file does not specify it.
+            these cover no square and the file does not specify it; of a video
+            (frames, height, width).
         resize_patches: Whether to fit the weights to another `patch_size`
             (FlexiViT), rather than refuse them.
         dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
@@ -309,13 +317,15 @@ def build(
         if representation_size is None:
             representation_size = metadata.get("representation_size")
     if input_shape is None:
-        input_shape = _input_shape(metadata)
-    arguments.check_input_shape(input_shape)
+        default = family.input_shapes.get(variant, (224, 224, 3))
+        input_shape = _input_shape(metadata | vars(config), default)
+    arguments.check_input_shape(input_shape, family.takes_video)
     if source is not None:
-        config = checkpoint.fit_sizes(source, config, tuple(input_shape[:2]))
+        config = checkpoint.fit_sizes(source, config, tuple(input_shape[-3:-1]))
 
     with _policy(dtype):
-        x = images = keras.Input(input_shape, name="images")
+        name_of_input = "images" if len(input_shape) == 3 else "videos"
+        x = images = keras.Input(input_shape, name=name_of_input)
         if include_preprocessing:
             scale, offset = preprocessing.scale_and_offset(
                 pixel_mean, pixel_std, source and metadata, input_shape[-1]
@@ -391,13 +401,20 @@ def _resolve(config, given, metadata):
     return config(**fields)
 
 
-def _input_shape(metadata):
-    """Returns the shape of the images that weights were trained with."""
-    size = metadata.get("image_size", (224, 224))
-    if metadata.get("grid") is not None:
-        pairs = zip(metadata["grid"], metadata["stride"], strict=True)
-        size = [patches * stride for patches, stride in pairs]
-    return (*size, metadata.get("channels", 3))
+def _input_shape(metadata, default):
+    """Returns the shape of the input that weights were trained with."""
+    size = default[:-1]
+    if "image_size" in metadata:
+        frames = metadata.get("num_frames")
+        size = (*([] if frames is None else [frames]), *metadata["image_size"])
+    grid = metadata.get("grid")
+    if grid is not None:
+        stride = metadata.get("cube_stride") or metadata["stride"]
+        pairs = zip(grid, stride[-len(grid) :], strict=True)
+        size = [patches * pixels for patches, pixels in pairs]
+    if len(size) < len(default) - 1:  # a model of videos from one of images
+        size = (default[0], *size)
+    return (*size, metadata.get("channels", default[-1]))
 
 
 @contextlib.contextmanager

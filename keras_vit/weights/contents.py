@@ -33,6 +33,9 @@ def read(path: str) -> tuple[dict[str, files.Stored], dict]:
         return files.read_safetensors(path), _config_beside(path)
     if lower.endswith((".pth", ".pt", ".bin")):
         return files.read_torch(path), _config_beside(path)
+    if lower.endswith(".pyth"):
+        config = files.read_slowfast_config(path) or _config_beside(path)
+        return files.read_torch(path), config
     return files.read_npz(path), files.read_comment(path)
 
 

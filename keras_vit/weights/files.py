@@ -136,35 +136,15 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
 def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
     """Opens a state dict that PyTorch saved, as `read_npz` does.
 
-    The state dict may stand under "model", "state_dict" or "net". Integers
-    that PyTorch's modules count or derive from sizes are left out.
+    The state dict may stand under "model", "state_dict", "model_state" or
+    "net". Integers that PyTorch's modules count or derive from sizes are left
+    out.
     """
     path = os.fspath(path)
-    try:
-        import torch
-    except ImportError:
-        raise _needs(path, "torch") from None
-    # Before version 1.6 the format was no zip archive.
-    if zipfile.is_zipfile(path):
-        with _naming(path, "an archive member"), _open_zip(path) as archive:
-            broken = archive.testzip()
-            if broken:
-                raise zipfile.BadZipFile(f"bad checksum of {broken}")
-    with _naming(path, "its index"):
-        try:
-            state = torch.load(
-                path,
-                map_location="cpu",
-                weights_only=True,
-                mmap=zipfile.is_zipfile(path),
-            )
-        except pickle.UnpicklingError:
-            raise ValueError(
-                f"{path!r} holds more than tensors, which could run code; only "
-                "what `torch.load(..., weights_only=True)` takes is read. Save "
-                "`model.state_dict()` alone."
-            ) from None
-    for key in ("model", "state_dict", "net"):
+    state = _load_torch(path)
+    import torch
+
+    for key in ("model", "state_dict", "model_state", "net"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     if not isinstance(state, dict):
@@ -201,6 +181,24 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
 
         arrays[name] = Stored(tuple(tensor.shape), read)
     return arrays
+
+
+def read_slowfast_config(path: str | os.PathLike) -> dict:
+    """Returns the config of a checkpoint of PySlowFast, {} without any."""
+    path = os.fspath(path)
+    content = _load_torch(path)
+    text = content.get("cfg") if isinstance(content, dict) else None
+    if not isinstance(text, str):
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        raise _needs(path, "pyyaml") from None
+    with _naming(path, "cfg"):
+        config = yaml.safe_load(text)
+        if not isinstance(config, dict):
+            raise ValueError("it holds no mapping")
+    return config
 
 
 def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
@@ -296,6 +294,35 @@ def read_member(path: str | os.PathLike, name: str) -> bytes:
     archive = _open_zip(path)
     with _naming(path, name):
         return archive.read(name)
+
+
+def _load_torch(path):
+    """Returns what PyTorch saved, of tensors, numbers and strings alone."""
+    try:
+        import torch
+    except ImportError:
+        raise _needs(path, "torch") from None
+    # Before version 1.6 the format was no zip archive.
+    if zipfile.is_zipfile(path):
+        with _naming(path, "an archive member"), _open_zip(path) as archive:
+            broken = archive.testzip()
+            if broken:
+                raise zipfile.BadZipFile(f"bad checksum of {broken}")
+    with _naming(path, "its index"):
+        try:
+            state = torch.load(
+                path,
+                map_location="cpu",
+                weights_only=True,
+                mmap=zipfile.is_zipfile(path),
+            )
+        except pickle.UnpicklingError:
+            raise ValueError(
+                f"{path!r} holds more than tensors, which could run code; only "
+                "what `torch.load(..., weights_only=True)` takes is read. Save "
+                "`model.state_dict()` alone."
+            ) from None
+    return state
 
 
 def _open_zip(path):

@@ -61,7 +61,9 @@ def fill(
                 return function(value, size)
         return value
 
-    arrays = _without_the_top(source, wanted)
+    arrays = source.format.adapt(
+        _without_the_top(source, wanted), source.metadata, wanted
+    )
     plan, missing, shapes = [], [], []
     for variable, rule in _rules_of(model, source, wanted, arrays):
         if rule is None:

@@ -86,7 +86,7 @@ def check(path: str) -> None:
         ValueError: If it is something else, such as the page of a proxy.
     """
     source = checkpoint.open_checkpoint(path)
-    if source.format_name not in ("jax", "authors"):
+    if source.format_name not in ("jax", "authors", "torchvision"):
         raise ValueError(
             f"{path!r} must be an authors' checkpoint. Received one of "
             f"format {source.format_name!r}"

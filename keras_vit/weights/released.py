@@ -7,6 +7,8 @@ VIT_URL = "https://storage.googleapis.com/vit_models/"
 MIXER_URL = "https://storage.googleapis.com/mixer_models/"
 BIT_URL = "https://storage.googleapis.com/bit_models/"
 AXIAL_URL = "http://www.cs.jhu.edu/~hwang157/"
+TORCHVISION_URL = "https://download.pytorch.org/models/"
+MVIT_URL = "https://dl.fbaipublicfiles.com/pyslowfast/model_zoo/mvit/"
 # Architectures of BiT that were released.
 _BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 # Published accuracies on ImageNet of BiT-M after fine-tuning.
@@ -26,6 +28,8 @@ CLASSES = {
     "oxford-iiit-pet": 37,
     "resisc45": 45,
     "kitti": 4,
+    "kinetics400": 400,
+    "kinetics600": 600,
 }
 
 # Recommended by Steiner et al. 2021 (2106.10270) for each model, by its
@@ -260,11 +264,35 @@ def bit_file(name: str) -> dict:
     )
 
 
+def _mvit() -> Iterator[dict]:
+    """Yields MViT's of Kinetics: torchvision's copy, and the authors'."""
+    common = dict(source="2104.11227")
+    yield dict(
+        common,
+        name="kinetics400",
+        variant="MViTB16x4",
+        file="mvit_v1_b-dbeb1030.pth",
+        base_url=TORCHVISION_URL,
+        data="kinetics400",
+        license="BSD-3-Clause",
+    )
+    for data, file in (("kinetics400", "k400"), ("kinetics600", "k600")):
+        yield dict(
+            common,
+            name=data,
+            variant="MViTB24_32x3",
+            file=f"{file}.pyth",
+            base_url=MVIT_URL,
+            data=data,
+        )
+
+
 def rows() -> Iterator[dict]:
     """Yields what `registry.Released` is made of, for each checkpoint."""
     yield from _vit()
     yield from _mixer()
     yield from _bit()
+    yield from _mvit()
     yield dict(  # a state dict of PyTorch
         name="imagenet2012",
         variant="AxialResNet26S",

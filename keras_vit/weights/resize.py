@@ -74,7 +74,7 @@ def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         return kernel
     # Resizing acts on each axis alone, and so does its pseudo-inverse.
     rows, columns = (
-        np.linalg.pinv(_resizing(m, n).T)
+        np.linalg.pinv(resizing(m, n).T)
         for m, n in zip(kernel.shape[:2], size, strict=True)
     )
     resized = np.einsum(
@@ -83,10 +83,13 @@ def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return resized.astype(kernel.dtype)
 
 
-def _resizing(m, n):
-    """The [n, m] matrix of bilinear resizing as `tf.image.resize` does it.
+def resizing(m: int, n: int) -> np.ndarray:
+    """Returns the [n, m] matrix of bilinear resizing as `tf.image.resize`.
 
     Output j reads the input at (j + 1/2) m / n - 1/2, within its borders.
+
+    Args:
+        m, n: Lengths of the input and of the output.
     """
     positions = np.clip((np.arange(n) + 0.5) * m / n - 0.5, 0, m - 1)
     distances = np.abs(np.arange(m)[None, :] - positions[:, None])

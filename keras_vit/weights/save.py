@@ -14,9 +14,13 @@ from keras_vit.weights import checkpoint, load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import FAMILIES, table
 
-# Formats of which PyTorch saves state dicts.
-_STATE_DICTS = ("timm", "authors")
 _DIRECTORY = "a directory, or a file that ends in .safetensors"
+# Formats of which PyTorch saves state dicts, and what these end in.
+_STATE_DICTS = {
+    "timm": (".pth",),
+    "torchvision": (".pth",),
+    "authors": (".pth", ".pyth"),
+}
 
 
 def save_checkpoint(
@@ -31,12 +35,13 @@ def save_checkpoint(
         model: A model of this package, as built or trained or loaded, or a
             model that contains one.
         path: Where to. "jax" and its kin write an npz file; "timm",
-            "authors" and "huggingface" a directory with model.safetensors and
-            config.json, or the weights alone where it ends in `.safetensors`
-            (timm and authors: or `.pth`).
+            "authors", "torchvision" and "huggingface" a directory with
+            model.safetensors and config.json, or the weights alone where it
+            ends in `.safetensors` (all but huggingface: or `.pth`; authors:
+            or `.pyth`, as PySlowFast, with the config).
         format: "jax" (the authors' linen names), "jax_2020", "big_vision",
             "timm" or "huggingface"; "authors", of families whose authors use
-            PyTorch.
+            PyTorch; "torchvision", of MViT.
         allow_differences: Whether to save though the other library will
             compute other numbers, by its form of GELU or its epsilons; the
             error says which.
@@ -148,8 +153,8 @@ def write(values, family, metadata, path, format, allow_differences=False):
     if path.endswith(".safetensors"):
         _write_safetensors(path, arrays)
         return
-    if path.endswith(".pth") and format in _STATE_DICTS:
-        _write_torch(path, arrays)
+    if path.endswith(_STATE_DICTS.get(format, ())):
+        _write_torch(path, arrays, target.config_of(metadata))
         return
     os.makedirs(path, exist_ok=True)
     config = target.config_of(metadata)
@@ -167,9 +172,8 @@ def _check_path(path, target, format):
     ending = os.path.splitext(path)[1]
     wrong = ending != ".npz"
     if target.config_of is not None:
-        wrong = ending in (".npz", ".bin", ".keras", ".h5", ".pt") or (
-            ending == ".pth" and format not in _STATE_DICTS
-        )
+        others = (".npz", ".bin", ".keras", ".h5", ".pt", ".pth", ".pyth")
+        wrong = ending in others and ending not in _STATE_DICTS.get(format, ())
         wrong |= not ending and os.path.isfile(path)
     if wrong:
         kinds = _DIRECTORY if target.config_of is not None else ".npz"
@@ -230,7 +234,7 @@ def _write_safetensors(path, arrays):
         file.write(numpy.save(contiguous, metadata={"format": "pt"}))
 
 
-def _write_torch(path, arrays):
+def _write_torch(path, arrays, config):
     try:
         import torch
     except ImportError:
@@ -241,6 +245,9 @@ def _write_torch(path, arrays):
         name: torch.from_numpy(np.array(array, order="C"))
         for name, array in arrays.items()
     }
+    if path.endswith(".pyth"):
+        # Of PySlowFast, with its config as YAML, of which JSON is a part.
+        tensors = dict(model_state=tensors, cfg=json.dumps(config))
     with _atomic(path) as file:
         torch.save(tensors, file)
 

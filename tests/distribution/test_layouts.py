@@ -81,6 +81,22 @@ class TestLayouts:
             )
         }
 
+    def test_tensor_cuts_the_hidden_units_of_an_mvit(self):
+        model = catalogue.make_model("mvit")
+        layout = layouts.distribution("tensor", DEVICES, 2)
+        found = axes_of(layout, model.weights)
+        assert {p: a for p, a in found.items() if any(a)} == {
+            f"blocks_{i}/{path}": axes
+            for i in range(3)
+            for path, axes in (
+                ("mlp_fc1/kernel", [None, "model"]),
+                ("mlp_fc1/bias", ["model"]),
+                ("mlp_fc2/kernel", ["model", None]),
+            )
+        }
+        # Its first stage has one head, which nothing divides.
+        layouts.check_model(layout, model)
+
     def test_both_cut_a_kernel_along_both_axes(self):
         model = catalogue.make_model("token")
         found = axes_of(

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import realistic
+from functional import golden
 
 import keras_vit
 from keras_vit.weights import checkpoint, resize, save
@@ -483,3 +484,28 @@ class TestSavingBack:
         pixels = (x + 1) * 127.5
         check(model, pixels, keras.ops.convert_to_numpy(again(pixels)))
         assert again.get_layer("head").class_names == tuple("abcdefg")
+
+
+def test_torchvision_computes_what_an_mvit_of_ours_does(library, tmp_path):
+    video = library("torchvision.models.video.mvit")
+    data, path = golden("mvit_authors_video")
+    model = keras_vit.MViT(
+        weights=path,
+        query_stride=(1, 2, 2),
+        key_value_stride=(1, 8, 8),
+        cube_stride=(2, 4, 4),
+        **SCALED,
+    )
+    keras_vit.save_checkpoint(model, tmp_path / "mvit.pth", "torchvision")
+    keras_vit.save_checkpoint(model, tmp_path / "mvit", "torchvision")
+    arguments = json.loads((tmp_path / "mvit/config.json").read_text())
+    del arguments["mean"], arguments["std"]
+    blocks = [
+        video.MSBlockConfig(**row) for row in arguments.pop("block_setting")
+    ]
+    theirs = video.MViT(block_setting=blocks, **arguments).eval()
+    theirs.load_state_dict(torch.load(tmp_path / "mvit.pth"))
+    clips = torch.tensor(data["input"]).permute(0, 4, 1, 2, 3)
+    with torch.no_grad():
+        found = theirs(clips).numpy()
+    np.testing.assert_allclose(found, data["logits"], atol=1e-5)

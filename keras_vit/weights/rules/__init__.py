@@ -5,6 +5,7 @@ from keras_vit.weights.rules import (
     axial_vit,
     bit,
     mixer,
+    mvit,
     raft_mlp,
     vit,
 )
@@ -15,6 +16,7 @@ FAMILIES = {
     "mixer": mixer,
     "bit": bit,
     "raft_mlp": raft_mlp,
+    "mvit": mvit,
     "axial_vit": axial_vit,
     "axial_resnet": axial_resnet,
 }

@@ -40,6 +40,7 @@ def saved_metadata(config: dict) -> dict:
         return {}
     images = configs.section(layer_of(config, "InputLayer"), "config")
     shape = images.get("batch_shape", [None] * 4)
+    frames = shape[1] if len(shape) == 5 else None
     head = configs.section(
         layer_of(config, "ClassificationHead", "head"), "config"
     )
@@ -49,8 +50,9 @@ def saved_metadata(config: dict) -> dict:
     }
     return configs.known(
         **fields,
-        image_size=configs.pair(dict(batch_shape=shape[1:3]), "batch_shape"),
-        channels=configs.integer(dict(batch_shape=shape[3]), "batch_shape"),
+        image_size=configs.pair(dict(batch_shape=shape[-3:-1]), "batch_shape"),
+        channels=configs.integer(dict(batch_shape=shape[-1]), "batch_shape"),
+        num_frames=configs.integer(dict(batch_shape=frames), "batch_shape"),
         pixel_mean=configs.numbers(saved, "pixel_mean"),
         pixel_std=configs.numbers(saved, "pixel_std"),
         class_names=class_names(head),
@@ -89,12 +91,15 @@ def _order(name):
     return known.index(name) if name in known else 0
 
 
-def derive(like: table.Format, requires: tuple[str, ...]) -> table.Format:
+def derive(
+    like: table.Format, requires: tuple[str, ...], **kwargs
+) -> table.Format:
     """Returns the format of a family's `.keras` and `.weights.h5` files.
 
     Args:
         like: Another format of the family, whose rules name the variables.
         requires: See `table.Format`, of numbered names.
+        **kwargs: Other fields of `table.Format`.
     """
 
     def rules(metadata):
@@ -129,4 +134,5 @@ def derive(like: table.Format, requires: tuple[str, ...]) -> table.Format:
         read_config=saved_metadata,
         flatten=flatten,
         required=like.required,
+        **kwargs,
     )

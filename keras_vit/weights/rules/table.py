@@ -82,6 +82,9 @@ class Format:
         required: Of metadata, returns the fields of the architecture that
             must be given where a checkpoint does not specify them, each with
             such values as an error names.
+        adapt: Of arrays, the metadata of the checkpoint and that of the model
+            to fill, returns the arrays as a checkpoint of such a model has
+            them, where that takes more than a `RESIZES`.
         check: Of the metadata of a checkpoint and of the model to fill,
             raises ValueError where shapes would not show that they differ.
         naming_schemes: Format's name -> what `restore` takes, or a
@@ -100,6 +103,7 @@ class Format:
     flatten: Callable = lambda arrays, specified: (arrays, None)
     restore: Callable = lambda arrays, scheme: arrays
     required: Callable = lambda metadata: {}
+    adapt: Callable = lambda arrays, found, wanted: arrays
     check: Callable = lambda found, wanted: None
     naming_schemes: dict[str, object] = dataclasses.field(default_factory=dict)
     config_of: Callable | None = None

@@ -169,7 +169,7 @@ def _check_keras(found, wanted):
 
 
 _TIMM_RELATIVES = {
-    r".*blocks\.\d+\.attn\.pool_[qkv].*": "a timm MViT: pooling attention is",
+    r".*blocks\.\d+\.attn\.pool_[qkv].*": "an MViTv2: relative positions are",
     r".*blocks_token_only\..*": "a timm CaiT: class attention is",
     r".*neck\.\d+\..*|.*blocks\.\d+\.attn\.rel_pos_[hw]": "an image encoder "
     "of SAM: decomposed relative positions are",

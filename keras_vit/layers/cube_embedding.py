@@ -1,0 +1,98 @@
+"""Cube embedding: a video becomes a sequence of linear projections."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class CubeEmbedding(keras.layers.Layer):
+    """Projects cubes of pixels, which may overlap, to `hidden_size` values.
+
+    A convolution over time and space. Along an axis where cubes overlap, zeros
+    pad the video by half a kernel on both sides.
+
+    Args:
+        kernel_size: (frames, height, width) of a cube.
+        strides: (frames, height, width) between cubes.
+        hidden_size: Width D of a token.
+
+    Input shape: `[B, T, H, W, C]`
+    Output shape: `[B, N, D]`, cubes in the order of time, rows, columns.
+
+    Raises:
+        ValueError: If a length is unknown or too short for one cube.
+
+    Reference:
+        Fan et al. 2021, section 3.2; checked against `PatchEmbed` in
+        slowfast/models/stem_helper.py.
+    """
+
+    def __init__(
+        self,
+        kernel_size: tuple[int, int, int],
+        strides: tuple[int, int, int],
+        hidden_size: int,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.kernel_size = arguments.as_triple(kernel_size, "kernel_size")
+        self.strides = arguments.as_triple(strides, "strides")
+        arguments.check_count(hidden_size, "hidden_size")
+        self.hidden_size = hidden_size
+
+    def build(self, input_shape):
+        self._video_shape = tuple(input_shape[1:])
+        self.grid_size = self._grid_size(input_shape)
+        channels = input_shape[-1]
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(*self.kernel_size, channels, self.hidden_size),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        )
+        limit = (channels * math.prod(self.kernel_size)) ** -0.5
+        self.bias = self.add_weight(
+            name="bias",
+            shape=(self.hidden_size,),
+            initializer=keras.initializers.RandomUniform(-limit, limit),
+        )
+
+    def call(self, inputs):
+        arguments.check_shape(self, inputs, self._video_shape)
+        pads = [(n, n) for n in self._padding()]
+        x = ops.pad(inputs, [(0, 0), *pads, (0, 0)])
+        x = ops.conv(
+            x,
+            ops.cast(self.kernel, x.dtype),
+            self.strides,
+            "valid",
+            data_format="channels_last",
+        )
+        x = ops.reshape(x, (-1, math.prod(self.grid_size), self.hidden_size))
+        return x + ops.cast(self.bias, x.dtype)  # [B, N, D]
+
+    def compute_output_shape(self, input_shape):
+        tokens = math.prod(self._grid_size(input_shape))
+        return (input_shape[0], tokens, self.hidden_size)
+
+    def _padding(self):
+        pairs = zip(self.kernel_size, self.strides, strict=True)
+        return [size // 2 if size > stride else 0 for size, stride in pairs]
+
+    def _grid_size(self, input_shape):
+        """Returns how many cubes there are along each axis."""
+        size = tuple(input_shape[1:4])
+        grid = None not in size and arguments.pooled_size(
+            size, self.kernel_size, self.strides, self._padding()
+        )
+        if not grid or min(grid) < 1:
+            raise ValueError(
+                f"CubeEmbedding `{self.name}` needs a video whose frames, "
+                "height and width are known and hold a cube, "
+                f"{self.kernel_size}. Received: {size}. Choose another "
+                "`input_shape`. Videos are channels-last, [B, T, H, W, C]."
+            )
+        return grid

@@ -1,0 +1,167 @@
+"""Attention among pooled queries, keys and values."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.token_pooling import MODES, TokenPooling
+
+POOLINGS = (*MODES, "none")
+
+
+def dense(layer, units, name):
+    """Returns a dense sublayer with the authors' initialisers."""
+    return layer.make(
+        keras.layers.Dense,
+        units,
+        kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        bias_initializer=keras.initializers.Constant(0.02),
+        name=name,
+    )
+
+
+def layer_norm(layer, name):
+    """Returns a LayerNorm with the authors' epsilon and initialisers."""
+    return layer.make(
+        keras.layers.LayerNormalization,
+        epsilon=1e-6,
+        beta_initializer=keras.initializers.Constant(0.02),
+        name=name,
+    )
+
+
+def strided_kernel(strides):
+    """Returns the kernel of a pooling of which only the stride is given."""
+    return tuple(stride + 1 if stride > 1 else 1 for stride in strides)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PoolingAttention(CompositeLayer):
+    """Multi-head attention among pooled queries, keys and values.
+
+        [q, k, v] = x W_qkv,   q = LN(pool(q)),   k, v likewise
+        y = softmax(q k^T / sqrt(E)) v W_proj
+
+    Pooled queries shorten the sequence; pooled keys and values make attention
+    cheap. Queries are pooled where their stride is more than 1, keys and
+    values where their stride or their kernel is. Only "conv" is followed by a
+    LayerNorm, of each head, and of the class token too.
+
+    Args:
+        grid_size: (T, H, W) of the tokens.
+        num_heads: Number of heads A; divides the width D.
+        pooling_mode: "conv", "max", "avg" or "none".
+        pooling_size: (T, H, W) of a pooled window; None takes one more than
+            the stride where that is more than 1.
+        query_stride: (T, H, W) between the windows of queries.
+        key_value_stride: The same of keys and values.
+        class_token: Whether a class token precedes the others.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N', D]`
+
+    Reference:
+        Fan et al. 2021, section 3.1, equation 1; checked against
+        `MultiScaleAttention` in slowfast/models/attention.py.
+    """
+
+    def __init__(
+        self,
+        grid_size: tuple[int, int, int],
+        num_heads: int,
+        pooling_mode: str = "conv",
+        pooling_size: tuple[int, int, int] | None = None,
+        query_stride: tuple[int, int, int] = (1, 1, 1),
+        key_value_stride: tuple[int, int, int] = (1, 1, 1),
+        class_token: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_choice(pooling_mode, "pooling_mode", POOLINGS)
+        self.grid_size = arguments.as_triple(grid_size, "grid_size")
+        self.num_heads = num_heads
+        self.pooling_mode = pooling_mode
+        self.pooling_size = pooling_size
+        self.query_stride = arguments.as_triple(query_stride, "query_stride")
+        self.key_value_stride = arguments.as_triple(
+            key_value_stride, "key_value_stride"
+        )
+        self.class_token = class_token
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self._token_shape = tuple(input_shape[1:])
+        self.head_size = width // self.num_heads
+        self.qkv = dense(self, 3 * width, "qkv")
+        self.qkv.build(input_shape)
+        of_keys = self.key_value_stride
+        self.pool_q, self.norm_q = self._pool("q", self.query_stride)
+        self.pool_k, self.norm_k = self._pool("k", of_keys)
+        self.pool_v, self.norm_v = self._pool("v", of_keys)
+        for pool in filter(None, (self.pool_q, self.pool_k, self.pool_v)):
+            pool.build(input_shape)
+        for norm in filter(None, (self.norm_q, self.norm_k, self.norm_v)):
+            norm.build((None, None, self.num_heads, self.head_size))
+        self.proj = dense(self, width, "proj")
+        self.proj.build(input_shape)
+
+    def _pool(self, letter, strides):
+        """Returns the pooling and the norm after it, None where absent."""
+        kernel = self.pooling_size or strided_kernel(strides)
+        is_identity = math.prod(strides) == 1 and (
+            letter == "q" or math.prod(kernel) == 1
+        )
+        if self.pooling_mode == "none" or is_identity:
+            return None, None
+        pool = self.make(
+            TokenPooling,
+            self.grid_size,
+            self.pooling_mode,
+            kernel,
+            strides,
+            num_heads=self.num_heads,
+            class_token=self.class_token,
+            name=f"pool_{letter}",
+        )
+        is_conv = self.pooling_mode == "conv"
+        return pool, layer_norm(self, f"norm_{letter}") if is_conv else None
+
+    def call(self, inputs):
+        weights, value = self._attend(inputs)
+        x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, N', E]
+        x = ops.transpose(x, (0, 2, 1, 3))
+        x = ops.reshape(x, (-1, x.shape[1], inputs.shape[-1]))
+        return self.proj(x)  # [B, N', D]
+
+    def attention_weights(self, inputs):
+        """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, N', N'']`."""
+        return self._attend(inputs)[0]
+
+    def _attend(self, inputs):
+        """Returns float32 attention weights and the values of each head."""
+        arguments.check_shape(self, inputs, self._token_shape)
+        query, key, value = ops.split(self.qkv(inputs), 3, axis=-1)
+        query = self._pooled_heads(query, self.pool_q, self.norm_q)
+        key = self._pooled_heads(key, self.pool_k, self.norm_k)
+        value = self._pooled_heads(value, self.pool_v, self.norm_v)
+        # Scaled before the product, so that float16 logits do not overflow.
+        query = query * self.head_size**-0.5
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        return ops.softmax(ops.cast(logits, "float32"), axis=-1), value
+
+    def _pooled_heads(self, x, pool, norm):
+        """Pools `[B, N, D]` and divides it into heads, `[B, A, N', E]`."""
+        x = x if pool is None else pool(x)
+        x = ops.reshape(x, (-1, x.shape[1], self.num_heads, self.head_size))
+        x = x if norm is None else norm(x)
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape
+        if self.pool_q is not None:
+            shape = self.pool_q.compute_output_shape(shape)
+        return shape

@@ -1,0 +1,127 @@
+"""Pooling of tokens over space and time."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+
+MODES = ("conv", "max", "avg")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenPooling(CompositeLayer):
+    """Pools tokens over windows of their (T, H, W); the class token stays.
+
+    Windows are padded by half a kernel on both sides: with zeros, which an
+    average counts, or, for a maximum, with nothing. "conv" weighs a window's
+    tokens by a depthwise kernel, the same for each head.
+
+    Args:
+        grid_size: (T, H, W) of the tokens.
+        mode: "conv", "max" or "avg".
+        kernel_size: (T, H, W) of a window.
+        strides: (T, H, W) between windows.
+        num_heads: Heads that share the kernel; divides D.
+        class_token: Whether a class token precedes the others.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N', D]`
+
+    Reference:
+        Fan et al. 2021, section 3.1 ("pooling operator"); checked against
+        `attention_pool` in slowfast/models/attention.py.
+    """
+
+    def __init__(
+        self,
+        grid_size: tuple[int, int, int],
+        mode: str = "conv",
+        kernel_size: tuple[int, int, int] = (3, 3, 3),
+        strides: tuple[int, int, int] = (1, 2, 2),
+        num_heads: int = 1,
+        class_token: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid_size = arguments.as_triple(grid_size, "grid_size")
+        arguments.check_choice(mode, "mode", MODES)
+        self.mode = mode
+        self.kernel_size = arguments.as_triple(kernel_size, "kernel_size")
+        self.strides = arguments.as_triple(strides, "strides")
+        arguments.check_count(num_heads, "num_heads")
+        self.num_heads = num_heads
+        self.class_token = class_token
+        self._padding = tuple(k // 2 for k in self.kernel_size)
+        self.output_grid = arguments.pooled_size(
+            self.grid_size, self.kernel_size, self.strides, self._padding
+        )
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        tokens = math.prod(self.grid_size) + int(self.class_token)
+        self._token_shape = (tokens, width)
+        if self.mode == "conv":
+            self.kernel = self.add_weight(
+                name="kernel",
+                shape=(*self.kernel_size, width // self.num_heads, 1),
+                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            )
+
+    def call(self, inputs):
+        arguments.check_shape(self, inputs, self._token_shape)
+        first = int(self.class_token)
+        width = inputs.shape[-1]
+        x = ops.reshape(inputs[:, first:], (-1, *self.grid_size, width))
+        fill = -math.inf if self.mode == "max" else 0
+        pads = [(0, 0), *[(n, n) for n in self._padding], (0, 0)]
+        x = ops.pad(x, pads, constant_values=fill)
+        x = self._convolve(x) if self.mode == "conv" else self._reduce(x)
+        x = ops.reshape(x, (-1, math.prod(self.output_grid), width))
+        if first:
+            x = ops.concatenate([inputs[:, :first], x], axis=1)
+        return x
+
+    def _slices(self, x, axis):
+        """Yields what stands at each place of the windows along an axis."""
+        stride, count = self.strides[axis - 1], self.output_grid[axis - 1]
+        for start in range(self.kernel_size[axis - 1]):
+            stop = start + stride * (count - 1) + 1
+            index = [slice(None)] * 5
+            index[axis] = slice(start, stop, stride)
+            yield x[tuple(index)]
+
+    def _convolve(self, x):
+        # [T, H, W, D]: the same for each head.
+        kernel = ops.tile(self.kernel[..., 0], (1, 1, 1, self.num_heads))
+        if keras.backend.backend() == "torch":
+            kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
+            return ops.conv(
+                x, kernel, self.strides, "valid", data_format="channels_last"
+            )
+        # XLA's depthwise convolution over three axes takes a hundred times as
+        # long on CPUs as a sum over slices, which it fuses. Convolutions add
+        # up in float32 under every dtype policy.
+        kernel, total = ops.cast(kernel, "float32"), 0
+        for j, rows in enumerate(self._slices(x, 2)):
+            for k, columns in enumerate(self._slices(rows, 3)):
+                for i, part in enumerate(self._slices(columns, 1)):
+                    total = total + ops.cast(part, "float32") * kernel[i, j, k]
+        return ops.cast(total, self.compute_dtype)
+
+    def _reduce(self, x):
+        combine = ops.maximum if self.mode == "max" else ops.add
+        for axis in (1, 2, 3):
+            first, *others = self._slices(x, axis)
+            for other in others:
+                first = combine(first, other)
+            x = first
+        if self.mode == "avg":
+            x = x / math.prod(self.kernel_size)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        tokens = math.prod(self.output_grid) + int(self.class_token)
+        return (input_shape[0], tokens, input_shape[-1])

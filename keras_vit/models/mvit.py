@@ -1,0 +1,459 @@
+"""MViT: Transformer blocks that pool a video over space and time.
+
+Fan et al. 2021, "Multiscale Vision Transformers" (2104.11227), checked against
+slowfast/models/{video_model_builder,attention}.py of facebookresearch/SlowFast
+and torchvision/models/video/mvit.py. An image is a video of one frame. The
+paper's baseline, a ViT on cubes of pixels, has one stage and no pooling.
+"""
+
+import dataclasses
+import math
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.pooling_attention import (
+    POOLINGS,
+    dense,
+    layer_norm,
+    strided_kernel,
+)
+from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.space_time_positions import KINDS
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+CLASSIFIERS = ("token", "gap")
+# One triple, or one for each stage.
+Strides = tuple[int, ...] | tuple[tuple[int, ...], ...]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MultiscaleBlock(CompositeLayer):
+    """A Transformer block that may pool its tokens and change their width.
+
+        u = maxpool(x) + attention(LN(x))
+        n = LN(u)
+        y = MLP(n) + (u, or n W where the width changes)
+
+    The first skip connection is pooled with the stride of the queries.
+
+    Args:
+        grid_size: (T, H, W) of the tokens.
+        num_heads: Number of heads; divides the width D.
+        mlp_dim: Width of the MLP's hidden layer.
+        output_size: Width of the block's output.
+        pooling_mode, pooling_size, query_stride, key_value_stride,
+            class_token: See `PoolingAttention`.
+        dropout_rate: Dropout after attention and after each dense layer of
+            the MLP.
+        drop_path_rate: Probability with which an example skips each of the
+            two residual branches in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N', output_size]`
+
+    Reference:
+        Fan et al. 2021, section 3.2; checked against `MultiScaleBlock` in
+        slowfast/models/attention.py.
+    """
+
+    # As `TransformerBlock.SHARDED`, but attention: the first stage has a
+    # single head.
+    SHARDED = {
+        "mlp_fc1/kernel": ((None, "model"), "mlp_dim", 1),
+        "mlp_fc1/bias": (("model",), "mlp_dim", 1),
+        "mlp_fc2/kernel": (("model", None), "mlp_dim", 1),
+    }
+
+    def __init__(
+        self,
+        grid_size: tuple[int, int, int],
+        num_heads: int,
+        mlp_dim: int,
+        output_size: int,
+        pooling_mode: str = "conv",
+        pooling_size: tuple[int, int, int] | None = None,
+        query_stride: tuple[int, int, int] = (1, 1, 1),
+        key_value_stride: tuple[int, int, int] = (1, 1, 1),
+        class_token: bool = True,
+        dropout_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_count(output_size, "output_size")
+        arguments.check_rate(dropout_rate, "dropout_rate")
+        arguments.check_rate(drop_path_rate, "drop_path_rate")
+        self.grid_size = arguments.as_triple(grid_size, "grid_size")
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.output_size = output_size
+        self.pooling_mode = pooling_mode
+        self.pooling_size = pooling_size
+        self.query_stride = arguments.as_triple(query_stride, "query_stride")
+        self.key_value_stride = key_value_stride
+        self.class_token = class_token
+        self.dropout_rate = dropout_rate
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+        self.pool_skip = None
+        self.output_grid = self.grid_size
+        if math.prod(self.query_stride) > 1:
+            self.pool_skip = self.make(
+                layers.TokenPooling,
+                self.grid_size,
+                "max",
+                strided_kernel(self.query_stride),
+                self.query_stride,
+                class_token=class_token,
+                name="pool_skip",
+            )
+            self.output_grid = self.pool_skip.output_grid
+
+    def build(self, input_shape):
+        batch_size, _, width = input_shape
+        self.norm1 = layer_norm(self, "norm1")
+        self.norm1.build(input_shape)
+        self.attn = self.make(
+            layers.PoolingAttention,
+            self.grid_size,
+            self.num_heads,
+            self.pooling_mode,
+            self.pooling_size,
+            self.query_stride,
+            self.key_value_stride,
+            self.class_token,
+            name="attn",
+        )
+        self.attn.build(input_shape)
+        shape = self.attn.compute_output_shape(input_shape)
+        self.norm2 = layer_norm(self, "norm2")
+        self.norm2.build(shape)
+        self.fc1 = dense(self, self.mlp_dim, "mlp_fc1")
+        self.fc1.build(shape)
+        self.fc2 = dense(self, self.output_size, "mlp_fc2")
+        self.fc2.build((*shape[:-1], self.mlp_dim))
+        self.proj = None
+        if width != self.output_size:
+            self.proj = dense(self, self.output_size, "proj")
+            self.proj.build(shape)
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
+        )
+        self.drop_path = self.make(
+            keras.layers.Dropout,
+            self.drop_path_rate,
+            noise_shape=(None, 1, 1),  # one draw per example
+            name="drop_path",
+        )
+
+    @property
+    def pools_tokens(self) -> bool:
+        """Whether attention is among other tokens than the block's."""
+        return self.attn.pool_q is not None or self.attn.pool_k is not None
+
+    def call(self, inputs, training=None):
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def _forward(self, x, training):
+        y = self.dropout(self.attn(self.norm1(x)), training=training)
+        x = x if self.pool_skip is None else self.pool_skip(x)
+        u = x + self.drop_path(y, training=training)
+        n = self.norm2(u)
+        y = keras.activations.gelu(self.fc1(n), approximate=False)
+        y = self.fc2(self.dropout(y, training=training))
+        y = self.dropout(y, training=training)
+        u = u if self.proj is None else self.proj(n)
+        return u + self.drop_path(y, training=training)
+
+    def attention_weights(self, inputs):
+        """Returns the block's attention on its `inputs`, `[B, A, N', N'']`."""
+        return self.attn.attention_weights(self.norm1(inputs))
+
+    def compute_output_shape(self, input_shape):
+        tokens = math.prod(self.output_grid) + int(self.class_token)
+        return (input_shape[0], tokens, self.output_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MViTConfig:
+    """The architecture of an MViT, in the terms of Table 3.
+
+    Sizes and strides over space and time are (frames, height, width).
+
+    Args:
+        depths: Blocks in each stage.
+        hidden_sizes: Width of the tokens in each stage.
+        heads: Attention heads in each stage.
+        cube_size: Pixels of the cubes that become tokens; (3, 7, 7).
+        cube_stride: Pixels between cubes; (2, 4, 4).
+        pooling_mode: "conv", "max", "avg" or "none", of queries, keys and
+            values; "conv".
+        pooling_size: Tokens of a pooled window; one more than the stride
+            along the axes where that is more than 1.
+        query_stride: By what the first block of each stage but the first
+            pools queries, or a triple for each stage; (1, 2, 2).
+        key_value_stride: By what the first stage pools keys and values, from
+            which each later stage takes off its `query_stride` (the paper's
+            adaptive stride), or a triple for each stage; (1, 8, 8).
+        position_embedding: "separate" tables of space and time, a "joint" one
+            or "none"; "separate".
+        classifier: "token" reads the class token; "gap" the average of all
+            tokens, of a model without a class token; "token".
+        mlp_ratio: Width of the MLPs' hidden layer over that of the tokens; 4.
+        dropout_rate: Dropout after the position embeddings and in the blocks.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        head_dropout_rate: Dropout of the representation.
+    """
+
+    depths: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
+    heads: tuple[int, ...]
+    cube_size: tuple[int, ...] = inherited((3, 7, 7))
+    cube_stride: tuple[int, ...] = inherited((2, 4, 4))
+    pooling_mode: str = inherited("conv")
+    pooling_size: tuple[int, ...] | None = inherited(None)
+    query_stride: Strides = inherited((1, 2, 2))
+    key_value_stride: Strides = inherited((1, 8, 8))
+    position_embedding: str = inherited("separate")
+    classifier: str = inherited("token")
+    mlp_ratio: float = inherited(4)
+    dropout_rate: float = 0.0
+    drop_path_rate: float = 0.0
+    head_dropout_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        for name in ("depths", "hidden_sizes", "heads"):
+            arguments.check_units(getattr(self, name), name)
+            self._set_for_each_stage(name, tuple(getattr(self, name)))
+        pairs = zip(self.hidden_sizes, self.heads, strict=True)
+        if any(size % count for size, count in pairs):
+            raise ValueError(
+                "`hidden_sizes` must be a multiple of `heads` in each "
+                f"stage. Received: hidden_sizes={self.hidden_sizes}, "
+                f"heads={self.heads}"
+            )
+        for name in ("cube_size", "cube_stride", "pooling_size"):
+            value = getattr(self, name)
+            if name != "pooling_size" or value is not None:
+                self._set(name, arguments.as_triple(value, name))
+        self._resolve_strides()
+        for name, choices in (
+            ("pooling_mode", POOLINGS),
+            ("position_embedding", KINDS),
+            ("classifier", CLASSIFIERS),
+        ):
+            arguments.check_choice(getattr(self, name), name, choices)
+        arguments.check_width(self.mlp_ratio, "mlp_ratio")
+        for name in ("dropout_rate", "drop_path_rate", "head_dropout_rate"):
+            arguments.check_rate(getattr(self, name), name)
+
+    def _resolve_strides(self):
+        """Gives each stage its strides, as Table 3 lists them."""
+        query, key = self.query_stride, self.key_value_stride
+        if _is_triple(query, "query_stride"):
+            query = [(1, 1, 1), *[query] * (len(self.depths) - 1)]
+        self._set_for_each_stage(
+            "query_stride", _triples(query, "query_stride")
+        )
+        if _is_triple(key, "key_value_stride"):
+            stages = []
+            for stride in self.query_stride:
+                key = [max(1, n // s) for n, s in zip(key, stride, strict=True)]
+                stages.append(key)
+            key = stages
+        self._set_for_each_stage(
+            "key_value_stride", _triples(key, "key_value_stride")
+        )
+        pooled = {*self.query_stride, *self.key_value_stride} - {(1, 1, 1)}
+        if self.pooling_mode == "none" and pooled:
+            raise ValueError(
+                "`query_stride` and `key_value_stride` must be (1, 1, 1) with "
+                f"pooling_mode='none'. Received: strides {sorted(pooled)}"
+            )
+
+    def _set_for_each_stage(self, name, values):
+        if not values or len(values) != len(self.depths):
+            raise ValueError(
+                f"`{name}` must have a value for each stage, as many as "
+                f"`depths`, {self.depths}. Received: {name}={values}"
+            )
+        self._set(name, values)
+
+    def _set(self, name, value):
+        object.__setattr__(self, name, value)  # of a frozen dataclass
+
+
+def _is_triple(value, argument):
+    """Whether a value is one triple, and no sequence of them."""
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(each, (list, tuple)) for each in value
+    ):
+        return False
+    arguments.as_triple(value, argument)
+    return True
+
+
+def _triples(values, argument):
+    return tuple(arguments.as_triple(value, argument) for value in values)
+
+
+def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled videos, `[B, T, H, W, C]`, or images, `[B, H, W, C]`.
+    """
+    if len(x.shape) == 4:
+        x = ops.expand_dims(x, 1)  # an image is a video of one frame
+    widths = config.hidden_sizes
+    embedding = layers.CubeEmbedding(
+        config.cube_size, config.cube_stride, widths[0], name="patch_embed"
+    )
+    x = embedding(x)  # [B, N, D]
+    grid = embedding.grid_size
+    has_class_token = config.classifier == "token"
+    x = layers.SpaceTimePositions(
+        grid, config.position_embedding, has_class_token, name="pos_encoding"
+    )(x)
+    if config.dropout_rate:
+        x = keras.layers.Dropout(config.dropout_rate, name="pos_dropout")(x)
+
+    stages = [
+        (stage, is_first)
+        for stage, count in enumerate(config.depths)
+        for is_first in [True] + [False] * (count - 1)
+    ]
+    for i, (stage, is_first) in enumerate(stages):
+        # A stage pools its queries in its first block, and the block before
+        # has widened the tokens.
+        next_stage = stages[min(i + 1, len(stages) - 1)][0]
+        block = MultiscaleBlock(
+            grid,
+            config.heads[stage],
+            mlp_dim=int(config.mlp_ratio * widths[stage]),
+            output_size=widths[next_stage],
+            pooling_mode=config.pooling_mode,
+            pooling_size=config.pooling_size,
+            query_stride=config.query_stride[stage] if is_first else (1, 1, 1),
+            key_value_stride=config.key_value_stride[stage],
+            class_token=has_class_token,
+            dropout_rate=config.dropout_rate,
+            drop_path_rate=config.drop_path_rate * i / max(1, len(stages) - 1),
+            name=f"blocks_{i}",
+        )
+        x = block(x)  # [B, N / the query strides, D of the next block]
+        grid = block.output_grid
+
+    x = keras.layers.LayerNormalization(
+        epsilon=1e-6,
+        beta_initializer=keras.initializers.Constant(0.02),
+        name="norm",
+    )(x)
+    x = x[:, 0] if has_class_token else ops.mean(x, axis=1)
+    if config.head_dropout_rate:
+        x = keras.layers.Dropout(config.head_dropout_rate, name="head_dropout")(
+            x
+        )
+    return x
+
+
+_BASE = dict(hidden_sizes=(96, 192, 384, 768), heads=(1, 2, 4, 8))
+_WIDE = dict(hidden_sizes=(112, 224, 448, 896), heads=(1, 2, 4, 8))
+_VIDEO = dict(
+    cube_size=(3, 7, 7),
+    cube_stride=(2, 4, 4),
+    key_value_stride=(1, 8, 8),
+    position_embedding="separate",
+)
+_IMAGE = dict(
+    pooling_size=(1, 3, 3),
+    cube_size=(1, 7, 7),
+    cube_stride=(1, 4, 4),
+    key_value_stride=(1, 4, 4),
+    position_embedding="joint",
+)
+_VIDEO_16 = dict(
+    depths=(1, 2, 11, 2), pooling_size=(3, 3, 3), **_BASE, **_VIDEO
+)
+VARIANTS = {
+    # Of Kinetics (Tables 4 and 5), by frames and the distance between them.
+    "MViTB16x4": _VIDEO_16,
+    "MViTB32x3": _VIDEO_16,
+    "MViTB64x3": _VIDEO_16,
+    "MViTB24_32x3": dict(depths=(2, 3, 16, 3), **_BASE, **_VIDEO),
+    # The baseline of Table 4: patches of 16 x 16 pixels in each frame.
+    "VideoViTB16": dict(
+        depths=(12,),
+        hidden_sizes=(768,),
+        heads=(12,),
+        cube_size=(1, 16, 16),
+        cube_stride=(1, 16, 16),
+        pooling_mode="none",
+        key_value_stride=(1, 1, 1),
+        position_embedding="separate",
+    ),
+    # Of ImageNet (Table 9).
+    "MViTB16": dict(depths=(1, 2, 11, 2), **_BASE, **_IMAGE),
+    "MViTB24": dict(depths=(2, 3, 16, 3), **_BASE, **_IMAGE),
+    "MViTB24Wide": dict(depths=(2, 3, 16, 3), **_WIDE, **_IMAGE),
+}
+INPUT_SHAPES = {
+    "MViTB16x4": (16, 224, 224, 3),
+    "MViTB32x3": (32, 224, 224, 3),
+    "MViTB64x3": (64, 224, 224, 3),
+    "MViTB24_32x3": (32, 224, 224, 3),
+    "VideoViTB16": (8, 224, 224, 3),
+    "MViTB24Wide": (320, 320, 3),
+}
+FAMILY = register(
+    Family(
+        "mvit",
+        "MViT",
+        MViTConfig,
+        forward,
+        MultiscaleBlock,
+        VARIANTS,
+        layers=r"patch_embed|pos_encoding|blocks_\d+(?:/[^/]+)?|norm",
+        small=dict(
+            depths=(1, 2),
+            hidden_sizes=(48, 96),
+            heads=(1, 2),
+            cube_size=(3, 7, 7),
+            cube_stride=(1, 2, 2),
+            key_value_stride=(1, 2, 2),
+        ),
+        takes_video=True,
+        input_shapes=INPUT_SHAPES,
+    )
+)
+MViT = constructor(FAMILY, "MViT", "An MViT of any size, of video or images.")
+MViTB16x4 = constructor(FAMILY, "MViTB16x4", "MViT-B of 16 frames, 4 apart.")
+MViTB32x3 = constructor(FAMILY, "MViTB32x3", "MViT-B of 32 frames, 3 apart.")
+MViTB64x3 = constructor(FAMILY, "MViTB64x3", "MViT-B of 64 frames, 3 apart.")
+MViTB24_32x3 = constructor(
+    FAMILY, "MViTB24_32x3", "MViT-B-24 of 32 frames, 3 apart."
+)
+VideoViTB16 = constructor(
+    FAMILY, "VideoViTB16", "ViT-B on 8 frames, the baseline of MViT."
+)
+MViTB16 = constructor(FAMILY, "MViTB16", "MViT-B-16, of images.")
+MViTB24 = constructor(FAMILY, "MViTB24", "MViT-B-24, of images.")
+MViTB24Wide = constructor(
+    FAMILY, "MViTB24Wide", "MViT-B-24-wide, of images of 320 pixels."
+)

@@ -1,0 +1,206 @@
+"""What the arrays of an MViT, and a config, show of its architecture."""
+
+import math
+
+import numpy as np
+
+# First width and blocks of the published models, and strides by patch.
+_PUBLISHED = (
+    (96, (1, 2, 11, 2)),
+    (96, (2, 3, 16, 3)),
+    (112, (2, 3, 16, 3)),
+)
+_PUBLISHED_STRIDES = {
+    (3, 7, 7): dict(
+        cube_stride=(2, 4, 4),
+        query_stride=(1, 2, 2),
+        key_value_stride=(1, 8, 8),
+    ),
+    (1, 7, 7): dict(
+        cube_stride=(1, 4, 4),
+        query_stride=(1, 2, 2),
+        key_value_stride=(1, 4, 4),
+    ),
+}
+# Kinetics' and ImageNet's, as the authors scale them.
+_VIDEO_PIXELS = dict(pixel_mean=255 * 0.45, pixel_std=255 * 0.225)
+_IMAGE_PIXELS = dict(
+    pixel_mean=(123.675, 116.28, 103.53), pixel_std=(58.395, 57.12, 57.375)
+)
+
+
+def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
+    """Returns the metadata that arrays show, with what follows from it.
+
+    Args:
+        shape_of: Of a variable's path and a number of axes, its shape.
+        paths: Of the variables that are there.
+        specified: What a config specifies. `settings` are dictionaries of each
+            block's `num_heads`, `query_stride` and `key_value_stride`.
+        is_image: Whether it is a model of images by its kernel of patches.
+    """
+    *cube_size, channels, width = shape_of("patch_embed/kernel", 5)
+    has_token = "pos_encoding/class_token" in paths
+    kinds = {"joint": "joint_pos", "separate": "spatial_pos"}
+    kinds = [kind for kind in kinds if f"pos_encoding/{kinds[kind]}" in paths]
+    found = _read_stages(shape_of, paths, specified.get("settings")) | dict(
+        cube_size=tuple(cube_size),
+        channels=channels,
+        mlp_ratio=shape_of("blocks_0/mlp_fc1/kernel", 2)[1] / width,
+        position_embedding=kinds[0] if kinds else "none",
+        classifier="token" if has_token else "gap",
+        classes=shape_of("head/bias", 1)[0] if "head/bias" in paths else None,
+        representation_size=None,
+    )
+    metadata = _published(found) | found | specified
+    found["grid"] = _read_grid(shape_of, paths, metadata, is_image)
+    for name in ("cube_stride", "query_stride", "key_value_stride"):
+        if name in metadata:
+            found[name] = metadata[name]
+    if (
+        "cube_stride" in found
+        and found["grid"]
+        and "image_size" not in specified
+    ):
+        stride = found["cube_stride"][-len(found["grid"]) :]
+        pairs = zip(found["grid"], stride, strict=True)
+        *frames, height, width = (n * pixels for n, pixels in pairs)
+        found["image_size"] = (height, width)
+        found["num_frames"] = frames[0] if frames else None
+    if "pixel_mean" not in specified:
+        found |= _IMAGE_PIXELS if is_image else _VIDEO_PIXELS
+    return found
+
+
+def _read_stages(shape_of, paths, settings):
+    """Returns the fields of the architecture that list stages."""
+    count = sum(path.endswith("/norm1/gamma") for path in paths)
+
+    def kernel(i, letter):
+        path = f"blocks_{i}/attn/pool_{letter}/kernel"
+        return shape_of(path, 5) if path in paths else None
+
+    widths = [shape_of(f"blocks_{i}/norm1/gamma", 1)[0] for i in range(count)]
+    queries, keys = ([kernel(i, x) for i in range(count)] for x in "qk")
+    sizes = {shape[:3] for shape in (*queries, *keys) if shape}
+    found = dict(pooling_mode="conv") if sizes else {}
+    if settings is None:
+        if len(sizes) == 1:
+            (found["pooling_size"],) = sizes
+        settings = _settings(widths, queries, keys, len(sizes) > 1)
+    if len(settings) != count:
+        raise ValueError(
+            f"its config has {len(settings)} blocks and its arrays {count}"
+        )
+    starts = [
+        i
+        for i in range(count)
+        if i == 0
+        or queries[i]
+        or math.prod(settings[i]["query_stride"] or (1,)) > 1
+        or widths[i] != widths[i - 1]
+        or any(
+            settings[i][name] != settings[i - 1][name]
+            for name in ("num_heads", "key_value_stride")
+        )
+    ]
+    found["depths"] = tuple(np.diff([*starts, count]).tolist())
+    found["hidden_sizes"] = tuple(widths[i] for i in starts)
+    for field, name in (
+        ("heads", "num_heads"),
+        ("query_stride", "query_stride"),
+        ("key_value_stride", "key_value_stride"),
+    ):
+        values = tuple(settings[i][name] for i in starts)
+        if None not in values:
+            found[field] = values
+    found["kernels"] = [
+        (bool(queries[i]), bool(keys[i]), f"blocks_{i}/proj/kernel" in paths)
+        for i in range(count)
+    ]
+    return found
+
+
+def _settings(widths, queries, keys, has_sizes):
+    """Returns what kernels show of each block's heads and strides.
+
+    Kernels of several sizes are one more than the strides.
+    """
+    settings = []
+    for i, (width, query, key) in enumerate(
+        zip(widths, queries, keys, strict=True)
+    ):
+        num_heads = None
+        if query or key:
+            num_heads = width // (query or key)[3]
+        elif i and width == widths[i - 1]:
+            num_heads = settings[-1]["num_heads"]
+        settings.append(
+            dict(
+                num_heads=num_heads,
+                query_stride=_stride_of(query) if has_sizes else None,
+                key_value_stride=_stride_of(key) if has_sizes else None,
+            )
+        )
+    return settings
+
+
+def _stride_of(kernel):
+    return tuple(max(1, n - 1) for n in (kernel or (1, 1, 1))[:3])
+
+
+def _published(found):
+    """Returns the strides of a published model, where the sizes are its."""
+    width = found["hidden_sizes"][0]
+    if (
+        found.get("pooling_mode") != "conv"
+        or found["hidden_sizes"] != (width, 2 * width, 4 * width, 8 * width)
+        or (width, found["depths"]) not in _PUBLISHED
+    ):
+        return {}
+    return _PUBLISHED_STRIDES.get(found["cube_size"], {})
+
+
+def _read_grid(shape_of, paths, metadata, is_image):
+    """Returns the (frames, rows, columns) of tokens, or (rows, columns)."""
+    size = tuple(metadata.get("grid") or ())
+    if not size and "image_size" in metadata and "cube_stride" in metadata:
+        size = grid(metadata)
+    frames = size[0] if len(size) == 3 else 1
+    if metadata["position_embedding"] == "none":
+        return size or None
+    if metadata["position_embedding"] == "separate":
+        rows = shape_of("pos_encoding/spatial_pos", 3)[1]
+        frames = shape_of("pos_encoding/temporal_pos", 3)[1]
+        total = frames * rows
+    else:
+        total = shape_of("pos_encoding/joint_pos", 3)[1]
+        total -= metadata["classifier"] == "token"
+        rows = total // frames
+    size = size or (math.isqrt(rows),) * 2
+    found = size if len(size) == 3 else (frames, *size)
+    if math.prod(found) != total or found[0] != frames:
+        raise ValueError(
+            f"its position embeddings, of {total} tokens, cover no grid of "
+            f"{found}; specify with `position_grid=(frames, height, width)`, "
+            "or (height, width) of images, what they cover"
+        )
+    return found[1:] if is_image else found
+
+
+def grid(metadata: dict) -> tuple[int, ...]:
+    """Returns the (rows, columns) of an image's tokens.
+
+    Those of a video are (frames, rows, columns).
+    """
+    frames = metadata.get("num_frames")
+    size = (frames or 1, *metadata["image_size"])
+    axes = zip(
+        size, metadata["cube_size"], metadata["cube_stride"], strict=True
+    )
+    tokens = tuple(
+        # Padded by half a patch where patches overlap.
+        (n + (patch // 2 * 2 if patch > stride else 0) - patch) // stride + 1
+        for n, patch, stride in axes
+    )
+    return tokens[1:] if frames is None else tokens

@@ -1,0 +1,147 @@
+"""The config of PySlowFast: what an MViT's arrays do not show."""
+
+from keras_vit.weights.rules import configs
+
+# What makes another model of the same arrays, or one that is not supported.
+_REFUSED = {
+    "REL_POS_SPATIAL": "relative positions",
+    "REL_POS_TEMPORAL": "relative positions",
+    "RESIDUAL_POOLING": "a residual connection around pooling",
+    "DIM_MUL_IN_ATT": "attention of the output's width",
+    "NORM_STEM": "a norm after the patch embedding",
+    "POOL_FIRST": "pooling before the projections",
+}
+
+
+def read(config: dict) -> dict:
+    """Returns the metadata that a config specifies.
+
+    Raises:
+        ValueError: If it is of a model that is not supported.
+    """
+    mvit = configs.section(config, "MVIT")
+    data = configs.section(config, "DATA")
+    model = configs.section(config, "MODEL")
+    for key, what in _REFUSED.items():
+        if configs.flag(mvit, key):
+            raise ValueError(f"{what} ({key}, of MViTv2) is not supported")
+    found = configs.known(
+        image_size=configs.pair(data, "TRAIN_CROP_SIZE"),
+        pixel_mean=_pixels(data, "MEAN"),
+        pixel_std=_pixels(data, "STD"),
+        class_names=configs.names(config, "label_names"),
+        classes=configs.integer(model, "NUM_CLASSES"),
+    )
+    if not mvit:
+        return found
+    is_image = bool(configs.flag(mvit, "PATCH_2D"))
+    stride = tuple(mvit.get("PATCH_STRIDE") or (2, 4, 4))
+    kernel = mvit.get("POOL_KVQ_KERNEL")
+    frames = configs.integer(data, "NUM_FRAMES")
+    mode = configs.choice(mvit, "MODE", ("conv", "max", "avg"))
+    return found | dict(
+        pooling_mode=mode or "conv",
+        cube_stride=(1, *stride) if is_image else stride,
+        num_frames=None if is_image else frames,
+        pooling_size=tuple(kernel) if kernel else None,
+        settings=_settings(mvit),
+    )
+
+
+def _pixels(data, key):
+    values = configs.numbers(data, key)
+    return values and tuple(255 * n for n in values)
+
+
+def _settings(mvit):
+    """Returns heads and strides of each block."""
+    heads = configs.integer(mvit, "NUM_HEADS") or 1
+    factors = dict(mvit.get("HEAD_MUL") or ())
+    queries = _by_block(mvit.get("POOL_Q_STRIDE"))
+    keys = _by_block(mvit.get("POOL_KV_STRIDE"))
+    adaptive = mvit.get("POOL_KV_STRIDE_ADAPTIVE")
+    settings = []
+    for i in range(configs.integer(mvit, "DEPTH") or 16):
+        heads = int(heads * factors.get(i, 1))
+        query, key = queries.get(i, (1, 1, 1)), keys.get(i, (1, 1, 1))
+        if adaptive:
+            pairs = zip(adaptive, query, strict=True)
+            key = adaptive = tuple(max(1, n // s) for n, s in pairs)
+        settings.append(
+            dict(num_heads=heads, query_stride=query, key_value_stride=key)
+        )
+    return settings
+
+
+def _by_block(rows):
+    return {i: tuple(stride) for i, *stride in rows or ()}
+
+
+def write(metadata: dict, blocks: list[dict]) -> dict:
+    """Returns a config; inverts `read`.
+
+    Args:
+        metadata: Of the model.
+        blocks: What `tables.blocks_of` returns.
+    """
+    is_image = metadata.get("num_frames") is None
+    axes = slice(int(is_image), 3)
+    patch, stride = metadata["cube_size"], metadata["cube_stride"]
+    overlaps = [p > s for p, s in zip(patch, stride, strict=True)]
+    padding = [p // 2 * over for p, over in zip(patch, overlaps, strict=True)]
+    height, width = metadata["image_size"]
+    pools = metadata["pooling_mode"] != "none"
+    kernel = metadata.get("pooling_size") if pools else None
+
+    def factors(name):
+        pairs = zip(blocks, blocks[1:], strict=False)
+        return [
+            [i + 1, after[name] / before[name]]
+            for i, (before, after) in enumerate(pairs)
+            if after[name] != before[name]
+        ]
+
+    def strides(name):
+        return [[i, *block[name]] for i, block in enumerate(blocks)]
+
+    mvit = dict(
+        EMBED_DIM=blocks[0]["hidden_size"],
+        NUM_HEADS=blocks[0]["num_heads"],
+        DEPTH=len(blocks),
+        DIM_MUL=factors("hidden_size"),
+        HEAD_MUL=factors("num_heads"),
+        POOL_Q_STRIDE=[
+            row for row in strides("query_stride") if row[1:] != [1, 1, 1]
+        ],
+        POOL_KV_STRIDE=strides("key_value_stride"),
+        POOL_KVQ_KERNEL=kernel and list(kernel),
+        PATCH_2D=is_image,
+        PATCH_KERNEL=list(patch[axes]),
+        PATCH_STRIDE=list(stride[axes]),
+        PATCH_PADDING=padding[axes],
+        MLP_RATIO=float(metadata["mlp_ratio"]),
+        QKV_BIAS=True,
+        NORM="layernorm",
+        CLS_EMBED_ON=metadata["classifier"] == "token",
+        USE_ABS_POS=metadata["position_embedding"] != "none",
+        SEP_POS_EMBED=metadata["position_embedding"] == "separate",
+    )
+    if pools:
+        mvit["MODE"] = metadata["pooling_mode"]
+    size = height if height == width else [height, width]
+    config = dict(
+        MVIT=mvit,
+        DATA=dict(
+            NUM_FRAMES=1 if is_image else metadata["num_frames"],
+            TRAIN_CROP_SIZE=size,
+            TEST_CROP_SIZE=size,
+            MEAN=[n / 255 for n in metadata["pixel_mean"]],
+            STD=[n / 255 for n in metadata["pixel_std"]],
+        ),
+        MODEL=dict(
+            ARCH="mvit", MODEL_NAME="MViT", NUM_CLASSES=metadata["classes"] or 0
+        ),
+    )
+    if metadata["class_names"]:
+        config["label_names"] = list(metadata["class_names"])
+    return config

@@ -1,0 +1,287 @@
+"""MViT: the authors' numbers, the paper's costs, its blocks and poolings."""
+
+import math
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+from functional import difference, golden
+from keras import ops
+from operations import count_macs
+
+import keras_vit
+from keras_vit import layers
+from keras_vit.models import mvit
+
+# Parameters and billions of multiply-accumulates of a clip or an image, with
+# the classes of Kinetics-400 or ImageNet.
+SIZES = {
+    "MViTB16x4": (36_610_672, 70.60),
+    "MViTB32x3": (36_611_440, 169.96),
+    "MViTB64x3": (36_612_976, 455.06),
+    "MViTB24_32x3": (53_115_280, 235.78),
+    "VideoViTB16": (86_112_400, 179.56),
+    "MViTB16": (36_982_600, 7.809),
+    "MViTB24": (53_516_392, 10.94),
+    "MViTB24Wide": (72_961_832, 32.72),
+}
+VIDEO = dict(cube_stride=(2, 4, 4), query_stride=(1, 2, 2))
+IMAGE = dict(
+    cube_stride=(1, 4, 4), query_stride=(1, 2, 2), key_value_stride=(1, 4, 4)
+)
+GOLDENS = {
+    "mvit_video": dict(
+        VIDEO, key_value_stride=(1, 4, 4), position_grid=(3, 16, 12)
+    ),
+    "mvit_image": IMAGE,
+    "mvit_authors_video": dict(VIDEO, key_value_stride=(1, 8, 8)),
+    "mvit_authors_image": IMAGE,
+}
+
+
+def authors_model(case):
+    data, path = golden(case)
+    model = keras_vit.MViT(
+        weights=path, include_preprocessing=False, **GOLDENS[case]
+    )
+    return model, data["input"], data["logits"]
+
+
+@pytest.mark.parametrize("case", GOLDENS)
+def test_logits_are_the_authors(case):
+    model, videos, logits = authors_model(case)
+    assert model.input_shape[1:] == videos.shape[1:]
+    assert difference(model, videos, logits) <= 2e-6
+
+
+def pooling_macs(model):
+    """Multiply-accumulates of depthwise kernels, which are sums of slices."""
+    return sum(
+        math.prod(pool.output_grid) * width * math.prod(pool.kernel_size)
+        for block in model.blocks
+        for pool in (block.attn.pool_q, block.attn.pool_k, block.attn.pool_v)
+        if pool is not None and pool.mode == "conv"
+        for width in [pool.kernel.shape[3] * pool.num_heads]
+    )
+
+
+def cost(constructor, **kwargs):
+    """Returns the parameters and billions of multiply-accumulates."""
+    is_video = len(mvit.INPUT_SHAPES.get(constructor, ())) == 4
+    kwargs = dict(classes=400 if is_video else 1000) | kwargs
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, constructor)(**kwargs)
+    macs = count_macs(model) + pooling_macs(model)
+    return model.count_params(), macs / 1e9
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("variant", mvit.VARIANTS)
+def test_parameters_and_operations_are_the_papers(variant):
+    parameters, macs = SIZES[variant]
+    assert cost(variant) == (parameters, pytest.approx(macs, rel=5e-4))
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(
+    "changes, parameters, macs",
+    [
+        (dict(classes=600), 36_764_472, 70.60),
+        (dict(position_embedding="joint"), 38_717_296, 70.60),
+        (dict(position_embedding="none"), 36_308_752, 70.60),
+        (dict(pooling_mode="max"), 36_513_232, 70.33),
+        (dict(pooling_mode="avg"), 36_513_232, 70.33),
+        (dict(key_value_stride=(1, 4, 4)), None, 110.7),
+        (dict(key_value_stride=((1, 8, 8),) * 4), None, 59.7),
+    ],
+    ids=str,
+)
+def test_ablations_cost_what_the_papers_do(changes, parameters, macs):
+    found = cost("MViTB16x4", **changes)
+    assert parameters in (None, found[0])
+    assert found[1] == pytest.approx(macs, rel=1e-3)
+
+
+@pytest.mark.backend("jax")
+def test_two_scales_make_a_vit_cheaper_by_38_percent():
+    full = cost("VideoViTB16")[1]
+    two = cost(
+        "VideoViTB16",
+        depths=(6, 6),
+        hidden_sizes=(768, 768),
+        heads=(12, 12),
+        pooling_mode="conv",
+        query_stride=(1, 2, 2),
+    )[1]
+    assert (full, two) == pytest.approx((179.6, 111.2), rel=1e-3)
+
+
+@pytest.mark.backend_independent
+def test_strides_are_given_once_or_for_each_stage():
+    sizes = dict(depths=[1, 2, 2], hidden_sizes=[8, 16, 32], heads=[1, 2, 4])
+    adaptive = mvit.MViTConfig(**sizes, key_value_stride=[1, 4, 4])
+    listed = mvit.MViTConfig(
+        **sizes,
+        query_stride=((1, 1, 1), (1, 2, 2), (1, 2, 2)),
+        key_value_stride=[[1, 4, 4], [1, 2, 2], [1, 1, 1]],
+    )
+    assert adaptive == listed
+    assert mvit.MViTConfig(**sizes, query_stride=[[2, 1, 1]] * 3).query_stride[
+        0
+    ] == (2, 1, 1)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(hidden_sizes=(8,)), "`hidden_sizes` must have a value for each"),
+        (dict(heads=(3, 4)), "`hidden_sizes` must be a multiple"),
+        (dict(query_stride=((1, 2, 2),)), "`query_stride` must have a value"),
+        (dict(query_stride=2), "`query_stride` must be three positive"),
+        (dict(pooling_size=3), "`pooling_size` must be three positive"),
+        (
+            dict(pooling_mode="none"),
+            "must be .1, 1, 1. with pooling_mode='none'",
+        ),
+        (dict(pooling_mode="mean"), "`pooling_mode` must be one of"),
+        (dict(input_shape=(8, 8, 8, 3, 1)), "or .frames, height, width"),
+        (dict(input_shape=(0, 8, 8, 3)), "`frames of input_shape`"),
+        (dict(input_shape=(None, 8, 8, 3)), "frames, height and width are"),
+    ],
+    ids=str,
+)
+def test_impossible_arguments_are_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        keras_vit.MViT(**catalogue.TINY_OF["MViT"] | changes)
+
+
+@pytest.mark.backend_independent
+def test_only_models_of_video_take_videos():
+    with pytest.raises(ValueError, match="must be .height, width, channels"):
+        keras_vit.ViTB16(input_shape=(8, 224, 224, 3))
+    model = catalogue.make_model("mvit")
+    assert model.num_frames == 4
+    assert model.image_shape == (16, 24, 3)
+    model = catalogue.make_model("mvit image")
+    assert model.num_frames is None
+    assert model.image_shape == (32, 24, 3)
+
+
+def windows(x, kernel_size, strides, fill):
+    """Yields each window's place and values, by the definition."""
+    pads = [(0, 0), *[(k // 2, k // 2) for k in kernel_size], (0, 0)]
+    x = np.pad(x, pads, constant_values=fill)
+    counts = [
+        (n - k) // s + 1
+        for n, k, s in zip(x.shape[1:4], kernel_size, strides, strict=True)
+    ]
+    for place in np.ndindex(*counts):
+        index = [
+            slice(i * s, i * s + k)
+            for i, s, k in zip(place, strides, kernel_size, strict=True)
+        ]
+        yield x[(slice(None), *index)].reshape(len(x), -1, x.shape[-1])
+
+
+@pytest.mark.parametrize("mode", ["conv", "max", "avg"])
+@pytest.mark.parametrize(
+    "kernel_size, strides",
+    [((3, 3, 3), (1, 2, 2)), ((1, 3, 5), (1, 2, 4)), ((2, 1, 3), (2, 1, 3))],
+)
+def test_tokens_are_pooled_over_windows(mode, kernel_size, strides):
+    pool = layers.TokenPooling((4, 5, 7), mode, kernel_size, strides, 2)
+    rng = np.random.default_rng(0)
+    tokens = rng.normal(size=(2, 141, 6)).astype("float32")
+    pooled = ops.convert_to_numpy(pool(tokens))
+    np.testing.assert_array_equal(pooled[:, 0], tokens[:, 0])
+    fill = -np.inf if mode == "max" else 0
+    x = tokens[:, 1:].reshape(2, 4, 5, 7, 6)
+    found = windows(x, kernel_size, strides, fill)
+    if mode == "conv":
+        kernel = ops.convert_to_numpy(pool.kernel).reshape(-1, 3)
+        kernel = np.tile(kernel, (1, 2))  # the same for both heads
+        expected = [(each * kernel).sum(axis=1) for each in found]
+    elif mode == "max":
+        expected = [each.max(axis=1) for each in found]
+    else:
+        expected = [each.mean(axis=1) for each in found]
+    np.testing.assert_allclose(
+        pooled[:, 1:], np.stack(expected, axis=1), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
+    arguments = catalogue.TINY_OF["MViT"] | dict(drop_path_rate=0.2)
+    rates = [b.drop_path_rate for b in keras_vit.MViT(**arguments).blocks]
+    np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
+    block = mvit.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
+    x = np.random.default_rng(0).normal(size=(64, 5, 4)).astype("float32")
+    block.build(x.shape)
+    y = ops.convert_to_numpy(block(x, training=True))
+    unchanged = np.isclose(y, x, atol=1e-6).all(axis=(1, 2))
+    assert 4 <= unchanged.sum() <= 32
+
+
+def test_the_head_sees_dropped_values_in_training_alone():
+    arguments = catalogue.TINY_OF["MViT"] | dict(
+        head_dropout_rate=0.5, include_top=False
+    )
+    model = keras_vit.MViT(**arguments)
+    videos = np.random.default_rng(0).uniform(0, 255, (4, 4, 16, 24, 3))
+    features = ops.convert_to_numpy(model(videos, training=True))
+    assert 0.2 < (features == 0).mean() < 0.8
+    assert (ops.convert_to_numpy(model(videos)) != 0).all()
+
+
+def test_attention_is_among_pooled_tokens():
+    model = catalogue.make_model("mvit")
+    videos = np.zeros((2, 4, 16, 24, 3), "float32")
+    weights = keras_vit.inspection.attention_weights(model, videos)
+    # 2 x 4 x 6 tokens and the class token. The first block pools keys, the
+    # second its queries.
+    assert [w.shape[1:] for w in weights] == [
+        (1, 49, 13),
+        (2, 13, 49),
+        (2, 13, 13),
+    ]
+    for each in weights:
+        np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
+    assert not keras_vit.inspection.has_attention(model)
+    with pytest.raises(ValueError, match="tokens that are not pooled"):
+        keras_vit.inspection.attention_rollout(model, videos)
+
+
+def test_uint8_videos_are_scaled_inside():
+    model = catalogue.make_model("mvit")
+    model.head.kernel.assign(np.ones(model.head.kernel.shape))
+    rng = np.random.default_rng(0)
+    videos = rng.integers(0, 256, (2, 4, 16, 24, 3), "uint8")
+    scaled = catalogue.make_model("mvit", include_preprocessing=False)
+    scaled.set_weights(model.get_weights())
+    np.testing.assert_allclose(
+        model.predict(videos, verbose=0),
+        scaled.predict(videos / np.float32(127.5) - 1, verbose=0),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_a_clone_and_a_loaded_model_take_the_same_videos(tmp_path):
+    model = keras_vit.MViT(**catalogue.TINY_OF["MViT"])
+    model.head.kernel.assign(np.ones(model.head.kernel.shape))
+    model.save(tmp_path / "mvit.keras")
+    for again in (
+        keras.models.clone_model(model),
+        keras.saving.load_model(tmp_path / "mvit.keras"),
+        keras_vit.from_pretrained(tmp_path / "mvit.keras"),
+    ):
+        assert again.architecture == model.architecture
+        assert again.num_frames == 4
+        assert again.input_shape == model.input_shape
+    longer = keras_vit.from_pretrained(
+        tmp_path / "mvit.keras", input_shape=(8, 32, 24, 1), classes=2
+    )
+    videos = np.zeros((1, 8, 32, 24, 1), "uint8")
+    assert longer.predict(videos, verbose=0).shape == (1, 2)
