@@ -99,7 +99,7 @@ def lines_of(config, prefix=""):
     """One line for each field; of the architecture, for those that are set."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if prefix == "architecture." and value == field.default:
+        if prefix.endswith("architecture.") and value == field.default:
             continue  # a field that a family adds changes nothing
         if dataclasses.is_dataclass(value):
             yield from lines_of(value, f"{prefix}{field.name}.")
