@@ -15,7 +15,7 @@ TRANSFORMERS = (
 )
 # What only that architecture has, and what the refusal says.
 RELATIVES = {
-    "MViT": ("blocks.0.attn.pool_k.weight", "MViT: pooling attention"),
+    "MViT": ("blocks.0.attn.pool_k.weight", "MViTv2: relative positions"),
     "MViT v2": ("stages.0.blocks.0.attn.pool_q.weight", "MViT"),
     "CaiT": ("blocks_token_only.0.attn.q.weight", "CaiT: class attention"),
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
