@@ -503,6 +503,10 @@ def test_torchvision_computes_what_an_mvit_of_ours_does(library, tmp_path):
     blocks = [
         video.MSBlockConfig(**row) for row in arguments.pop("block_setting")
     ]
+    arguments = {  # JSON has no tuples
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in arguments.items()
+    }
     theirs = video.MViT(block_setting=blocks, **arguments).eval()
     theirs.load_state_dict(torch.load(tmp_path / "mvit.pth"))
     clips = torch.tensor(data["input"]).permute(0, 4, 1, 2, 3)
