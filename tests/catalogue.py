@@ -11,7 +11,6 @@ from keras_vit.models import (
     axial_vit,
     bit,
     mixer,
-    mvit,
     raft_mlp,
 )
 
@@ -244,7 +243,7 @@ LAYERS = {
         (25, 6),
     ),
     "MultiscaleBlock": (
-        mvit.MultiscaleBlock,
+        layers.MultiscaleBlock,
         dict(
             grid_size=(2, 3, 4),
             num_heads=2,

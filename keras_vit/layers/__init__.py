@@ -10,6 +10,7 @@ from keras_vit.layers.metadata import Metadata
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.multi_scale_embedding import MultiScaleEmbedding
+from keras_vit.layers.multiscale_block import MultiscaleBlock
 from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.pooling_attention import PoolingAttention
 from keras_vit.layers.quantizable import quantizable
@@ -31,6 +32,7 @@ __all__ = [
     "MlpBlock",
     "MultiHeadSelfAttention",
     "MultiScaleEmbedding",
+    "MultiscaleBlock",
     "PatchEmbedding",
     "PoolingAttention",
     "ResNetV2Stem",

@@ -41,21 +41,28 @@ class MlpBlock(CompositeLayer):
         self.gelu_approximate = gelu_approximate
 
     def build(self, input_shape):
-        def dense(units, name):
-            return self.make(
+        def dense(units, fan_in, name):
+            layer = self.make(
                 keras.layers.Dense,
                 units,
-                kernel_initializer="glorot_uniform",
-                bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+                **self.initializers(fan_in),
                 name=name,
             )
+            layer.build((*input_shape[:-1], fan_in))
+            return layer
 
-        self.dense_0 = dense(self.mlp_dim, "Dense_0")
-        self.dense_0.build(input_shape)
-        self.dense_1 = dense(input_shape[-1], "Dense_1")
-        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
+        width = input_shape[-1]
+        self.dense_0 = dense(self.mlp_dim, width, "Dense_0")
+        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
         self.dropout = self.make(
             keras.layers.Dropout, self.dropout_rate, name="dropout"
+        )
+
+    def initializers(self, fan_in: int) -> dict:
+        """Returns the initialisers of a dense layer of so many inputs."""
+        return dict(
+            kernel_initializer="glorot_uniform",
+            bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
         )
 
     def call(self, inputs, training=None):

@@ -3,8 +3,7 @@
 import keras
 
 from keras_vit.layers import arguments
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.block import Block
 from keras_vit.layers.std_conv import StdConv2D
 
 # Whose epsilons: of GroupNorm, and of the standardised convolutions. On a small
@@ -41,10 +40,8 @@ def std_conv(layer, filters, kernel_size, strides, name, padding="same"):
     )
 
 
-class ResidualUnit(CompositeLayer):
+class ResidualUnit(Block):
     """A bottleneck of three convolutions and a shortcut.
-
-    A subclass makes its layers in `build` and applies them in `_forward`.
 
     Args:
         filters: Width of the bottleneck; the output is four times as wide.
@@ -75,11 +72,6 @@ class ResidualUnit(CompositeLayer):
         self.needs_projection = (
             self.strides != 1 or input_shape[-1] != 4 * self.filters
         )
-
-    def call(self, inputs, training=None):
-        if self.remat and training:
-            return rematerialize(self, self._forward, inputs)
-        return self._forward(inputs)
 
     def compute_output_shape(self, input_shape):
         batch_size, height, width, _ = input_shape

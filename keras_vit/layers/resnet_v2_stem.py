@@ -63,7 +63,7 @@ class BottleneckUnit(ResidualUnit):
                 "_proj", input_shape, 4 * width, 1, self.strides
             )
 
-    def _forward(self, inputs):
+    def _forward(self, inputs, training):
         shortcut = inputs
         if self.needs_projection:
             shortcut = self.gn_proj(self.conv_proj(inputs))

@@ -3,16 +3,15 @@
 import keras
 
 from keras_vit.layers import arguments
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.block import Block
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.layers.rematerialize import rematerialize
 
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TransformerBlock(CompositeLayer):
+class TransformerBlock(Block):
     """A pre-norm Transformer encoder block.
 
         z' = z + MSA(LN(z))
@@ -123,20 +122,7 @@ class TransformerBlock(CompositeLayer):
         self.dropout = self.make(
             keras.layers.Dropout, self.dropout_rate, name="dropout"
         )
-        self.drop_path = self.make(
-            keras.layers.Dropout,
-            self.drop_path_rate,
-            noise_shape=(None, 1, 1),  # one draw per example
-            name="drop_path",
-        )
-
-    def call(self, inputs, training=None):
-        def forward(inputs):
-            return self._forward(inputs, training)
-
-        if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, inputs, training):
         x = self.attention(self.norm_0(inputs), training=training)

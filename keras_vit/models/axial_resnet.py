@@ -16,8 +16,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit.layers import arguments
 from keras_vit.layers.axial_attention import batch_norm
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.block import Block
 from keras_vit.layers.residual_unit import (
     NUMERICS,
     ResidualUnit,
@@ -29,7 +28,7 @@ from keras_vit.models.families import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialUnitBN(CompositeLayer):
+class AxialUnitBN(Block):
     """A bottleneck of the authors' form, twice as wide as its attention.
 
         o = relu(bn1(conv_down(x)))
@@ -122,14 +121,6 @@ class AxialUnitBN(CompositeLayer):
                 "conv_proj", "bn_proj", input_shape, out, self.strides
             )
 
-    def call(self, inputs, training=None):
-        def forward(inputs):
-            return self._forward(inputs, training)
-
-        if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
-
     def _forward(self, inputs, training):
         relu, shortcut = keras.activations.relu, inputs
         if self.needs_projection:
@@ -219,7 +210,7 @@ class AxialUnitGN(ResidualUnit):
                 "_proj", input_shape, out, self.strides
             )
 
-    def _forward(self, inputs):
+    def _forward(self, inputs, training):
         relu, shortcut = keras.activations.relu, inputs
         if self.needs_projection:
             shortcut = self.gn_proj(self.conv_proj(inputs))

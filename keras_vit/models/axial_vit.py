@@ -13,8 +13,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
@@ -73,7 +72,7 @@ class AddAxialPositionEmbs(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialTransformerBlock(CompositeLayer):
+class AxialTransformerBlock(Block):
     """Two Transformer blocks: one along columns, one along rows.
 
         u[:, w] = Transformer_row(x[:, w]),   y[h, :] = Transformer_col(u[h, :])
@@ -132,17 +131,8 @@ class AxialTransformerBlock(CompositeLayer):
         self.row = block(rows, "row")
         self.col = block(columns, "col")
 
-    def call(self, inputs, training=None):
-        arguments.check_shape(self, inputs, self._map_shape)
-
-        def forward(inputs):
-            return self._forward(inputs, training)
-
-        if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
-
     def _forward(self, x, training):
+        arguments.check_shape(self, x, self._map_shape)
         rows, columns, width = self._map_shape
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, D]
         x = ops.reshape(x, (-1, rows, width))

@@ -81,7 +81,7 @@ class PreActivationUnit(ResidualUnit):
                 input_shape, 4 * width, 1, self.strides, "conv_proj"
             )
 
-    def _forward(self, inputs):
+    def _forward(self, inputs, training):
         relu = keras.activations.relu
         x = relu(self.gn1(inputs))
         shortcut = self.conv_proj(x) if self.needs_projection else inputs

@@ -13,17 +13,14 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MixerMlp(CompositeLayer):
-    """Two dense layers with a GELU between: `Dense(gelu(Dense(x)))`.
-
-    That of ViT without dropout, and with the initialisers of Flax' Dense.
+class MixerMlp(layers.MlpBlock):
+    """That of ViT without dropout, and with the initialisers of Flax' Dense.
 
     Args:
         mlp_dim: Width of the hidden layer.
@@ -39,36 +36,14 @@ class MixerMlp(CompositeLayer):
     """
 
     def __init__(self, mlp_dim: int, gelu_approximate: bool = True, **kwargs):
-        super().__init__(**kwargs)
-        arguments.check_count(mlp_dim, "mlp_dim")
-        self.mlp_dim = mlp_dim
-        self.gelu_approximate = gelu_approximate
+        super().__init__(mlp_dim, gelu_approximate=gelu_approximate, **kwargs)
 
-    def build(self, input_shape):
-        def dense(units, name):
-            return self.make(
-                keras.layers.Dense,
-                units,
-                kernel_initializer="lecun_normal",
-                name=name,
-            )
-
-        self.dense_0 = dense(self.mlp_dim, "Dense_0")
-        self.dense_0.build(input_shape)
-        self.dense_1 = dense(input_shape[-1], "Dense_1")
-        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
-
-    def call(self, inputs):
-        x = self.dense_0(inputs)
-        x = keras.activations.gelu(x, approximate=self.gelu_approximate)
-        return self.dense_1(x)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def initializers(self, fan_in):
+        return dict(kernel_initializer="lecun_normal")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MixerBlock(CompositeLayer):
+class MixerBlock(Block):
     """Mixes tokens, the same way in each channel, then channels.
 
         u = x + MLP_tokens(LN(x)^T)^T
@@ -159,24 +134,10 @@ class MixerBlock(CompositeLayer):
         self.channel_mixing = mlp(
             self.channels_mlp_dim, input_shape, "channel_mixing"
         )
-        self.drop_path = self.make(
-            keras.layers.Dropout,
-            self.drop_path_rate,
-            noise_shape=(None, 1, 1),  # one draw per example
-            name="drop_path",
-        )
-
-    def call(self, inputs, training=None):
-        arguments.check_shape(self, inputs, self._token_shape)
-
-        def forward(inputs):
-            return self._forward(inputs, training)
-
-        if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, inputs, training):
+        arguments.check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm_0(inputs), 1, 2)  # [B, D, N]
         x = ops.swapaxes(self.token_mixing(x), 1, 2)  # [B, N, D]
         u = inputs + self.drop_path(x, training=training)

@@ -13,8 +13,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments, bicubic
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
@@ -29,8 +28,8 @@ def uniform(fan_in: int) -> keras.initializers.Initializer:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RaftMLPMlp(CompositeLayer):
-    """Two dense layers with an exact GELU between, each before a dropout.
+class RaftMLPMlp(layers.MlpBlock):
+    """That of ViT with an exact GELU and the initialisers of PyTorch.
 
     Args:
         mlp_dim: Width of the hidden layer.
@@ -44,40 +43,18 @@ class RaftMLPMlp(CompositeLayer):
     """
 
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
-        super().__init__(**kwargs)
-        self.mlp_dim = mlp_dim
-        self.dropout_rate = dropout_rate
-
-    def build(self, input_shape):
-        def dense(units, fan_in, name):
-            layer = self.make(
-                keras.layers.Dense,
-                units,
-                kernel_initializer=uniform(fan_in),
-                bias_initializer=uniform(fan_in),
-                name=name,
-            )
-            layer.build((*input_shape[:-1], fan_in))
-            return layer
-
-        width = input_shape[-1]
-        self.dense_0 = dense(self.mlp_dim, width, "Dense_0")
-        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
+        super().__init__(
+            mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
         )
 
-    def call(self, inputs, training=None):
-        x = keras.activations.gelu(self.dense_0(inputs), approximate=False)
-        x = self.dense_1(self.dropout(x, training=training))
-        return self.dropout(x, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def initializers(self, fan_in):
+        return dict(
+            kernel_initializer=uniform(fan_in), bias_initializer=uniform(fan_in)
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RaftMLPBlock(CompositeLayer):
+class RaftMLPBlock(Block):
     """Mixes tokens along columns, then along rows, then mixes channels.
 
         u = x + MLP_vertical(LN(x))
@@ -178,25 +155,11 @@ class RaftMLPBlock(CompositeLayer):
             "channels", width, self.channel_expansion_factor
         )
         self.mlp_dim = self.channel_mlp.mlp_dim
-        self.drop_path = self.make(
-            keras.layers.Dropout,
-            self.drop_path_rate,
-            noise_shape=(None, 1, 1, 1),  # one draw per example
-            name="drop_path",
-        )
-
-    def call(self, inputs, training=None):
-        width = self.channel_norm.gamma.shape[0]
-        arguments.check_shape(self, inputs, (None, None, width))
-
-        def forward(inputs):
-            return self._forward(inputs, training)
-
-        if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
     def _forward(self, x, training):
+        width = self.channel_norm.gamma.shape[0]
+        arguments.check_shape(self, x, (None, None, width))
         size = ops.shape(x)[1:3]
         fits = bicubic.is_size(size, self.grid_size)
         if not fits:

@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
-from keras_vit.weights import contents, files, preprocessing
+from keras_vit.weights import contents, preprocessing
 from keras_vit.weights.rules import FAMILIES, keras_format, table
+from keras_vit.weights.stored import Stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Checkpoint:
     name: str
     family: str
     format_name: str
-    arrays: dict[str, files.Stored]
+    arrays: dict[str, Stored]
     naming_scheme: object
     metadata: dict
     provenance: str | None = None

@@ -5,11 +5,12 @@ import os
 
 from keras import ops
 
-from keras_vit.weights import files
+from keras_vit.weights import files, torch_files
 from keras_vit.weights.rules import configs
+from keras_vit.weights.stored import Stored
 
 
-def read(path: str) -> tuple[dict[str, files.Stored], dict]:
+def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Returns the arrays and the config of a file or directory.
 
     Raises:
@@ -32,10 +33,10 @@ def read(path: str) -> tuple[dict[str, files.Stored], dict]:
     if lower.endswith(".safetensors"):
         return files.read_safetensors(path), _config_beside(path)
     if lower.endswith((".pth", ".pt", ".bin")):
-        return files.read_torch(path), _config_beside(path)
+        return torch_files.read_torch(path), _config_beside(path)
     if lower.endswith(".pyth"):
-        config = files.read_slowfast_config(path) or _config_beside(path)
-        return files.read_torch(path), config
+        config = torch_files.read_slowfast_config(path) or _config_beside(path)
+        return torch_files.read_torch(path), config
     return files.read_npz(path), files.read_comment(path)
 
 
@@ -94,7 +95,7 @@ def _read_directory(path):
         read = (
             files.read_safetensors
             if shard.endswith(".safetensors")
-            else files.read_torch
+            else torch_files.read_torch
         )
         for name, array in read(file).items():
             if name in arrays:
@@ -147,7 +148,7 @@ def _section(path, config, key):
         ) from None
 
 
-def read_object(model) -> tuple[dict[str, files.Stored], dict]:
+def read_object(model) -> tuple[dict[str, Stored], dict]:
     """Returns the arrays and the config of a model of keras-hub.
 
     Raises:
@@ -168,7 +169,7 @@ def read_object(model) -> tuple[dict[str, files.Stored], dict]:
     arrays = {}
     for variable in model.weights:
         layer, _, last = variable.path.rpartition("/")
-        arrays[f"{layer}/{numbers.get(last, 0)}"] = files.Stored(
+        arrays[f"{layer}/{numbers.get(last, 0)}"] = Stored(
             tuple(variable.shape),
             lambda variable=variable: ops.convert_to_numpy(variable),
         )

@@ -216,7 +216,7 @@ def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
     arguments = catalogue.TINY_OF["MViT"] | dict(drop_path_rate=0.2)
     rates = [b.drop_path_rate for b in keras_vit.MViT(**arguments).blocks]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
-    block = mvit.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
+    block = layers.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
     x = np.random.default_rng(0).normal(size=(64, 5, 4)).astype("float32")
     block.build(x.shape)
     y = ops.convert_to_numpy(block(x, training=True))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import checkpoint, files
+from keras_vit.weights import checkpoint, files, stored, torch_files
 from keras_vit.weights.rules.vit import jax
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
@@ -223,7 +223,7 @@ class TestDamagedNpz:
             raise AssertionError("its members are looked at")
 
         with monkeypatch.context() as patch:
-            patch.setattr(files.zipfile, "ZipFile", read)
+            patch.setattr(stored.zipfile, "ZipFile", read)
             refused(path, "more than 20000 members")
         # Where the last record lies, the directory is counted.
         at = content.rfind(b"PK\5\6")
@@ -307,7 +307,7 @@ class TestOwnFiles:
     def test_groups_that_hold_one_another_are_refused(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(files, "_MAX_MEMBERS", 500)
+        monkeypatch.setattr(stored, "MAX_MEMBERS", 500)
         path = tmp_path / "groups.weights.h5"
         with h5py.File(path, "w") as file:
             group = file
@@ -461,13 +461,13 @@ class TestTorchFiles:
         for length in np.linspace(0, len(content) - 1, 8).astype(int):
             path.write_bytes(content[:length])
             with pytest.raises(ValueError, match=r"state\.pth"):
-                files.read_torch(path)
+                torch_files.read_torch(path)
         at = content.find(state["blocks.1.norm1.weight"].numpy().tobytes())
         damaged = bytearray(content)
         damaged[at + 5] ^= 0xFF
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="checksum"):
-            files.read_torch(path)
+            torch_files.read_torch(path)
 
 
 class TestSafetensors:

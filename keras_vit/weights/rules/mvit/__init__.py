@@ -17,9 +17,10 @@ import re
 
 import numpy as np
 
-from keras_vit.weights import files, resize
+from keras_vit.weights import resize
 from keras_vit.weights.rules import keras_format, table
 from keras_vit.weights.rules.mvit import reading, slowfast, tables, torchvision
+from keras_vit.weights.stored import Stored
 
 TITLE = "MViT"
 grid = reading.grid
@@ -128,7 +129,7 @@ def _fuse(arrays, specified):
         if match:
             parts = [arrays.pop(f"{match[1]}{x}{match[2]}") for x in "qkv"]
             rows = sum(part.shape[0] for part in parts)
-            arrays[f"{match[1]}qkv{match[2]}"] = files.Stored(
+            arrays[f"{match[1]}qkv{match[2]}"] = Stored(
                 (rows, *parts[0].shape[1:]),
                 lambda parts=parts: np.concatenate([x.read() for x in parts]),
             )

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.vit.architecture import (
     Architecture,
@@ -15,6 +14,7 @@ from keras_vit.weights.rules.vit.architecture import (
     fuse_heads,
     part_heads,
 )
+from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
 # Of `ViTConfig`: published files leave out what is equal to them.

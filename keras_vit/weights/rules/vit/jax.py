@@ -13,7 +13,6 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.vit.architecture import (
     Architecture,
@@ -21,6 +20,7 @@ from keras_vit.weights.rules.vit.architecture import (
     fuse_heads,
     part_heads,
 )
+from keras_vit.weights.stored import Stored
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"

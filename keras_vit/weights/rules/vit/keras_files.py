@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, keras_format, table
 from keras_vit.weights.rules.vit.architecture import Architecture, expand
+from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")

@@ -8,7 +8,6 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.vit.architecture import (
     Architecture,
@@ -16,6 +15,7 @@ from keras_vit.weights.rules.vit.architecture import (
     fuse_heads,
     part_heads,
 )
+from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
 _EMBEDDING = "vit_patching_and_embedding"

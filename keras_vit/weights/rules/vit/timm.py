@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.files import Stored
 from keras_vit.weights.rules import configs, table, timm_config
 from keras_vit.weights.rules.vit import timm_names
 from keras_vit.weights.rules.vit.architecture import (
@@ -18,6 +17,7 @@ from keras_vit.weights.rules.vit.architecture import (
     fuse_heads,
     part_heads,
 )
+from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")

@@ -1,0 +1,38 @@
+"""What the repeated blocks of all families share."""
+
+import keras
+
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.rematerialize import rematerialize
+
+
+class Block(CompositeLayer):
+    """A layer that may recompute its activations in the backward pass.
+
+    A subclass makes its layers in `build`, applies them in `_forward(inputs,
+    training)`, and has an argument `remat`.
+    """
+
+    remat = False
+
+    def call(self, inputs, training=None):
+        def forward(inputs):
+            return self._forward(inputs, training)
+
+        if self.remat and training:
+            return rematerialize(self, forward, inputs)
+        return forward(inputs)
+
+    def make_drop_path(self, rate: float, rank: int) -> keras.layers.Layer:
+        """Returns the dropout of whole residual branches (stochastic depth).
+
+        Args:
+            rate: Probability with which an example skips the branch.
+            rank: Number of axes of the branch's output.
+        """
+        return self.make(
+            keras.layers.Dropout,
+            rate,
+            noise_shape=(None,) + (1,) * (rank - 1),  # one draw per example
+            name="drop_path",
+        )

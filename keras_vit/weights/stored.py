@@ -1,0 +1,161 @@
+"""An array in a file, and what is checked of every file that holds some."""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import textwrap
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+
+# An archive may unfold to so many times its size, and so many bytes more:
+# weights hardly compress, a bomb does nothing else.
+MAX_UNFOLDING = 20
+MAX_BYTES_MORE = 2**28
+# The largest ViTs have some thousand arrays. A directory of more members is
+# not even read, since each costs time.
+MAX_MEMBERS = 20_000
+_MAX_AXES = 8
+# Endings of what is no weight: counters of BatchNorm, and tables of indices.
+DERIVED = (".num_batches_tracked", "_index")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An array that still is in its file.
+
+    Attributes:
+        shape: Its shape.
+        read: Returns it.
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+    def map(self, function: Callable, shape: tuple[int, ...]) -> "Stored":
+        """Returns it with a function applied once it is read."""
+        return Stored(shape, lambda: function(self.read()))
+
+
+def open_zip(path: str) -> zipfile.ZipFile:
+    """Opens an archive whose index is whole and that is no bomb."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"{path!r} is no zip archive, which its kind of file is, or is "
+            "truncated. Fetch it again."
+        )
+    if _listed_members(path) > MAX_MEMBERS:
+        raise too_many(path, "members")
+    with naming(path, "its index"):
+        archive = zipfile.ZipFile(path)
+    counts = collections.Counter(archive.namelist())
+    if counts.total() > MAX_MEMBERS:
+        raise too_many(path, "members")
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise twice(path, repeated)
+    claimed = sum(member.file_size for member in archive.infolist())
+    size = os.path.getsize(path)
+    if claimed > MAX_UNFOLDING * size + MAX_BYTES_MORE:
+        raise too_large(path, claimed, size)
+    return archive
+
+
+def _listed_members(path):
+    """Number of members by the archive's last record, 65,535 for any more."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 22 - 2**16))
+        end = file.read()
+    record = end[end.rfind(b"PK\5\6") :]
+    return int.from_bytes(record[10:12], "little")
+
+
+@contextlib.contextmanager
+def naming(path, name):
+    """Turns whatever a library raises over damaged bytes into a sentence."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if repr(path) in str(error):  # already is one
+            raise
+        reason = textwrap.shorten(str(error), 200) or type(error).__name__
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: {reason}. Fetch it again."
+        ) from error
+
+
+def check_dtype(path: str, name: str, dtype: str) -> None:
+    """Refuses an array of anything but floats."""
+    if dtype not in _FLOATS:
+        raise ValueError(
+            f"{path!r} must hold arrays of floats. Received: `{name}` of "
+            f"{dtype}"
+        )
+
+
+def check_shape(path: str, name: str, shape: tuple[int, ...]) -> None:
+    """Refuses what is no shape of an array of weights."""
+    # To Python a bool is an int, to NumPy it is no length of an axis.
+    if (
+        shape is None
+        or len(shape) > _MAX_AXES
+        or not all(type(n) is int and 0 < n < 2**48 for n in shape)
+    ):
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: expected up to {_MAX_AXES} "
+            f"positive lengths of axes; found the shape "
+            f"{textwrap.shorten(str(shape), 80)}. Fetch it again."
+        )
+
+
+def finite(path: str, name: str, array: np.ndarray) -> np.ndarray:
+    """Returns the array, unless it holds infinities or NaN."""
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"{path!r} is damaged at `{name}`: it holds values that are not "
+            "finite. Fetch it again."
+        )
+    return array
+
+
+def points_out(path: str, name: str) -> ValueError:
+    """Returns the error of an array that is in another file."""
+    return ValueError(
+        f"{path!r} must hold plain arrays. Received: `{name}`, which points "
+        "out of the file"
+    )
+
+
+def twice(path: str, names: list[str]) -> ValueError:
+    """Returns the error of members that are there twice."""
+    return ValueError(
+        f"{path!r} has members twice: {names[:5]}. Fetch it again."
+    )
+
+
+def too_many(path: str, what: str) -> ValueError:
+    """Returns the error of more members than any checkpoint has."""
+    return ValueError(
+        f"{path!r} has more than {MAX_MEMBERS} {what}: no checkpoint, and "
+        "not read."
+    )
+
+
+def too_large(path: str, claimed: int, size: int) -> ValueError:
+    """Returns the error of a file that claims more than it can hold."""
+    return ValueError(
+        f"{path!r} claims to hold {claimed} bytes in a file of {size}: no "
+        "checkpoint, and not read."
+    )
+
+
+def needs(path: str, library: str) -> ValueError:
+    """Returns the error of a library that is not installed."""
+    return ValueError(
+        f"Reading {path!r} needs {library}: pip install {library}"
+    )
