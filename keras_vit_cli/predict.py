@@ -229,10 +229,10 @@ def _check_attention(path, classifier):
             "--attention needs a .keras file or weights: a SavedModel does "
             "not give its attention. Received a SavedModel"
         )
-    if not keras_vit.inspection.has_attention(classifier.model):
+    if not keras_vit.inspection.has_rollout(classifier.model):
         raise ValueError(
-            "--attention needs a model with attention. Received a model "
-            f"named {classifier.model.name}, which has none"
+            "--attention needs a model with attention among all tokens. "
+            f"Received a model named {classifier.model.name}, which has none"
         )
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):

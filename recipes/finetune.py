@@ -152,15 +152,14 @@ def _draw(workdir, images, labels, class_names):
     """Writes the figures and the examples.
 
     Returns:
-        The paths of the examples, and whether the model has attention.
+        The paths of the examples, and whether attention was drawn.
     """
     model = keras.models.load_model(workdir / "last.keras", compile=False)
     figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
     probabilities = _softmax(model.predict(images, verbose=0))
     predicted = probabilities.argmax(axis=-1)
     attention = None
-    with_attention = keras_vit.inspection.has_attention(model)
-    if with_attention:
+    if keras_vit.inspection.has_rollout(model):
         attention = keras_vit.inspection.attention_rollout(model, images)
     figures.plot_attention(
         images,
@@ -176,10 +175,10 @@ def _draw(workdir, images, labels, class_names):
         right=predicted == labels,
     )
     names = [class_names[label] for label in labels]
-    return _write_examples(images, names, workdir), with_attention
+    return _write_examples(images, names, workdir), attention is not None
 
 
-def _report(workdir, results, num_images, examples, with_attention):
+def _report(workdir, results, num_images, examples, with_rollout):
     """Prints the results, where everything is, and how to use it."""
     print(
         f"\nLast evaluation (step {results['step']}): "
@@ -201,7 +200,7 @@ def _report(workdir, results, num_images, examples, with_attention):
         print(f"  {str(workdir / name):{width}}  {description}")
     command = ["python", "-m", "recipes.predict", str(workdir / "last.keras")]
     command += examples[:3] or ["image.jpg"]
-    if with_attention:
+    if with_rollout:
         command += ["--attention", str(workdir / "attention.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)
 

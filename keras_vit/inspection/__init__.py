@@ -3,7 +3,7 @@
 from keras_vit.inspection.attention import (
     attention_rollout,
     attention_weights,
-    has_attention,
+    has_rollout,
 )
 
-__all__ = ["attention_rollout", "attention_weights", "has_attention"]
+__all__ = ["attention_rollout", "attention_weights", "has_rollout"]

@@ -1,5 +1,7 @@
 """Where a model looked: attention weights, computed again on demand."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -49,7 +51,8 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
         images: `[B, H, W, C]`, as `model` takes them.
 
     Returns:
-        `[B, rows, columns]`, one value for each patch; each image's sum is 1.
+        `[B, rows, columns]`, of a video `[B, frames, rows, columns]`, one
+        value for each patch; each image's sum is 1.
 
     Raises:
         ValueError: If the model has no Transformer block.
@@ -57,7 +60,7 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
     Reference:
         Abnar & Zuidema 2020 (2005.00928), as in Figure 6 and appendix D.8.
     """
-    if not has_attention(model):
+    if not has_rollout(model):
         raise ValueError(
             "`model` must have blocks with attention, among tokens that are "
             f"not pooled. Received: {model.name!r}"
@@ -69,8 +72,8 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
         mixed = (attention.mean(axis=1) + np.eye(tokens)) / 2  # [B, T, T]
         rollout = mixed @ rollout
     inner = ImageModel.find(model)
-    rows, columns = inner.metadata["grid"]
-    first = tokens - rows * columns
+    grid = inner.metadata["grid"]
+    first = tokens - math.prod(grid)
     # A class token that is not read counts as little as any other token.
     classifier = getattr(inner.architecture, "classifier", "token")
     if first and classifier == "token":
@@ -79,13 +82,14 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
         reached = rollout[:, first:].mean(axis=1)
     patches = reached[:, first:]
     patches = patches / patches.sum(axis=-1, keepdims=True)
-    return patches.reshape(-1, rows, columns)
+    return patches.reshape(-1, *grid)
 
 
-def has_attention(model: keras.Model) -> bool:
-    """Returns whether a model has attention among all of its tokens.
+def has_rollout(model: keras.Model) -> bool:
+    """Returns whether `attention_rollout` is defined for a model.
 
-    A model that pools tokens has attention weights, but no rollout.
+    It is where blocks have attention among all tokens: pooled tokens have
+    attention weights, but no rollout.
 
     Args:
         model: A model of this package, or one that contains it.

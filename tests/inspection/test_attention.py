@@ -26,8 +26,8 @@ def test_weights_are_distributions_over_keys(name):
 
 
 def test_models_of_other_families_have_none():
-    assert inspection.has_attention(make_model("token"))
-    assert not inspection.has_attention(make_model("mixer"))
+    assert inspection.has_rollout(make_model("token"))
+    assert not inspection.has_rollout(make_model("mixer"))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from functional import difference, golden
 from keras import ops
-from operations import count_macs
 
 import keras_vit
 from keras_vit.models import axial_resnet
+from tools.macs import count_macs
 
 # With 1000 classes at 224 x 224: parameters and billions of
 # multiply-accumulates.

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from functional import difference, golden
 from keras import ops
-from operations import count_macs
 
 import keras_vit
 from keras_vit import training
 from keras_vit.models import bit
 from tools import paper_tables
+from tools.macs import count_macs
 
 # Parameters without a head, with 1000 and with 21,843 classes; billions of
 # multiply-accumulates at 224 x 224 with 1000 classes.

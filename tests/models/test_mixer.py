@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from functional import difference, golden
 from keras import ops
-from operations import count_macs
 
 import keras_vit
 from keras_vit import training
 from keras_vit.models import mixer
+from tools.macs import count_macs
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates,
 # and the paper's millions of parameters without a head.

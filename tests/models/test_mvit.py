@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from functional import difference, golden
 from keras import ops
-from operations import count_macs
 
 import keras_vit
 from keras_vit import layers
 from keras_vit.models import mvit
+from tools.macs import count_macs
 
 # Parameters and billions of multiply-accumulates of a clip or an image, with
 # the classes of Kinetics-400 or ImageNet.
@@ -248,9 +248,27 @@ def test_attention_is_among_pooled_tokens():
     ]
     for each in weights:
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
-    assert not keras_vit.inspection.has_attention(model)
+    assert not keras_vit.inspection.has_rollout(model)
     with pytest.raises(ValueError, match="tokens that are not pooled"):
         keras_vit.inspection.attention_rollout(model, videos)
+
+
+def test_rollout_of_a_video_has_its_frames():
+    model = keras_vit.MViT(
+        depths=(2,),
+        hidden_sizes=(8,),
+        heads=(2,),
+        cube_size=(1, 4, 4),
+        cube_stride=(1, 4, 4),
+        pooling_mode="none",
+        key_value_stride=(1, 1, 1),
+        input_shape=(3, 8, 4, 3),
+        classes=2,
+    )
+    videos = np.random.default_rng(0).uniform(0, 255, (2, 3, 8, 4, 3))
+    rollout = keras_vit.inspection.attention_rollout(model, videos)
+    assert rollout.shape == (2, 3, 2, 1)
+    np.testing.assert_allclose(rollout.sum(axis=(1, 2, 3)), 1, rtol=1e-6)
 
 
 def test_uint8_videos_are_scaled_inside():

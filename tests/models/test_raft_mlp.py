@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from functional import GOLDENS, difference, golden
 from keras import ops
-from operations import count_macs
 
 import keras_vit
 from keras_vit.layers import bicubic
 from keras_vit.models import raft_mlp
+from tools.macs import count_macs
 
 CASES = {"raft_mlp": (2, 2, 2), "raft_mlp_flat": (4,)}
 FLAT = dict(depths=(12,), hidden_sizes=(768,), patch_sizes=(16,))
