@@ -2,6 +2,7 @@
 
 import pathlib
 
+import keras
 import numpy as np
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens" / "numerics"
@@ -18,3 +19,12 @@ def difference(model, images, expected):
     """Largest difference of the output, relative to the largest expected."""
     found = model.predict(images, verbose=0)
     return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+def arrays_of(path):
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def values_of(model):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}

@@ -1,25 +1,14 @@
 """MLP-Mixer and BiT in every format: read, written back, and as in timm."""
 
-import warnings
-
 import numpy as np
 import pytest
-from functional import golden
+from functional import arrays_of, golden, values_of
 from keras import ops
 
 import keras_vit
 from keras_vit.weights import checkpoint, rules
 
 CONSTRUCTORS = {"mixer": keras_vit.MLPMixer, "bit_resnet": keras_vit.BiT}
-
-
-def arrays_of(path):
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-def values_of(model):
-    return {v.path: ops.convert_to_numpy(v) for v in model.weights}
 
 
 @pytest.mark.parametrize("case", CONSTRUCTORS)
@@ -139,25 +128,6 @@ def test_a_gated_mixer_is_refused(tmp_path):
     np.savez(tmp_path / "gated.npz", **arrays)
     with pytest.raises(ValueError, match="gated MLPs"):
         checkpoint.open_checkpoint(str(tmp_path / "gated.npz"))
-
-
-@pytest.fixture(scope="module")
-def timm():
-    torch = pytest.importorskip("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            import torchvision  # noqa: F401
-        except RuntimeError:  # for CUDA, beside a torch without
-            operators = torch.library.Library("torchvision", "DEF")
-            for name in ("nms", "qnms"):
-                operators.define(
-                    f"{name}(Tensor dets, Tensor scores, float iou_threshold)"
-                    " -> Tensor"
-                )
-        except ImportError:
-            pass
-        yield pytest.importorskip("timm")
 
 
 def make_timm(timm, case):

@@ -1,7 +1,6 @@
 """Models of timm, transformers and keras-hub give the same logits here."""
 
 import json
-import warnings
 
 import keras
 import numpy as np
@@ -18,32 +17,6 @@ torch = pytest.importorskip("torch")
 SCALED = dict(include_preprocessing=False)
 # What these libraries warn of is theirs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.optimized]
-
-
-@pytest.fixture(scope="module")
-def library():
-    """Imports a library of models, or skips the test."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            import torchvision  # noqa: F401
-        except RuntimeError:
-            # A torchvision for CUDA beside a torch without: its operators are
-            # missing, and what imports it, though it needs none, fails.
-            operators = torch.library.Library("torchvision", "DEF")
-            for name in ("nms", "qnms"):
-                operators.define(
-                    f"{name}(Tensor dets, Tensor scores, float iou_threshold)"
-                    " -> Tensor"
-                )
-        except ImportError:
-            pass
-        yield pytest.importorskip
-
-
-@pytest.fixture(scope="module")
-def timm(library):
-    return library("timm")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from functional import arrays_of
 from keras import ops
 
 import keras_vit
@@ -24,11 +25,6 @@ def build(weights, **kwargs):
         patch_size=16, hidden_size=48, num_layers=2, num_heads=3, mlp_dim=96
     )
     return keras_vit.ViT(weights=weights, **{**arguments, **kwargs})
-
-
-def arrays_of(path):
-    with np.load(path) as archive:
-        return dict(archive)
 
 
 def save(path, arrays):

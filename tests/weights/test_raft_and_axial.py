@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from functional import golden
+from functional import arrays_of, golden, values_of
 from keras import ops
 
 import keras_vit
@@ -20,15 +20,6 @@ CASES = {
 }
 # Where models are built the fastest.
 pytestmark = pytest.mark.backend("torch")
-
-
-def arrays_of(path):
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-def values_of(model):
-    return {v.path: ops.convert_to_numpy(v) for v in model.weights}
 
 
 def open_case(case, **kwargs):

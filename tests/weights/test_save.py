@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from functional import arrays_of
 from keras import ops
 
 import keras_vit
@@ -14,11 +15,6 @@ GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 FILES = sorted(GOLDENS.glob("[hv]*.ckpt*.npz"))
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 GAP = GOLDENS / "vit_gap.ckpt.npz"
-
-
-def arrays_of(path):
-    with np.load(path) as archive:
-        return dict(archive)
 
 
 def same(found, expected):
