@@ -74,6 +74,15 @@ def check_units(value: tuple[int, ...], argument: str) -> None:
         check_count(units, argument)
 
 
+def check_levels(values: tuple, argument: str, depths: tuple) -> None:
+    """Checks that there is a value for each level of a pyramid."""
+    if not values or len(values) != len(depths):
+        raise ValueError(
+            f"`{argument}` must have a value for each level, as `depths`. "
+            f"Received: {argument}={values}, depths={depths}"
+        )
+
+
 def check_width(value: float, argument: str) -> None:
     """Checks that a value is a positive number."""
     if not is_number(value) or value <= 0:

@@ -122,11 +122,7 @@ class MViTConfig:
             )
 
     def _set_for_each_stage(self, name, values):
-        if not values or len(values) != len(self.depths):
-            raise ValueError(
-                f"`{name}` must have a value for each stage, as many as "
-                f"`depths`, {self.depths}. Received: {name}={values}"
-            )
+        arguments.check_levels(values, name, self.depths)
         self._set(name, values)
 
     def _set(self, name, value):

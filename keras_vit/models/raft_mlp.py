@@ -276,11 +276,7 @@ class RaftMLPConfig:
             values = getattr(self, name)
             if name != "embedding_kernels":
                 arguments.check_units(values, name)
-            if len(values) != len(self.depths) or not self.depths:
-                raise ValueError(
-                    f"`{name}` must have a value for each level, as `depths`. "
-                    f"Received: {name}={values}, depths={self.depths}"
-                )
+            arguments.check_levels(values, name, self.depths)
         for kernels, patch in zip(self.kernels, self.patch_sizes, strict=True):
             arguments.check_units(kernels, "embedding_kernels")
             odd = any(k < patch or (k - patch) % 2 for k in kernels)
