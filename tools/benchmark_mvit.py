@@ -8,6 +8,7 @@ in turns, each round once, and the table holds the median of the rounds.
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 
@@ -117,3 +118,7 @@ def their_step(model, clips, threads):
         keras_vit.save_checkpoint(model, path, "torchvision")
         theirs.load_state_dict(torch.load(path))
     return torch_step(theirs, clips.transpose(0, 4, 1, 2, 3))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
