@@ -102,10 +102,9 @@ def _export(model, path, file_format, run):
     """Writes beside `path`, runs what was written, then moves it there."""
     path = os.fspath(path)
     tolerance = TOLERANCES[_check(model, path, file_format)]
-    height, width, channels = model.input_shape[1:]
     # Two images: a file that fixed the batch to one would not take them.
     images = np.random.default_rng(0).uniform(
-        0, 255, (2, height, width, channels)
+        0, 255, (2, *model.input_shape[1:])
     )
     images = images.astype("float32")
     # On the CPU, as in the runtimes: GPUs round products of float32. Called

@@ -86,9 +86,9 @@ def compare(
     """
     images = np.asarray(images)
     for argument, each in (("model", model), ("other", other)):
-        if images.ndim != 4 or images.shape[1:] != each.input_shape[1:]:
+        if images.shape[1:] != each.input_shape[1:]:
             raise ValueError(
-                f"`images` must be [B, H, W, C] of the size `{argument}` "
+                f"`images` must be a batch of the size `{argument}` "
                 f"takes, {each.input_shape[1:]}. Received: shape {images.shape}"
             )
     if not len(images):

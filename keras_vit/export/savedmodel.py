@@ -44,6 +44,14 @@ def export_savedmodel(
     - `logits`: `images` float32 of the model's own size -> `features`,
       `logits`, `valid`: the model as it is
 
+    Those of a model of videos take frames; a client decodes files:
+
+    - `video`, also `serving_default`: `video` uint8 [N, T, H, W, C], of the
+      model's T frames and of any size -> as `serving_default` above
+    - `video_float`: `video` float32 in [0, 255] -> the same
+    - `features`, `predict`: `video` -> as above
+    - `logits`: `videos` float32 of the model's own size -> as above
+
     Where `valid` is false, the bytes do not decode, or decoding them would
     cost too much (`keras_vit.export.limits`), or the model's outputs are no
     finite numbers. Such an image gets zeros, classes "" and indices -1; the
@@ -82,7 +90,7 @@ def export_savedmodel(
     path = os.path.abspath(os.fspath(path))
     activation = activation or activation_of(model)
     model = _functional(model)
-    _check(model, path, top_k, activation, overwrite)
+    _check(model, path, top_k, activation, overwrite, warmup_images)
     if not isinstance(max_images, int) or max_images < 1:
         raise ValueError(
             f"`max_images` must be at least 1. Received: {max_images!r}"
@@ -129,7 +137,7 @@ def _functional(model):
     """Returns a model with a symbolic input and output."""
     if isinstance(getattr(model, "input", None), keras.KerasTensor):
         return model
-    images = keras.Input(ImageModel.find(model).image_shape)
+    images = keras.Input(ImageModel.find(model).input_shape[1:])
     return keras.Model(images, model(images), name=model.name)
 
 
@@ -150,7 +158,7 @@ def _class_names(class_names, own, classes):
     return class_names
 
 
-def _check(model, path, top_k, activation, overwrite):
+def _check(model, path, top_k, activation, overwrite, warmup_images):
     backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax"):
         raise ValueError(
@@ -176,6 +184,11 @@ def _check(model, path, top_k, activation, overwrite):
         raise ValueError(
             "`model` must take images of 1 or 3 channels, as files have. "
             f"Received: input_shape={model.input_shape}"
+        )
+    if warmup_images and inner.num_frames is not None:
+        raise ValueError(
+            "`warmup_images` must be empty for a model of videos, whose "
+            f"requests hold frames. Received: {len(warmup_images)} images"
         )
     if not re.fullmatch("0|[1-9][0-9]{0,17}", os.path.basename(path)):
         raise ValueError(
@@ -227,12 +240,13 @@ def _last_layer(model):
 
 def describe(model: keras.Model, class_names) -> dict:
     """Returns the metadata of a model's card that the model specifies."""
-    height, width, channels = model.input_shape[1:]
+    *frames, height, width, channels = model.input_shape[1:]
     return dict(
         architecture=model.name,
         classes=len(class_names),
         class_names=list(class_names[:10]),
         input=dict(
+            **({"frames": frames[0]} if frames else {}),
             height=height,
             width=width,
             channels=channels,
@@ -272,13 +286,21 @@ def _try(directory, images):
 
 def _write(model, directory, **arguments):
     tf = tensorflow()
-    height, width, channels = model.input_shape[1:]
     both = _with_features(model)
-    images = tf.TensorSpec((None, height, width, channels), "float32")
-    arguments |= dict(image_size=(height, width), channels=channels)
+    images = tf.TensorSpec((None, *model.input_shape[1:]), "float32")
+
+    def serve(forward):
+        answers = signatures.Answers(forward, **arguments)
+        *frames, height, width, channels = model.input_shape[1:]
+        if frames:
+            return signatures.video_signatures(
+                answers, *frames, (height, width), channels
+            )
+        return signatures.signatures(answers, (height, width), channels)
+
     if keras.backend.backend() == "jax":
         with _without_paths():
-            _write_from_jax(both, images, directory, arguments)
+            _write_from_jax(both, images, directory, serve)
         return
 
     # Keras' archive would save each variable twice on TensorFlow.
@@ -288,9 +310,7 @@ def _write(model, directory, **arguments):
 
     module = tf.Module()
     module.weights_of_the_model = [v.value for v in both.variables]
-    module.functions = signatures.signatures(
-        lambda images, number: forward(images), **arguments
-    )
+    module.functions = serve(lambda images, number: forward(images))
     tf.saved_model.save(module, directory, signatures=module.functions)
 
 
@@ -335,7 +355,7 @@ def _without_paths():
             jax.config.update(name, value)
 
 
-def _write_from_jax(model, images, directory, arguments):
+def _write_from_jax(model, images, directory, serve):
     tf = tensorflow()
     symbolic = keras.KerasTensor(tuple(images.shape), "float32")
     outputs = keras.tree.flatten(model.compute_output_spec(symbolic))
@@ -360,7 +380,7 @@ def _write_from_jax(model, images, directory, arguments):
         rest = tf.minimum(batch, number) - found
 
         def run():
-            padding = [[0, rest], [0, 0], [0, 0], [0, 0]]
+            padding = [[0, rest], *[[0, 0]] * (len(images.shape) - 1)]
             return [x[:found] for x in of_some(tf.pad(images, padding))]
 
         def nothing():
@@ -368,8 +388,7 @@ def _write_from_jax(model, images, directory, arguments):
 
         return tf.cond(found > 0, run, nothing)
 
-    functions = signatures.signatures(forward, **arguments)
-    for name, function in functions.items():
+    for name, function in serve(forward).items():
         archive.add_endpoint(name, function)
     archive.write_out(directory, verbose=False)
 

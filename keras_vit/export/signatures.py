@@ -122,59 +122,120 @@ def _gather(dataset, most):
     return [x[:-1] for x in batch]
 
 
-def signatures(
-    forward,
-    image_size: tuple[int, int],
-    channels: int,
-    class_names: tuple[str, ...],
-    top_k: int,
-    activation: str,
-    max_images: int,
-) -> dict:
-    """Returns the functions that are served, by name.
+class Answers:
+    """What signatures of images and of videos answer.
 
     Args:
-        forward: Function of float32 images `[M, H, W, C]` and of the number
-            of images in the request that returns features and logits.
-        image_size: (height, width) in pixels that `forward` takes.
-        channels: Channels that it takes, 1 or 3.
+        forward: Function of float32 images `[M, H, W, C]`, or of videos, and
+            of their number in the request that returns features and logits.
         class_names: Class names by index.
         top_k: Number of classes to answer with.
         activation: "softmax", "sigmoid" or "none" over the logits.
-        max_images: Largest number of images in a request.
+        max_images: Largest number of images, or videos, in a request.
+    """
+
+    def __init__(
+        self,
+        forward,
+        class_names: tuple[str, ...],
+        top_k: int,
+        activation: str,
+        max_images: int,
+    ):
+        self._tf = tensorflow()
+        self._forward = forward
+        self._class_names = self._tf.constant(list(class_names))
+        self._top_k = top_k
+        self._activation = activation
+        self._max_images = max_images
+
+    def limited(self, images):
+        """Returns a scope in which there are not too many images."""
+        number = self._tf.shape(images)[0]
+        return require(
+            number <= self._max_images,
+            f"A request may hold at most {self._max_images} images. Received:",
+            number,
+        )
+
+    def run(self, images, number):
+        """Returns features, logits and whether they are finite."""
+        tf = self._tf
+        outputs = [tf.cast(x, "float32") for x in self._forward(images, number)]
+        # Half precision may overflow.
+        finite = [tf.reduce_all(tf.math.is_finite(x), -1) for x in outputs]
+        return (*outputs, finite[0] & finite[1])
+
+    def run_pixels(self, images):
+        """As `run`, and the pixels must be finite too."""
+        tf = self._tf
+        *outputs, valid = self.run(images, tf.shape(images)[0])
+        # A ReLU or a maximum may turn NaN into a number.
+        axes = list(range(1, len(images.shape)))
+        finite = tf.reduce_all(tf.math.is_finite(images), axis=axes)
+        return (*outputs, valid & finite)
+
+    def top(self, logits, valid):
+        """Answers with the highest scores."""
+        tf = self._tf
+        logits = self._hide(logits, valid)
+        scores, indices = tf.math.top_k(
+            self._probabilities(logits), self._top_k
+        )
+        names = tf.gather(self._class_names, indices)
+        return dict(
+            scores=self._hide(scores, valid),
+            classes=self._hide(names, valid, ""),
+            indices=self._hide(indices, valid, -1),
+            valid=valid,
+        )
+
+    def features(self, features, valid):
+        """Answers with the representation."""
+        return dict(features=self._hide(features, valid), valid=valid)
+
+    def probabilities(self, logits, valid):
+        """Answers with a score for each class."""
+        found = self._probabilities(self._hide(logits, valid))
+        return dict(probabilities=self._hide(found, valid), valid=valid)
+
+    def raw(self, features, logits, valid):
+        """Answers with what the model gives."""
+        return dict(
+            features=self._hide(features, valid),
+            logits=self._hide(logits, valid),
+            valid=valid,
+        )
+
+    def _probabilities(self, logits):
+        if self._activation == "none":
+            return logits
+        return getattr(self._tf.nn, self._activation)(logits)
+
+    def _hide(self, values, valid, instead=0):
+        """Puts `instead` where an image is not valid."""
+        return self._tf.where(valid[:, None], values, instead)
+
+
+def signatures(
+    answers: Answers, image_size: tuple[int, int], channels: int
+) -> dict:
+    """Returns the functions that are served for a model of images, by name.
+
+    Args:
+        answers: What they answer.
+        image_size: (height, width) in pixels that the model takes.
+        channels: Channels that it takes, 1 or 3.
     """
     tf = tensorflow()
-    class_names = tf.constant(list(class_names))
     size = (*image_size, channels)
     image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
     any_size = (None, None, None, channels)
     of_bytes = {"input_signature": [image_bytes]}
 
-    def limited(images):
-        number = tf.shape(images)[0]
-        return require(
-            number <= max_images,
-            f"A request may hold at most {max_images} images. Received:",
-            number,
-        )
-
-    def run(images, number):
-        """Returns features, logits and whether they are finite."""
-        outputs = [tf.cast(x, "float32") for x in forward(images, number)]
-        # Half precision may overflow.
-        finite = [tf.reduce_all(tf.math.is_finite(x), -1) for x in outputs]
-        return (*outputs, finite[0] & finite[1])
-
-    def run_pixels(images):
-        """As `run`, and the pixels must be finite too."""
-        *outputs, valid = run(images, tf.shape(images)[0])
-        # A ReLU or a maximum may turn NaN into a number.
-        finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-        return (*outputs, valid & finite)
-
     @tf.function(**of_bytes)  # one graph for all signatures that read bytes
     def from_bytes(image_bytes):
-        with limited(image_bytes):
+        with answers.limited(image_bytes):
             image_bytes = tf.identity(image_bytes)
         number = tf.size(image_bytes)
         images, indices = decode_valid(image_bytes, image_size, channels)
@@ -183,75 +244,50 @@ def signatures(
         def put_back(rows):
             return tf.scatter_nd(places, rows, (number, *rows.shape[1:]))
 
-        *outputs, valid = run(images, number)
+        *outputs, valid = answers.run(images, number)
         valid = put_back(tf.cast(valid, tf.int32)) > 0
         return (*map(put_back, outputs), valid)
 
     def from_pixels(pixels):
-        with limited(pixels):
+        with answers.limited(pixels):
             images = tf.image.resize(pixels, image_size)
-        _, logits, valid = run_pixels(images)
-        return logits, valid
-
-    def probabilities_of(logits):
-        if activation == "none":
-            return logits
-        return getattr(tf.nn, activation)(logits)
-
-    def hide(values, valid, instead=0):
-        """Puts `instead` where an image is not valid."""
-        return tf.where(valid[:, None], values, instead)
-
-    def answer(logits, valid):
-        logits = hide(logits, valid)
-        scores, indices = tf.math.top_k(probabilities_of(logits), top_k)
-        return dict(
-            scores=hide(scores, valid),
-            classes=hide(tf.gather(class_names, indices), valid, ""),
-            indices=hide(indices, valid, -1),
-            valid=valid,
-        )
+        _, logits, valid = answers.run_pixels(images)
+        return answers.top(logits, valid)
 
     @tf.function(**of_bytes)
     def serving_default(image_bytes):
         _, logits, valid = from_bytes(image_bytes)
-        return answer(logits, valid)
+        return answers.top(logits, valid)
 
     @tf.function(**of_bytes)
     def features(image_bytes):
         found, _, valid = from_bytes(image_bytes)
-        return dict(features=hide(found, valid), valid=valid)
+        return answers.features(found, valid)
 
     @tf.function(**of_bytes)
     def predict(image_bytes):
         _, logits, valid = from_bytes(image_bytes)
-        found = probabilities_of(hide(logits, valid))
-        return dict(probabilities=hide(found, valid), valid=valid)
+        return answers.probabilities(logits, valid)
 
     @tf.function(
         input_signature=[tf.TensorSpec(any_size, tf.uint8, name="pixels")]
     )
     def pixels(pixels):
-        return answer(*from_pixels(pixels))
+        return from_pixels(pixels)
 
     @tf.function(
         input_signature=[tf.TensorSpec(any_size, "float32", name="pixels")]
     )
     def pixels_float(pixels):
-        return answer(*from_pixels(pixels))
+        return from_pixels(pixels)
 
     @tf.function(
         input_signature=[tf.TensorSpec((None, *size), "float32", name="images")]
     )
     def logits(images):
-        with limited(images):
+        with answers.limited(images):
             images = tf.identity(images)
-        features, logits, valid = run_pixels(images)
-        return dict(
-            features=hide(features, valid),
-            logits=hide(logits, valid),
-            valid=valid,
-        )
+        return answers.raw(*answers.run_pixels(images))
 
     return dict(
         serving_default=serving_default,
@@ -259,5 +295,61 @@ def signatures(
         pixels_float=pixels_float,
         features=features,
         predict=predict,
+        logits=logits,
+    )
+
+
+def video_signatures(
+    answers: Answers,
+    num_frames: int,
+    image_size: tuple[int, int],
+    channels: int,
+) -> dict:
+    """Returns the functions that are served for a model of videos, by name.
+
+    Args:
+        answers: What they answer.
+        num_frames, image_size, channels: Of the videos that the model takes.
+    """
+    tf = tensorflow()
+    size = (num_frames, *image_size, channels)
+    any_size = (None, num_frames, None, None, channels)
+
+    def from_frames(video):
+        with answers.limited(video):
+            shape = tf.shape(video)
+        frames = tf.reshape(video, (-1, *tf.unstack(shape[2:4]), channels))
+        frames = tf.image.resize(frames, image_size)
+        return answers.run_pixels(tf.reshape(frames, (shape[0], *size)))
+
+    def served(answer, dtype="uint8"):
+        spec = tf.TensorSpec(any_size, dtype, name="video")
+
+        @tf.function(input_signature=[spec])
+        def function(video):
+            return answer(*from_frames(video))
+
+        return function
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, *size), "float32", name="videos")]
+    )
+    def logits(videos):
+        with answers.limited(videos):
+            videos = tf.identity(videos)
+        return answers.raw(*answers.run_pixels(videos))
+
+    def top(features, logits, valid):
+        return answers.top(logits, valid)
+
+    video = served(top)
+    return dict(
+        serving_default=video,
+        video=video,
+        video_float=served(top, "float32"),
+        features=served(lambda found, _, valid: answers.features(found, valid)),
+        predict=served(
+            lambda _, logits, valid: answers.probabilities(logits, valid)
+        ),
         logits=logits,
     )

@@ -90,6 +90,36 @@ def test_other_families_are_served_with_their_numbers(name, tmp_path):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+def test_a_model_of_videos_is_served_with_frames(tmp_path):
+    model = catalogue.make_model("mvit", class_names=LABELS[:5])
+    realistic.fill(model)
+    path = keras_vit.export_savedmodel(model, tmp_path / "1", top_k=3)
+    served = tf.saved_model.load(path).signatures
+    rng = np.random.default_rng(0)
+    videos = rng.integers(0, 256, (3, *model.input_shape[1:]), "uint8")
+    expected = model.predict(videos.astype("float32"), verbose=0)
+    found = served["logits"](videos=tf.constant(videos, "float32"))
+    difference = np.abs(found["logits"].numpy() - expected).max()
+    assert difference <= 1e-5 * np.abs(expected).max()
+    order = np.argsort(-expected, axis=1)[:, :3]
+    for name in ("serving_default", "video"):
+        found = served[name](video=tf.constant(videos))
+        np.testing.assert_array_equal(found["indices"], order)
+        assert found["classes"].numpy()[0, 0].decode() == LABELS[order[0, 0]]
+        assert found["valid"].numpy().all()
+    # Frames of another size, and such as are no numbers.
+    large = videos.repeat(2, axis=2).repeat(2, axis=3).astype("float32")
+    large[1, 2, 3] = np.nan
+    found = served["video_float"](video=tf.constant(large))
+    np.testing.assert_array_equal(found["valid"], [True, False, True])
+    features = served["features"](video=tf.constant(videos))["features"]
+    assert features.shape == (3, 16)
+    with pytest.raises(ValueError, match="`warmup_images` must be empty"):
+        keras_vit.export_savedmodel(
+            model, tmp_path / "2", warmup_images=[b"image"]
+        )
+
+
 @pytest.mark.parametrize("name", images.valid())
 def test_bytes_are_read_as_evaluation_reads_them(
     name, exported, served, tmp_path
@@ -116,10 +146,11 @@ def test_the_preprocessing_is_evaluations_bit_for_bit(tmp_path):
     expected = []
     for encoded in images.valid().values():
         expected.append(read(make_model(), encoded, tmp_path))
-    functions = signatures.signatures(
+    answers = signatures.Answers(
         lambda x, number: (tf.reshape(x, (-1, 768)), x[:, 0, :, 0]),
-        (16, 16), 3, LABELS, 3, "none", 100,
+        LABELS, 3, "none", 100,
     )  # fmt: skip
+    functions = signatures.signatures(answers, (16, 16), 3)
     encoded = tf.constant(list(images.valid().values()))
     found = functions["features"](encoded)["features"]
     np.testing.assert_array_equal(
