@@ -75,10 +75,16 @@ def _load(options):
                 "--activation must be given for a model whose loss does not "
                 f"load. Received: {options.model!r}"
             ) from None
-    if len(model.input_shape) != 4:
+    rank = len(model.input_shape)
+    if rank not in (4, 5):
         raise ValueError(
-            "MODEL.keras must take images. Received: one that takes "
+            "MODEL.keras must take images or video. Received: one that takes "
             f"{model.input_shape}"
+        )
+    if rank == 5 and options.images:
+        raise ValueError(
+            "--images must be absent for a model of video. Received: "
+            f"{len(options.images)} images"
         )
     return model
 
@@ -122,10 +128,13 @@ def _export_version(model, options, activation, metadata):
     name = os.path.basename(base)
     print(
         "Serve it:\n  docker run -p 8500:8500 -p 8501:8501 "
-        f"-v {base}:/models/{name} -e MODEL_NAME={name} tensorflow/serving\n"
-        "Ask it:\n  keras-vit classify --server localhost:8501 "
-        f"--model {name} image.jpg"
+        f"-v {base}:/models/{name} -e MODEL_NAME={name} tensorflow/serving"
     )
+    if len(model.input_shape) == 4:
+        print(
+            "Ask it:\n  keras-vit classify --server localhost:8501 "
+            f"--model {name} image.jpg"
+        )
 
 
 def _of_the_run(workdir, name):

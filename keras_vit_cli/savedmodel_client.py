@@ -28,6 +28,12 @@ class Classifier:
                 f"{os.fspath(directory)!r}, with {list(signatures)}"
             )
         self._predict = signatures["predict"]
+        inputs = self._predict.structured_input_signature[1]
+        if "image_bytes" not in inputs:
+            raise ValueError(
+                "MODEL, where it is a SavedModel, must take images. Received: "
+                f"{os.fspath(directory)!r}, which takes {list(inputs)}"
+            )
         with open(class_names, encoding="utf-8") as file:
             self.names = file.read().splitlines()
 

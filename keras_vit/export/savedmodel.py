@@ -44,13 +44,15 @@ def export_savedmodel(
     - `logits`: `images` float32 of the model's own size -> `features`,
       `logits`, `valid`: the model as it is
 
-    Those of a model of videos take frames; a client decodes files:
+    The signatures of a model of video take N tensors of frames, since the
+    client decodes video files:
 
-    - `video`, also `serving_default`: `video` uint8 [N, T, H, W, C], of the
-      model's T frames and of any size -> as `serving_default` above
+    - `serving_default`, also named `video`: `video` uint8 [N, T, H, W, C], of
+      the model's number of frames T and of any size -> `scores`, `classes`,
+      `indices`, `valid`
     - `video_float`: `video` float32 in [0, 255] -> the same
-    - `features`, `predict`: `video` -> as above
-    - `logits`: `videos` float32 of the model's own size -> as above
+    - `features`, `predict`: `video` uint8 -> as of images
+    - `logits`: `videos` float32 of the model's own size -> as of images
 
     Where `valid` is false, the bytes do not decode, or decoding them would
     cost too much (`keras_vit.export.limits`), or the model's outputs are no
@@ -70,17 +72,17 @@ def export_savedmodel(
             chooses by the model's loss: sigmoid for a binary cross-entropy, and
             none where the head has an activation of its own.
         warmup_images: Bytes of images, for requests that TF Serving runs
-            before it serves a version.
+            before it serves a version of a model of images.
         metadata: More for the model card: weights, licence, metrics, commit.
         overwrite: Whether to replace a version that exists.
-        max_images: Largest number of images in a request. A request with more
-            is refused, all of it.
+        max_images: Largest number of images, or videos, in a request. A
+            request with more is refused, all of it.
 
     Returns:
         `path`, absolute.
 
     Raises:
-        ValueError: If the model is no image classifier, an argument is
+        ValueError: If the model is no classifier, an argument is
             wrong, the backend cannot export, the version exists, or a
             warm-up image is not one.
 
@@ -182,13 +184,14 @@ def _check(model, path, top_k, activation, overwrite, warmup_images):
         )
     if model.input_shape[-1] not in (1, 3):
         raise ValueError(
-            "`model` must take images of 1 or 3 channels, as files have. "
+            "`model` must take 1 or 3 channels, as files have. "
             f"Received: input_shape={model.input_shape}"
         )
     if warmup_images and inner.num_frames is not None:
         raise ValueError(
-            "`warmup_images` must be empty for a model of videos, whose "
-            f"requests hold frames. Received: {len(warmup_images)} images"
+            "`warmup_images` must be empty for a model of video, whose "
+            "requests contain frames, not image files. Received: "
+            f"{len(warmup_images)} images"
         )
     if not re.fullmatch("0|[1-9][0-9]{0,17}", os.path.basename(path)):
         raise ValueError(

@@ -36,15 +36,15 @@ batch_timeout_micros {{ value: 5000 }}
 num_batch_threads {{ value: 4 }}
 # Ascending, and the last is max_batch_size.
 {allowed}
-# Only `pixels` and `pixels_float` have sizes that differ; padding would change
+# Only signatures that take pixels have sizes that differ; padding would change
 # their images, so the server refuses to merge those instead.
 pad_variable_length_inputs: false
 """
 _CARD = """\
 # {name}
 
-An image classifier for TensorFlow Serving, written by keras_vit. What was not
-specified at the export says "{not_stated}".
+A classifier of {kind} for TensorFlow Serving, written by keras_vit. What was
+not specified at the export says "{not_stated}".
 
 {model}
 
@@ -153,7 +153,8 @@ def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
     Args:
         directory: The SavedModel's directory.
         metadata: name, architecture, weights, licence, classes, class_names
-            (the first few), input (height, width, channels, scaling),
+            (the first few), input (height, width, channels, scaling; of
+            video also frames),
             activation, metrics, precision, comparison (of precisions),
             num_parameters, exported_at, commit, keras, backend, keras_vit.
             Any may be absent or None; then the card says that it is not
@@ -171,6 +172,7 @@ def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
         metrics = {"metrics": metrics}
     text = _CARD.format(
         name=_cell(metadata["name"] or "Model"),
+        kind="video" if _num_frames(metadata) else "images",
         not_stated=NOT_STATED,
         model=_table(_MODEL_ROWS, metadata | _phrases(metadata)),
         metrics=_table({key: key for key in metrics}, metrics)
@@ -248,6 +250,11 @@ _EXPORT_ROWS = dict(
 )
 
 
+def _num_frames(metadata):
+    size = metadata["input"]
+    return size.get("frames") if isinstance(size, dict) else None
+
+
 def _phrases(metadata):
     """Returns what reads better as a phrase than as it is."""
     phrases = {}
@@ -256,7 +263,9 @@ def _phrases(metadata):
         sizes = dict(height=None, width=None, channels=None) | image
         sizes = {k: NOT_STATED if v is None else v for k, v in sizes.items()}
         scaling = sizes.get("scaling", NOT_STATED)
+        frames = _num_frames(metadata)
         phrases["input"] = (
+            f"{'' if frames is None else f'frames {frames}, '}"
             f"height {sizes['height']}, width {sizes['width']}, channels "
             f"{sizes['channels']}; scaling of pixels: {scaling}"
         )

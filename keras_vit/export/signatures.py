@@ -150,11 +150,12 @@ class Answers:
         self._max_images = max_images
 
     def limited(self, images):
-        """Returns a scope in which there are not too many images."""
+        """Returns a scope in which there are not too many images, or videos."""
         number = self._tf.shape(images)[0]
+        what = "videos" if len(images.shape) == 5 else "images"
         return require(
             number <= self._max_images,
-            f"A request may hold at most {self._max_images} images. Received:",
+            f"A request may hold at most {self._max_images} {what}. Received:",
             number,
         )
 
@@ -317,12 +318,14 @@ def video_signatures(
 
     def from_frames(video):
         with answers.limited(video):
-            shape = tf.shape(video)
-        frames = tf.reshape(video, (-1, *tf.unstack(shape[2:4]), channels))
+            number, _, height, width, _ = tf.unstack(tf.shape(video))
+        frames = tf.reshape(
+            video, (number * num_frames, height, width, channels)
+        )
         frames = tf.image.resize(frames, image_size)
-        return answers.run_pixels(tf.reshape(frames, (shape[0], *size)))
+        return answers.run_pixels(tf.reshape(frames, (number, *size)))
 
-    def served(answer, dtype="uint8"):
+    def serve(answer, dtype="uint8"):
         spec = tf.TensorSpec(any_size, dtype, name="video")
 
         @tf.function(input_signature=[spec])
@@ -342,13 +345,13 @@ def video_signatures(
     def top(features, logits, valid):
         return answers.top(logits, valid)
 
-    video = served(top)
+    video = serve(top)
     return dict(
         serving_default=video,
         video=video,
-        video_float=served(top, "float32"),
-        features=served(lambda found, _, valid: answers.features(found, valid)),
-        predict=served(
+        video_float=serve(top, "float32"),
+        features=serve(lambda found, _, valid: answers.features(found, valid)),
+        predict=serve(
             lambda _, logits, valid: answers.probabilities(logits, valid)
         ),
         logits=logits,

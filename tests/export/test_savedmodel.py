@@ -14,6 +14,7 @@ import pytest
 import realistic
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import data
 from keras_vit.export import savedmodel, signatures
 
@@ -21,6 +22,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 import images  # noqa: E402
 
 tf = pytest.importorskip("tensorflow")
+from keras_vit_cli import savedmodel_client  # noqa: E402
+
 pytestmark = [
     pytest.mark.backend("tensorflow", "jax"),
     # jax2tf, through which Keras exports from JAX, is called deprecated.
@@ -90,10 +93,14 @@ def test_other_families_are_served_with_their_numbers(name, tmp_path):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def test_a_model_of_videos_is_served_with_frames(tmp_path):
+def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
     model = catalogue.make_model("mvit", class_names=LABELS[:5])
     realistic.fill(model)
-    path = keras_vit.export_savedmodel(model, tmp_path / "1", top_k=3)
+    model.save(tmp_path / "model.keras")
+    path = tmp_path / "clips" / "1"
+    words = ["export", str(tmp_path / "model.keras"), str(path), "--top_k", "3"]
+    assert keras_vit_cli.main(words) == 0
+    assert "classify" not in capsys.readouterr().out  # which sends files
     served = tf.saved_model.load(path).signatures
     rng = np.random.default_rng(0)
     videos = rng.integers(0, 256, (3, *model.input_shape[1:]), "uint8")
@@ -107,17 +114,23 @@ def test_a_model_of_videos_is_served_with_frames(tmp_path):
         np.testing.assert_array_equal(found["indices"], order)
         assert found["classes"].numpy()[0, 0].decode() == LABELS[order[0, 0]]
         assert found["valid"].numpy().all()
-    # Frames of another size, and such as are no numbers.
+    # Frames of another size, some of which are not finite.
     large = videos.repeat(2, axis=2).repeat(2, axis=3).astype("float32")
     large[1, 2, 3] = np.nan
     found = served["video_float"](video=tf.constant(large))
     np.testing.assert_array_equal(found["valid"], [True, False, True])
     features = served["features"](video=tf.constant(videos))["features"]
     assert features.shape == (3, 16)
+    card = (path / "assets.extra" / "model_card.md").read_text()
+    assert "classifier of video" in card and "frames 4, height 16" in card
+    with pytest.raises(ValueError, match="must take images. Received"):
+        savedmodel_client.Classifier(path)
     with pytest.raises(ValueError, match="`warmup_images` must be empty"):
         keras_vit.export_savedmodel(
             model, tmp_path / "2", warmup_images=[b"image"]
         )
+    assert keras_vit_cli.main([*words, "--images", "image.jpg"]) == 2
+    assert "--images must be absent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", images.valid())
