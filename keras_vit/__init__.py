@@ -11,6 +11,7 @@ from keras_vit import (
     weights,
 )
 from keras_vit.export import export_savedmodel
+from keras_vit.inspection import cost
 from keras_vit.models import (
     AxialResNet,
     AxialResNet26S,
@@ -140,6 +141,7 @@ __all__ = [
     "ViTS16",
     "ViTS32",
     "ViTTi16",
+    "cost",
     "data",
     "decode_predictions",
     "distribution",

@@ -17,7 +17,7 @@ import argparse
 import sys
 
 from keras_vit_cli import command
-from tools import tpu_compile, tpu_slices
+from tools import cost_figure, tpu_compile, tpu_slices
 
 # Name in the figure, constructor and what it is given.
 MODELS = (
@@ -32,9 +32,7 @@ MODELS = (
         dict(activation_order="post_activation", numerics="authors"),
     ),
 )
-# Images of JFT-300M, epochs on it, and operations of a training step for each
-# multiply-accumulate: two each, forward and twice backward.
-PRE_TRAINING = 303e6 * 7 * 6
+EPOCHS = 7  # on JFT-300M
 BATCHES = (1, 8, 64, 512)
 
 
@@ -88,7 +86,6 @@ def costs(
 
     import keras_vit
     from keras_vit.distribution import layouts
-    from tools import macs
 
     shape = (image_size, image_size, 3)
 
@@ -97,7 +94,9 @@ def costs(
 
     with keras.StatelessScope(initialize_variables=False):
         model = build()
-    operations = macs.count_macs(model)
+    operations = keras_vit.cost(model).macs
+    images = EPOCHS * cost_figure.JFT_IMAGES
+    pre_training = cost_figure.exaflops(operations, images)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         layout = layouts.distribution("data", tpu_slices.devices(tpu))
@@ -108,7 +107,7 @@ def costs(
     return (
         f"{model.count_params() / 1e6:.2f} M",
         f"{operations / 1e9:.2f} G",
-        f"{operations * PRE_TRAINING / 1e18:.0f}",
+        f"{pre_training:.0f}",
         f"{best:,.0f}",
         f"{batch}",
         source,

@@ -112,6 +112,25 @@ TABLE_6 = (
     ("R50x1+ViT-L/16", 14, 87.12, 89.76, 99.31, 93.89, 97.36, 99.11, 1668),
 )
 
+# Their constructors.
+TABLE_6_CONSTRUCTORS = {
+    "ViT-B/32": "ViTB32",
+    "ViT-B/16": "ViTB16",
+    "ViT-L/32": "ViTL32",
+    "ViT-L/16": "ViTL16",
+    "ViT-H/14": "ViTH14",
+    "ResNet50x1": "BiTR50x1",
+    "ResNet50x2": "BiTR50x2",
+    "ResNet101x1": "BiTR101x1",
+    "ResNet152x1": "BiTR152x1",
+    "ResNet152x2": "BiTR152x2",
+    "ResNet200x3": "BiTR200x3",
+    "R50x1+ViT-B/32": "R50ViTB32",
+    "R50x1+ViT-B/16": "R50ViTB16",
+    "R50x1+ViT-L/32": "R50ViTL32",
+    "R50x1+ViT-L/16": "R50ViTL16",
+}
+
 # What the paper calls the tasks of `keras_vit.data.vtab.TASKS`, in its order.
 VTAB_TASKS = {
     "caltech101": "Caltech101",

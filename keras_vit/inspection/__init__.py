@@ -5,5 +5,13 @@ from keras_vit.inspection.attention import (
     attention_weights,
     has_rollout,
 )
+from keras_vit.inspection.costs import Cost, LayerCost, cost
 
-__all__ = ["attention_rollout", "attention_weights", "has_rollout"]
+__all__ = [
+    "Cost",
+    "LayerCost",
+    "attention_rollout",
+    "attention_weights",
+    "cost",
+    "has_rollout",
+]

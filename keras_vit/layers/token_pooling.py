@@ -84,6 +84,17 @@ class TokenPooling(CompositeLayer):
             x = ops.concatenate([inputs[:, :first], x], axis=1)
         return x
 
+    def count_products(self) -> tuple[int, int]:
+        """Returns the multiply-accumulates of "conv", and the values it writes.
+
+        Of one example, for `keras_vit.cost`, which sees no products in the
+        sum over slices.
+        """
+        if self.mode != "conv":
+            return 0, 0
+        values = math.prod(self.output_grid) * self._token_shape[-1]
+        return values * math.prod(self.kernel_size), values
+
     def _slices(self, x, axis):
         """Yields what stands at each place of the windows along an axis."""
         stride, count = self.strides[axis - 1], self.output_grid[axis - 1]

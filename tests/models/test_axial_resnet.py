@@ -9,7 +9,6 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_resnet
-from tools.macs import count_macs
 
 # With 1000 classes at 224 x 224: parameters and billions of
 # multiply-accumulates.
@@ -42,7 +41,7 @@ def test_parameters_and_operations_are_the_authors(variant):
         model = getattr(keras_vit, variant)()
     found = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert found == parameters
-    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 @pytest.mark.backend("torch")

@@ -9,7 +9,6 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_vit
-from tools.macs import count_macs
 
 # Twice the blocks of ViT-B; with 1000 classes at 224 x 224: parameters and
 # billions of multiply-accumulates.
@@ -40,7 +39,7 @@ def test_it_costs_two_blocks_for_each_of_vit(variant):
     blocks = sum(block.count_params() for block in model.blocks)
     assert blocks == 24 * 7_087_872
     assert model.count_params() == parameters
-    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 @pytest.mark.backend("torch")

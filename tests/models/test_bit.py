@@ -1,7 +1,5 @@
 """BiT ResNets: the authors' numbers in both orders, sizes, paddings."""
 
-import functools
-
 import catalogue
 import keras
 import numpy as np
@@ -12,8 +10,6 @@ from keras import ops
 import keras_vit
 from keras_vit import training
 from keras_vit.models import bit
-from tools import paper_tables
-from tools.macs import count_macs
 
 # Parameters without a head, with 1000 and with 21,843 classes; billions of
 # multiply-accumulates at 224 x 224 with 1000 classes.
@@ -27,19 +23,6 @@ SIZES = {
     "BiTR152x2": (232_238_208, 236_335_208, 321_728_979, 45.81),
     "BiTR152x4": (928_340_224, 936_533_224, 1_107_299_923, 182.8),
     "BiTR200x3": (562_488_000, 568_633_000, 696_713_235, 134.3),
-}
-# Names in Table 6 of the ViT paper.
-TABLE_6 = {
-    "ResNet50x1": "BiTR50x1",
-    "ResNet50x2": "BiTR50x2",
-    "ResNet101x1": "BiTR101x1",
-    "ResNet152x1": "BiTR152x1",
-    "ResNet152x2": "BiTR152x2",
-    "ResNet200x3": "BiTR200x3",
-    "R50x1+ViT-B/32": "R50ViTB32",
-    "R50x1+ViT-B/16": "R50ViTB16",
-    "R50x1+ViT-L/32": "R50ViTL32",
-    "R50x1+ViT-L/16": "R50ViTL16",
 }
 
 
@@ -110,32 +93,13 @@ def test_parameters_are_those_of_the_release(variant):
     assert (found, *heads) == SIZES[variant][:3]
 
 
-@functools.cache
-def macs_of(variant):
-    return count_macs(without_memory(variant))
-
-
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("variant", bit.VARIANTS)
 def test_operations_are_those_of_the_release(variant):
     expected = SIZES[variant][3] * 1e9
-    assert macs_of(variant) == pytest.approx(expected, rel=5e-4)
-
-
-@pytest.mark.backend("jax")
-@pytest.mark.parametrize(
-    ("name", "epochs", "exaflops"),
-    [
-        (row[0], row[1], row[-1])
-        for row in paper_tables.TABLE_6
-        if row[0] in TABLE_6
-    ],
-)
-def test_pre_training_costs_what_table_6_says(name, epochs, exaflops):
-    # Two operations each, and forward and backward as much as three forward
-    # passes, for each of 303 million images.
-    found = 6 * macs_of(TABLE_6[name]) * epochs * 303e6 / 1e18
-    assert found == pytest.approx(exaflops, rel=0.045)
+    assert keras_vit.cost(without_memory(variant)).macs == pytest.approx(
+        expected, rel=5e-4
+    )
 
 
 @pytest.mark.parametrize("strides", [1, 2])

@@ -10,7 +10,6 @@ from keras import ops
 import keras_vit
 from keras_vit import training
 from keras_vit.models import mixer
-from tools.macs import count_macs
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates,
 # and the paper's millions of parameters without a head.
@@ -72,7 +71,7 @@ def test_parameters_and_operations_are_those_of_table_1(variant):
     assert model.count_params() == parameters
     head = 1000 * (mixer.VARIANTS[variant]["hidden_size"] + 1)
     assert round((parameters - head) / 1e6) == millions
-    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 def make_block(**kwargs):

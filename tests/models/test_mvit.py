@@ -1,7 +1,5 @@
 """MViT: the authors' numbers, the paper's costs, its blocks and poolings."""
 
-import math
-
 import catalogue
 import keras
 import numpy as np
@@ -12,7 +10,6 @@ from keras import ops
 import keras_vit
 from keras_vit import layers
 from keras_vit.models import mvit
-from tools.macs import count_macs
 
 # Parameters and billions of multiply-accumulates of a clip or an image, with
 # the classes of Kinetics-400 or ImageNet.
@@ -55,25 +52,14 @@ def test_logits_are_the_authors(case):
     assert difference(model, videos, logits) <= 2e-6
 
 
-def pooling_macs(model):
-    """Multiply-accumulates of depthwise kernels, which are sums of slices."""
-    return sum(
-        math.prod(pool.output_grid) * width * math.prod(pool.kernel_size)
-        for block in model.blocks
-        for pool in (block.attn.pool_q, block.attn.pool_k, block.attn.pool_v)
-        if pool is not None and pool.mode == "conv"
-        for width in [pool.kernel.shape[3] * pool.num_heads]
-    )
-
-
 def cost(constructor, **kwargs):
     """Returns the parameters and billions of multiply-accumulates."""
     is_video = len(mvit.INPUT_SHAPES.get(constructor, ())) == 4
     kwargs = dict(classes=400 if is_video else 1000) | kwargs
     with keras.StatelessScope(initialize_variables=False):
         model = getattr(keras_vit, constructor)(**kwargs)
-    macs = count_macs(model) + pooling_macs(model)
-    return model.count_params(), macs / 1e9
+    found = keras_vit.cost(model)
+    return found.parameters, found.macs / 1e9
 
 
 @pytest.mark.backend("jax")

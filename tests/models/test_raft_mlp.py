@@ -10,7 +10,6 @@ from keras import ops
 import keras_vit
 from keras_vit.layers import bicubic
 from keras_vit.models import raft_mlp
-from tools.macs import count_macs
 
 CASES = {"raft_mlp": (2, 2, 2), "raft_mlp_flat": (4,)}
 FLAT = dict(depths=(12,), hidden_sizes=(768,), patch_sizes=(16,))
@@ -89,7 +88,7 @@ def test_parameters_and_operations_are_those_published(name):
     with keras.StatelessScope(initialize_variables=False):
         model = keras_vit.RaftMLP(**architecture)
     assert model.count_params() == parameters
-    assert count_macs(model) == pytest.approx(macs * 1e9, rel=5e-4)
+    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 @pytest.mark.parametrize("size", [(7, 5), (3, 9), (6, 4)])

@@ -1,0 +1,337 @@
+"""What a model costs: its parameters, multiply-accumulates and activations."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+
+import keras
+from keras import ops
+
+# Keras' layers and `keras.ops` call the backend's functions through this
+# module, so that here, and nowhere public, all of them can be counted.
+from keras.src import backend
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What one layer costs, without the layers in it.
+
+    Attributes:
+        path: Names of the layer and of those that contain it, such as
+            "encoderblock_0/MlpBlock_0/Dense_0"; "" for the model itself.
+        parameters: Values of its variables.
+        macs: Multiply-accumulates of an example.
+        activations: Values that its matrix products and convolutions write.
+    """
+
+    path: str
+    parameters: int
+    macs: int
+    activations: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """What a model costs, by layer and in all; printed, it is a table.
+
+    Attributes:
+        layers: The layers that cost anything, in the order of the forward
+            pass.
+    """
+
+    layers: tuple[LayerCost, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Values of all variables."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one example's forward pass."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def activations(self) -> int:
+        """Values that matrix products and convolutions write, of one example.
+
+        The definition of Radosavovic et al. 2020 (2003.13678, section 3),
+        with the products of attention among them.
+        """
+        return sum(layer.activations for layer in self.layers)
+
+    def grouped(self, depth: int = 1) -> tuple[LayerCost, ...]:
+        """Returns the costs of layers with the layers in them.
+
+        Args:
+            depth: Names of a path that make a group; 1 gives the model's own
+                layers, such as each block.
+        """
+        groups = {}
+        for layer in self.layers:
+            path = "/".join(layer.path.split("/")[:depth])
+            groups.setdefault(path, []).append(layer)
+        return tuple(
+            LayerCost(path, *_sums(members)) for path, members in groups.items()
+        )
+
+    def __str__(self) -> str:  # noqa: D105
+        rows = [
+            *self.grouped(),
+            LayerCost("all", self.parameters, self.macs, self.activations),
+        ]
+        cells = [("layer", "parameters", "MACs", "activations")] + [
+            (row.path, *(f"{n:,}" for n in dataclasses.astuple(row)[1:]))
+            for row in rows
+        ]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join(
+            f"{first:<{widths[0]}}"
+            + "".join(
+                f"  {n:>{width}}"
+                for n, width in zip(rest, widths[1:], strict=True)
+            )
+            for first, *rest in cells
+        )
+
+
+def cost(
+    model: keras.Model, input_shape: tuple[int, ...] | None = None
+) -> Cost:
+    """Returns what a model costs: parameters, MACs and activations.
+
+    Counted while the backend traces the forward pass of one example, at
+    inference: nothing is computed, and variables need neither memory nor
+    values. A multiply-accumulate (MAC) is one product in a matrix product or
+    a convolution, and its sum: twice as many operations (FLOPs). Other work,
+    such as that of norms, is not counted.
+
+    Args:
+        model: A model with one input.
+        input_shape: Shape of an example, without the batch; the model's.
+
+    Raises:
+        ValueError: If the model's input leaves sizes open, or does not fit.
+
+    Example:
+        model = keras_vit.ViTB16(input_shape=(32, 32, 3))
+        print(keras_vit.cost(model))
+        print(keras_vit.cost(model).macs)
+    """
+    spec = keras.KerasTensor((1, *_shape(model, input_shape)))
+    counters = []
+
+    def run(x):
+        # PyTorch traces again on a processor where shapes do not suffice.
+        counters.append(_Counter(model))
+        # Zeros that are traced, in the place of what the variables hold.
+        values = [(v, ops.zeros(v.shape, v.dtype)) for v in model.variables]
+        with keras.StatelessScope(values), counters[-1]:
+            return model(x, training=False)
+
+    # The outermost scope would initialise a model that was built without.
+    with keras.StatelessScope(initialize_variables=False):
+        _Traced(run).compute_output_spec(spec)
+    return counters[-1].result()
+
+
+class _Traced(keras.Operation):
+    """A function of symbolic tensors, which the backend traces."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def call(self, x):
+        return self.function(x)
+
+
+class _Counter(contextlib.ExitStack):
+    """Counts the products of a model's layers while it is entered."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.layers = [
+            layer
+            for layer in model._flatten_layers()
+            if isinstance(layer, keras.layers.Layer) and layer is not model
+        ]
+        self.model = model
+        self.counts = {"": [0, 0]}
+        self.owners = {}  # path -> layer
+        self.path = []
+        self.counting = True
+
+    def __enter__(self):
+        super().__enter__()
+        for module, name, count in _COUNTED:
+            module = getattr(backend, module)
+            self._replace(module, name, functools.partial(self._count, count))
+        for layer in self.layers:
+            self._replace(layer, "call", functools.partial(self._enter, layer))
+        return self
+
+    def _replace(self, owner, name, watch):
+        """Has `watch(function, ...)` called instead of a function."""
+        function = getattr(owner, name)
+        is_own = name in vars(owner)
+        setattr(owner, name, functools.partial(watch, function))
+        if is_own:
+            self.callback(setattr, owner, name, function)
+        else:
+            self.callback(delattr, owner, name)
+
+    def _count(self, count, function, *args, **kwargs):
+        with self._paused() as was_counting:
+            output = function(*args, **kwargs)
+        if was_counting:
+            self._add(*count(output.shape, *args, **kwargs))
+        return output
+
+    @contextlib.contextmanager
+    def _paused(self):
+        """Counts nothing within; yields whether it did before."""
+        before, self.counting = self.counting, False
+        try:
+            yield before
+        finally:
+            self.counting = before
+
+    def _add(self, macs, activations):
+        counts = self.counts["/".join(self.path)]
+        counts[0] += macs
+        counts[1] += activations
+
+    def _enter(self, layer, function, *args, **kwargs):
+        self.path.append(layer.name)
+        path = "/".join(self.path)
+        self.owners.setdefault(path, layer)
+        self.counts.setdefault(path, [0, 0])
+        try:
+            # A layer that writes its products in another form counts them.
+            count = getattr(layer, "count_products", None)
+            if count is None or not self.counting:
+                return function(*args, **kwargs)
+            self._add(*count())
+            with self._paused():
+                return function(*args, **kwargs)
+        finally:
+            self.path.pop()
+
+    def result(self):
+        """Returns the `Cost`, each variable with the first of its layers."""
+        counted, parameters = set(), {}
+        owners = self.owners | {"": self.model}
+        for layer in self.layers:  # those that the forward pass does not call
+            if all(layer is not owner for owner in owners.values()):
+                owners[layer.path] = layer
+        for path, layer in owners.items():
+            within = layer._flatten_layers(include_self=False)
+            below = {id(v) for each in within for v in each.weights}
+            own = [
+                v
+                for v in layer.weights
+                if id(v) not in below and id(v) not in counted
+            ]
+            counted |= {id(v) for v in own}
+            parameters[path] = sum(math.prod(v.shape) for v in own)
+        costs = [
+            LayerCost(path, count, *self.counts.get(path, (0, 0)))
+            for path, count in parameters.items()
+        ]
+        return Cost(
+            tuple(c for c in costs if c.parameters or c.macs or c.activations)
+        )
+
+
+def _sums(layers):
+    """Adds up the numbers of several `LayerCost`."""
+    numbers = (dataclasses.astuple(layer)[1:] for layer in layers)
+    return map(sum, zip(*numbers, strict=True))
+
+
+def _shape(model, given):
+    """Returns the shape of an example, all sizes known."""
+    inputs = getattr(model, "inputs", None)
+    if inputs is not None and len(inputs) != 1:
+        raise ValueError(
+            f"`model` must have one input. Received: {model.name!r}, with "
+            f"{len(inputs)}"
+        )
+    shape = inputs[0].shape[1:] if given is None and inputs else given
+    if shape is None or None in shape:
+        raise ValueError(
+            f"`input_shape` must be given for {model.name!r}, whose input "
+            f"leaves sizes open. Received: input_shape={given}"
+        )
+    return tuple(shape)
+
+
+def _matmul(shape, x1, x2):
+    return math.prod(shape) * x1.shape[-1], math.prod(shape)
+
+
+def _tensordot(shape, x1, x2, *args, **kwargs):
+    # Each is the product of two of three sizes: x1's free axes, x2's, and
+    # those that are summed over.
+    sizes = (shape, x1.shape, x2.shape)
+    return math.isqrt(math.prod(map(math.prod, sizes))), math.prod(shape)
+
+
+def _einsum(shape, subscripts, *operands, **kwargs):
+    if len(operands) == 1:
+        return 0, 0
+    names, *_ = subscripts.replace(" ", "").split("->")
+    sizes = {}
+    for letters, operand in zip(names.split(","), operands, strict=True):
+        before, dots, after = letters.partition("...")
+        ends = operand.shape[len(operand.shape) - len(after) :]
+        sizes |= zip(before, operand.shape, strict=False)
+        sizes |= zip(after, ends, strict=True)
+        if dots:
+            rest = operand.shape[len(before) : len(operand.shape) - len(after)]
+            sizes["..."] = max(sizes.get("...", 0), math.prod(rest))
+    products = math.prod(sizes.values()) * (len(operands) - 1)
+    return products, math.prod(shape)
+
+
+def _conv(shape, inputs, kernel, *args, **kwargs):
+    return math.prod(shape) * math.prod(kernel.shape[:-1]), math.prod(shape)
+
+
+def _depthwise_conv(shape, inputs, kernel, *args, **kwargs):
+    return math.prod(shape) * math.prod(kernel.shape[:-2]), math.prod(shape)
+
+
+def _separable_conv(shape, inputs, kernel, pointwise, *args, **kwargs):
+    channels_in, channels = pointwise.shape[-2:]
+    between = math.prod(shape) // channels * channels_in
+    macs, written = _depthwise_conv((between,), inputs, kernel)
+    return macs + math.prod(shape) * channels_in, written + math.prod(shape)
+
+
+def _conv_transpose(shape, inputs, kernel, *args, **kwargs):
+    macs = math.prod(inputs.shape) * math.prod(kernel.shape[:-1])
+    return macs, math.prod(shape)
+
+
+def _attention(shape, query, key, *args, **kwargs):
+    batch_size, queries, heads, width = query.shape
+    logits = batch_size * heads * queries * key.shape[1]
+    return 2 * logits * width, logits + math.prod(shape)
+
+
+# Module and name of the functions that are counted, and how: from the shape
+# of the output and the arguments, MACs and values written.
+_COUNTED = (
+    ("numpy", "matmul", _matmul),
+    ("numpy", "dot", _tensordot),
+    ("numpy", "tensordot", _tensordot),
+    ("numpy", "einsum", _einsum),
+    ("nn", "conv", _conv),
+    ("nn", "depthwise_conv", _depthwise_conv),
+    ("nn", "separable_conv", _separable_conv),
+    ("nn", "conv_transpose", _conv_transpose),
+    ("nn", "dot_product_attention", _attention),
+)

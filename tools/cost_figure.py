@@ -1,0 +1,246 @@
+"""Transfer accuracy against the cost of pre-training, as in the ViT paper.
+
+    python -m tools.cost_figure
+    python -m tools.cost_figure runs/cifar10 --output=figure_5.png
+
+Figure 5 of the paper: the accuracies of its Table 6 against exaFLOPs, which are
+counted in our models and printed beside the paper's. A WORKDIR that
+recipes.finetune, recipes.sweep or recipes.vtab left, or a folder of these, adds
+its last accuracy, in a panel for each data set. Its cost is that of its
+pre-training, if `weights` is the last.keras of one of our runs, or, without
+weights, of its own training.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import pathlib
+import statistics
+import sys
+
+from keras_vit_cli import command
+from tools import paper_tables, runs
+
+JFT_IMAGES = 303_000_000  # section 4.1
+AVERAGE_5 = (
+    "imagenet2012",
+    "cifar10",
+    "cifar100",
+    "oxford_iiit_pet",
+    "oxford_flowers102",
+)
+# Name in the legend -> colour, as in the paper.
+KINDS = {
+    "Transformer (ViT)": "#4c72b0",
+    "ResNet (BiT)": "#8c8c8c",
+    "Hybrid": "#dd8452",
+}
+OURS = "#1b7f3b"
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints the costs of Table 6 and draws Figure 5."""
+    parser = command.Parser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("workdir", nargs="*", type=pathlib.Path)
+    parser.add_argument(
+        "--output", default="performance_and_cost.png", type=pathlib.Path
+    )
+    flags = parser.parse_args(arguments)
+    found = [run for folder in flags.workdir for run in runs.find(folder)]
+    ours = points_of(found)
+    print(f"{'':<16}{'epochs':>8}{'MACs':>12}{'exaFLOPs':>10}{'paper':>7}")
+    paper = []
+    for name, epochs, *accuracies, printed in paper_tables.TABLE_6:
+        macs = macs_of(paper_tables.TABLE_6_CONSTRUCTORS[name])
+        cost = exaflops(macs, epochs * JFT_IMAGES)
+        paper.append((name, cost, accuracies))
+        print(
+            f"{name:<16}{epochs:>8}{macs / 1e9:>10.2f} G"
+            f"{cost:>10.1f}{printed:>7} ({cost / printed - 1:+.1%})",
+            flush=True,
+        )
+    for label, cost, accuracies in ours:
+        results = ", ".join(f"{k} {v:.2f} %" for k, v in accuracies.items())
+        print(f"{label}: {cost:.4g} exaFLOPs, {results}")
+    flags.output.parent.mkdir(parents=True, exist_ok=True)
+    draw(paper, ours, flags.output)
+    print(flags.output)
+    return 0
+
+
+def exaflops(macs: int, images: int) -> float:
+    """Returns what training on so many images costs.
+
+    Two operations for each multiply-accumulate, and for the backward pass
+    twice those of the forward pass. So the final edition's Table 6 counts.
+
+    Args:
+        macs: Multiply-accumulates of one image's forward pass.
+        images: Images in all epochs together.
+    """
+    return 6 * macs * images / 1e18
+
+
+@functools.cache
+def macs_of(constructor: str) -> int:
+    """Returns the multiply-accumulates of a model at 224 pixels.
+
+    Args:
+        constructor: Its name in keras_vit.
+    """
+    import keras
+
+    import keras_vit
+
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, constructor)()
+    return keras_vit.cost(model).macs
+
+
+def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
+    """Returns (label, exaFLOPs, data set -> mean accuracy) of runs.
+
+    Runs of one model on several data sets are one point, and so are seeds.
+
+    Args:
+        found: The runs; one whose cost is not known is listed on stderr.
+    """
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in found:
+        cost = cost_of(run.folder)
+        if cost is None:
+            print(
+                f"Left out: {run.folder} has weights of unknown cost.",
+                file=sys.stderr,
+            )
+            continue
+        label = f"{run.model} ({run.pretraining or 'from scratch'})"
+        groups[label, cost][run.dataset].append(run.accuracy)
+    return [
+        (label, cost, {k: statistics.fmean(v) for k, v in members.items()})
+        for (label, cost), members in groups.items()
+    ]
+
+
+def cost_of(folder: pathlib.Path) -> float | None:
+    """Returns exaFLOPs of a run's pre-training, or of the run without one.
+
+    Args:
+        folder: The run's workdir.
+    """
+    weights = _config(folder)["config"]["weights"]
+    if weights:
+        folder = pathlib.Path(weights).expanduser().parent
+        if not (folder / "config.json").is_file():
+            return None
+    import keras
+
+    import keras_vit
+
+    content = _config(folder)
+    images = content["config"]["batch_size"] * content["derived"]["total_steps"]
+    path = folder / "last.keras"
+    if not path.is_file():
+        return None
+    model = keras.models.load_model(path, compile=False)
+    return exaflops(keras_vit.cost(model).macs, images)
+
+
+def _config(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def draw(
+    paper: list[tuple[str, float, list[float]]],
+    ours: list[tuple[str, float, dict]],
+    out_path: pathlib.Path,
+) -> None:
+    """Draws a panel for each data set, and one for the paper's average.
+
+    Args:
+        paper: Name, exaFLOPs, and accuracies on `paper_tables.TABLE_6_DATASETS`
+            of the paper's models.
+        ours: Those of `points_of`.
+        out_path: The picture to write.
+    """
+    from matplotlib import figure as figures  # no display, no global state
+
+    panels = {"Average-5": AVERAGE_5, "ImageNet": AVERAGE_5[:1]}
+    for name in dict.fromkeys(k for _, _, members in ours for k in members):
+        title = paper_tables.DATASETS.get(name, name)
+        panels.setdefault(title, (name,))
+    figure = figures.Figure(
+        figsize=(4.2 * len(panels), 4.1), dpi=120, layout="constrained"
+    )
+    shown = {}
+    for i, (title, datasets) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        for name, cost, accuracies in paper:
+            by_name = dict(
+                zip(paper_tables.TABLE_6_DATASETS, accuracies, strict=True)
+            )
+            if set(datasets) <= set(by_name):
+                mean = statistics.fmean(by_name[name] for name in datasets)
+                kind = kind_of(name)
+                (shown[kind],) = axes.plot(
+                    cost, mean, "o", color=KINDS[kind], markersize=8, alpha=0.8
+                )
+        for label, cost, members in ours:
+            if set(datasets) <= set(members):
+                mean = statistics.fmean(members[name] for name in datasets)
+                (shown["our runs"],) = axes.plot(
+                    cost, mean, "*", color=OURS, markersize=13
+                )
+                axes.annotate(
+                    label,
+                    (cost, mean),
+                    xytext=(6, 6),
+                    textcoords="offset points",
+                    fontsize=8,
+                    color=OURS,
+                )
+        _decorate(axes, title, "transfer accuracy [%]" if i == 0 else None)
+    order = [name for name in (*KINDS, "our runs") if name in shown]
+    figure.legend(
+        [shown[name] for name in order],
+        order,
+        loc="outside lower center",
+        ncols=len(order),
+        frameon=False,
+    )
+    figure.savefig(out_path)
+
+
+def kind_of(name: str) -> str:
+    """Returns "Transformer (ViT)", "ResNet (BiT)" or "Hybrid".
+
+    Args:
+        name: A model's, as in Table 6.
+    """
+    transformer, resnet, hybrid = KINDS
+    if name.startswith("ResNet"):
+        return resnet
+    return hybrid if "+" in name else transformer
+
+
+def _decorate(axes, title, y_label):
+    from matplotlib import ticker
+
+    axes.set_title(title, fontsize=11)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("total pre-training compute [exaFLOPs]")
+    if y_label:
+        axes.set_ylabel(y_label)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(0.1)
+    axes.set_ylim(top=min(100, axes.get_ylim()[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
