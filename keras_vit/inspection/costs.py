@@ -4,13 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import math
+import sys
 
 import keras
 from keras import ops
-
-# Keras' layers and `keras.ops` call the backend's functions through this
-# module, so that here, and nowhere public, all of them can be counted.
-from keras.src import backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,9 +162,13 @@ class _Counter(contextlib.ExitStack):
 
     def __enter__(self):
         super().__enter__()
-        for module, name, count in _COUNTED:
-            module = getattr(backend, module)
-            self._replace(module, name, functools.partial(self._count, count))
+        # Keras' layers know these functions by other modules than `keras.ops`.
+        for name, count in _COUNTED.items():
+            function = getattr(ops, name)
+            for module in list(sys.modules.values()):
+                if getattr(module, "__dict__", {}).get(name) is function:
+                    watch = functools.partial(self._count, count)
+                    self._replace(module, name, watch)
         for layer in self.layers:
             self._replace(layer, "call", functools.partial(self._enter, layer))
         return self
@@ -304,10 +305,12 @@ def _depthwise_conv(shape, inputs, kernel, *args, **kwargs):
     return math.prod(shape) * math.prod(kernel.shape[:-2]), math.prod(shape)
 
 
-def _separable_conv(shape, inputs, kernel, pointwise, *args, **kwargs):
-    channels_in, channels = pointwise.shape[-2:]
+def _separable_conv(
+    shape, inputs, depthwise_kernel, pointwise_kernel, *args, **kwargs
+):
+    channels_in, channels = pointwise_kernel.shape[-2:]
     between = math.prod(shape) // channels * channels_in
-    macs, written = _depthwise_conv((between,), inputs, kernel)
+    macs, written = _depthwise_conv((between,), inputs, depthwise_kernel)
     return macs + math.prod(shape) * channels_in, written + math.prod(shape)
 
 
@@ -322,16 +325,16 @@ def _attention(shape, query, key, *args, **kwargs):
     return 2 * logits * width, logits + math.prod(shape)
 
 
-# Module and name of the functions that are counted, and how: from the shape
-# of the output and the arguments, MACs and values written.
-_COUNTED = (
-    ("numpy", "matmul", _matmul),
-    ("numpy", "dot", _tensordot),
-    ("numpy", "tensordot", _tensordot),
-    ("numpy", "einsum", _einsum),
-    ("nn", "conv", _conv),
-    ("nn", "depthwise_conv", _depthwise_conv),
-    ("nn", "separable_conv", _separable_conv),
-    ("nn", "conv_transpose", _conv_transpose),
-    ("nn", "dot_product_attention", _attention),
+# Functions of `keras.ops` that are counted, and how: from the shape of the
+# output and the arguments, MACs and values written.
+_COUNTED = dict(
+    matmul=_matmul,
+    dot=_tensordot,
+    tensordot=_tensordot,
+    einsum=_einsum,
+    conv=_conv,
+    depthwise_conv=_depthwise_conv,
+    separable_conv=_separable_conv,
+    conv_transpose=_conv_transpose,
+    dot_product_attention=_attention,
 )
