@@ -11,6 +11,11 @@ that differ are refused, unless --by_index declares that the model's classes
 and the data set's have the same order. A model without class names is compared
 by index, and the output says so.
 
+Of videos, --clips and --crops take several views of each, whose scores are
+averaged. A model of images sees one frame after the other, and its scores are
+averaged too. --shuffle_frames measures once more with the frames of each clip
+in random order: a model that uses time loses accuracy (Fan et al. 2021).
+
 --dataset=imagenet2012_real adds ReaL accuracy: a prediction is right if it is
 among the labels that were found when ImageNet's validation images were looked
 at again; images without any do not count (Beyer et al. 2020, 2006.07159).
@@ -61,7 +66,8 @@ def _add_arguments(parser):
     parser.add_argument(
         "--dataset",
         default="imagenet2012",
-        help="name of TFDS, folder of images, npz file or digits",
+        help="name of TFDS, folder of images or videos, npz file, digits or "
+        "moving_digits",
     )
     parser.add_argument(
         "--split",
@@ -91,6 +97,26 @@ def _add_arguments(parser):
         default=0,
         help="shorter side in pixels before a central crop; 0 for no crop",
     )
+    for name, kind, default, meaning in (
+        ("num_frames", int, 0, "frames of a clip (the model's own)"),
+        ("frame_step", int, 1, "frames of a video between those of a clip (1)"),
+        (
+            "frame_rate",
+            float,
+            0.0,
+            "frames per second of --frame_step; 0 for each file's own",
+        ),
+        ("clips", int, 1, "clips of each video (1)"),
+        ("crops", int, 1, "crops of each clip along its longer side (1)"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=kind, default=default, help=meaning
+        )
+    parser.add_argument(
+        "--shuffle_frames",
+        action="store_true",
+        help="measure on clips with shuffled frames as well",
+    )
     parser.add_argument(
         "--by_index",
         action="store_true",
@@ -118,8 +144,9 @@ def _evaluate(options):
             f"{model.output_shape}"
         )
     # By its loss, which a reordered model has not.
-    from_logits = savedmodel.activation_of(model) != "none"
+    activation = savedmodel.activation_of(model)
     source, real_labels = _load_data(options)
+    _check_kind(model, source, options)
     num_classes = len(source.class_names)
     if model.output_shape[1] != num_classes:
         raise ValueError(
@@ -127,33 +154,94 @@ def _evaluate(options):
             f"Received: {options.model!r}, with {model.output_shape[1]} classes"
         )
     model, matched = _match_classes(model, source, options)
-    batches = data.eval_batches(
-        source,
-        batch_size=options.batch_size,
-        image_size=model.input_shape[1:3],
-        channels=model.input_shape[3],
-        resize=options.resize,
+    batches, model, activation = _views(model, source, activation, options)
+    found = _measure(model, batches, num_classes, activation)
+    results = dict(
+        model=options.model,
+        dataset=source.name,
+        images=found["images"],
+        classes=matched,
+        **{name: found[name] for name in ("top_1", "top_5", "loss")},
     )
+    if options.shuffle_frames:
+        shuffled = data.shuffle_frames(batches, options.seed)
+        again = _measure(model, shuffled, num_classes, activation)
+        results["shuffled_top_1"] = again["top_1"]
+    if real_labels is not None:
+        real, counted = evaluation.real_accuracy(found["best"], real_labels)
+        results |= dict(real=real, real_images=counted)
+    return results
+
+
+def _measure(model, batches, num_classes, activation):
+    """Returns how often the model is right, and what it finds."""
     best, losses, labels = evaluation.predictions(
         model,
         batches,
         top_k=min(5, num_classes),
-        from_logits=from_logits,
+        from_logits=activation != "none",
     )
     right = best == labels[:, None]
-    results = dict(
-        model=options.model,
-        dataset=source.name,
+    return dict(
+        best=best[:, 0],
         images=len(labels),
-        classes=matched,
         top_1=float(right[:, 0].mean()),
         top_5=float(right.any(axis=1).mean()),
         loss=float(losses.mean(dtype="float64")),
     )
-    if real_labels is not None:
-        real, counted = evaluation.real_accuracy(best[:, 0], real_labels)
-        results |= dict(real=real, real_images=counted)
-    return results
+
+
+def _check_kind(model, source, options):
+    """Refuses images where videos are needed."""
+    if source.is_video:
+        return
+    if len(model.input_shape) == 5:
+        raise ValueError(
+            f"MODEL takes videos, which {source.name!r} must have. Received: "
+            f"{options.model!r}, of inputs {model.input_shape[1:]}"
+        )
+    if options.shuffle_frames:
+        raise ValueError(
+            "--shuffle_frames needs a data set of videos. Received: "
+            f"--dataset={options.dataset}"
+        )
+
+
+def _views(model, source, activation, options):
+    """Returns batches of a source, and a model that takes them.
+
+    And the activation that its scores still lack.
+    """
+    frames = model.input_shape[1] if len(model.input_shape) == 5 else 0
+    if frames and options.num_frames not in (0, frames):
+        raise ValueError(
+            f"--num_frames must be the {frames} that MODEL takes. Received: "
+            f"--num_frames={options.num_frames}"
+        )
+    num_frames = 0
+    if source.is_video:
+        num_frames = frames or options.num_frames or source.num_frames or 16
+    batches = data.eval_batches(
+        source,
+        batch_size=options.batch_size,
+        image_size=model.input_shape[-3:-1],
+        channels=model.input_shape[-1],
+        num_frames=num_frames,
+        frame_step=options.frame_step,
+        frame_rate=options.frame_rate,
+        num_clips=options.clips,
+        num_crops=options.crops,
+        resize=options.resize,
+    )
+    if num_frames and not frames:
+        model = evaluation.average_scores(model, num_frames)
+    num_views = options.clips * options.crops
+    if num_views > 1:
+        # Probabilities are averaged, as by the authors.
+        activation = None if activation == "none" else activation
+        model = evaluation.average_scores(model, num_views, activation)
+        activation = "none"
+    return batches, model, activation
 
 
 def _match_classes(model, source, options):
@@ -220,6 +308,11 @@ def _table(results):
         f"  top-5  {results['top_5']:.2%}",
         f"  loss   {results['loss']:.4f}",
     ]
+    if "shuffled_top_1" in results:
+        lines.append(
+            f"  top-1  {results['shuffled_top_1']:.2%} with the frames of each "
+            "clip shuffled"
+        )
     if "real" in results:
         lines.append(
             f"  ReaL   {results['real']:.2%} of {results['real_images']} "

@@ -21,7 +21,7 @@ DTYPE_POLICIES = (
     "float16",
     "float64",
 )
-CROPS = (*data.batches.CROPS, "bit")
+CROPS = (*data.views.CROPS, "bit")
 # Lowest value of a field, and what it must stay below.
 RANGES = (
     ("batch_size", 1, None),
@@ -40,6 +40,11 @@ RANGES = (
     ("eval_resize", 0, None),
     ("shots", 0, None),
     ("lora_rank", 1, None),
+    ("num_frames", 0, None),
+    ("frame_step", 1, None),
+    ("frame_rate", 0, None),
+    ("min_area", 0, 1),
+    ("repeats", 1, None),
     ("seed", 0, 2**32),
     ("dev_fraction", 0, 1),
     ("channels", 0, None),
@@ -130,8 +135,10 @@ class Config:
             from scratch.
         architecture: What to change in it.
         weights: Path of a checkpoint or name of released weights.
-        dataset: "digits", a folder of images (`train/class/*` and
-            `test/class/*`, or `class/*`), an npz file, or a name of TFDS.
+        dataset: "digits", "moving_digits", a folder of images or of videos
+            (`train/class/*` and `test/class/*`, or `class/*`), an npz file,
+            or a name of TFDS. A model of images sees each frame of a video by
+            itself, and its scores are averaged.
         train_split: TFDS split to train on; "" is "train".
         eval_split: TFDS split to evaluate on; "" is "test" or "validation".
         eval_fraction: Share of each class held out where the data set has no
@@ -153,9 +160,15 @@ class Config:
             the patches of `model` do not divide it, the next size that they
             do, of at least two patches a side.
         channels: 1 or 3; 0 is the data set's own number, or 3.
+        num_frames: Frames of a clip, of videos; 0 is the data set's own
+            number, or else the model's, or 16.
+        frame_step: Frames of the video from one frame of a clip to the next.
+        frame_rate: Frames per second that `frame_step` counts in, of video
+            files; 0 counts each file's own.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
             a random crop), "resize" (to `resize`, then a random crop),
             "bit" (the same, at BiT's sizes for the data set) or "none".
+        min_area: Least share of the area for "inception".
         pad: Pixels on each side for "pad"; 0 is an eighth of the shorter
             side.
         resize: Pixels per side before the random crop of "resize".
@@ -165,9 +178,11 @@ class Config:
         augment: Layers by name and arguments, such as
             `"RandAugment(num_ops=2, factor=0.5)","MixUp(alpha=0.2)"`, or a
             setting by name, such as "medium1"; see `keras_vit.data`.
-        batch_size: Images in each step.
+        repeats: How often an example follows itself in a batch, each time
+            augmented otherwise (repeated augmentation).
+        batch_size: Images or clips in each step.
         total_steps: Number of steps; 0 leaves it to `num_epochs`.
-        num_epochs: Passes over the training images.
+        num_epochs: Passes over the training images, each with its repeats.
         warmup_steps: Steps in which the learning rate rises linearly from 0;
             at most a fifth of all.
         base_lr: The highest learning rate.
@@ -233,12 +248,17 @@ class Config:
     cache: bool = False
     image_size: tuple[int, ...] = (0,)
     channels: int = 0
+    num_frames: int = 0
+    frame_step: int = 1
+    frame_rate: float = 0.0
     crop: str = "inception"
+    min_area: float = data.crops.MIN_AREA
     pad: int = 0
     resize: int = 0
     eval_resize: int = 0
     flip: bool = False
     augment: tuple[str, ...] = ()
+    repeats: int = 1
     batch_size: int = 512
     total_steps: int = 0
     num_epochs: int = 0

@@ -1,8 +1,9 @@
-"""Trains a model on labelled images, from released weights or from scratch.
+"""Trains a model on labelled images or videos, from weights or from scratch.
 
 python -m recipes.finetune
 python -m recipes.finetune --config.dataset=path/to/images --workdir=runs/mine
 python -m recipes.finetune --config=recipes/configs/finetune.py:ViTB16,cifar10
+python -m recipes.finetune --config=recipes/configs/video.py
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import data, distribution
+from keras_vit import data, distribution, evaluation
 from keras_vit.inspection import figures
 from recipes import cli, experiment, fitting, inputs, training_step
 from recipes import workdir as workdirs
@@ -43,6 +44,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         python -m recipes.finetune \\
             --config=recipes/configs/finetune.py:ViTB16,path/to/images
             Released weights on your own images, or on a data set of TFDS.
+        python -m recipes.finetune --config=recipes/configs/video.py
+            MViT on clips of moving digits, or on your own videos.
 
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
@@ -113,6 +116,7 @@ def _train(config, workdir, devices, info, sources, batches):
             num_parameters=built.model.count_params(),
             image_size=info.image_size,
             channels=info.channels,
+            num_frames=info.num_frames,
             classes=len(train.class_names),
             train_images=train.num_examples,
             eval_images=evaluation.num_examples,
@@ -127,11 +131,14 @@ def _train(config, workdir, devices, info, sources, batches):
         workdirs.write_config(workdir, config, derived)
         if config.broken == "skip":
             inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
-        size = "x".join(map(str, (*info.image_size, info.channels)))
+        size = "x".join(map(str, info.image_shape)) + " pixels"
+        kind = "images"
+        if info.num_frames:
+            size, kind = f"{info.num_frames} frames of {size}", "clips"
         print(
             f"{config.model}, {built.model.count_params():,} parameters, "
-            f"{size} pixels; "
-            f"{train.num_examples} images of {len(train.class_names)} classes "
+            f"{size}; "
+            f"{train.num_examples} {kind} of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"
             f"; {built.total_steps} steps of {config.batch_size}, evaluated "
             f"every {built.eval_every}." + (left_out and f" {left_out}."),
@@ -156,12 +163,18 @@ def _draw(workdir, images, labels, class_names):
     """
     model = keras.models.load_model(workdir / "last.keras", compile=False)
     figures.plot_curves(workdir / "metrics.csv", workdir / "curves.png")
-    probabilities = _softmax(model.predict(images, verbose=0))
+    is_video = images.ndim == 5
+    by_frame = is_video and len(model.input_shape) == 4
+    predictor = model
+    if by_frame:
+        predictor = evaluation.average_scores(model, images.shape[1])
+    probabilities = _softmax(predictor.predict(images, verbose=0))
     predicted = probabilities.argmax(axis=-1)
     attention = None
-    if keras_vit.inspection.has_rollout(model):
+    if keras_vit.inspection.has_rollout(model) and not by_frame:
         attention = keras_vit.inspection.attention_rollout(model, images)
-    figures.plot_attention(
+    plot = figures.plot_clips if is_video else figures.plot_attention
+    plot(
         images,
         attention,
         [
@@ -191,7 +204,7 @@ def _report(workdir, results, num_images, examples, with_rollout):
         ("last.keras", "the model of the last evaluation"),
         ("best.keras", "the model of the best evaluation"),
         ("curves.png", "loss, accuracy and learning rate"),
-        ("predictions.png", "images, and what the model saw"),
+        ("predictions.png", "examples, and what the model saw"),
         ("metrics.csv", "the numbers"),
         ("config.json", "what was run"),
         ("checkpoints", "the last states, from which a run resumes"),
@@ -236,7 +249,7 @@ def _softmax(logits):
 
 def _write_examples(images, names, workdir):
     """Writes PNGs to try the model on; returns their paths."""
-    if images.shape[-1] not in (1, 3):
+    if images.ndim != 4 or images.shape[-1] not in (1, 3):
         return []
     (workdir / "examples").mkdir(exist_ok=True)
     paths = []

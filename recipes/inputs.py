@@ -1,4 +1,4 @@
-"""The images of an experiment: what to read, and how to make batches of it."""
+"""The images or videos of an experiment: their source and their batches."""
 
 import csv
 import dataclasses
@@ -18,13 +18,26 @@ class DatasetInfo:
         image_size: (height, width) in pixels.
         channels: Number of channels.
         class_names: Class names by index.
-        train_images: Number of images to train on.
+        train_images: Number of images or videos to train on.
+        num_frames: Frames of a clip; 0 of images.
     """
 
     image_size: tuple[int, int]
     channels: int
     class_names: tuple[str, ...]
     train_images: int
+    num_frames: int = 0
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of an image, or of a frame."""
+        return (*self.image_size, self.channels)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of an image, or (frames, height, width, channels)."""
+        frames = (self.num_frames,) if self.num_frames else ()
+        return (*frames, *self.image_shape)
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:
@@ -116,6 +129,7 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         channels=config.channels or native_channels,
         class_names=train.class_names,
         train_images=train.num_examples,
+        num_frames=_num_frames(config, train),
     )
 
 
@@ -141,6 +155,9 @@ def pipelines(
         batch_size=config.batch_size,
         image_size=info.image_size,
         channels=info.channels,
+        num_frames=info.num_frames,
+        frame_step=config.frame_step,
+        frame_rate=config.frame_rate,
     )
 
     crop, resize = config.crop, config.resize
@@ -155,10 +172,12 @@ def pipelines(
             train,
             **images,
             crop=crop,
+            min_area=config.min_area,
             pad=config.pad or min(info.image_size) // 8,
             resize=resize,
             flip=config.flip,
             augment=config.augment,
+            repeats=config.repeats,
             cache=config.cache,
             seed=config.seed,
             start_step=start_step,
@@ -178,6 +197,23 @@ def pipelines(
         )
 
     return train_batches, eval_batches
+
+
+def _num_frames(config, source):
+    """Returns the frames of a clip; 0 of images."""
+    if not source.is_video:
+        if config.num_frames:
+            raise ValueError(
+                "`num_frames` must be 0 for images. Received: "
+                f"num_frames={config.num_frames} for {source.name!r}"
+            )
+        return 0
+    shapes = {}
+    for family in families.FAMILIES.values():
+        shapes |= family.input_shapes
+    of_model = shapes.get(config.model, ())
+    own = of_model[0] if len(of_model) == 4 else 16
+    return config.num_frames or source.num_frames or own
 
 
 def _image_size(config, source):

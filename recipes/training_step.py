@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 
 import keras_vit
-from keras_vit import training
+from keras_vit import evaluation, training
 from keras_vit.models.families import FAMILIES
 from recipes.experiment import Config
 from recipes.inputs import DatasetInfo
@@ -84,19 +84,22 @@ def build(
     """
     objective = objective or _classification(config)
     model_arguments = _model_arguments(config, info.image_size)
+    # A model of images sees one frame of a clip after the other.
+    by_frame = info.num_frames and not _takes_video(config.model)
     model = getattr(keras_vit, config.model)(
         weights=config.weights or None,
         include_top=objective.include_top,
-        input_shape=(*info.image_size, info.channels),
+        input_shape=info.image_shape if by_frame else info.input_shape,
         class_names=info.class_names,
         head_bias_init=config.head_bias,
         remat=config.remat,
         **model_arguments,
     )
 
-    steps_per_epoch = max(1, info.train_images // config.batch_size)
+    per_epoch = info.train_images * config.repeats
+    steps_per_epoch = max(1, per_epoch // config.batch_size)
     total_steps = config.total_steps or max(
-        1, config.num_epochs * info.train_images // config.batch_size
+        1, config.num_epochs * per_epoch // config.batch_size
     )
     warmup_steps = min(config.warmup_steps, total_steps // 5)
     schedule = _schedule(config, total_steps, warmup_steps)
@@ -109,9 +112,10 @@ def build(
         training.train_head_only(model)
     elif config.tune == "lora":
         training.train_low_rank(model, config.lora_rank)
-    trainer = training.accumulate(
-        objective.predictor(model), config.micro_batches
-    )
+    predictor = objective.predictor(model)
+    if by_frame:
+        predictor = evaluation.average_scores(predictor, info.num_frames)
+    trainer = training.accumulate(predictor, config.micro_batches)
     trainer.compile(
         optimizer=_optimizer(config, schedule, trainer, model),
         loss=objective.loss,
@@ -130,6 +134,14 @@ def build(
         eval_every=eval_every,
         steps_per_execution=steps_per_execution,
         best_by=objective.best_by,
+    )
+
+
+def _takes_video(name):
+    """Returns whether a constructor makes models of videos."""
+    return any(
+        family.takes_video and name in (family.title, *family.variants)
+        for family in FAMILIES.values()
     )
 
 

@@ -91,12 +91,13 @@ def stages(
         start_step=0,
         shard_index=0,
         num_shards=1,
+        repeats=1,
         cache=cache,
     )
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
     def up_to(last):
-        def work(epoch, index, image, label):
+        def work(epoch, index, repeat, image, label):
             seed = fold((SEED, 0), epoch, index)
             if last == "reading":
                 return tf.size(image) if source.images is not None else image

@@ -1,4 +1,4 @@
-"""Labelled images as tf.data pipelines, for every backend."""
+"""Labelled images and videos as tf.data pipelines, for every backend."""
 
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.data.batches import as_pairs, eval_batches, train_batches
@@ -8,6 +8,7 @@ from keras_vit.data.checks import (
     explain_broken,
     warn_if_scaled,
 )
+from keras_vit.data.clips import shuffle_frames
 from keras_vit.data.crops import bit_hyper_rule
 from keras_vit.data.decode import decode_image, find_broken, read_image
 from keras_vit.data.exclusions import leave_out
@@ -32,6 +33,7 @@ __all__ = [
     "read_exclusions",
     "read_image",
     "sample",
+    "shuffle_frames",
     "train_batches",
     "warn_if_scaled",
 ]

@@ -1,4 +1,4 @@
-"""Images that are arrays in memory."""
+"""Images and clips that are arrays in memory."""
 
 import os
 import zipfile
@@ -31,8 +31,8 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
     """Reads x_train and y_train, and x_test and y_test where they are there.
 
     Args:
-        path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, y `[N]` or
-            `[N, 1]`, classes counted from 0.
+        path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, or of clips
+            `[N, T, H, W, C]`; y `[N]` or `[N, 1]`, classes counted from 0.
         eval_fraction: Share of each class held out where there is no x_test.
         seed: Seed of that choice.
 
@@ -67,6 +67,11 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
     if "x_test" not in data:
         return _held_out(path, images, labels, names, eval_fraction, seed)
     test_images = _images(path, "x_test", data["x_test"])
+    if test_images.ndim != images.ndim:
+        raise ValueError(
+            f"`x_train` and `x_test` of {path!r} must both hold images or both "
+            f"clips. Received: shapes {images.shape} and {test_images.shape}"
+        )
     test_labels = _labels(path, "y_test", data["y_test"], len(test_images))
     if test_labels.max() >= classes:
         raise ValueError(
@@ -106,11 +111,12 @@ def _read(path):
 def _images(path, key, images):
     if images.ndim == 3:
         images = images[..., np.newaxis]
-    if images.ndim != 4 or images.size == 0 or images.dtype.kind not in "uif":
+    is_empty = images.size == 0
+    if images.ndim not in (4, 5) or is_empty or images.dtype.kind not in "uif":
         raise ValueError(
-            f"`{key}` of {path!r} must hold images as numbers "
-            "[N, H, W] or [N, H, W, C], at least one. Received: shape "
-            f"{images.shape}, {images.dtype}"
+            f"`{key}` of {path!r} must hold images as numbers [N, H, W] or "
+            "[N, H, W, C], or clips [N, T, H, W, C], at least one. Received: "
+            f"shape {images.shape}, {images.dtype}"
         )
     return images if images.dtype == np.uint8 else images.astype("float32")
 
@@ -145,7 +151,9 @@ def _fields(name, images, labels, class_names):
         name=name,
         class_names=class_names,
         num_examples=len(images),
-        image_shape=images.shape[1:],
+        image_shape=images.shape[-3:],
+        is_video=images.ndim == 5,
+        num_frames=images.shape[1] if images.ndim == 5 else None,
         images=images,
         labels=labels.astype("int64"),
     )

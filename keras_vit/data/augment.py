@@ -84,19 +84,31 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
 def augment_image(layers: list, image, seed):
     """Applies layers to one image; a function of the arguments alone.
 
+    The frames of a clip are augmented alike.
+
     Args:
         layers: The first result of `find_layers`.
-        image: `[H, W, C]`, in [0, 255].
+        image: `[H, W, C]`, or a clip, `[T, H, W, C]`, in [0, 255].
         seed: Two integers.
 
     Returns:
-        float32 `[H, W, C]`, or the image itself where there are no layers.
+        float32, of the same shape, or the image itself where there are no
+        layers.
     """
     tf = tensorflow()
-    for i, layer in enumerate(layers):
-        found = layer(tf.cast(image, "float32"), fold(seed, i))
-        image = tf.ensure_shape(found, image.shape)
-    return image
+
+    def augment_frame(frame):
+        for i, layer in enumerate(layers):
+            found = layer(frame, fold(seed, i))
+            frame = tf.ensure_shape(found, frame.shape)
+        return frame
+
+    if not layers:
+        return image
+    image = tf.cast(image, "float32")
+    if image.shape.rank == 3:
+        return augment_frame(image)
+    return tf.map_fn(augment_frame, image)
 
 
 def augment_batch(layers: list, batch: dict, seed) -> dict:
@@ -104,15 +116,44 @@ def augment_batch(layers: list, batch: dict, seed) -> dict:
 
     Args:
         layers: The second result of `find_layers`.
-        batch: {"images": `[B, H, W, C]`, "labels": one-hot `[B, K]`}.
+        batch: {"images": `[B, H, W, C]` or `[B, T, H, W, C]`, "labels":
+            one-hot `[B, K]`}.
         seed: Two integers.
 
     Returns:
         The same, the images as float32.
     """
     tf = tensorflow()
-    if layers:
-        batch = {**batch, "images": tf.cast(batch["images"], "float32")}
+    if not layers:
+        return batch
+    images = tf.cast(batch["images"], "float32")
+    if images.shape.rank == 4:
+        return _augment_frames(layers, {**batch, "images": images}, seed)
+    # The frames of a clip one after the other, from the same seed: each is
+    # mixed with the same example at the same place, and has the same label.
+    frames = tf.transpose(images, (1, 0, 2, 3, 4))
+    mixed = tf.map_fn(
+        lambda frame: _augment_frames(layers, {**batch, "images": frame}, seed),
+        frames,
+        fn_output_signature={
+            key: tf.TensorSpec(
+                frames.shape[1:] if key == "images" else value.shape,
+                "float32",
+            )
+            for key, value in batch.items()
+        },
+    )
+    return {
+        key: tf.transpose(value, (1, 0, 2, 3, 4))
+        if key == "images"
+        else value[0]
+        for key, value in mixed.items()
+    }
+
+
+def _augment_frames(layers, batch, seed):
+    """Applies layers to a batch of images."""
+    tf = tensorflow()
     for i, layer in enumerate(layers):
         layer_seed = fold(seed, i)
         if type(layer.layer).__name__ in MIXING:

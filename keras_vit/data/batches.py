@@ -3,12 +3,11 @@
 import numpy as np
 
 from keras_vit.data import augment as augmentation
-from keras_vit.data import crops, decode, order
+from keras_vit.data import clips, crops, order
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
-
-CROPS = ("inception", "pad", "resize", "none")
+from keras_vit.data.views import Views, check_crop, check_resize, is_count
 
 
 def train_batches(
@@ -17,11 +16,16 @@ def train_batches(
     batch_size: int,
     image_size: tuple[int, int],
     channels: int = 3,
+    num_frames: int = 0,
+    frame_step: int = 1,
+    frame_rate: float = 0.0,
     crop: str = "inception",
+    min_area: float = crops.MIN_AREA,
     pad: int = 0,
     resize: int = 0,
     flip: bool = True,
     augment: tuple[str, ...] = (),
+    repeats: int = 1,
     cache: bool = False,
     seed: int = 0,
     start_step: int = 0,
@@ -43,17 +47,26 @@ def train_batches(
 
     Args:
         source: The training source of `load`.
-        batch_size: Images in each batch, those of all processes together.
+        batch_size: Examples in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
+        num_frames: Frames T of a clip, of videos; 0 of images. A clip starts
+            at random, and is cropped, flipped and augmented as one.
+        frame_step: Frames of the video from one frame of a clip to the next.
+            Of a video that is too short the last frame is repeated.
+        frame_rate: Frames per second that `frame_step` counts in, of video
+            files; 0 counts each file's own.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
             a random crop), "resize" (resized directly to somewhat more, then
             a random crop) or "none" (resized directly).
+        min_area: Least share of the area for "inception".
         pad: Pixels on each side for "pad".
         resize: Pixels of the shorter side for "resize".
         flip: Whether to flip left to right, half of the time.
         augment: Layers of Keras or KerasCV by name and arguments, or settings
             of the augreg models by name: see `augment.find_layers`.
+        repeats: How often an example follows itself, each time augmented
+            otherwise (repeated augmentation); divides the batch of a process.
         cache: Whether to keep the encoded images in memory once they were
             read; it changes no number.
         seed: Seed of order and augmentation.
@@ -64,17 +77,20 @@ def train_batches(
             into as many consecutive elements.
 
     Returns:
-        A tf.data.Dataset of {"images": `[B, H, W, C]`, float32 or, where
-        nothing needs float, uint8, in [0, 255], "labels": one-hot float32
-        `[B, K]`}, B being batch_size / num_shards / num_replicas.
+        A tf.data.Dataset of {"images": `[B, H, W, C]`, or of videos
+        `[B, T, H, W, C]`, float32 or, where nothing needs float, uint8, in
+        [0, 255], "labels": one-hot float32 `[B, K]`}, B being
+        batch_size / num_shards / num_replicas.
 
     Raises:
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    _check(source, image_size, channels)
+    sampling = _sampling(num_frames, frame_step, frame_rate)
+    views = Views(source, image_size, channels, sampling)
     _check_shard(batch_size, shard_index, num_shards, num_replicas)
-    _check_crop(crop, pad, resize, image_size)
+    check_crop(crop, pad, resize, image_size)
+    _check_repeats(repeats, batch_size // num_shards)
     if start_step < 0:
         raise ValueError(
             "`start_step` must be at least 0. "
@@ -84,20 +100,18 @@ def train_batches(
         augment, len(source.class_names)
     )
 
-    def prepare(epoch, index, image, label):
+    def prepare(epoch, index, repeat, image, label):
         example_seed = fold((seed, 0), epoch, index)
-        if crop != "inception" or image.dtype != tf.string:
-            image = _pixels(source, image, channels)
-        if crop == "inception":
-            image = crops.inception_crop(
-                image, image_size, channels, example_seed
-            )
-        elif crop == "pad":
-            image = crops.pad_crop(image, image_size, pad, example_seed)
-        elif crop == "resize":
-            image = crops.resize_crop(image, image_size, resize, example_seed)
-        else:
-            image = decode.resize(image, image_size)
+        if repeats > 1:
+            example_seed = fold(example_seed, repeat)
+        image = views.drawn(
+            image,
+            example_seed,
+            crop=crop,
+            pad=pad,
+            resize=resize,
+            min_area=min_area,
+        )
         if flip:
             image = crops.flip(image, fold(example_seed, 1))
         image = augmentation.augment_image(
@@ -114,6 +128,7 @@ def train_batches(
             start_step=start_step,
             shard_index=shard_index,
             num_shards=num_shards,
+            repeats=repeats,
             cache=cache,
         )
         .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -143,6 +158,11 @@ def eval_batches(
     batch_size: int,
     image_size: tuple[int, int],
     channels: int = 3,
+    num_frames: int = 0,
+    frame_step: int = 1,
+    frame_rate: float = 0.0,
+    num_clips: int = 1,
+    num_crops: int = 1,
     resize: int = 0,
     shard_index: int = 0,
     num_shards: int = 1,
@@ -157,9 +177,13 @@ def eval_batches(
 
     Args:
         source: A source of `load`.
-        batch_size: Images in each batch, those of all processes together.
+        batch_size: Examples in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
+        num_frames, frame_step, frame_rate: See `train_batches`.
+        num_clips: Clips of each video, spread evenly over it; a single one is
+            its middle.
+        num_crops: Crops of each clip, spread evenly over the longer side.
         resize: Pixels of the shorter side before the central crop; 0 resizes
             directly.
         shard_index: Index of the shard of this process.
@@ -168,7 +192,8 @@ def eval_batches(
             into as many consecutive elements.
 
     Returns:
-        A tf.data.Dataset of elements as those of `train_batches` and
+        A tf.data.Dataset of elements as those of `train_batches`, with more
+        than one clip or crop "images" `[B, V, T, H, W, C]`, and
         "weights": float32 `[B]`, 0 where there is no example. The weights of
         all processes are 1 on average, so that a mean over all entries, which
         is how Keras forms the loss, is the mean over the examples.
@@ -177,10 +202,12 @@ def eval_batches(
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    _check(source, image_size, channels)
+    sampling = _sampling(num_frames, frame_step, frame_rate)
+    views = Views(source, image_size, channels, sampling)
     _check_shard(batch_size, shard_index, num_shards, num_replicas)
     if resize:
-        _check_resize(resize, max(image_size))
+        check_resize(resize, max(image_size))
+    _check_num_views(source, num_clips, num_crops, resize)
     start, stop = order.shard_range(source, shard_index, num_shards)
     steps = -(-source.num_examples // batch_size)
     # Keras divides a batch's weighted loss by its entries, not its weights,
@@ -188,11 +215,8 @@ def eval_batches(
     weight = steps * batch_size / source.num_examples
 
     def prepare(image, label):
-        image = _pixels(source, image, channels)
-        image = (
-            crops.central_crop(image, image_size, resize)
-            if resize
-            else decode.resize(image, image_size)
+        image = views.fixed(
+            image, resize=resize, num_clips=num_clips, num_crops=num_crops
         )
         return {
             **_element(source, image, label),
@@ -227,60 +251,22 @@ def as_pairs(dataset):
     return dataset.map(lambda batch: tuple(batch[key] for key in keys))
 
 
-def _check(source, image_size, channels):
-    if (
-        not isinstance(image_size, tuple | list)
-        or len(image_size) != 2
-        or not all(map(_is_count, image_size))
-    ):
-        raise ValueError(
-            "`image_size` must be (height, width) in pixels. "
-            f"Received: {image_size}"
-        )
-    native = source.images.shape[-1] if source.images is not None else None
-    if channels not in (1, 3, native) or (
-        native not in (None, 1, 3) and channels != native
-    ):
-        raise ValueError(
-            "`channels` must be 1 or 3, or the channels of arrays. Received: "
-            f"channels={channels} for {source.name!r}"
-            + (f" of {native} channels" if native else "")
-        )
-
-
-def _check_crop(crop, pad, resize, image_size):
-    if crop not in CROPS:
-        raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
-    if pad < 0:
-        raise ValueError(f"`pad` must be at least 0. Received: pad={pad}")
-    if crop == "resize":
-        _check_resize(resize, min(image_size))
-
-
-def _check_resize(resize, least):
-    if not _is_count(resize) or resize < least:
-        raise ValueError(
-            f"`resize` must be at least the {least} pixels that are cropped "
-            f"of it. Received: resize={resize}"
-        )
-
-
 def _check_shard(batch_size, shard_index, num_shards, num_replicas):
-    if not _is_count(batch_size):
+    if not is_count(batch_size):
         raise ValueError(
             "`batch_size` must be an integer of at least 1. "
             f"Received: {batch_size}"
         )
     if (
         not isinstance(shard_index, int | np.integer)
-        or not _is_count(num_shards)
+        or not is_count(num_shards)
         or not 0 <= shard_index < num_shards
     ):
         raise ValueError(
             "`shard_index` must be an integer from 0 to `num_shards` - 1. "
             f"Received: shard_index={shard_index}, num_shards={num_shards}"
         )
-    if not _is_count(num_replicas):
+    if not is_count(num_replicas):
         raise ValueError(
             "`num_replicas` must be an integer of at least 1. "
             f"Received: num_replicas={num_replicas}"
@@ -293,8 +279,39 @@ def _check_shard(batch_size, shard_index, num_shards, num_replicas):
         )
 
 
-def _is_count(value):
-    return isinstance(value, int | np.integer) and value >= 1
+def _sampling(num_frames, frame_step, frame_rate):
+    """Which frames make a clip; None of images."""
+    if not num_frames:
+        return None
+    return clips.Sampling(
+        num_frames=num_frames, step=frame_step, rate=frame_rate
+    )
+
+
+def _check_repeats(repeats, shard_size):
+    if not is_count(repeats) or shard_size % repeats:
+        raise ValueError(
+            f"`repeats` must divide the {shard_size} examples of a process in "
+            f"a batch. Received: repeats={repeats}"
+        )
+
+
+def _check_num_views(source, num_clips, num_crops, resize):
+    if not is_count(num_clips) or not is_count(num_crops):
+        raise ValueError(
+            "`num_clips` and `num_crops` must be integers of at least 1. "
+            f"Received: num_clips={num_clips}, num_crops={num_crops}"
+        )
+    if num_clips * num_crops > 1 and not source.is_video:
+        raise ValueError(
+            "`num_clips` and `num_crops` must be 1 for images. Received: "
+            f"num_clips={num_clips}, num_crops={num_crops} for {source.name!r}"
+        )
+    if num_crops > 1 and not resize:
+        raise ValueError(
+            "`num_crops` above 1 needs `resize`, the shorter side that is "
+            f"cropped. Received: num_crops={num_crops}, resize=0"
+        )
 
 
 def _zeros(element_spec):
@@ -307,22 +324,6 @@ def _zeros(element_spec):
                 for key, spec in element_spec.items()
             }
         )
-
-
-def _pixels(source, image, channels):
-    """Pixels `[H, W, channels]` of a file's bytes or of an array."""
-    tf = tensorflow()
-    if image.dtype == tf.string:
-        image = decode.decode_image(image, channels)
-        if source.image_shape is None:
-            return image
-        return tf.ensure_shape(image, (*source.image_shape[:2], channels))
-    if image.shape[-1] == channels:
-        return image
-    shape = (*image.shape[:2], channels)
-    image = decode.recolour(image, channels)
-    image.set_shape(shape)
-    return image
 
 
 def _element(source, image, label):

@@ -1,54 +1,71 @@
-"""Random crops and flips for training, a pure function of image and seed."""
+"""Random crops and flips for training, a pure function of image and seed.
+
+What takes pixels takes an image, `[H, W, C]`, or the frames of a clip,
+`[T, H, W, C]`, which are cropped alike.
+"""
 
 from keras_vit.data import orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.optional_imports import tensorflow
 
+# The least share of the area that an Inception crop has, as the authors'.
+MIN_AREA = 0.05
 
-def inception_crop(image, image_size: tuple[int, int], channels: int, seed):
+
+def inception_crop(
+    image,
+    image_size: tuple[int, int],
+    channels: int,
+    seed,
+    min_area: float = MIN_AREA,
+):
     """Crops 5 to 100 % of the area at an aspect of 3/4 to 4/3, and resizes.
 
     Args:
-        image: Bytes of a file (a scalar string) or pixels `[H, W, C]`.
+        image: Bytes of a file (a scalar string) or pixels.
         image_size: (height, width) in pixels of the result.
         channels: Channels of the result.
         seed: Two integers.
+        min_area: The least share of the area.
 
     Returns:
-        float32 `[height, width, channels]`.
+        float32 `[..., height, width, channels]`.
 
     Reference:
         Szegedy et al. 2015, as in vit_jax/input_pipeline.py.
     """
-    image = decode_window(image, channels, seed)
+    image = decode_window(image, channels, seed, min_area)
     return tensorflow().image.resize(image, image_size)
 
 
-def decode_window(image, channels: int, seed):
+def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
     """Cuts the window of `inception_crop` out, before anything is resized.
 
     Of a JPEG, only the window is decoded, but for CMYK in grey. The window is
     one of the upright image.
 
     Args:
-        image: Bytes of a file (a scalar string) or pixels `[H, W, C]`.
+        image: Bytes of a file (a scalar string) or pixels.
         channels: Channels of the result.
         seed: Two integers.
+        min_area: The least share of the area.
 
     Returns:
-        `[h, w, channels]`.
+        `[..., h, w, channels]`.
     """
     tf = tensorflow()
 
     def crop_pixels(pixels):
-        begin, size = sample_window(tf.shape(pixels), seed)
-        return tf.slice(pixels, begin, size)
+        begin, size = sample_window(tf.shape(pixels)[-3:], seed, min_area)
+        return _slice(pixels, begin[:2], size[:2])
 
     def decode_jpeg_window():
         turn = orientation.of_jpeg(image)
         stored = tf.io.extract_jpeg_shape(image)
         shape = orientation.swap(stored[:2], turn)
-        begin, size = sample_window(tf.concat([shape, stored[2:]], 0), seed)
+        begin, size = sample_window(
+            tf.concat([shape, stored[2:]], 0), seed, min_area
+        )
         window = orientation.stored_window(begin[:2], size[:2], shape, turn)
         pixels = tf.io.decode_and_crop_jpeg(
             image, tf.concat(window, 0), channels=channels
@@ -63,16 +80,17 @@ def decode_window(image, channels: int, seed):
         )
     else:
         image = crop_pixels(image)
-    image.set_shape((None, None, channels))
+    image.set_shape((*image.shape[:-3], None, None, channels))
     return image
 
 
-def sample_window(shape, seed):
+def sample_window(shape, seed, min_area: float = MIN_AREA):
     """Draws the window of `inception_crop`.
 
     Args:
         shape: (H, W, C) of the image.
         seed: Two integers.
+        min_area: The least share of the area.
 
     Returns:
         Its first (row, column, 0) and its (rows, columns, -1).
@@ -84,7 +102,7 @@ def sample_window(shape, seed):
         seed,
         min_object_covered=0,
         aspect_ratio_range=(3 / 4, 4 / 3),
-        area_range=(0.05, 1.0),
+        area_range=(min_area, 1.0),
         use_image_if_no_bounding_boxes=True,
     )
     return begin, size
@@ -94,19 +112,22 @@ def pad_crop(image, image_size: tuple[int, int], pad: int, seed):
     """Resizes, pads with zeros on every side, and crops at random.
 
     Args:
-        image: `[H, W, C]`.
+        image: Pixels.
         image_size: (height, width) in pixels of the result.
         pad: Pixels added on each side.
         seed: Two integers.
 
     Returns:
-        `[height, width, C]`.
+        `[..., height, width, C]`.
     """
     tf = tensorflow()
     image = resize(image, image_size)
-    padded = tf.pad(image, ((pad, pad), (pad, pad), (0, 0)))
+    leading = image.shape[:-3]
+    padding = [(0, 0)] * len(leading) + [(pad, pad), (pad, pad), (0, 0)]
     return tf.image.stateless_random_crop(
-        padded, (*image_size, image.shape[-1]), seed
+        tf.pad(image, padding),
+        (*leading, *image_size, image.shape[-1]),
+        seed,
     )
 
 
@@ -114,10 +135,16 @@ def flip(image, seed):
     """Flips an image left to right with probability one half.
 
     Args:
-        image: `[H, W, C]`.
+        image: Pixels.
         seed: Two integers.
     """
-    return tensorflow().image.stateless_random_flip_left_right(image, seed)
+    tf = tensorflow()
+    if image.shape.rank == 3:
+        return tf.image.stateless_random_flip_left_right(image, seed)
+    # All frames or none: as one high image.
+    high = tf.reshape(image, (-1, *image.shape[-2:]))
+    flipped = tf.image.stateless_random_flip_left_right(high, seed)
+    return tf.reshape(flipped, image.shape)
 
 
 def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
@@ -127,13 +154,13 @@ def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
     that is a square, so is what is cropped.
 
     Args:
-        image: `[H, W, C]`.
+        image: Pixels.
         image_size: (height, width) in pixels of the result.
         shorter: Pixels of the shorter side before the crop.
         seed: Two integers.
 
     Returns:
-        `[height, width, C]`.
+        `[..., height, width, C]`.
 
     Reference:
         Kolesnikov et al. 2020 (BiT), section 3.3; Steiner et al. 2021, which
@@ -142,7 +169,7 @@ def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
     scale = shorter / min(image_size)
     image = resize(image, tuple(round(side * scale) for side in image_size))
     return tensorflow().image.stateless_random_crop(
-        image, (*image_size, image.shape[-1]), seed
+        image, (*image.shape[:-3], *image_size, image.shape[-1]), seed
     )
 
 
@@ -150,24 +177,54 @@ def central_crop(image, image_size: tuple[int, int], shorter: int):
     """Resizes in proportion, shorter side to `shorter`, and cuts the middle.
 
     Args:
-        image: `[H, W, C]`.
+        image: Pixels.
         image_size: (height, width) in pixels of the result.
         shorter: Pixels of the shorter side before the crop, at least those of
             either side of the result.
 
     Returns:
-        `[height, width, C]`.
+        `[..., height, width, C]`.
     """
     tf = tensorflow()
     # Of a very long image only the middle is resized, which would else be
     # thousands of times the size of the file.
-    most = 4 * tf.reduce_min(tf.shape(image)[:2])
-    image = _middle(image, tf.minimum(tf.shape(image)[:2], most))
-    sides = tf.shape(image)[:2]
+    sides = tf.shape(image)[-3:-1]
+    image = _cut(image, tf.minimum(sides, 4 * tf.reduce_min(sides)), 0.5)
+    image = resize_shorter(image, shorter)
+    return cut(image, image_size, 0.5)
+
+
+def resize_shorter(image, shorter: int):
+    """Resizes in proportion.
+
+    Args:
+        image: Pixels.
+        shorter: Pixels of the shorter side of the result.
+
+    Returns:
+        float32 `[..., H, W, C]`.
+    """
+    tf = tensorflow()
+    sides = tf.shape(image)[-3:-1]
     scale = shorter / tf.reduce_min(sides)
     sides = tf.cast(tf.round(tf.cast(sides, scale.dtype) * scale), "int32")
-    image = _middle(tf.image.resize(image, sides), tf.constant(image_size))
-    image.set_shape((*image_size, image.shape[-1]))
+    return tf.image.resize(image, sides)
+
+
+def cut(image, image_size: tuple[int, int], place: float):
+    """Cuts a window out, anywhere along the longer side.
+
+    Args:
+        image: Pixels.
+        image_size: (height, width) in pixels of the result.
+        place: Where along the longer side, from 0, at its start, to 1; of the
+            other side it is the middle.
+
+    Returns:
+        `[..., height, width, C]`.
+    """
+    image = _cut(image, tensorflow().constant(image_size), place)
+    image.set_shape((*image.shape[:-3], *image_size, image.shape[-1]))
     return image
 
 
@@ -193,12 +250,24 @@ def bit_hyper_rule(
     return 160, 128
 
 
-def _middle(image, sides):
-    """Cuts the middle of an image, its two sides given in pixels."""
+def _cut(image, sides, place):
+    """Cuts a window out whose sides are a tensor of two."""
     tf = tensorflow()
-    begin = (tf.shape(image)[:2] - sides) // 2
-    return tf.slice(
+    shape = tf.shape(image)[-3:-1]
+    is_longer = [shape[0] > shape[1], shape[0] <= shape[1]]
+    room = tf.cast(shape - sides, "float32")
+    begin = tf.cast(tf.floor(room * tf.where(is_longer, place, 0.5)), "int32")
+    return _slice(image, begin, sides)
+
+
+def _slice(image, begin, sides):
+    """Cuts a window out whose first row and column and sides are given."""
+    tf = tensorflow()
+    leading = len(image.shape) - 3
+    window = tf.slice(
         image,
-        tf.concat([begin, [0]], 0),
-        tf.concat([sides, [image.shape[-1]]], 0),
+        tf.concat([[0] * leading, begin, [0]], 0),
+        tf.concat([[-1] * leading, sides, [-1]], 0),
     )
+    shape = (*image.shape[:-3], None, None, image.shape[-1])
+    return tf.ensure_shape(window, shape)

@@ -130,11 +130,11 @@ def recolour(image, channels: int):
     """Gives an image 1 or 3 channels; a second or fourth, alpha, is dropped.
 
     Args:
-        image: `[H, W, C]`, C from 1 to 4.
+        image: `[H, W, C]`, C from 1 to 4, or the frames of a clip.
         channels: 1 or 3.
 
     Returns:
-        `[H, W, channels]`, of the same type.
+        `[..., H, W, channels]`, of the same type.
     """
     tf = tensorflow()
     colour = tf.cond(
@@ -142,7 +142,8 @@ def recolour(image, channels: int):
         lambda: image[..., :3],
         lambda: tf.repeat(image[..., :1], 3, axis=-1),
     )
-    colour = tf.ensure_shape(colour, (None, None, 3))
+    leading = [None] * (image.shape.rank - 1)
+    colour = tf.ensure_shape(colour, (*leading, 3))
     if channels == 3:
         return colour
     return tf.cast(
@@ -157,14 +158,14 @@ def resize(image, image_size: tuple[int, int]):
     An image whose static size is right already stays as it is, uint8 and all.
 
     Args:
-        image: `[H, W, C]`.
+        image: `[H, W, C]`, or the frames of a clip, `[T, H, W, C]`.
         image_size: (height, width) in pixels.
 
     Returns:
-        `[height, width, C]`, float32 where it was resized.
+        `[..., height, width, C]`, float32 where it was resized.
     """
     tf = tensorflow()
-    if tuple(image.shape[:2]) == tuple(image_size):
+    if tuple(image.shape[-3:-1]) == tuple(image_size):
         return image
     return tf.image.resize(image, image_size)
 

@@ -54,22 +54,30 @@ def shuffled(
     start_step: int,
     shard_index: int,
     num_shards: int,
+    repeats: int,
     cache: bool,
 ):
     """Returns examples without end, in an order of its own for each epoch.
 
     Args:
-        source, seed, batch_size, start_step, shard_index, num_shards, cache:
-            See `batches.train_batches`.
+        source, seed, batch_size, start_step, shard_index, num_shards, repeats,
+            cache: See `batches.train_batches`.
 
     Returns:
-        A tf.data.Dataset of (epoch, index, file's bytes or pixels, label);
-        the index is the example's own, but of a stream its place in the order
-        in which the epoch reads the files.
+        A tf.data.Dataset of (epoch, index, repeat, file's bytes or pixels,
+        label); the index is the example's own, but of a stream its place in
+        the order in which the epoch reads the files.
     """
     by_kind = _random_access if source.stream is None else _stream
     return by_kind(
-        source, seed, batch_size, start_step, shard_index, num_shards, cache
+        source,
+        seed,
+        batch_size,
+        start_step,
+        shard_index,
+        num_shards,
+        repeats,
+        cache,
     )
 
 
@@ -98,7 +106,14 @@ def _reader(source, cache=False):
 
 
 def _random_access(
-    source, seed, batch_size, start_step, shard_index, num_shards, cache
+    source,
+    seed,
+    batch_size,
+    start_step,
+    shard_index,
+    num_shards,
+    repeats,
+    cache,
 ):
     tf = tensorflow()
     read = _reader(source, cache)
@@ -110,13 +125,14 @@ def _random_access(
         return tf.data.Dataset.range(first, first + shard_size)
 
     def at(position):
+        position, repeat = position // repeats, position % repeats
         epoch, offset = position // num_examples, position % num_examples
         index = shuffled_index(
             offset,
             tf.stack([tf.constant(seed, "int64"), epoch]),
             num_examples,
         )
-        return epoch, index, *read(index)
+        return epoch, index, repeat, *read(index)
 
     steps = tf.data.Dataset.counter(start=start_step)
     positions = steps.flat_map(positions_in)
@@ -126,7 +142,14 @@ def _random_access(
 
 
 def _stream(
-    source, seed, batch_size, start_step, shard_index, num_shards, cache
+    source,
+    seed,
+    batch_size,
+    start_step,
+    shard_index,
+    num_shards,
+    repeats,
+    cache,
 ):
     """Shuffled by files, and then within a buffer."""
     tf = tensorflow()
@@ -154,6 +177,13 @@ def _stream(
         )
         return shuffled.map(lambda index, example: (epoch, index, *example))
 
-    first = start_step * (batch_size // num_shards)
+    def repeated(epoch, index, image, label):
+        return tf.data.Dataset.range(repeats).map(
+            lambda repeat: (epoch, index, repeat, image, label)
+        )
+
+    # `repeats` divides a process' part of a batch.
+    first = start_step * (batch_size // num_shards) // repeats
     epochs = tf.data.Dataset.counter(start=first // count)
-    return epochs.flat_map(epoch_of).skip(first % count)
+    examples = epochs.flat_map(epoch_of).skip(first % count)
+    return examples.flat_map(repeated)

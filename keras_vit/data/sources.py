@@ -1,4 +1,4 @@
-"""Where labelled images come from."""
+"""Where labelled images and videos come from."""
 
 import dataclasses
 import difflib
@@ -7,30 +7,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.data import arrays, folder, records, tfds, vtab
+from keras_vit.data import arrays, folder, moving_digits, records, tfds, vtab
 from keras_vit.data.optional_imports import optional
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Source:
-    """A set of labelled images, not yet decoded.
+    """A set of labelled images or videos, not yet decoded.
 
-    Exactly one of `paths`, `images` and `stream` holds the images.
+    Exactly one of `paths`, `images` and `stream` holds them.
 
     Attributes:
         name: What to call it in messages.
         class_names: Class names by index.
-        num_examples: Number of images.
-        image_shape: (height, width, channels) in pixels where all images
-            share it, else None.
+        num_examples: Number of images or videos.
+        image_shape: (height, width, channels) in pixels where all images, or
+            all frames of videos, share it, else None.
+        is_video: Whether the examples are videos.
+        num_frames: Frames of each video where all have as many, else None.
         labels: Class of each image, `[N]`, for `paths` and `images`.
-        paths: Files of images.
-        images: Pixels, `[N, H, W, C]`.
+        paths: Files of images or videos.
+        images: Pixels, `[N, H, W, C]`, or of videos `[N, F, H, W, C]`.
         stream: A function of (start, stop, seed=None, cache=False) that
             returns a tf.data.Dataset of (encoded image, label), the examples
-            from `start` up to `stop`. `seed`, a tensor of two int64, draws
-            the order of the files; None is the set's own order. `cache`
-            keeps the bytes in memory. `shards.stream_of` makes one.
+            from `start` up to `stop`; of a video all its encoded frames.
+            `seed`, a tensor of two int64, draws the order of the files; None
+            is the set's own order. `cache` keeps the bytes in memory.
+            `shards.stream_of` makes one.
         skipped: Files left out because they do not decode, with the
             decoder's reason.
         ignored: Number of files of a folder that were not read, by reason and
@@ -41,6 +44,8 @@ class Source:
     class_names: tuple[str, ...]
     num_examples: int
     image_shape: tuple[int, int, int] | None = None
+    is_video: bool = False
+    num_frames: int | None = None
     labels: np.ndarray | None = None
     paths: tuple[str, ...] | None = None
     images: np.ndarray | None = None
@@ -66,7 +71,9 @@ def load(
     """Finds a data set and returns its training and its evaluation part.
 
     Args:
-        dataset: "digits" (scikit-learn's handwritten digits, 8x8x1), a folder
+        dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
+            "moving_digits" (clips of them, see
+            `keras_vit.data.moving_digits.find`), a folder
             of images (see `keras_vit.data.folder.find`) or of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
@@ -103,6 +110,8 @@ def load(
     path = os.path.expanduser(dataset)
     if dataset == "digits":
         parts = arrays.digits(eval_fraction, seed)
+    elif dataset == "moving_digits":
+        parts = moving_digits.find(eval_fraction, seed)
     elif dataset.startswith(vtab.PREFIX):
         parts = vtab.find(
             dataset,
@@ -130,7 +139,8 @@ def load(
         )
     else:
         if not tfds.exists(dataset):
-            names = ["digits", *optional("tensorflow_datasets").list_builders()]
+            names = ["digits", "moving_digits"]
+            names += optional("tensorflow_datasets").list_builders()
             nearest = difflib.get_close_matches(dataset, names, n=5, cutoff=0.5)
             raise ValueError(
                 "`dataset` must be 'digits', a folder of images, an npz file "

@@ -15,6 +15,7 @@ from keras_vit.evaluation.few_shot import (
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.neighbours import nearest_neighbours
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
+from keras_vit.evaluation.views import average_scores
 from keras_vit.evaluation.vtab import vtab_scores
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "FewShot",
     "FewShotResult",
     "LeastSquares",
+    "average_scores",
     "few_shot",
     "few_shot_subset",
     "features",

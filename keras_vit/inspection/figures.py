@@ -159,11 +159,7 @@ def plot_attention(
         ValueError: If the arguments differ in length.
     """
     shown = images if attention is None else attention
-    if not len(images) == len(shown) == len(titles):
-        raise ValueError(
-            "`images`, `attention` and `titles` must have the same length. "
-            f"Received: {len(images)}, {len(shown)}, {len(titles)}"
-        )
+    _check_lengths("images", images, shown, titles)
     relative = [None] * len(images)
     if attention is not None:
         relative = np.asarray(attention) * np.size(attention[0])
@@ -180,21 +176,86 @@ def plot_attention(
     for i, (image, multiples, title) in enumerate(
         zip(images, relative, titles, strict=True)
     ):
-        color = _PLAIN
-        if right is not None:
-            color = _RIGHT if right[i] else _WRONG
         cell = cells.add_subfigure(grid[i // per_row, i % per_row])
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
-        cell.suptitle(title, fontsize=9, color=color)
+        cell.suptitle(title, fontsize=9, color=_title_color(right, i))
         if multiples is None:
-            axes = cell.subplots()
-            axes.imshow(_as_colours(image))
-            axes.set_axis_off()
+            _show(cell.subplots(), _as_colours(image))
         else:
             _draw_overlay(cell, image, multiples, highest)
     if attention is not None:
         _draw_scale(bottom, highest, np.size(attention[0]))
     figure.savefig(out_path)
+
+
+def plot_clips(
+    clips: np.ndarray,
+    attention: np.ndarray | None,
+    titles: list[str],
+    out_path: str | os.PathLike,
+    *,
+    right: np.ndarray | None = None,
+    num_frames: int = 8,
+):
+    """Draws each clip as a strip of frames, below it where the model looked.
+
+    Args:
+        clips: `[B, T, H, W, C]`, pixels in [0, 255], C 1 or 3.
+        attention: `[B, T', rows, columns]`, each clip's sum 1, as of
+            `attention_rollout`; T' divides T into spans of frames. None draws
+            the clips alone. The colours are those of `plot_attention`.
+        titles: A line over each clip.
+        out_path: The picture to write; its ending says the format.
+        right: Whether each prediction is right, to colour the titles by.
+        num_frames: Frames to draw, spread evenly over the clip.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If the arguments differ in length.
+    """
+    shown = clips if attention is None else attention
+    _check_lengths("clips", clips, shown, titles)
+    length = clips.shape[1]
+    frames = np.linspace(0, length - 1, min(num_frames, length)).round()
+    frames = frames.astype(int)
+    lines = 1 if attention is None else 2
+    side = 1.2
+    height = side * lines * clips.shape[2] / clips.shape[3] + 0.35
+    bar = 0.85 if lines == 2 else 0.01  # inches
+    figure = _figure(side * len(frames), height * len(clips) + bar)
+    cells, bottom = figure.subfigures(
+        2, 1, height_ratios=(height * len(clips), bar)
+    )
+    grid = cells.add_gridspec(len(clips), 1)
+    if lines == 2:
+        relative = np.asarray(attention) * np.size(attention[0])
+        highest = max(float(relative.max()), 1.5)
+        spans = frames * attention.shape[1] // length
+        _draw_scale(bottom, highest, np.size(attention[0]))
+    for i, (clip, title) in enumerate(zip(clips, titles, strict=True)):
+        cell = cells.add_subfigure(grid[i, 0])
+        cell.suptitle(title, fontsize=9, color=_title_color(right, i))
+        axes = cell.subplots(lines, len(frames), squeeze=False)
+        for j, t in enumerate(frames):
+            _show(axes[0, j], _as_colours(clip[t]))
+            if lines == 2:
+                multiples = relative[i, spans[j]]
+                _show_overlay(axes[1, j], clip[t], multiples, highest)
+    figure.savefig(out_path)
+
+
+def _check_lengths(name, examples, shown, titles):
+    if not len(examples) == len(shown) == len(titles):
+        raise ValueError(
+            f"`{name}`, `attention` and `titles` must have the same length. "
+            f"Received: {len(examples)}, {len(shown)}, {len(titles)}"
+        )
+
+
+def _title_color(right, i):
+    if right is None:
+        return _PLAIN
+    return _RIGHT if right[i] else _WRONG
 
 
 def _as_colours(image):
@@ -205,17 +266,24 @@ def _as_colours(image):
 
 def _draw_overlay(figure, image, multiples, highest):
     """Left the image; right the same in grey, orange where attention is."""
+    _show(figure.add_subplot(1, 2, 1), _as_colours(image))
+    _show_overlay(figure.add_subplot(1, 2, 2), image, multiples, highest)
+
+
+def _show(axes, pixels):
+    extent = (0, pixels.shape[1], pixels.shape[0], 0)
+    axes.imshow(pixels, extent=extent, interpolation="nearest")
+    axes.set_axis_off()
+
+
+def _show_overlay(axes, image, multiples, highest):
     pixels = _as_colours(image)
     grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
     grey = 0.15 + 0.55 * grey  # orange shows on black and on white alike
-    extent = (0, pixels.shape[1], pixels.shape[0], 0)
-    for j, shown in enumerate((pixels, grey)):
-        axes = figure.add_subplot(1, 2, j + 1)
-        axes.imshow(shown, extent=extent, interpolation="nearest")
-        axes.set_axis_off()
+    _show(axes, grey)
     shares = np.log(np.maximum(multiples, 1)) / np.log(highest)
-    overlay = _orange(shares)
-    axes.imshow(overlay, extent=extent, interpolation="nearest")
+    extent = (0, pixels.shape[1], pixels.shape[0], 0)
+    axes.imshow(_orange(shares), extent=extent, interpolation="nearest")
 
 
 def _draw_scale(figure, highest, num_patches):

@@ -46,6 +46,13 @@ TABLE_4 = {
     "oxford_iiit_pet": (500, {0.001, 0.003, 0.01, 0.03}, 0.1),
     "oxford_flowers102": (500, {0.001, 0.003, 0.01, 0.03}, 0.1),
 }
+# Arguments of video.py, another file of recipes.finetune.
+VIDEO = (
+    "video:",
+    "video:ViT",
+    "video:MViT,path/to/videos",
+    "video:MViTB16x4,path/to/videos",
+)
 # Of each recipe the arguments of its config file; "" is the default.
 EXPERIMENTS = {
     pretrain: [
@@ -76,6 +83,7 @@ EXPERIMENTS = {
         "MixerL16,imagenet2012",
         "BiT,digits",
         *(f"BiTR50x1,{dataset}" for dataset in HYPER_RULE),
+        *VIDEO,
     ],
     sweep: ["", *(f"ViTB16,{dataset}" for dataset in TABLE_4)],
     masked_patch: ["", "ViTB16,jft300m"],
@@ -91,7 +99,11 @@ ALL = [
 
 
 def config_of(recipe, argument):
-    file = f"{recipe.DEFAULT_CONFIG}:{argument}".rstrip(":")
+    file = recipe.DEFAULT_CONFIG
+    if argument in VIDEO:
+        file = file.with_name("video.py")
+        argument = argument.removeprefix("video:")
+    file = f"{file}:{argument}".rstrip(":")
     return cli.parse(["recipe", f"--config={file}"], recipe.DEFAULT_CONFIG)[0]
 
 
@@ -136,7 +148,7 @@ def test_resolved_configs_are_those_frozen(recipe, update_goldens):
 def test_every_config_file_is_among_the_experiments():
     folder = pathlib.Path(finetune.DEFAULT_CONFIG).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert files == set(NAMES.values())
+    assert files == {*NAMES.values(), "video"}
 
 
 @pytest.mark.parametrize("dataset", TABLE_4)
@@ -216,6 +228,9 @@ SMALL = {
         hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
     ),
     "bit": dict(num_units=(1,), width_factor=0.5),
+    "mvit": dict(
+        depths=(1,), hidden_sizes=(8,), heads=(1,), cube_stride=(2, 8, 8)
+    ),
 }
 
 
@@ -291,6 +306,11 @@ def shrunk_few_shot(config):
 # What only `inputs.load` and `inputs.pipelines` read. Whatever it is, batches
 # have one form.
 OF_INPUTS = (
+    "num_frames",
+    "frame_step",
+    "frame_rate",
+    "min_area",
+    "repeats",
     "dataset",
     "train_split",
     "eval_split",
@@ -321,6 +341,12 @@ def trained_config(recipe, argument):
     # No set of TFDS: whoever has these images says where they are.
     if config.dataset in ("jft300m", "imagenet21k", "path/to/images"):
         config = dataclasses.replace(config, dataset="cifar10")
+    if config.dataset == "path/to/videos":
+        config = dataclasses.replace(
+            config,
+            dataset="moving_digits",
+            channels=3 if config.augment else 0,  # colours to jitter
+        )
     return config
 
 
@@ -349,7 +375,8 @@ def program_of(recipe, config):
     the config distinguishes programs until it is listed in OF_INPUTS.
     """
     source = config.dataset.partition("/")[0]
-    source = source if source in ("digits", "vtab") else "tfds"
+    known = ("digits", "moving_digits", "vtab")
+    source = source if source in known else "tfds"
     if recipe is fewshot:
         return "fewshot", source, kind_of(shrunk_few_shot(config))
     way = "masked_patch" if recipe is masked_patch else "training"
@@ -469,11 +496,7 @@ def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
         info, train_batches, eval_batches = batches_of(shrunk(config))
         for batches in (train_batches(0), eval_batches()):
             [batch] = batches.take(1)
-            assert batch["images"].shape == (
-                4,
-                *info.image_size,
-                info.channels,
-            )
+            assert batch["images"].shape == (4, *info.input_shape)
             assert batch["labels"].shape == (4, len(info.class_names))
             assert np.isfinite(batch["images"]).all()
             np.testing.assert_array_equal(np.sum(batch["labels"], axis=-1), 1)

@@ -1,0 +1,110 @@
+"""Clips of videos: which frames they have, and what is done to each frame."""
+
+import dataclasses
+
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.seeds import fold
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Which frames of a video make a clip: T frames every `step`.
+
+    Attributes:
+        num_frames: Frames T of a clip.
+        step: Frames of the video from one frame of the clip to the next.
+        rate: Frames per second that `step` counts in, of video files; 0 counts
+            each file's own frames.
+    """
+
+    num_frames: int
+    step: int = 1
+    rate: float = 0.0
+
+    @property
+    def span(self) -> int:
+        """Frames of the video from the first of a clip to the last."""
+        return (self.num_frames - 1) * self.step + 1
+
+
+def first_frame(place, num_frames, sampling: Sampling):
+    """Returns the first frame of a clip.
+
+    Args:
+        place: Where in the video, from 0, at its start, to 1.
+        num_frames: Frames of the video, a scalar int32 tensor.
+        sampling: Which frames make a clip.
+
+    Returns:
+        Scalar int32 tensor; 0 of a video that is too short.
+    """
+    tf = tensorflow()
+    latest = tf.maximum(num_frames - sampling.span, 0)
+    first = tf.floor(place * tf.cast(latest + 1, "float32"))
+    return tf.minimum(tf.cast(first, "int32"), latest)
+
+
+def take_frames(video, place, sampling: Sampling):
+    """Returns the frames of a clip; a short video's last one is repeated.
+
+    Args:
+        video: All frames, `[F, ...]`: pixels, or the bytes of each.
+        place: Where in the video, from 0, at its start, to 1.
+        sampling: Which frames make a clip.
+
+    Returns:
+        `[T, ...]`.
+    """
+    tf = tensorflow()
+    count = tf.shape(video)[0]
+    first = first_frame(place, count, sampling)
+    frames = first + tf.range(sampling.num_frames) * sampling.step
+    return tf.gather(video, tf.minimum(frames, count - 1))
+
+
+def places(num_clips: int) -> list[float]:
+    """Returns where clips lie that are spread evenly over a video.
+
+    Args:
+        num_clips: How many; a single one lies in the middle.
+    """
+    if num_clips == 1:
+        return [0.5]
+    return [i / (num_clips - 1) for i in range(num_clips)]
+
+
+def shuffle_frames(batches, seed: int = 0):
+    """Shuffles the frames of each clip, in an order of its own.
+
+    Args:
+        batches: Elements with "images", `[B, ..., T, H, W, C]`.
+        seed: Seed of the orders.
+
+    Returns:
+        A tf.data.Dataset of the same elements otherwise.
+
+    Reference:
+        Fan et al. 2021, the test of frame shuffling: a model that uses time
+        loses accuracy.
+    """
+    tf = tensorflow()
+
+    def shuffle(step, batch):
+        clips = batch["images"]
+        num_frames = clips.shape[-4]
+
+        def order(i):
+            return tf.random.experimental.stateless_shuffle(
+                tf.range(num_frames), fold((seed, 2), step, i)
+            )
+
+        count = tf.reduce_prod(tf.shape(clips)[:-4])
+        orders = tf.map_fn(order, tf.range(count), fn_output_signature="int32")
+        flat = tf.reshape(clips, (-1, *clips.shape[-4:]))
+        shuffled = tf.gather(flat, orders, batch_dims=1)
+        shuffled = tf.reshape(shuffled, tf.shape(clips))
+        return {**batch, "images": tf.ensure_shape(shuffled, clips.shape)}
+
+    return batches.enumerate().map(
+        shuffle, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )

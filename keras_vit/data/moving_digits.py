@@ -1,0 +1,101 @@
+"""Clips of handwritten digits whose class is the direction of their motion."""
+
+import numpy as np
+
+from keras_vit.data.optional_imports import optional
+from keras_vit.data.split import hold_out
+
+# (rows, columns) of one step; rows count downwards.
+DIRECTIONS = {
+    "east": (0, 1),
+    "northeast": (-1, 1),
+    "north": (-1, 0),
+    "northwest": (-1, -1),
+    "west": (0, -1),
+    "southwest": (1, -1),
+    "south": (1, 0),
+    "southeast": (1, 1),
+}
+NUM_FRAMES, SIDE = 8, 16
+TRAIN_CLIPS, EVAL_CLIPS = 4_000, 800
+# Digits in a clip, and the pixels that one moves between frames.
+NUM_DIGITS, SPEEDS = 2, (1, 2, 3)
+
+
+def find(eval_fraction: float, seed: int) -> tuple[dict, dict]:
+    """Makes clips of scikit-learn's digits: the set "moving_digits".
+
+    In each clip two digits move in one of eight directions, at speeds of their
+    own, and leave the frame to return on the other side. So they are
+    everywhere equally often: no single frame shows the class. Their
+    positions without an order show its axis, and the order shows which of its
+    two directions it is. The clips to evaluate on are of other digits.
+
+    Args:
+        eval_fraction: Share of each digit's images held out for them.
+        seed: Seed of that choice and of the clips.
+
+    Returns:
+        The fields of a training and an evaluation `Source`: 4,000 and 800
+        clips of 8 frames of 16 x 16 pixels in grey, each class as often.
+    """
+    images, digits = optional("sklearn.datasets").load_digits(return_X_y=True)
+    # The set has 17 shades, 0 to 16.
+    images = np.round(images.reshape(-1, 8, 8) * (255 / 16)).astype("uint8")
+    parts = hold_out(
+        digits,
+        eval_fraction,
+        seed,
+        name="moving_digits",
+        class_names=tuple(str(digit) for digit in range(10)),
+    )
+    return tuple(
+        _clips(images[part], count, np.random.default_rng((seed, which)))
+        for which, (part, count) in enumerate(
+            zip(parts, (TRAIN_CLIPS, EVAL_CLIPS), strict=True)
+        )
+    )
+
+
+def _clips(images, count, rng):
+    """Returns the fields of a source of `count` clips of these images."""
+    labels = rng.permutation(np.arange(count) % len(DIRECTIONS))
+    directions = np.array([*DIRECTIONS.values()])[labels]
+    clips = np.zeros((count, NUM_FRAMES, SIDE, SIDE), "uint8")
+    for _ in range(NUM_DIGITS):
+        drawn = images[rng.integers(len(images), size=count)]
+        starts = rng.integers(SIDE, size=(count, 2))
+        steps = directions * rng.choice(SPEEDS, size=(count, 1))
+        times = np.arange(NUM_FRAMES)[:, np.newaxis]
+        corners = starts[:, np.newaxis] + times * steps[:, np.newaxis]
+        _draw(clips, drawn, corners)
+    return dict(
+        name="moving_digits",
+        class_names=tuple(DIRECTIONS),
+        num_examples=count,
+        image_shape=(SIDE, SIDE, 1),
+        is_video=True,
+        num_frames=NUM_FRAMES,
+        images=clips[..., np.newaxis],
+        labels=labels,
+    )
+
+
+def _draw(clips, images, corners):
+    """Draws an image in each clip, where it is darker, around the edges.
+
+    Args:
+        clips: `[N, T, side, side]`.
+        images: `[N, h, w]`.
+        corners: Row and column of the first pixel, `[N, T, 2]`.
+    """
+    height, width = images.shape[1:]
+    rows = (corners[..., :1] + np.arange(height)) % SIDE  # [N, T, h]
+    columns = (corners[..., 1:] + np.arange(width)) % SIDE  # [N, T, w]
+    place = (
+        np.arange(len(clips))[:, np.newaxis, np.newaxis, np.newaxis],
+        np.arange(NUM_FRAMES)[:, np.newaxis, np.newaxis],
+        rows[..., :, np.newaxis],
+        columns[..., np.newaxis, :],
+    )
+    clips[place] = np.maximum(clips[place], images[:, np.newaxis])

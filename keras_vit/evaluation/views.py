@@ -1,0 +1,31 @@
+"""One answer for several views: frames, clips and crops."""
+
+import keras
+from keras import ops
+
+
+def average_scores(
+    model: keras.Model, num_views: int, activation: str | None = None
+) -> keras.Model:
+    """Returns a model of several inputs at once, whose scores are averaged.
+
+    Args:
+        model: A functional classifier, from `[B, ...]` to `[B, K]`.
+        num_views: Inputs V of an example: the frames of a clip for a model of
+            images; the clips and crops of a video.
+        activation: Applied to the scores of each view first, such as
+            "softmax" for the mean of probabilities.
+
+    Returns:
+        A model of the same variables, from `[B, V, ...]` to `[B, K]`.
+
+    Example:
+        of_clips = average_scores(ViTB16(classes=8), num_views=16)
+    """
+    shape = model.input_shape[1:]
+    views = keras.Input((num_views, *shape), dtype=model.input.dtype)
+    scores = model(ops.reshape(views, (-1, *shape)))  # [B V, K]
+    if activation is not None:
+        scores = keras.activations.get(activation)(scores)
+    scores = ops.reshape(scores, (-1, num_views, scores.shape[-1]))
+    return keras.Model(views, ops.mean(scores, axis=1), name=model.name)

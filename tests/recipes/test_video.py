@@ -1,0 +1,139 @@
+"""Recipes on videos: the same programs, by the data set alone."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data
+from recipes import evaluate, experiment, finetune, inputs, training_step
+
+SMALL = dict(
+    depths=(1, 1),
+    hidden_sizes=(8, 16),
+    heads=(1, 2),
+    cube_stride=(2, 8, 8),
+    key_value_stride=(1, 2, 2),
+)
+
+
+def small_config(**changes):
+    return experiment.Config(
+        **dict(
+            model="MViT",
+            architecture=experiment.Architecture(**SMALL),
+            dataset="moving_digits",
+            crop="none",
+            batch_size=20,
+            total_steps=2,
+            eval_every=2,
+            warmup_steps=0,
+            optimizer="adam",
+        )
+        | changes
+    )
+
+
+def results_of(capsys, *arguments):
+    assert evaluate.main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def video_run(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("video")
+    return workdir, finetune.run(small_config(), str(workdir))
+
+
+def test_a_run_on_videos_leaves_what_a_run_on_images_leaves(video_run):
+    workdir, results = video_run
+    assert 0 <= results["accuracy"] <= 1
+    model = keras.models.load_model(workdir / "last.keras")
+    assert model.input_shape == (None, 8, 16, 16, 1)
+    assert model.class_names[0] == "east"
+    for name in ("predictions.png", "curves.png", "config.json"):
+        assert (workdir / name).stat().st_size > 0
+    content = json.loads((workdir / "config.json").read_text())
+    assert content["derived"]["num_frames"] == 8
+
+
+def test_evaluation_shuffles_frames_and_averages_views(
+    video_run, capsys, monkeypatch
+):
+    workdir, results = video_run
+    path = workdir / "last.keras"
+    arguments = (path, "--dataset=moving_digits", "--batch_size=100")
+    found = results_of(capsys, *arguments, "--shuffle_frames")
+    assert found["top_1"] == pytest.approx(results["accuracy"], abs=1e-6)
+    assert 0 <= found["shuffled_top_1"] <= 1
+    # Five clips of a video that is as long as one are one clip.
+    of_views = results_of(capsys, *arguments, "--clips=2")
+    assert of_views["top_1"] == pytest.approx(found["top_1"])
+    assert of_views["loss"] == pytest.approx(found["loss"], rel=1e-4)
+    assert evaluate.main([str(path), "--dataset=digits"]) == 2
+    assert "takes videos" in capsys.readouterr().err
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_model_of_images_averages_frames_and_loses_nothing(tmp_path, capsys):
+    config = small_config(
+        model="ViT",
+        architecture=experiment.Architecture(
+            patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8
+        ),
+        num_frames=4,
+    )
+    results = finetune.run(config, str(tmp_path))
+    capsys.readouterr()
+    model = keras.models.load_model(tmp_path / "last.keras")
+    assert model.input_shape == (None, 16, 16, 1)
+    found = results_of(
+        capsys,
+        tmp_path / "last.keras",
+        "--dataset=moving_digits",
+        "--num_frames=4",
+        "--shuffle_frames",
+    )
+    assert found["top_1"] == pytest.approx(results["accuracy"], abs=1e-6)
+    assert found["shuffled_top_1"] == found["top_1"]
+    assert evaluate.main(
+        [str(tmp_path / "last.keras"), "--dataset=digits", "--shuffle_frames"]
+    )
+    assert "shuffle_frames" in capsys.readouterr().err
+
+
+@pytest.mark.backend_independent
+def test_frames_of_a_clip_are_the_data_set_s_or_the_model_s_or_as_asked():
+    train, _ = data.load("moving_digits")
+
+    def frames(source=train, **changes):
+        config = small_config(**changes)
+        return inputs.dataset_info(config, source).num_frames
+
+    assert frames() == 8
+    assert frames(num_frames=5) == 5
+    of_files = data.Source(
+        name="files", class_names=("a", "b"), num_examples=4, is_video=True
+    )
+    assert frames(of_files) == 16
+    assert frames(of_files, model="MViTB32x3") == 32
+    digits, _ = data.load("digits")
+    assert frames(digits) == 0
+    with pytest.raises(ValueError, match="must be 0 for images"):
+        frames(digits, num_frames=4)
+
+
+@pytest.mark.backend("tensorflow")
+def test_an_epoch_is_all_examples_with_their_repeats():
+    info = inputs.DatasetInfo(
+        image_size=(16, 16),
+        channels=1,
+        class_names=("a", "b"),
+        train_images=100,
+        num_frames=4,
+    )
+    config = small_config(total_steps=0, num_epochs=3, eval_every=0, repeats=2)
+    built = training_step.build(config, info)
+    assert (built.total_steps, built.eval_every) == (30, 10)
+    assert np.prod(built.model.input_shape[1:]) == 4 * 16 * 16
