@@ -38,7 +38,7 @@ def run(options) -> int:
     classifier = _classifier(options.model)
     if options.attention:
         _check_attention(options.attention, classifier)
-    paths = _find(options.images)
+    paths = find(options.images)
 
     print_row = _printer(options.format)
     shown, broken = [], 0
@@ -174,8 +174,15 @@ def _naming_model(name):
         ) from error
 
 
-def _find(images):
-    """Returns the files that the command line names, in a stable order."""
+def find(images: list[str]) -> list[str]:
+    """Returns the files that the command line names, in a stable order.
+
+    Args:
+        images: Files, folders and patterns.
+
+    Raises:
+        ValueError: If a folder has no images.
+    """
     paths = []
     for name in images:
         if os.path.isdir(name):
@@ -231,7 +238,7 @@ def _check_attention(path, classifier):
         )
     if not keras_vit.inspection.has_rollout(classifier.model):
         raise ValueError(
-            "--attention needs a model with attention among all tokens. "
+            "--attention needs a model with attention among tokens. "
             f"Received a model named {classifier.model.name}, which has none"
         )
     folder = os.path.dirname(path) or "."

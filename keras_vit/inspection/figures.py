@@ -54,7 +54,7 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
         for title, lines in panels
     ]
     panels = [panel for panel in panels if panel[1]]
-    figure = _figure(4.2 * len(panels), 3.4)
+    figure = new_figure(4.2 * len(panels), 3.4)
     for i, (title, lines) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), i + 1)
         for name, label in lines:
@@ -105,7 +105,7 @@ def plot_shots(
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    figure = _figure(5.2, 3.6)
+    figure = new_figure(5.2, 3.6)
     axes = figure.add_subplot()
     for count, draws in zip(shots, accuracies, strict=True):
         axes.plot([count] * len(draws), draws, ".", color=_TRAIN)
@@ -170,7 +170,7 @@ def plot_attention(
     side = 1.6 if len(images) > 2 else 2.8
     bar = 0.85  # inches
     width, height = 2 * side * per_row, num_rows * (side * ratio + 0.45)
-    figure = _figure(width, height + bar)
+    figure = new_figure(width, height + bar)
     cells, bottom = figure.subfigures(2, 1, height_ratios=(height, bar))
     grid = cells.add_gridspec(num_rows, per_row)
     for i, (image, multiples, title) in enumerate(
@@ -180,7 +180,7 @@ def plot_attention(
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
         cell.suptitle(title, fontsize=9, color=_title_color(right, i))
         if multiples is None:
-            _show(cell.subplots(), _as_colours(image))
+            _show(cell.subplots(), as_colours(image))
         else:
             _draw_overlay(cell, image, multiples, highest)
     if attention is not None:
@@ -222,7 +222,7 @@ def plot_clips(
     side = 1.2
     height = side * lines * clips.shape[2] / clips.shape[3] + 0.35
     bar = 0.85 if lines == 2 else 0.01  # inches
-    figure = _figure(side * len(frames), height * len(clips) + bar)
+    figure = new_figure(side * len(frames), height * len(clips) + bar)
     cells, bottom = figure.subfigures(
         2, 1, height_ratios=(height * len(clips), bar)
     )
@@ -237,7 +237,7 @@ def plot_clips(
         cell.suptitle(title, fontsize=9, color=_title_color(right, i))
         axes = cell.subplots(lines, len(frames), squeeze=False)
         for j, t in enumerate(frames):
-            _show(axes[0, j], _as_colours(clip[t]))
+            _show(axes[0, j], as_colours(clip[t]))
             if lines == 2:
                 multiples = relative[i, spans[j]]
                 _show_overlay(axes[1, j], clip[t], multiples, highest)
@@ -258,15 +258,19 @@ def _title_color(right, i):
     return _RIGHT if right[i] else _WRONG
 
 
-def _as_colours(image):
-    """Returns an image in [0, 1] of three channels."""
+def as_colours(image: np.ndarray) -> np.ndarray:
+    """Returns an image in [0, 1] of three channels.
+
+    Args:
+        image: `[H, W, C]`, pixels in [0, 255], C 1 or 3.
+    """
     pixels = np.clip(np.asarray(image, "float32") / 255, 0, 1)
     return np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
 
 
 def _draw_overlay(figure, image, multiples, highest):
     """Left the image; right the same in grey, orange where attention is."""
-    _show(figure.add_subplot(1, 2, 1), _as_colours(image))
+    _show(figure.add_subplot(1, 2, 1), as_colours(image))
     _show_overlay(figure.add_subplot(1, 2, 2), image, multiples, highest)
 
 
@@ -277,7 +281,7 @@ def _show(axes, pixels):
 
 
 def _show_overlay(axes, image, multiples, highest):
-    pixels = _as_colours(image)
+    pixels = as_colours(image)
     grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
     grey = 0.15 + 0.55 * grey  # orange shows on black and on white alike
     _show(axes, grey)
@@ -322,8 +326,15 @@ def _number(text):
         return float("nan")  # CSVLogger writes NA where it has no value
 
 
-def _figure(width, height):
-    """A figure without global state, so that no display is needed."""
+def new_figure(width: float, height: float):
+    """Returns a figure without global state, so that no display is needed.
+
+    Args:
+        width, height: In inches.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
     try:
         figure = importlib.import_module("matplotlib.figure")
     except ImportError as error:

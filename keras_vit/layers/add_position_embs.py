@@ -90,8 +90,18 @@ class AddPositionEmbs(keras.layers.Layer):
     def call(self, inputs):
         # Broadcasting would make many tokens of one.
         arguments.check_shape(self, inputs, self._token_shape)
+        return inputs + ops.cast(self._positions(), inputs.dtype)
+
+    def position_tables(self) -> dict:
+        """Returns the patches' embeddings, "" -> ([N, D], grid)."""
+        first = int(self.class_token)
+        table = ops.reshape(self._positions(), self._token_shape)
+        return {"": (table[first:], self.grid_size)}
+
+    def _positions(self):
+        """Returns what is added to the tokens, `[1, T, D]` or `[T, D]`."""
         if self.kind == "learned_1d":
-            return inputs + ops.cast(self.pos_embedding, inputs.dtype)
+            return self.pos_embedding
         rows, columns = self.grid_size
         table = ops.concatenate(
             [
@@ -102,7 +112,7 @@ class AddPositionEmbs(keras.layers.Layer):
         )  # [N, D]
         if self.class_token:
             table = ops.concatenate([self.class_embedding, table], axis=0)
-        return inputs + ops.cast(table, inputs.dtype)
+        return table
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -134,11 +134,6 @@ class MultiscaleBlock(Block):
         )
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
-    @property
-    def pools_tokens(self) -> bool:
-        """Whether attention is among other tokens than the block's."""
-        return self.attn.pool_q is not None or self.attn.pool_k is not None
-
     def _forward(self, x, training):
         y = self.dropout(self.attn(self.norm1(x)), training=training)
         x = x if self.pool_skip is None else self.pool_skip(x)

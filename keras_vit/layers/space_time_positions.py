@@ -77,6 +77,19 @@ class SpaceTimePositions(keras.layers.Layer):
             return x
         return x + ops.cast(self._positions(), dtype)
 
+    def position_tables(self) -> dict:
+        """Returns embeddings of places and frames, name -> ([N, D], grid)."""
+        frames, *grid = self.grid_size
+        if self.kind == "none":
+            return {}
+        if self.kind == "joint":
+            grid = self.grid_size if frames > 1 else grid
+            return {"": (self.joint[0, int(self.class_token) :], grid)}
+        tables = {"": (self.spatial[0], grid)}
+        if frames > 1:
+            tables["temporal"] = (self.temporal[0], (frames,))
+        return tables
+
     def _positions(self):
         """Returns the sum of all embeddings of each token."""
         if self.kind == "joint":

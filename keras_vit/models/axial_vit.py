@@ -60,12 +60,20 @@ class AddAxialPositionEmbs(keras.layers.Layer):
 
     def call(self, inputs):
         arguments.check_shape(self, inputs, self._map_shape)
+        return inputs + ops.cast(self._positions(), inputs.dtype)
+
+    def position_tables(self) -> dict:
+        """Returns the patches' embeddings, "" -> ([N, D], grid)."""
+        rows, columns, width = self._map_shape
+        table = ops.reshape(self._positions(), (-1, width))
+        return {"": (table, (rows, columns))}
+
+    def _positions(self):
         rows, columns, width = self._map_shape
         shape = (rows, columns, width // 2)
         row = ops.broadcast_to(self.row_embedding[None], shape)
         column = ops.broadcast_to(self.column_embedding[:, None], shape)
-        positions = ops.concatenate([row, column], axis=-1)
-        return inputs + ops.cast(positions, inputs.dtype)
+        return ops.concatenate([row, column], axis=-1)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -132,16 +140,45 @@ class AxialTransformerBlock(Block):
         self.col = block(columns, "col")
 
     def _forward(self, x, training):
+        x = self.row(self._columns(x), training=training)
+        x = self.col(self._rows(x), training=training)
+        return ops.reshape(x, (-1, *self._map_shape))
+
+    def _columns(self, x):
+        """Returns the columns of maps as sequences, `[B W, H, D]`."""
         arguments.check_shape(self, x, self._map_shape)
+        rows, _, width = self._map_shape
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width))
+
+    def _rows(self, x):
+        """Returns the rows of such columns, `[B H, W, D]`."""
         rows, columns, width = self._map_shape
-        x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, D]
-        x = ops.reshape(x, (-1, rows, width))
-        x = self.row(x, training=training)
         x = ops.reshape(x, (-1, columns, rows, width))
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, H, W, D]
-        x = ops.reshape(x, (-1, columns, width))
-        x = self.col(x, training=training)
-        return ops.reshape(x, (-1, rows, columns, width))
+        return ops.reshape(x, (-1, columns, width))
+
+    def attention_weights(self, inputs):
+        """Returns attention along columns and along rows, `[B, A, N, N]` each.
+
+        Among all tokens: 0 between those of different columns, or rows.
+        """
+        rows, columns, _ = self._map_shape
+        x = self._columns(inputs)
+        weights = self.row.attention_weights(x)  # [B W, A, H, H]
+        weights = ops.reshape(
+            weights, (-1, columns, self.num_heads, rows, rows)
+        )
+        along_columns = ops.einsum(
+            "bwaij,wv->baiwjv", weights, ops.eye(columns)
+        )
+        x = self._rows(self.row(x))
+        weights = self.col.attention_weights(x)  # [B H, A, W, W]
+        weights = ops.reshape(
+            weights, (-1, rows, self.num_heads, columns, columns)
+        )
+        along_rows = ops.einsum("bhaij,hg->bahigj", weights, ops.eye(rows))
+        shape = (-1, self.num_heads, rows * columns, rows * columns)
+        return [ops.reshape(w, shape) for w in (along_columns, along_rows)]
 
     def compute_output_shape(self, input_shape):
         return input_shape

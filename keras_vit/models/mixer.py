@@ -136,6 +136,10 @@ class MixerBlock(Block):
         )
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
+    def token_kernels(self) -> dict:
+        """Returns name -> (kernel over tokens, no shape but the grid's)."""
+        return {"token_mixing": (self.token_mixing.dense_0.kernel, None)}
+
     def _forward(self, inputs, training):
         arguments.check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm_0(inputs), 1, 2)  # [B, D, N]

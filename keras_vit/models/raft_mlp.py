@@ -172,6 +172,19 @@ class RaftMLPBlock(Block):
         y = self.channel_mlp(self.channel_norm(x), training=training)
         return x + self.drop_path(y, training=training)
 
+    def token_kernels(self) -> dict:
+        """Returns MLP -> (kernel over tokens, what its inputs are)."""
+        rows, columns = self.grid_size
+        shapes = {
+            "tokens": (rows, columns),
+            "vertical": (self.raft_size, rows),
+            "horizontal": (self.raft_size, columns),
+        }
+        return {
+            mlp.name: (mlp.dense_0.kernel, shapes[mlp.name])
+            for mlp in self.token_mlps
+        }
+
     def _mix(self, x, mlp, training):
         """Applies an MLP to the vectors along an axis, of all rafts."""
         (rows, columns), width = self.grid_size, x.shape[-1]

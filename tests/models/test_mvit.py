@@ -234,9 +234,10 @@ def test_attention_is_among_pooled_tokens():
     ]
     for each in weights:
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
-    assert not keras_vit.inspection.has_rollout(model)
-    with pytest.raises(ValueError, match="tokens that are not pooled"):
-        keras_vit.inspection.attention_rollout(model, videos)
+    assert keras_vit.inspection.has_rollout(model)
+    rollout = keras_vit.inspection.attention_rollout(model, videos)
+    assert rollout.shape == (2, 2, 4, 6)
+    np.testing.assert_allclose(rollout.sum(axis=(1, 2, 3)), 1, rtol=1e-6)
 
 
 def test_rollout_of_a_video_has_its_frames():

@@ -50,7 +50,7 @@ def test_attention_is_drawn_on_images_of_any_shape(tmp_path, count, shape):
 def saved(monkeypatch):
     """The figures that are saved, to look at."""
     kept = []
-    figure_class = figures._figure(1, 1).__class__
+    figure_class = figures.new_figure(1, 1).__class__
     save = figure_class.savefig
 
     def keep(figure, *arguments):

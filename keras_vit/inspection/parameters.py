@@ -1,0 +1,156 @@
+"""What a model has learned: filters, positions, the mixing of tokens."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.models import ImageModel
+
+
+def filter_components(
+    model: keras.Model, num_components: int = 28
+) -> np.ndarray:
+    """Returns the principal components of the first layer's filters.
+
+    Of the D filters that see the pixels, about their mean: the patch
+    embedding's; of hybrids and ResNets the root convolution's, standardised
+    as it is applied; of embeddings of several scales their sum. A component's
+    sign is free: its largest value is positive here.
+
+    Args:
+        model: A model of this package, or one that contains it.
+        num_components: How many, from the strongest on; the paper shows 28.
+            There are no more than filters or pixels.
+
+    Returns:
+        `[K, height, width, C]`, of a video `[K, frames, height, width, C]`,
+        each of length 1.
+
+    Reference:
+        Dosovitskiy et al. 2021, Figure 7 (left).
+    """
+    kernel = _filters(ImageModel.find(model))  # [..., C, D]
+    filters = kernel.reshape(-1, kernel.shape[-1]).T  # [D, pixels]
+    filters = filters - filters.mean(axis=0)
+    *_, components = np.linalg.svd(filters, full_matrices=False)
+    # Centred, D filters have no more than D - 1 directions.
+    count = min(num_components, len(filters) - 1, filters.shape[1])
+    components = components[:count]
+    largest = np.abs(components).argmax(axis=1)
+    signs = np.sign(components[np.arange(count), largest])
+    return (components * signs[:, None]).reshape(count, *kernel.shape[:-1])
+
+
+def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns how similar the position embeddings are, by their tables.
+
+    The cosine of the angle between the embeddings of each two positions; the
+    class token's is left out. Embeddings in rows and columns are compared as
+    they are added, together.
+
+    Args:
+        model: A model with position embeddings, or one that contains it.
+
+    Returns:
+        Name of the layer -> `[rows, columns, rows, columns]` in [-1, 1]; of
+        separate tables of space and time also "temporal", `[T, T]`; of a
+        joint one of a video `[T, rows, columns, T, rows, columns]`.
+
+    Raises:
+        ValueError: If the model adds no embeddings of positions.
+
+    Reference:
+        Dosovitskiy et al. 2021, Figure 7 (centre) and appendix D.4.
+    """
+    inner = ImageModel.find(model)
+    found = {}
+    for layer in inner.layers:
+        if hasattr(layer, "position_tables"):
+            tables = layer.position_tables()
+            for name, (table, grid) in tables.items():
+                key = name or layer.name
+                found[key] = _cosines(ops.convert_to_numpy(table), grid)
+    if not found:
+        raise ValueError(
+            "`model` must add embeddings of positions. Received: "
+            f"{inner.name!r}, a {inner.family!r}, which adds none"
+        )
+    return found
+
+
+def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns what the hidden units of MLPs over tokens see.
+
+    Args:
+        model: An MLP-Mixer or RaftMLP, or a model that contains it.
+
+    Returns:
+        Path of each MLP -> the weights of its hidden units on the tokens,
+        `[units, rows, columns]`; of MLPs along an axis of rafts `[units,
+        rafts, tokens]`.
+
+    Raises:
+        ValueError: If the model has no MLP over tokens.
+
+    Reference:
+        Tolstikhin et al. 2021, Figure 5.
+    """
+    inner = ImageModel.find(model)
+    found = {
+        f"{block.name}/{name}": ops.convert_to_numpy(kernel).T.reshape(
+            -1, *(shape or inner.metadata["grid"])
+        )
+        for block in inner.blocks
+        if hasattr(block, "token_kernels")
+        for name, (kernel, shape) in block.token_kernels().items()
+    }
+    if not found:
+        raise ValueError(
+            "`model` must have MLPs over tokens. Received: "
+            f"{inner.name!r}, a {inner.family!r}, with none"
+        )
+    return found
+
+
+def _filters(inner):
+    """Returns the kernel that sees the pixels, `[..., C, D]`."""
+    for layer in inner.layers:
+        if isinstance(layer, layers.ResNetV2Stem):
+            layer = layer.conv_root
+        if isinstance(layer, layers.MultiScaleEmbedding):
+            return _summed(layer)
+        kernel = getattr(layer, "kernel", None)
+        if kernel is not None:
+            kernel = ops.convert_to_numpy(kernel)
+            if isinstance(layer, layers.StdConv2D):
+                axes = (0, 1, 2)
+                kernel = kernel - kernel.mean(axis=axes)
+                kernel = kernel / (kernel.std(axis=axes) + 1e-10)
+            is_frame = kernel.ndim == 5 and len(kernel) == 1
+            return kernel[0] if is_frame else kernel
+    raise ValueError(
+        "`model` must have a layer whose filters see the pixels. Received: "
+        f"{inner.name!r}, a {inner.family!r}, with none"
+    )
+
+
+def _summed(layer):
+    """Returns the one kernel that does what those of all scales do."""
+    kernel = ops.convert_to_numpy(layer.kernel)
+    side, start = max(layer.kernel_sizes), 0
+    total = np.zeros((side, side, *kernel.shape[1:]), kernel.dtype)
+    for k in layer.kernel_sizes:
+        edge = (side - k) // 2
+        part = kernel[start : start + k * k]
+        total[edge : edge + k, edge : edge + k] += part.reshape(
+            k, k, *kernel.shape[1:]
+        )
+        start += k * k
+    return total
+
+
+def _cosines(table, grid):
+    length = np.linalg.norm(table, axis=-1, keepdims=True)
+    table = table / np.maximum(length, 1e-12)
+    return (table @ table.T).reshape(*grid, *grid)
