@@ -26,6 +26,7 @@ import json
 import sys
 
 import keras
+import numpy as np
 
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
@@ -155,6 +156,8 @@ def _evaluate(options):
         )
     model, matched = _match_classes(model, source, options)
     batches, model, activation = _views(model, source, activation, options)
+    if source.multi_label:
+        return _measure_multi_label(model, batches, source, matched, options)
     found = _measure(model, batches, num_classes, activation)
     results = dict(
         model=options.model,
@@ -171,6 +174,21 @@ def _evaluate(options):
         real, counted = evaluation.real_accuracy(found["best"], real_labels)
         results |= dict(real=real, real_images=counted)
     return results
+
+
+def _measure_multi_label(model, batches, source, matched, options):
+    """Returns what is measured of images with several labels."""
+    scores, targets = evaluation.scores_and_targets(model, batches)
+    mean, of_classes = evaluation.mean_average_precision(scores, targets)
+    return dict(
+        model=options.model,
+        dataset=source.name,
+        images=len(scores),
+        classes=matched,
+        precision_at_1=evaluation.precision_at_1(scores, targets),
+        mean_average_precision=mean,
+        classes_with_images=int(np.isfinite(of_classes).sum()),
+    )
 
 
 def _measure(model, batches, num_classes, activation):
@@ -304,6 +322,17 @@ def _table(results):
     lines = [
         f"{results['images']} images of {results['dataset']}, classes matched "
         f"{results['classes']}",
+    ]
+    if "mean_average_precision" in results:
+        return "\n".join(
+            [
+                *lines,
+                f"  mAP    {results['mean_average_precision']:.2%} of "
+                f"{results['classes_with_images']} classes with images",
+                f"  P@1    {results['precision_at_1']:.2%}",
+            ]
+        )
+    lines += [
         f"  top-1  {results['top_1']:.2%}",
         f"  top-5  {results['top_5']:.2%}",
         f"  loss   {results['loss']:.4f}",

@@ -92,7 +92,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                 shown = _every_nth(
                     eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
                 )
-                drawn = _draw(workdir, *shown, train.class_names)
+                drawn = _draw(workdir, *shown, train.class_names, config.loss)
         if devices.is_main:
             _report(workdir, results, evaluation.num_examples, *drawn)
     return results
@@ -155,7 +155,7 @@ def _train(config, workdir, devices, info, sources, batches):
     )
 
 
-def _draw(workdir, images, labels, class_names):
+def _draw(workdir, images, labels, class_names, loss):
     """Writes the figures and the examples.
 
     Returns:
@@ -168,8 +168,17 @@ def _draw(workdir, images, labels, class_names):
     predictor = model
     if by_frame:
         predictor = evaluation.average_scores(model, images.shape[1])
-    probabilities = _softmax(predictor.predict(images, verbose=0))
+    # A loss is named as its activation.
+    probabilities = getattr(keras.ops, loss)(
+        predictor.predict(images, verbose=0)
+    )
+    probabilities = keras.ops.convert_to_numpy(probabilities)
     predicted = probabilities.argmax(axis=-1)
+    is_right = np.take_along_axis(labels, predicted[:, None], -1)[:, 0] > 0
+    names = [
+        ", ".join(class_names[k] for k in np.flatnonzero(label)) or "no label"
+        for label in labels
+    ]
     attention = None
     if keras_vit.inspection.has_rollout(model) and not by_frame:
         attention = keras_vit.inspection.attention_rollout(model, images)
@@ -179,15 +188,14 @@ def _draw(workdir, images, labels, class_names):
         attention,
         [
             f"{class_names[guess]} {probability[guess]:.0%}"
-            + ("" if guess == label else f", not {class_names[label]}")
-            for guess, label, probability in zip(
-                predicted, labels, probabilities, strict=True
+            + ("" if right else f", not {name}")
+            for guess, right, name, probability in zip(
+                predicted, is_right, names, probabilities, strict=True
             )
         ],
         workdir / "predictions.png",
-        right=predicted == labels,
+        right=is_right,
     )
-    names = [class_names[label] for label in labels]
     return _write_examples(images, names, workdir), attention is not None
 
 
@@ -240,11 +248,7 @@ def _every_nth(batches, n):
         strict=True,
     )
     images = np.clip(np.rint(images), 0, 255).astype("uint8")
-    return images, np.argmax(labels, axis=-1)
-
-
-def _softmax(logits):
-    return keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    return images, np.stack(labels)
 
 
 def _write_examples(images, names, workdir):
@@ -254,7 +258,7 @@ def _write_examples(images, names, workdir):
     (workdir / "examples").mkdir(exist_ok=True)
     paths = []
     for i, (image, name) in enumerate(zip(images, names, strict=True)):
-        name = re.sub(r"[^\w-]+", "_", name)
+        name = re.sub(r"[^\w-]+", "_", name)[:100]
         paths.append(str(workdir / "examples" / f"{i}-{name}.png"))
         tf.io.write_file(paths[-1], tf.io.encode_png(image))
     return paths

@@ -19,6 +19,7 @@ class DatasetInfo:
         channels: Number of channels.
         class_names: Class names by index.
         train_images: Number of images or videos to train on.
+        multi_label: Whether an image may have several labels.
         num_frames: Frames of a clip; 0 of images.
     """
 
@@ -27,6 +28,7 @@ class DatasetInfo:
     class_names: tuple[str, ...]
     train_images: int
     num_frames: int = 0
+    multi_label: bool = False
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -130,6 +132,7 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         class_names=train.class_names,
         train_images=train.num_examples,
         num_frames=_num_frames(config, train),
+        multi_label=train.multi_label,
     )
 
 

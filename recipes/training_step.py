@@ -82,7 +82,7 @@ def build(
         ValueError: If the model cannot be built so, or the weights do not
             fit it.
     """
-    objective = objective or _classification(config)
+    objective = objective or _classification(config, info)
     model_arguments = _model_arguments(config, info.image_size)
     # A model of images sees one frame of a clip after the other.
     by_frame = info.num_frames and not _takes_video(config.model)
@@ -238,7 +238,12 @@ def _optimizer(config, schedule, trainer, model):
     return optimizer
 
 
-def _classification(config):
+def _classification(config, info):
+    if info.multi_label and config.loss != "sigmoid":
+        raise ValueError(
+            "`loss` must be 'sigmoid' for a data set whose images may have "
+            f"several labels. Received: loss={config.loss!r}"
+        )
     if config.loss == "sigmoid":
         loss = training.SigmoidCrossentropy(config.label_smoothing)
     else:
@@ -252,5 +257,10 @@ def _classification(config):
             model.input, model.output, name=model.name
         ),
         loss=loss,
-        metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+        metrics=[
+            # Of several labels, how often the first guess is one of them.
+            evaluation.PrecisionAt1(name="accuracy")
+            if info.multi_label
+            else keras.metrics.CategoricalAccuracy(name="accuracy")
+        ],
     )

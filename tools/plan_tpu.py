@@ -190,6 +190,8 @@ def _dataset_info(config):
         image_shape=(side, side, 3) if side else None,
         class_names=tuple(map(str, range(classes))),
         num_examples=images,
+        multi_label=False,
+        is_video=False,
     )
     return inputs.dataset_info(config, source)
 

@@ -79,7 +79,8 @@ def train_batches(
     Returns:
         A tf.data.Dataset of {"images": `[B, H, W, C]`, or of videos
         `[B, T, H, W, C]`, float32 or, where nothing needs float, uint8, in
-        [0, 255], "labels": one-hot float32 `[B, K]`}, B being
+        [0, 255], "labels": one-hot float32 `[B, K]`, or
+        1 for each label of an image that may have several}, B being
         batch_size / num_shards / num_replicas.
 
     Raises:
@@ -329,6 +330,9 @@ def _zeros(element_spec):
 def _element(source, image, label):
     tf = tensorflow()
     classes = len(source.class_names)
+    if source.multi_label:
+        labels = tf.ensure_shape(tf.cast(label, "float32"), (classes,))
+        return {"images": image, "labels": labels}
     with tf.control_dependencies(
         [
             tf.debugging.Assert(

@@ -85,7 +85,8 @@ def _reader(source, cache=False):
     """Returns a function from an index to (file's bytes or pixels, label)."""
     tf = tensorflow()
     with tf.device("CPU"):
-        labels = tf.constant(source.labels, "int64")
+        kind = "uint8" if source.multi_label else "int64"
+        labels = tf.constant(source.labels, kind)
         if source.paths is None:
             images = tf.constant(source.images)
             return lambda i: (images[i], labels[i])

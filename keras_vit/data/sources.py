@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.data import arrays, folder, moving_digits, records, tfds, vtab
+from keras_vit.data import (
+    arrays,
+    folder,
+    label_files,
+    moving_digits,
+    records,
+    tfds,
+    vtab,
+)
 from keras_vit.data.optional_imports import optional
 
 
@@ -26,6 +34,8 @@ class Source:
         is_video: Whether the examples are videos.
         num_frames: Frames of each video where all have as many, else None.
         labels: Class of each image, `[N]`, for `paths` and `images`.
+        multi_label: Whether an image has any number of labels: labels are
+            then 0 or 1 for each class, `[N, K]`, a stream's `[K]`.
         paths: Files of images or videos.
         images: Pixels, `[N, H, W, C]`, or of videos `[N, F, H, W, C]`.
         stream: A function of (start, stop, seed=None, cache=False) that
@@ -47,6 +57,7 @@ class Source:
     is_video: bool = False
     num_frames: int | None = None
     labels: np.ndarray | None = None
+    multi_label: bool = False
     paths: tuple[str, ...] | None = None
     images: np.ndarray | None = None
     stream: Callable | None = None
@@ -74,7 +85,8 @@ def load(
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
             "moving_digits" (clips of them, see
             `keras_vit.data.moving_digits.find`), a folder
-            of images (see `keras_vit.data.folder.find`) or of TFRecords
+            of images (see `keras_vit.data.folder.find`; of several labels an
+            image, `keras_vit.data.label_files.find`) or of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
             (`keras_vit.data.vtab.TASKS`).
@@ -123,6 +135,8 @@ def load(
         )
     elif records.exists(path):
         parts = records.find(path, train_split, eval_split)
+    elif label_files.exists(path):
+        parts = label_files.find(path, eval_fraction, seed, broken)
     elif os.path.isdir(path):
         parts = folder.find(path, eval_fraction, seed, broken)
     elif os.path.isfile(path):

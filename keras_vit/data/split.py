@@ -14,7 +14,8 @@ def hold_out(
     """Splits examples so that each class gives the same share.
 
     Args:
-        labels: Class of each example, `[N]`.
+        labels: Class of each example, `[N]`. Of several labels an example,
+            `[N, K]`, the same share of all is held out.
         fraction: Share of each class to hold out; at least one example of
             each class is held out, and one kept.
         seed: Seed of the choice.
@@ -28,6 +29,15 @@ def hold_out(
         ValueError: If a class has fewer than two examples.
     """
     rng = np.random.default_rng(seed)
+    if labels.ndim == 2:
+        if len(labels) < 2:
+            raise ValueError(
+                f"Holding out `eval_fraction` of {name!r} needs at least 2 "
+                f"images. Received: {len(labels)}"
+            )
+        count = min(max(1, round(fraction * len(labels))), len(labels) - 1)
+        held_out = np.sort(rng.permutation(len(labels))[:count])
+        return np.setdiff1d(np.arange(len(labels)), held_out), held_out
     held_out = []
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

@@ -72,8 +72,13 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
         seed: Seed of the choice.
 
     Raises:
-        ValueError: If a class has fewer.
+        ValueError: If a class has fewer, or images may have several labels.
     """
+    if source.multi_label:
+        raise ValueError(
+            "`shots` needs one label an image. Received: "
+            f"{source.name!r}, whose images may have several"
+        )
     if source.stream is None:
         return take(source, _draw(source, source.labels, shots, seed))
     everything = source.stream(0, source.num_examples)

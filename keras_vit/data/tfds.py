@@ -39,17 +39,20 @@ def find(
     builder = prepare(
         name, data_dir=data_dir, manual_dir=manual_dir, try_gcs=try_gcs
     )
-    keys = builder.info.supervised_keys
     features = builder.info.features
+    keys = builder.info.supervised_keys or _keys_of_sequences(features)
     if not keys or not isinstance(features[keys[0]], tfds.features.Image):
         raise ValueError(
             "`dataset` must be a set of labelled images. Received: "
             f"dataset={name!r} with the supervised keys {keys}"
         )
-    if not isinstance(features[keys[1]], tfds.features.ClassLabel):
+    label = features[keys[1]]
+    multi_label = isinstance(label, tfds.features.Sequence)
+    label = label.feature if multi_label else label
+    if not isinstance(label, tfds.features.ClassLabel):
         raise ValueError(
-            f"The label of {name!r} must be a class. Received: "
-            f"{features[keys[1]]}"
+            f"The label of {name!r} must be a class, or a sequence of classes. "
+            f"Received: {features[keys[1]]}"
         )
     splits = builder.info.splits
     if not eval_split:
@@ -62,9 +65,43 @@ def find(
         name,
         train_split=train_split or "train",
         eval_split=eval_split,
-        keys=keys,
-        class_names=tuple(features[keys[1]].names),
+        keys=(keys[0], _multi_hot(keys[1], label)) if multi_label else keys,
+        class_names=tuple(label.names),
+        reads={keys[1]: True} if multi_label else None,
+        multi_label=multi_label,
     )
+
+
+def _keys_of_sequences(features):
+    """Returns the names of the image and of its labels, if these are clear."""
+    tfds = optional("tensorflow_datasets")
+
+    def is_labels(feature):
+        return isinstance(feature, tfds.features.Sequence) and isinstance(
+            feature.feature, tfds.features.ClassLabel
+        )
+
+    images = [
+        name
+        for name, feature in features.items()
+        if isinstance(feature, tfds.features.Image)
+    ]
+    labels = [name for name, each in features.items() if is_labels(each)]
+    if "labels" in labels:  # VOC has them without the difficult ones, too
+        labels = ["labels"]
+    return (*images, *labels) if len(images) == len(labels) == 1 else None
+
+
+def _multi_hot(name, label):
+    """Returns a function of an example: 0 or 1 for each class, uint8."""
+    tf = tensorflow()
+
+    def read(example):
+        # An image may have no label, and one twice.
+        hot = tf.one_hot(example[name], label.num_classes, dtype="int32")
+        return tf.cast(tf.reduce_sum(hot, axis=0) > 0, "uint8")
+
+    return read
 
 
 def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
@@ -103,6 +140,7 @@ def parts(
     keys: tuple[str, str | Callable],
     class_names: tuple[str, ...],
     reads: dict | None = None,
+    multi_label: bool = False,
 ) -> tuple[dict, dict]:
     """Returns two splits of a set.
 
@@ -118,6 +156,7 @@ def parts(
         reads: What the function of an example reads, as
             `tfds.decode.PartialDecoding` takes it, such as
             {"objects": ["size"]}.
+        multi_label: Whether that function returns 0 or 1 for each class.
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -156,6 +195,7 @@ def parts(
                 name=f"{name} {split}",
                 class_names=class_names,
                 num_examples=num_examples,
+                multi_label=multi_label,
                 image_shape=shape if None not in shape else None,
                 stream=_stream(builder, keys, decoding, split),
             )
@@ -182,6 +222,8 @@ def _reader(builder, keys, decoding):
 def _image_and_label(example, keys):
     image, label = keys
     label = label(example) if callable(label) else example[label]
+    if label.shape.rank:  # 0 or 1 for each class
+        return example[image], label
     return example[image], tensorflow().cast(label, "int64")
 
 

@@ -13,6 +13,12 @@ from keras_vit.evaluation.few_shot import (
     few_shot,
 )
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
+from keras_vit.evaluation.multi_label import (
+    PrecisionAt1,
+    mean_average_precision,
+    precision_at_1,
+    scores_and_targets,
+)
 from keras_vit.evaluation.neighbours import nearest_neighbours
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
 from keras_vit.evaluation.views import average_scores
@@ -24,14 +30,18 @@ __all__ = [
     "FewShot",
     "FewShotResult",
     "LeastSquares",
+    "PrecisionAt1",
     "average_scores",
     "few_shot",
     "few_shot_subset",
     "features",
     "load_real",
+    "mean_average_precision",
     "nearest_neighbours",
+    "precision_at_1",
     "predictions",
     "real_accuracy",
     "representation",
+    "scores_and_targets",
     "vtab_scores",
 ]

@@ -146,10 +146,20 @@ def labels_of(batch: dict) -> np.ndarray:
 
     Args:
         batch: An element that `features` takes.
+
+    Raises:
+        ValueError: If an image has several labels, or none.
     """
     labels = np.asarray(batch["labels"])
-    labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
-    return labels[_is_example(batch)].astype("int64")
+    labels = labels[_is_example(batch)]
+    if labels.ndim == 2:
+        if (np.count_nonzero(labels, axis=-1) != 1).any():
+            raise ValueError(
+                "`labels` must be one for each image. Received: images with "
+                "several or none; see `scores_and_targets`"
+            )
+        labels = labels.argmax(axis=-1)
+    return labels.astype("int64")
 
 
 def _run(model, *inputs, mask):

@@ -1,0 +1,137 @@
+"""Images with several labels each, or none, listed in a CSV file."""
+
+import csv
+import os
+import pathlib
+
+import numpy as np
+
+from keras_vit.data.decode import find_broken
+from keras_vit.data.folder import EVALUATION_FOLDERS
+from keras_vit.data.split import hold_out
+
+NAME = "labels.csv"
+SEPARATOR = ";"
+
+
+def exists(path: str) -> bool:
+    """Returns whether a folder has a list of labels."""
+    root = pathlib.Path(path)
+    return any((part / NAME).is_file() for part in (root, root / "train"))
+
+
+def find(
+    path: str, eval_fraction: float, seed: int, broken: str = "error"
+) -> tuple[dict, dict]:
+    """Reads `train/labels.csv` and `test/labels.csv`, or one to be split.
+
+    A file has the columns `image`, a path from the file's own folder, and
+    `labels`, class names between semicolons, or nothing for an image of no
+    class. The classes are those of the training images, sorted.
+
+    Args:
+        path: The folder.
+        eval_fraction: Share of the images held out where the folder has no
+            `test` (or `val`, `validation`, `eval`) with a list.
+        seed: Seed of that choice.
+        broken: "skip" leaves out files that do not decode.
+
+    Returns:
+        The fields of a training and an evaluation `Source`.
+
+    Raises:
+        ValueError: If a file has other columns, an image that is not there or
+            is listed twice, or fewer than two classes; or if evaluation has
+            classes of its own.
+    """
+    root = pathlib.Path(path)
+    train_root = root / "train" if (root / "train" / NAME).is_file() else root
+    rows = _read(train_root / NAME)
+    names = tuple(sorted({name for _, labels in rows for name in labels}))
+    if len(names) < 2:
+        raise ValueError(
+            f"`labels` in {str(train_root / NAME)!r} must name at least 2 "
+            f"classes. Received: {list(names)}"
+        )
+    evaluation = [
+        root / name
+        for name in EVALUATION_FOLDERS
+        if (root / name / NAME).is_file()
+    ]
+    if train_root != root and evaluation:
+        others = _read(evaluation[0] / NAME)
+        unknown = {name for _, labels in others for name in labels} - {*names}
+        if unknown:
+            raise ValueError(
+                f"The classes in {str(evaluation[0] / NAME)!r} must be among "
+                f"those in {str(train_root / NAME)!r}. Received also: "
+                f"{sorted(unknown)}"
+            )
+        return (
+            _fields(train_root, rows, names, broken),
+            _fields(evaluation[0], others, names, broken),
+        )
+    whole = _fields(train_root, rows, names, broken)
+    parts = []
+    for chosen in hold_out(
+        whole["labels"],
+        eval_fraction,
+        seed,
+        name=str(train_root),
+        class_names=names,
+    ):
+        part = whole | dict(
+            num_examples=len(chosen),
+            paths=tuple(whole["paths"][i] for i in chosen),
+            labels=whole["labels"][chosen],
+        )
+        parts.append(part if not parts else part | dict(skipped={}))
+    return tuple(parts)
+
+
+def _read(path):
+    """Returns (path of an image, its class names) by the lines of a file."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        columns = reader.fieldnames or []
+        if not {"image", "labels"} <= set(columns):
+            raise ValueError(
+                f"{str(path)!r} must have the columns `image` and `labels`, "
+                f"class names between {SEPARATOR!r}. Received: {columns}"
+            )
+        rows = {}
+        for row in reader:
+            image = os.path.join(path.parent, row["image"])
+            if image in rows or not os.path.isfile(image):
+                raise ValueError(
+                    f"`image` in {str(path)!r} must name files, each once. "
+                    f"Received: line {reader.line_num}, {row['image']!r}, "
+                    + ("again" if image in rows else "which is not there")
+                )
+            names = map(str.strip, (row["labels"] or "").split(SEPARATOR))
+            rows[image] = [name for name in names if name]
+    if not rows:
+        raise ValueError(
+            f"{str(path)!r} must list images. Received: no line after the first"
+        )
+    return list(rows.items())
+
+
+def _fields(root, rows, names, broken):
+    skipped = {}
+    if broken == "skip":
+        skipped = find_broken([path for path, _ in rows])
+        rows = [row for row in rows if row[0] not in skipped]
+    index = {name: i for i, name in enumerate(names)}
+    labels = np.zeros((len(rows), len(names)), "uint8")
+    for row, (_, own) in zip(labels, rows, strict=True):
+        row[[index[name] for name in own]] = 1
+    return dict(
+        name=str(root),
+        class_names=names,
+        num_examples=len(rows),
+        paths=tuple(path for path, _ in rows),
+        labels=labels,
+        multi_label=True,
+        skipped=skipped,
+    )

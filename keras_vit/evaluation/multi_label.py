@@ -1,0 +1,120 @@
+"""How good a classifier of images with several labels is."""
+
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def scores_and_targets(
+    model: keras.Model, batches: Iterable
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the scores of a data set, and what they should be.
+
+    Args:
+        model: A functional classifier, `[B, H, W, C]` to `[B, K]`.
+        batches: Elements {"images", "labels", "weights"}, such as those of
+            `keras_vit.data.eval_batches`: examples of weight 0 are padding
+            and left out; "weights" may be absent.
+
+    Returns:
+        Float32 `[N, K]` and the labels, 0 or 1, uint8 `[N, K]`.
+    """
+    scores, targets = [], []
+    for batch in batches:
+        found = np.asarray(model.predict_on_batch(np.asarray(batch["images"])))
+        labels = np.asarray(batch["labels"])
+        is_example = np.asarray(batch.get("weights", np.ones(len(labels)))) > 0
+        scores.append(found[: len(labels)][is_example].astype("float32"))
+        targets.append(labels[is_example].astype("uint8"))
+    return np.concatenate(scores), np.concatenate(targets)
+
+
+def mean_average_precision(
+    scores: np.ndarray, targets: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Returns the mean over classes of the average precision.
+
+        AP = sum_n (R_n - R_(n-1)) P_n
+
+    over the distinct scores of a class, from the highest on, with precision P
+    and recall R of the images that have at least that score, without
+    interpolation, as scikit-learn defines it.
+
+    Args:
+        scores: `[N, K]`, higher where a label is likelier.
+        targets: `[N, K]`, 0 or 1.
+
+    Returns:
+        The mean over the classes that any image has, and the average
+        precision of each class, `[K]`, NaN where none has it.
+
+    Raises:
+        ValueError: If the shapes differ, or no image has a label.
+    """
+    scores, targets = _checked(scores, targets)
+    found = np.full(targets.shape[1], np.nan)
+    for k in np.flatnonzero(targets.any(axis=0)):
+        order = np.argsort(-scores[:, k], kind="stable")
+        score, right = scores[order, k], targets[order, k]
+        # Images of the same score have the same rank, the last one's.
+        last = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
+        hits = np.cumsum(right)[last]
+        precision = hits / (last + 1)
+        recall = hits / hits[-1]
+        found[k] = np.sum(np.diff(recall, prepend=0) * precision)
+    return float(np.nanmean(found)), found
+
+
+def precision_at_1(scores: np.ndarray, targets: np.ndarray) -> float:
+    """Returns how often the class of the highest score is one of the labels.
+
+    Args:
+        scores: `[N, K]`.
+        targets: `[N, K]`, 0 or 1.
+
+    Raises:
+        ValueError: If the shapes differ, or no image has a label.
+    """
+    scores, targets = _checked(scores, targets)
+    best = scores.argmax(axis=1)[:, None]
+    return float(np.take_along_axis(targets, best, axis=1).mean())
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PrecisionAt1(keras.metrics.MeanMetricWrapper):
+    """Share of images whose highest score is of one of their labels.
+
+    Of one label an image it is the accuracy.
+
+    Args:
+        name: Name of the metric.
+        dtype: Its dtype.
+
+    Call arguments: labels, 0 or 1, and scores, `[B, K]`.
+    """
+
+    def __init__(self, name: str = "precision_at_1", dtype=None):
+        super().__init__(_is_right, name=name, dtype=dtype)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"name": self.name, "dtype": self.dtype}
+
+
+def _is_right(y_true, y_pred):
+    best = ops.expand_dims(ops.argmax(y_pred, axis=-1), -1)
+    label = ops.take_along_axis(ops.cast(y_true, "float32"), best, axis=-1)
+    return ops.cast(label[:, 0] > 0, "float32")  # mixed images have shares
+
+
+def _checked(scores, targets):
+    scores, targets = np.asarray(scores), np.asarray(targets) > 0
+    if scores.ndim != 2 or scores.shape != targets.shape or not targets.any():
+        raise ValueError(
+            "`scores` and `targets` must be [N, K], with a label at least. "
+            f"Received: {scores.shape} and {targets.shape}, with "
+            f"{int(targets.sum())} labels"
+        )
+    return scores, targets

@@ -1,0 +1,83 @@
+"""Mean average precision and precision at 1."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import evaluation
+
+
+@pytest.mark.backend("torch")
+def test_average_precision_is_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 6, (40, 5)) / 5  # with ties
+    targets = rng.integers(0, 2, (40, 5))
+    targets[:, 2] = 0  # no image has it
+    mean, found = evaluation.mean_average_precision(scores, targets)
+    assert np.isnan(found[2])
+    for k in (0, 1, 3, 4):
+        expected = metrics.average_precision_score(targets[:, k], scores[:, k])
+        assert found[k] == pytest.approx(expected)
+    assert mean == pytest.approx(np.nanmean(found))
+
+
+@pytest.mark.backend("torch")
+def test_average_precision_of_a_ranking():
+    # Right at ranks 1 and 3 of 4.
+    scores = np.array([[0.9], [0.7], [0.5], [0.1]])
+    targets = np.array([[1], [0], [1], [0]])
+    mean, _ = evaluation.mean_average_precision(scores, targets)
+    assert mean == pytest.approx((1 + 2 / 3) / 2)
+
+
+@pytest.mark.backend("torch")
+def test_shapes_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"must be \[N, K\].*\(2, 3\)"):
+        evaluation.precision_at_1(np.ones((2, 3)), np.ones((2, 2)))
+    with pytest.raises(ValueError, match="with 0 labels"):
+        evaluation.mean_average_precision(np.ones((2, 3)), np.zeros((2, 3)))
+
+
+def test_precision_at_1_asks_for_one_of_the_labels():
+    scores = np.array([[0.1, 0.9, 0.0], [0.5, 0.2, 0.1], [0.0, 0.1, 0.3]])
+    targets = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    assert evaluation.precision_at_1(scores, targets) == pytest.approx(1 / 3)
+    metric = evaluation.PrecisionAt1()
+    metric.update_state(targets, scores)
+    assert float(metric.result()) == pytest.approx(1 / 3)
+    metric.reset_state()
+    metric.update_state(targets, scores, sample_weight=np.array([2, 2, 0]))
+    assert float(metric.result()) == pytest.approx(1 / 2)
+    copy = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert copy.name == "precision_at_1"
+
+
+@pytest.mark.backend("torch")
+def test_of_one_label_it_is_the_accuracy():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(50, 4))
+    targets = np.eye(4)[rng.integers(0, 4, 50)]
+    expected = keras.metrics.CategoricalAccuracy()
+    expected.update_state(targets, scores)
+    found = evaluation.precision_at_1(scores, targets)
+    assert found == pytest.approx(float(expected.result()))
+
+
+@pytest.mark.backend("torch")
+def test_padding_is_left_out_of_scores():
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    batches = [
+        dict(images=np.eye(2), labels=np.ones((2, 2)), weights=np.ones(2)),
+        dict(
+            images=np.full((2, 2), 3.0),
+            labels=np.array([[1, 0], [0, 0]]),
+            weights=np.array([1, 0]),
+        ),
+    ]
+    scores, targets = evaluation.scores_and_targets(model, batches)
+    np.testing.assert_array_equal(scores, [[1, 0], [0, 1], [3, 3]])
+    np.testing.assert_array_equal(targets, [[1, 1], [1, 1], [1, 0]])
+    with pytest.raises(ValueError, match="`labels` must be one for each"):
+        evaluation.features(model, batches)
