@@ -1,0 +1,507 @@
+r"""Inference speed and the largest batch by size of the image, as in the paper.
+
+python -m tools.speed_figure v3-8 v5e-8
+python -m tools.speed_figure here --models=ViTB32,ViTB16 --image-sizes=64,224
+python -m tools.speed_figure
+
+Figure 12 of the ViT paper (11 of its first edition). For a slice, one core's
+share is compiled by the TPU compiler of libtpu (pip install -e '.[tpu-plan]'):
+the largest power of two that fits its memory, and images per second there and
+with --batches, of which the best counts. Where the compiler has no estimate of
+the time, that is what operations and memory take at the chip's peak: a bound
+that no program reaches. "here" measures on this machine's device; the largest
+batch is that of its memory, and is left out on a processor. A slice and "here"
+run for minutes to hours: the folder --output receives a line for each point at
+once, in a CSV file by device, and points that are there are not made again.
+Inference in bfloat16, on a processor in float32. Without a device the figure
+is drawn of what the folder has.
+"""
+
+import argparse
+import csv
+import dataclasses
+import math
+import pathlib
+import subprocess
+import sys
+import time
+
+from keras_vit_cli import command
+from tools import tpu_compile, tpu_slices
+
+# Constructor -> name in the figure, in the order of its legend.
+MODELS = {
+    "BiTR50x1": "R50x1",
+    "BiTR50x2": "R50x2",
+    "ViTB32": "ViT-B/32",
+    "ViTL32": "ViT-L/32",
+    "ViTB16": "ViT-B/16",
+    "ViTL16": "ViT-L/16",
+    "ViTH14": "ViT-H/14",
+    "BiTR152x4": "R152x4",
+}
+# The ResNets of the paper normalise after their convolutions.
+RESNET = dict(activation_order="post_activation", numerics="authors")
+IMAGE_SIZES = (224, 512, 64, 384, 128)
+MOST = 16_384  # images, from which the largest batch is looked for
+HERE = "here"
+_GREYS = ("#b5b5b5", "#858585", "#404040")
+_BLUES = ("#9ecae1", "#5ba3d0", "#3179b5", "#114d94", "#08244d")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A model at a size of images.
+
+    Attributes:
+        model: Its constructor.
+        image_size: Pixels per side, as asked for.
+        largest: Largest power of two of images that fits; 0 if unknown.
+        speed: Images per second and core.
+        batch: Images at a time with which that was reached.
+        source: "compiler", "roofline" or "measured".
+    """
+
+    model: str
+    image_size: int
+    largest: int
+    speed: float
+    batch: int
+    source: str
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Computes the points that are missing and draws all."""
+    parser = command.Parser(
+        prog="python -m tools.speed_figure",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument(
+        "device", nargs="*", help='slices, such as v3-8, or "here"'
+    )
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument(
+        "--image-sizes", default=",".join(map(str, IMAGE_SIZES))
+    )
+    parser.add_argument(
+        "--batches", default="", help="images at a time, such as 8,64"
+    )
+    parser.add_argument(
+        "--output", default="inference_speed", type=pathlib.Path
+    )
+    flags = parser.parse_args(arguments)
+    flags.output.mkdir(parents=True, exist_ok=True)
+    if len(flags.device) > 1:
+        # The compiler takes one kind of slice in each process.
+        options = [
+            f"--{name}={getattr(flags, name.replace('-', '_'))}"
+            for name in ("models", "image-sizes", "batches", "output")
+        ]
+        for device in flags.device:
+            words = [sys.executable, "-m", "tools.speed_figure", device]
+            if code := subprocess.call([*words, *options]):
+                return code
+        return 0
+    for device in flags.device:
+        fill(device, flags)
+    found = {
+        path.stem: read(path) for path in sorted(flags.output.glob("*.csv"))
+    }
+    if not any(found.values()):
+        raise ValueError(
+            f"--output must be a folder with points, without a device. "
+            f"Received: {flags.output}"
+        )
+    draw(found, flags.output / "inference_speed.png")
+    for device, points in found.items():
+        print(f"{device}: what the paper's text says of its figure")
+        for line in statements(points):
+            print(f"  {line}")
+    print(flags.output / "inference_speed.png")
+    return 0
+
+
+def fill(device: str, flags: argparse.Namespace) -> None:
+    """Adds the points that a device's file does not have yet.
+
+    Args:
+        device: A slice, or "here".
+        flags: Of the command line.
+    """
+    models = flags.models.split(",")
+    unknown = sorted(set(models) - set(MODELS))
+    if unknown:
+        raise ValueError(
+            f"--models must be of {', '.join(MODELS)}. Received: {unknown}"
+        )
+    sizes = [int(size) for size in flags.image_sizes.split(",")]
+    batches = [int(size) for size in flags.batches.split(",") if size]
+    make = Compiled(device) if device != HERE else Measured()
+    path = flags.output / f"{make.name}.csv"
+    have = {(point.model, point.image_size) for point in read(path)}
+    for size in sizes:
+        for model in models:
+            if (model, size) in have:
+                continue
+            start = time.monotonic()
+            point = make(model, size, batches)
+            append(path, point)
+            print(
+                f"{make.name}, {MODELS[model]}, {size} pixels: "
+                f"{point.speed:,.0f} images/s with {point.batch} "
+                f"({point.source}), largest batch {point.largest or '-'}; "
+                f"{time.monotonic() - start:.0f} s",
+                flush=True,
+            )
+
+
+def build(constructor: str, image_size: int):
+    """Returns a model for images of nearly that size.
+
+    Args:
+        constructor: Its name.
+        image_size: Pixels per side; the nearest multiple of the patch is
+            taken: 70, 126, 378 and 518 for ViT-H/14.
+    """
+    import keras_vit
+
+    patch = 14 if constructor.endswith("14") else 32
+    side = max(1, round(image_size / patch)) * patch
+    given = RESNET if constructor.startswith("BiT") else {}
+    return getattr(keras_vit, constructor)(input_shape=(side, side, 3), **given)
+
+
+class Compiled:
+    """Points from the TPU compiler, of one core of a slice."""
+
+    def __init__(self, name: str):
+        self.tpu = tpu_slices.find(name)
+        self.name = self.tpu.name
+        tpu_slices.prepare(self.tpu)
+
+    def __call__(
+        self, constructor: str, image_size: int, batches: list[int]
+    ) -> Point:
+        """Returns the point of a model at a size of images.
+
+        Args:
+            constructor: The model.
+            image_size: Pixels per side.
+            batches: Images at a time to try besides the most that fit.
+        """
+        import keras
+
+        from keras_vit.distribution import layouts
+
+        # One device is enough: no communication belongs to inference.
+        devices = tpu_slices.devices(self.tpu)[:1]
+        layout = layouts.distribution("data", devices)
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        inference = tpu_compile.Inference(
+            lambda: build(constructor, image_size), layout, self.tpu
+        )
+        largest, program = largest_batch(inference.compile)
+        found = [(largest, program)] if largest else []
+        for batch in batches:
+            if batch < largest:
+                found.append((batch, inference.compile(batch)))
+        cores = self.tpu.num_cores / self.tpu.num_devices
+        speed, batch, source = max(
+            (
+                (
+                    batch
+                    / (p.compiler_seconds or self._peak_seconds(p))
+                    / cores,
+                    batch,
+                    "compiler" if p.compiler_seconds else "roofline",
+                )
+                for batch, p in found
+            ),
+            default=(0.0, 0, "compiler"),
+        )
+        return Point(
+            model=constructor,
+            image_size=image_size,
+            largest=int(largest / cores),
+            speed=speed,
+            batch=batch,
+            source=source,
+        )
+
+    def _peak_seconds(self, program):
+        return tpu_compile.roofline(program, self.tpu)["step"]
+
+
+def largest_batch(compile_batch, most: int = MOST):
+    """Returns the largest power of two that fits, and its program.
+
+    From above: what does not fit is refused before its code is generated, and
+    the refusal says how much is missing.
+
+    Args:
+        compile_batch: Of a number of images, returns a program or raises
+            `tpu_compile.DoesNotFit`.
+        most: Where to begin, a power of two.
+
+    Returns:
+        (0, None) if not even one image fits.
+    """
+    batch = most
+    while batch:
+        try:
+            return batch, compile_batch(batch)
+        except tpu_compile.DoesNotFit as error:
+            share = error.available / error.needs if error.needs else 0.5
+            # A fifth above: near the limit the compiler saves what it can.
+            room = int(1.2 * batch * share)
+            batch = min(batch // 2, 1 << max(room, 1).bit_length() - 1)
+    return 0, None
+
+
+class Measured:
+    """Points measured with JAX on this machine's first device."""
+
+    def __init__(self):
+        import jax
+        import keras
+
+        if keras.backend.backend() != "jax":
+            raise ValueError(
+                "`here` measures with JAX: set KERAS_BACKEND=jax. Received: "
+                f"{keras.backend.backend()!r}"
+            )
+        self.device = jax.devices()[0]
+        self.is_processor = self.device.platform == "cpu"
+        self.name = self.device.device_kind.replace(" ", "_").replace("/", "_")
+
+    def __call__(
+        self, constructor: str, image_size: int, batches: list[int]
+    ) -> Point:
+        """Returns the point of a model at a size of images.
+
+        Args:
+            constructor: The model.
+            image_size: Pixels per side.
+            batches: Images at a time to try.
+        """
+        import jax
+        import keras
+        import numpy as np
+
+        policy = "float32" if self.is_processor else "mixed_bfloat16"
+        keras.config.set_dtype_policy(policy)
+        model = build(constructor, image_size)
+        variables = [v.value for v in model.variables]
+
+        @jax.jit
+        def forward(variables, images):
+            values = zip(model.variables, variables, strict=True)
+            with keras.StatelessScope(list(values)):
+                return model(images, training=False)
+
+        def seconds(batch):
+            shape = (batch, *model.input_shape[1:])
+            images = jax.device_put(np.zeros(shape, "uint8"), self.device)
+            jax.block_until_ready(forward(variables, images))  # compiles
+            times = []
+            while len(times) < 3 or (sum(times) < 1 and len(times) < 20):
+                start = time.perf_counter()
+                jax.block_until_ready(forward(variables, images))
+                times.append(time.perf_counter() - start)
+            return min(times)
+
+        def fitting(batch):
+            try:
+                return seconds(batch)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                raise tpu_compile.DoesNotFit(0, 0) from None
+
+        found, largest = [], 0
+        if not self.is_processor:
+            largest, best = largest_batch(fitting)
+            found = [(largest / best, largest)] if largest else []
+        for batch in batches or (1, 8):
+            if batch < (largest or batch + 1):
+                found.append((batch / seconds(batch), batch))
+        speed, batch = max(found, default=(0.0, 0))
+        return Point(
+            model=constructor,
+            image_size=image_size,
+            largest=largest,
+            speed=speed,
+            batch=batch,
+            source="measured",
+        )
+
+
+def read(path: pathlib.Path) -> list[Point]:
+    """Returns the points of a file; none if there is no file.
+
+    Args:
+        path: A CSV file that `append` wrote.
+    """
+    if not path.is_file():
+        return []
+    kinds = {field.name: field.type for field in dataclasses.fields(Point)}
+    with open(path, newline="") as file:
+        return [
+            Point(**{name: kinds[name](value) for name, value in row.items()})
+            for row in csv.DictReader(file)
+        ]
+
+
+def append(path: pathlib.Path, point: Point) -> None:
+    """Adds a point to a file.
+
+    Args:
+        path: A CSV file, which need not be there yet.
+        point: The point.
+    """
+    row = dataclasses.asdict(point)
+    is_new = not path.is_file()
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, row)
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row | dict(speed=f"{point.speed:.4g}"))
+
+
+def statements(points: list[Point]) -> list[str]:
+    """Returns the two statements of the paper's text, and what we found.
+
+    Args:
+        points: Those of a device.
+    """
+    at = {(point.model, point.image_size): point for point in points}
+    lines = []
+    for name, low, high in (
+        ("small", 64, 224),
+        ("large", 384, 512),
+    ):
+        exponents = []
+        for model, label in MODELS.items():
+            pair = at.get((model, low)), at.get((model, high))
+            if all(point and point.speed for point in pair):
+                exponents.append(f"{label} {exponent(*pair):.1f}")
+        if exponents:
+            lines.append(
+                f"time grows with the size of {name} images, {low} to {high} "
+                f"pixels, by the power of {', '.join(exponents)} (2 is "
+                "linear in the patches, 4 bi-quadratic)"
+            )
+    return lines + _memory_statements(at)
+
+
+def exponent(low: Point, high: Point) -> float:
+    """Returns the power of an image's size by which its time grows.
+
+    Args:
+        low: A model at a size.
+        high: The same at a larger one.
+    """
+    ratio = math.log(high.image_size / low.image_size)
+    return math.log(low.speed / high.speed) / ratio
+
+
+def _memory_statements(at):
+    lines = []
+    for vit, resnet in (("ViTL16", "BiTR50x2"), ("ViTH14", "BiTR152x4")):
+        sizes = [
+            size
+            for size in sorted(IMAGE_SIZES)
+            if all(
+                (m, size) in at and at[m, size].largest for m in (vit, resnet)
+            )
+        ]
+        if sizes:
+            ratios = ", ".join(
+                f"{at[vit, s].largest / at[resnet, s].largest:g} at {s}"
+                for s in sizes
+            )
+            lines.append(
+                f"largest batch of {MODELS[vit]} over that of "
+                f"{MODELS[resnet]}: {ratios} pixels"
+            )
+    return lines
+
+
+def draw(found: dict[str, list[Point]], out_path: pathlib.Path) -> None:
+    """Draws speed and largest batch against the size of images.
+
+    Args:
+        found: Name of a device -> its points; a row of panels for each.
+        out_path: The picture to write.
+    """
+    from matplotlib import figure as figures  # no display, no global state
+    from matplotlib import ticker
+
+    figure = figures.Figure(
+        figsize=(9.5, 3.6 * len(found) + 0.4), dpi=120, layout="constrained"
+    )
+    shown = {}
+    for row, (device, points) in enumerate(found.items()):
+        panels = [("speed", "inference speed [img/s/core]")]
+        if any(point.largest for point in points):
+            panels.append(("largest", "largest batch per core"))
+        for column, (value, title) in enumerate(panels):
+            axes = figure.add_subplot(len(found), 2, 2 * row + column + 1)
+            for model, label in MODELS.items():
+                line = sorted(
+                    (point.image_size, getattr(point, value))
+                    for point in points
+                    if point.model == model and getattr(point, value)
+                )
+                if line:
+                    (shown[label],) = axes.plot(
+                        *zip(*line, strict=True), **_style(model)
+                    )
+            axes.set_xscale("log")
+            if value == "largest":
+                axes.set_yscale("log", base=2)
+            else:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+            ticks = sorted({point.image_size for point in points})
+            axes.set_xticks(ticks, labels=list(map(str, ticks)))
+            axes.xaxis.set_minor_locator(ticker.NullLocator())
+            axes.set_xlabel("input size [px]")
+            sources = sorted({point.source for point in points})
+            axes.set_title(
+                f"{title}, {device}"
+                + (f" ({', '.join(sources)})" if value == "speed" else ""),
+                loc="left",
+                fontsize=10,
+            )
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+    order = [label for label in MODELS.values() if label in shown]
+    figure.legend(
+        [shown[label] for label in order],
+        order,
+        loc="outside right upper",
+        frameon=False,
+    )
+    figure.savefig(out_path)
+
+
+def _style(model):
+    """Colours by family, darker for larger models, and markers by size."""
+    is_resnet = model.startswith("BiT")
+    family = [m for m in MODELS if m.startswith("BiT") == is_resnet]
+    return dict(
+        color=(_GREYS if is_resnet else _BLUES)[family.index(model)],
+        marker="osD^v"[family.index(model)],
+        linestyle="--" if is_resnet else "-",
+        linewidth=1.4,
+        markersize=5,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
