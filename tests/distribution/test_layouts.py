@@ -1,5 +1,6 @@
 """Where the parts of variables lie, and that training does not notice."""
 
+import functools
 import json
 import math
 import pathlib
@@ -30,6 +31,9 @@ TENSOR = {
 }
 
 
+made = functools.cache(catalogue.make_model)
+
+
 def axes_of(layout, variables):
     return {v.path: list(layout.get_variable_layout(v).axes) for v in variables}
 
@@ -39,7 +43,7 @@ class TestLayouts:
         "name", [*catalogue.MODELS, *catalogue.OTHER_FAMILIES]
     )
     def test_fsdp_cuts_all_that_divides(self, name):
-        model = catalogue.make_model(name)
+        model = made(name)
         layout = layouts.distribution("fsdp", DEVICES)
         for variable in model.weights:
             axes = layout.get_variable_layout(variable).axes
@@ -51,7 +55,7 @@ class TestLayouts:
 
     @pytest.mark.parametrize("name", catalogue.MODELS)
     def test_tensor_cuts_heads_and_hidden_units(self, name):
-        model = catalogue.make_model(name)
+        model = made(name)
         layout = layouts.distribution("tensor", DEVICES, 2)
         expected = {
             f"encoderblock_{i}/{path}": axes
@@ -67,7 +71,7 @@ class TestLayouts:
         assert {p: a for p, a in found.items() if any(a)} == expected
 
     def test_tensor_cuts_the_hidden_units_of_a_mixer(self):
-        model = catalogue.make_model("mixer")
+        model = made("mixer")
         layout = layouts.distribution("tensor", DEVICES, 2)
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == {
@@ -82,7 +86,7 @@ class TestLayouts:
         }
 
     def test_tensor_cuts_the_hidden_units_of_an_mvit(self):
-        model = catalogue.make_model("mvit")
+        model = made("mvit")
         layout = layouts.distribution("tensor", DEVICES, 2)
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == {
@@ -98,7 +102,7 @@ class TestLayouts:
         layouts.check_model(layout, model)
 
     def test_both_cut_a_kernel_along_both_axes(self):
-        model = catalogue.make_model("token")
+        model = made("token")
         found = axes_of(
             layouts.distribution("fsdp+tensor", DEVICES, 2), model.weights
         )
@@ -109,7 +113,7 @@ class TestLayouts:
         assert found["class_token/cls"] == [None, None, "data"]
 
     def test_data_cuts_nothing(self):
-        model = catalogue.make_model("hybrid")
+        model = made("hybrid")
         layout = layouts.distribution("data", DEVICES)
         assert not any(map(any, axes_of(layout, model.weights).values()))
         assert layout.auto_shard_dataset is False

@@ -7,6 +7,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 IMAGES = np.random.default_rng(0).uniform(0, 255, (8, 16, 8, 3))
 LABELS = np.arange(8) % 3
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -9,6 +9,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 FILES = pathlib.Path(__file__).parents[1] / "goldens" / "files"
 IMAGES = np.random.default_rng(0).uniform(0, 255, (8, 16, 8, 3))
 LABELS = np.arange(8) % 5
@@ -21,6 +23,7 @@ def load(path):
     return model
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("name", ["fitted", "int8"])
 def test_a_file_of_an_earlier_version_and_another_backend_loads(name, tmp_path):
     with np.load(FILES / "outputs.npz") as archive:

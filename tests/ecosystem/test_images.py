@@ -6,6 +6,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def make_model(shape, **arguments):
     return keras_vit.ViT(
@@ -62,6 +64,7 @@ def as_data_loader(images, labels):
     return dict(x=data.DataLoader(pairs, batch_size=3))
 
 
+@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(
     "feed",
     [as_arrays, as_py_dataset, as_generator, as_tf_data, as_data_loader],

@@ -13,6 +13,8 @@ import start_recipe
 import keras_vit
 from keras_vit import data, evaluation
 
+pytestmark = pytest.mark.backend("torch")
+
 # What shares the work of two devices.
 JAX = keras.backend.backend() == "jax"
 STRATEGIES = ["data", "fsdp"] if JAX else ["data"]

@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import data, evaluation
 
+pytestmark = pytest.mark.backend("torch")
+
 COUNT, SIDE, WIDTH = 7, 8, 12
 
 
@@ -122,6 +124,7 @@ def test_layers_that_are_not_there_or_no_vectors_are_refused(source):
         evaluation.representation(keras.Model(images, deep), "deep")
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("batch_size", [3, 16])
 def test_predictions_are_those_of_keras(source, batch_size):
     model = make_vit()

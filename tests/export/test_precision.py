@@ -9,6 +9,8 @@ import pytest
 from keras_vit.export import precision
 from keras_vit.models.vit import ViT
 
+pytestmark = pytest.mark.backend("tensorflow", "torch")
+
 TINY = dict(
     patch_size=4,
     hidden_size=32,
@@ -109,6 +111,7 @@ def test_all_weights_but_the_head_are_in_half_precision(kind, name):
     assert precision.weights_bytes(copy) == 2 * (model.count_params() + head)
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("name", ["token", "hybrid"])
 def test_int8_holds_the_kernels_of_every_block_in_8_bits(name):
     model = make_model(**CASES[name])

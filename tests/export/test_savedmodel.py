@@ -25,7 +25,7 @@ tf = pytest.importorskip("tensorflow")
 from keras_vit_cli import savedmodel_client  # noqa: E402
 
 pytestmark = [
-    pytest.mark.backend("tensorflow", "jax"),
+    pytest.mark.backend("tensorflow"),
     # jax2tf, through which Keras exports from JAX, is called deprecated.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
@@ -45,6 +45,10 @@ def make_model(kind="plain", **changes):
     arguments |= MODELS[kind] | dict(class_names=LABELS) | changes
     model = keras_vit.ViT(**arguments)
     return realistic.fill(model)
+
+
+# What reads images is TensorFlow's whatever the backend.
+ON_JAX = pytest.mark.backend("tensorflow", "jax")
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -69,6 +73,7 @@ def read(model, encoded, tmp_path):
     return data.read_image(file, size, channels)
 
 
+@ON_JAX
 @pytest.mark.parametrize("number", [1, 2, 17])
 def test_logits_are_those_of_the_model(number, exported, served):
     model, _ = exported
@@ -224,6 +229,7 @@ def test_the_outputs_of_pixels_that_are_no_numbers_are_zeros(exported, served):
         assert found[name][1].numpy().any()
 
 
+@ON_JAX
 def test_features_are_the_representation(exported, served, tmp_path):
     model, _ = exported
     encoded = images.valid()["png"]
@@ -293,6 +299,7 @@ class TestHostileInput:
 # What is in the graph, the tests of the other model show.
 @pytest.mark.parametrize("exported", ["plain"], indirect=True)
 class TestWithoutKeras:
+    @ON_JAX
     def test_tensorflow_alone_gives_the_same(self, exported, tmp_path):
         model, path = exported
         rng = np.random.default_rng(0)
@@ -387,6 +394,7 @@ def signature_of(path, name="serving_default"):
     return model.meta_graphs[0].signature_def[name]
 
 
+@ON_JAX
 def test_no_weight_is_saved_twice(exported):
     model, path = exported
     weights = sum(4 * int(np.prod(w.shape)) for w in model.weights)

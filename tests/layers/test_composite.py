@@ -9,6 +9,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 IMAGES = np.random.default_rng(0).uniform(0, 255, (4, 16, 8, 3))
 LABELS = np.arange(4) % 3
 
@@ -109,6 +111,7 @@ WEIGHTS_ONLY = keras.quantizers.Int8QuantizationConfig(
 )
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize(
     ("mode", "config"),
     [

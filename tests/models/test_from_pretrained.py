@@ -6,6 +6,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 8, 3))
 
 
@@ -17,6 +19,7 @@ def make_model():
     return model
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("name", ["a.npz", "a.keras", "timm", "transformers"])
 def test_it_is_the_model_that_was_saved(name, tmp_path):
     if name in ("timm", "transformers"):
@@ -52,7 +55,6 @@ def test_changes_are_arguments_of_the_constructor(tmp_path):
         keras_vit.from_pretrained(path, num_layer=3)
 
 
-@pytest.mark.backend_independent
 def test_released_weights_are_named_with_their_constructor():
     from keras_vit.weights import registry
 

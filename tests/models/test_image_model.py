@@ -7,6 +7,8 @@ import pytest
 
 import keras_vit
 
+pytestmark = pytest.mark.backend("torch")
+
 REMEMBERED = (
     "family",
     "architecture",

@@ -91,6 +91,7 @@ class TestAuthorsNumbers:
             assert_agrees(eager[key], data[key])
             assert_agrees(compiled[key], data[key])
 
+    @pytest.mark.backend("torch")
     def test_pixels_agree_with_scaled_input(self, case):
         data, checkpoint, build = golden(case)
         pixels = np.round(data["input"] * 127.5 + 127.5).astype("uint8")
@@ -101,6 +102,7 @@ class TestAuthorsNumbers:
         assert_agrees(takes_pixels.predict(pixels, verbose=0), expected)
         assert_agrees(takes_pixels(pixels.astype("float32")), expected)
 
+    @pytest.mark.backend("torch")
     @pytest.mark.parametrize(
         "wrong",
         [dict(gelu_approximate=False), dict(layer_norm_epsilon=1e-3)],
@@ -396,6 +398,7 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         getattr(keras_vit, constructor)(data_format="channels_first")
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

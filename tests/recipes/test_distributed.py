@@ -99,21 +99,13 @@ def test_mirrored_devices_give_what_one_gives(tmp_path, alone, devices):
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize(
     ("count", "devices", "strategy"),
-    [(1, 8, "data"), (2, 2, "fsdp+tensor"), (4, 1, "data")],
+    [(2, 2, "fsdp+tensor"), (4, 1, "data")],
 )
 def test_processes_of_jax_give_what_one_gives(
     tmp_path, alone, count, devices, strategy
 ):
     config = dict(strategy=strategy, micro_batches=2)
-    started = (
-        start_workers(tmp_path / "run", count, devices, **config)
-        if count > 1
-        else [
-            processes.start(
-                tmp_path / "run", devices=devices, config=CONFIG | config
-            )
-        ]
-    )
+    started = start_workers(tmp_path / "run", count, devices, **config)
     for status, printed in processes.end(*started):
         assert status == 0, printed
     assert_equal_to_rounding(tmp_path / "run", alone)

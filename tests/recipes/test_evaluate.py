@@ -12,6 +12,8 @@ import keras_vit
 from keras_vit import data, evaluation
 from recipes import evaluate
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def results_of(capsys, *arguments):
     assert evaluate.main([*map(str, arguments), "--json"]) == 0
@@ -48,6 +50,7 @@ def best(tmp_path_factory):
     return path
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("batch_size", [50, 512])
 def test_results_are_those_of_keras(best, capsys, batch_size):
     found = results_of(

@@ -11,6 +11,8 @@ from keras_vit import data, evaluation
 from keras_vit.evaluation.features import labels_of
 from recipes import cli, fewshot
 
+pytestmark = pytest.mark.backend("torch")
+
 PNG = b"\x89PNG"
 
 

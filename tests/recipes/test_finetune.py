@@ -16,6 +16,8 @@ from keras_vit.models.families import FAMILIES
 from recipes import finetune, inputs, training_step
 from recipes import workdir as workdirs
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def rows_of(workdir):
     with open(workdir / "metrics.csv", newline="") as file:
@@ -34,6 +36,7 @@ def write_folder(root, per_class=6, size=(20, 30), parts=("",)):
                 (folder / f"{i}.jpg").write_bytes(encoded.numpy())
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_a_run_leaves_everything_in_its_workdir(digits_run):
     _, workdir, results, printed = digits_run
     for name in (
@@ -178,6 +181,7 @@ def test_a_workdir_in_use_is_refused_before_anything_is_touched(
         assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_evaluated_and_saved_weights_are_the_polyak_average(
     tmp_path, make_config, monkeypatch
 ):

@@ -14,6 +14,8 @@ import keras_vit
 from keras_vit import training
 from recipes import cli, experiment, fewshot, finetune, masked_patch
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def small_config(**changes):
     return masked_patch.Config(

@@ -15,6 +15,8 @@ import keras_vit
 from keras_vit import data
 from recipes import predict
 
+pytestmark = pytest.mark.backend("torch")
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 
 
@@ -30,6 +32,7 @@ def test_the_command_that_the_run_printed_works(
     assert (workdir / "attention.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_probabilities_are_those_of_the_model(digits_run, capsys):
     path = str(next((digits_run[1] / "examples").iterdir()))
     model_path = str(digits_run[1] / "best.keras")
@@ -191,7 +194,7 @@ def test_weights_are_of_any_family(digits_run, tmp_path, capsys):
     )
 
 
-@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.backend("tensorflow")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_savedmodel_says_what_the_model_says(digits_run, tmp_path, capsys):
     path = digits_run[1] / "best.keras"

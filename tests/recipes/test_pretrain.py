@@ -17,6 +17,8 @@ from recipes import (
     training_step,
 )
 
+pytestmark = pytest.mark.backend("torch")
+
 # Epochs, base learning rate, decay, weight decay and dropout, copied from the
 # paper; of two numbers of epochs the larger.
 TABLE_3 = {

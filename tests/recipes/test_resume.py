@@ -38,21 +38,21 @@ def assert_same(workdir, expected):
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
-    """Two runs side by side, each killed three times and then let end.
+    """Two runs side by side, each killed twice and then let end.
 
-    With two backends these are twelve random moments: in the start, in saving
+    With two backends these are eight random moments: in the start, in saving
     and between.
     """
     expected, ticks = uninterrupted
     rng = random.Random(keras.backend.backend())
     kills = {tmp_path / "a": 0, tmp_path / "b": 0}
-    while min(kills.values()) < 3:
+    while min(kills.values()) < 2:
         started = {
             workdir: processes.start(
                 workdir, config=CONFIG, kill_at=rng.randint(1, ticks)
             )
             for workdir, count in kills.items()
-            if count < 3
+            if count < 2
         }
         for (workdir, _), (status, printed) in zip(
             started.items(), processes.end(*started.values()), strict=True
@@ -93,28 +93,10 @@ def test_sigterm_and_ctrl_c_save_first(
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize(
-    ("model", "architecture"),
-    [
-        (
-            "MLPMixer",
-            dict(
-                patch_size=4,
-                hidden_size=16,
-                num_layers=2,
-                tokens_mlp_dim=8,
-                channels_mlp_dim=16,
-                drop_path_rate=0.2,
-            ),
-        ),
-        ("BiT", dict(num_units=(1,), width_factor=0.5)),
-    ],
-)
-def test_other_families_resume_with_the_same_bits(
-    tmp_path, model, architecture
-):
+def test_other_families_resume_with_the_same_bits(tmp_path):
+    architecture = dict(num_units=(1,), width_factor=0.5)
     config = CONFIG | dict(
-        model=model, architecture=architecture, total_steps=5
+        model="BiT", architecture=architecture, total_steps=5
     )
     expected, workdir = tmp_path / "expected", tmp_path / "run"
     processes.run(expected, config=config)

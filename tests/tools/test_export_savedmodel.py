@@ -16,10 +16,9 @@ import images  # noqa: E402
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [
-    pytest.mark.backend("tensorflow", "jax"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    # Of tf2onnx, when it is imported.
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.backend("tensorflow"),
 ]
 
 

@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import training
 
+pytestmark = pytest.mark.backend("torch")
+
 BATCH = (
     np.arange(4 * 64, dtype="uint8").reshape(4, 8, 8, 1),
     np.eye(3, dtype="float32")[[0, 1, 2, 0]],
@@ -75,6 +77,7 @@ def test_the_last_are_kept(saved):
     assert steps_in(saved[0]) == [2, 3, 4]
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_a_restored_model_goes_on_bit_by_bit(saved):
     folder, _, expected_metrics, expected_states = saved
     keras.utils.set_random_seed(2)
@@ -156,6 +159,7 @@ def test_a_checkpoint_without_a_seal_is_taken_if_it_reads(saved):
     checkpoints.close()
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_weights_that_are_not_finite_are_not_saved(saved):
     folder, model, *_ = saved
     variable = model.trainable_variables[0]

@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import training
 
+pytestmark = pytest.mark.backend("torch")
+
 IMAGES = (
     np.random.default_rng(0).uniform(0, 255, (8, 8, 8, 3)).astype("float32")
 )
@@ -54,6 +56,7 @@ def changed(before, after):
     return {path for path in before if (before[path] != after[path]).any()}
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_a_linear_probe_moves_the_head_alone():
     model = make_model()
     training.train_head_only(model)

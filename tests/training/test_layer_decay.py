@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import training
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def make_model(**arguments):
     keras.utils.set_random_seed(0)
@@ -32,6 +34,7 @@ def test_factors_fall_from_the_head_to_the_patches():
     assert {found[path] for path in others} == {0.125}
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

@@ -9,6 +9,8 @@ from keras import ops
 
 from keras_vit.training import masked_patch
 
+pytestmark = pytest.mark.backend("torch")
+
 # Of make_model: images of 16x8 pixels, patches of 4.
 GRID, PATCHES = (4, 2), 8
 OWN = np.arange(PATCHES, dtype="int32")
@@ -318,6 +320,7 @@ class TestPredictor:
             "patch_head/bias",
         ]
 
+    @pytest.mark.backend("tensorflow", "jax", "torch")
     def test_it_learns_a_patch_from_the_others(self):
         # Each image has one shade: what a patch hides, the others show.
         shades = np.random.default_rng(0).integers(0, 2, (64, 1, 1, 1))

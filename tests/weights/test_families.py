@@ -8,11 +8,14 @@ from keras import ops
 import keras_vit
 from keras_vit.weights import checkpoint, rules
 
+pytestmark = pytest.mark.backend("torch")
+
 CONSTRUCTORS = {"mixer": keras_vit.MLPMixer, "bit_resnet": keras_vit.BiT}
 
 
 @pytest.mark.parametrize("case", CONSTRUCTORS)
 class TestFormats:
+    @pytest.mark.backend("tensorflow", "jax", "torch")
     def test_the_authors_file_comes_back_bit_for_bit(self, case, tmp_path):
         _, path = golden(case)
         model = CONSTRUCTORS[case](weights=path)
@@ -105,7 +108,6 @@ def test_one_channel_folds_the_first_kernel():
         assert np.isfinite(found).all()
 
 
-@pytest.mark.backend_independent
 def test_post_activation_has_no_place_in_the_release(tmp_path):
     model = keras_vit.BiT(
         num_units=(1,),
@@ -119,7 +121,6 @@ def test_post_activation_has_no_place_in_the_release(tmp_path):
             keras_vit.save_checkpoint(model, tmp_path / name, format)
 
 
-@pytest.mark.backend_independent
 def test_a_gated_mixer_is_refused(tmp_path):
     _, path = golden("mixer")
     arrays = arrays_of(path)

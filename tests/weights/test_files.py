@@ -16,6 +16,8 @@ import keras_vit
 from keras_vit.weights import checkpoint, files, stored, torch_files
 from keras_vit.weights.rules.vit import jax
 
+pytestmark = pytest.mark.backend("torch")
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 
@@ -381,6 +383,7 @@ class TestOwnFiles:
         (tmp_path / "folder/model.weights.h5").write_bytes(b"")
         refused(tmp_path / "folder", "model.weights.h5", "damaged")
 
+    @pytest.mark.backend("tensorflow", "jax", "torch")
     @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
     def test_are_read_as_they_were_saved(self, name, small, tmp_path):
         path = tmp_path / name
@@ -424,6 +427,7 @@ class TestOwnFiles:
         assert again.get_layer("head").class_names == ("a", "b")
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_bfloat16_arrays_are_read(tmp_path):
     arrays = arrays_of()
     half = {k: v.astype(ml_dtypes.bfloat16) for k, v in arrays.items()}

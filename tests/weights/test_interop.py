@@ -16,7 +16,10 @@ torch = pytest.importorskip("torch")
 
 SCALED = dict(include_preprocessing=False)
 # What these libraries warn of is theirs.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.optimized]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.backend("torch"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,6 @@ class TestTimm:
             np.testing.assert_array_equal(array, state[name].numpy())
 
 
-@pytest.mark.backend_independent
 def test_architectures_are_as_timm_builds_them(timm):
     names = set(timm_names.HEADS_AND_WIDTH) & set(timm.list_models())
     assert len(names) >= 60

@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit.weights import checkpoint, load
 from keras_vit.weights.rules.vit import jax
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.backend("torch")
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
@@ -37,6 +37,7 @@ def value(model, path):
     return ops.convert_to_numpy(variable)
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_another_resolution_resamples_the_positions():
     model = build(TOKEN, input_shape=(32, 96, 3))
     assert model.output_shape == (None, 7)

@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit.weights import checkpoint, save
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.backend("torch")
+
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 FILES = sorted(GOLDENS.glob("[hv]*.ckpt*.npz"))
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
@@ -49,6 +51,7 @@ BIG_VISION = [
 ]
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_there_and_back_through_a_model(path, tmp_path):
     model = keras_vit.ViT(weights=path)

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import evaluation, inspection
 from keras_vit.weights import checkpoint
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.backend("torch")
 
 FOLDER = pathlib.Path(__file__).parents[1] / "goldens" / "timm" / "mae_avg"
 
