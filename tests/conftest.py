@@ -84,6 +84,11 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path not in slow)
     for item in items:
         mark = item.get_closest_marker("backend")
+        if mark and "backend_independent" in item.keywords:
+            raise pytest.UsageError(
+                f"{item.nodeid}: `backend_independent` tests run on the first"
+                f" backend, which {mark.args} may leave out; keep one mark"
+            )
         if mark and BACKEND not in mark.args:
             item.add_marker(
                 pytest.mark.skip(reason=f"only on {', '.join(mark.args)}")
