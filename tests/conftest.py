@@ -4,6 +4,7 @@ import functools
 import gc
 import importlib.metadata
 import os
+import resource
 import tempfile
 
 # What one process of JAX has compiled, others take over: pytest-xdist's and
@@ -109,6 +110,28 @@ def small_heap():
     """
     gc.collect()
     gc.freeze()
+
+
+def peak_memory():
+    """The largest resident size of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+PEAK_AT_RELEASE = [peak_memory()]
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory():
+    """Releases compiled programs whenever the process has grown by 2 GB.
+
+    JAX keeps all of them, some a third of a GB.
+    """
+    yield
+    if peak_memory() > PEAK_AT_RELEASE[0] + 2:
+        if BACKEND == "jax":
+            jax.clear_caches()
+        gc.collect()
+        PEAK_AT_RELEASE[0] = peak_memory()
 
 
 @pytest.fixture

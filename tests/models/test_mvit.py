@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit import layers
 from keras_vit.models import mvit
 
+pytestmark = pytest.mark.backend("torch")
+
 # Parameters and billions of multiply-accumulates of a clip or an image, with
 # the classes of Kinetics-400 or ImageNet.
 SIZES = {
@@ -45,6 +47,7 @@ def authors_model(case):
     return model, data["input"], data["logits"]
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("case", GOLDENS)
 def test_logits_are_the_authors(case):
     model, videos, logits = authors_model(case)
@@ -171,6 +174,7 @@ def windows(x, kernel_size, strides, fill):
         yield x[(slice(None), *index)].reshape(len(x), -1, x.shape[-1])
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("mode", ["conv", "max", "avg"])
 @pytest.mark.parametrize(
     "kernel_size, strides",
@@ -221,6 +225,7 @@ def test_the_head_sees_dropped_values_in_training_alone():
     assert (ops.convert_to_numpy(model(videos)) != 0).all()
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_attention_is_among_pooled_tokens():
     model = catalogue.make_model("mvit")
     videos = np.zeros((2, 4, 16, 24, 3), "float32")

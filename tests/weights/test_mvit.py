@@ -12,6 +12,8 @@ from keras import ops
 import keras_vit
 from keras_vit.weights import rules
 
+pytestmark = pytest.mark.backend("torch")
+
 CASES = ("video", "image", "authors_video", "authors_image")
 # Of the models of all four.
 SIZES = dict(query_stride=(1, 2, 2))
@@ -115,7 +117,6 @@ def test_an_image_of_the_authors_comes_back_bit_for_bit(write, tmp_path):
         keras_vit.save_checkpoint(model, tmp_path / "tv", "torchvision")
 
 
-@pytest.mark.backend("torch")
 def test_the_authors_pyth_file_is_read_with_its_config(tmp_path):
     import torch
     import yaml
