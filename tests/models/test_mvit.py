@@ -106,7 +106,6 @@ def test_two_scales_make_a_vit_cheaper_by_38_percent():
     assert (full, two) == pytest.approx((179.6, 111.2), rel=1e-3)
 
 
-@pytest.mark.backend_independent
 def test_strides_are_given_once_or_for_each_stage():
     sizes = dict(depths=[1, 2, 2], hidden_sizes=[8, 16, 32], heads=[1, 2, 4])
     adaptive = mvit.MViTConfig(**sizes, key_value_stride=[1, 4, 4])
@@ -121,7 +120,6 @@ def test_strides_are_given_once_or_for_each_stage():
     ] == (2, 1, 1)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "changes, words",
     [
@@ -146,7 +144,6 @@ def test_impossible_arguments_are_refused(changes, words):
         keras_vit.MViT(**catalogue.TINY_OF["MViT"] | changes)
 
 
-@pytest.mark.backend_independent
 def test_only_models_of_video_take_videos():
     with pytest.raises(ValueError, match="must be .height, width, channels"):
         keras_vit.ViTB16(input_shape=(8, 224, 224, 3))

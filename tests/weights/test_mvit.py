@@ -78,7 +78,6 @@ def test_a_config_specifies_everything(case, write):
 
 @pytest.mark.parametrize("library", ["authors", "torchvision"])
 @pytest.mark.parametrize("case", ["video", "image", "authors_video"])
-@pytest.mark.backend_independent
 def test_checkpoints_are_written_in_both_libraries_names(
     case, library, write, tmp_path
 ):
@@ -104,7 +103,6 @@ def test_checkpoints_are_written_in_both_libraries_names(
             np.testing.assert_array_equal(found[name], array)
 
 
-@pytest.mark.backend_independent
 def test_an_image_of_the_authors_comes_back_bit_for_bit(write, tmp_path):
     from safetensors.numpy import load_file
 
@@ -146,7 +144,6 @@ def test_the_authors_pyth_file_is_read_with_its_config(tmp_path):
     assert_same(again, "authors_video")
 
 
-@pytest.mark.backend_independent
 def test_what_arrays_do_not_show_must_be_given():
     _, path = golden("mvit_authors_video")
     with pytest.raises(ValueError, match="`cube_stride`, `query_stride`"):
@@ -156,7 +153,6 @@ def test_what_arrays_do_not_show_must_be_given():
         keras_vit.MViT(weights=path)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "variant, library",
     [
@@ -190,7 +186,6 @@ def test_sizes_of_a_published_model_show_its_strides(variant, library):
             assert field.name.endswith("_rate") or expected is None
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "section, words",
     [
@@ -210,7 +205,6 @@ def test_configs_that_cannot_be_right_are_refused(section, words, write):
         keras_vit.from_pretrained(write("authors_video", **config))
 
 
-@pytest.mark.backend_independent
 def test_an_mvit_v2_is_refused(tmp_path):
     arrays = arrays_of("authors_video")
     arrays["blocks.0.attn.rel_pos_h"] = np.ones((3, 16), "float32")
