@@ -20,7 +20,8 @@ def average_scores(
         A model of the same variables, from `[B, V, ...]` to `[B, K]`.
 
     Example:
-        of_clips = average_scores(ViTB16(classes=8), num_views=16)
+        model = keras_vit.ViTB16(classes=8, input_shape=(32, 32, 3))
+        of_clips = keras_vit.evaluation.average_scores(model, num_views=16)
     """
     shape = model.input_shape[1:]
     views = keras.Input((num_views, *shape), dtype=model.input.dtype)

@@ -16,7 +16,7 @@ class LayerCost:
 
     Attributes:
         path: Names of the layer and of those that contain it, such as
-            "encoderblock_0/MlpBlock_0/Dense_0"; "" for the model itself.
+            "predictions/dense"; "" for the model itself.
         parameters: Values of its variables.
         macs: Multiply-accumulates of an example.
         activations: Values that its matrix products and convolutions write.
