@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(keras_vit.__file__).parent
 NAMES = {
     "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
     r"|Transformer/|class_token/|vit_encoder",
-    "mixer": r"MixerBlock_|(token|channel)_mixing\b|mlp_(tokens|channels)\b"
+    "mixer": r"MixerBlock_|(token|channel)_mixing/|mlp_(tokens|channels)\b"
     r"|pre_head_layer_norm",
     "mvit": r"pos_encoding|pos_embed_(spatial|temporal)|mlp_fc|attn/pool_",
     "bit": r"standardized_conv2d|root_block|group_norm/",
