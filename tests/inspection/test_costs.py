@@ -3,6 +3,7 @@
 import keras
 import pytest
 from catalogue import LAYERS, TINY, TINY_OF, make_layer, make_model
+from functional import shapes_alone
 from keras import ops
 
 import keras_vit
@@ -18,7 +19,7 @@ SMALL = {
 
 
 def without_memory(build, *args, **kwargs):
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         return build(*args, **kwargs)
 
 

@@ -1,10 +1,9 @@
 """Axial-ResNet: the authors' numbers in both forms, sizes, other images."""
 
 import catalogue
-import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -37,7 +36,7 @@ def test_logits_are_the_authors(case):
 @pytest.mark.parametrize("variant", SIZES)
 def test_parameters_and_operations_are_the_authors(variant):
     parameters, macs = SIZES[variant]
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         model = getattr(keras_vit, variant)()
     found = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert found == parameters

@@ -1,10 +1,9 @@
 """Axial-ViT: scenic's numbers, its cost, other sizes of images."""
 
 import catalogue
-import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -34,7 +33,7 @@ def test_logits_are_the_authors():
 @pytest.mark.parametrize("variant", axial_vit.VARIANTS)
 def test_it_costs_two_blocks_for_each_of_vit(variant):
     parameters, macs = SIZES[variant]
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         model = getattr(keras_vit, variant)()
     blocks = sum(block.count_params() for block in model.blocks)
     assert blocks == 24 * 7_087_872

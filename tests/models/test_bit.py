@@ -4,7 +4,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -78,7 +78,7 @@ def test_post_activation_computes_what_a_hybrids_stem_does():
 
 
 def without_memory(variant, **kwargs):
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         return getattr(keras_vit, variant)(**kwargs)
 
 

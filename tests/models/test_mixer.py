@@ -4,7 +4,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -66,7 +66,7 @@ def test_sides_that_are_no_multiples_are_refused(shape):
 @pytest.mark.parametrize("variant", mixer.VARIANTS)
 def test_parameters_and_operations_are_those_of_table_1(variant):
     parameters, macs, millions = SIZES[variant]
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         model = getattr(keras_vit, variant)()
     assert model.count_params() == parameters
     head = 1000 * (mixer.VARIANTS[variant]["hidden_size"] + 1)

@@ -4,7 +4,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -59,7 +59,7 @@ def cost(constructor, **kwargs):
     """Returns the parameters and billions of multiply-accumulates."""
     is_video = len(mvit.INPUT_SHAPES.get(constructor, ())) == 4
     kwargs = dict(classes=400 if is_video else 1000) | kwargs
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         model = getattr(keras_vit, constructor)(**kwargs)
     found = keras_vit.cost(model)
     return found.parameters, found.macs / 1e9

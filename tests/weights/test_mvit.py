@@ -6,7 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, shapes_alone
 from keras import ops
 
 import keras_vit
@@ -162,7 +162,7 @@ def test_what_arrays_do_not_show_must_be_given():
     ],
 )
 def test_sizes_of_a_published_model_show_its_strides(variant, library):
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_alone():
         model = getattr(keras_vit, variant)(classes=400)
     shapes = {v.path: tuple(v.shape) for v in model.weights}
     form = rules.FAMILIES["mvit"].FORMATS[library]
