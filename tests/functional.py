@@ -1,6 +1,5 @@
 """The authors' data of a family, and how far a model is from them."""
 
-import contextlib
 import pathlib
 
 import keras
@@ -29,15 +28,3 @@ def arrays_of(path):
 
 def values_of(model):
     return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-
-
-@contextlib.contextmanager
-def shapes_alone():
-    """Builds models whose variables have no values, and so take no memory.
-
-    Keras would give them values when the next stateless call ends, such as
-    `predict` on JAX: the session is cleared, which forgets them.
-    """
-    with keras.StatelessScope(initialize_variables=False):
-        yield
-    keras.utils.clear_session(free_memory=False)

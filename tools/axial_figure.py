@@ -85,6 +85,7 @@ def costs(
     import keras
 
     import keras_vit
+    from keras_vit import inspection
     from keras_vit.distribution import layouts
 
     shape = (image_size, image_size, 3)
@@ -92,7 +93,7 @@ def costs(
     def build():
         return getattr(keras_vit, constructor)(input_shape=shape, **given)
 
-    with keras.StatelessScope(initialize_variables=False):
+    with inspection.costs.shapes_alone():
         model = build()
     operations = keras_vit.cost(model).macs
     images = EPOCHS * cost_figure.JFT_IMAGES

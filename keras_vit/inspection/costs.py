@@ -93,6 +93,19 @@ class Cost:
         )
 
 
+@contextlib.contextmanager
+def shapes_alone():
+    """Builds models whose variables have no values, and so take no memory.
+
+    For `cost` of models that do not fit. Keras would give them values when the
+    next stateless call ends, such as `predict` on JAX: its session is cleared,
+    which forgets them.
+    """
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    keras.utils.clear_session(free_memory=False)
+
+
 def cost(
     model: keras.Model, input_shape: tuple[int, ...] | None = None
 ) -> Cost:

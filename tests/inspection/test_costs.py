@@ -3,10 +3,10 @@
 import keras
 import pytest
 from catalogue import LAYERS, TINY, TINY_OF, make_layer, make_model
-from functional import shapes_alone
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 
 # Multiply-accumulates and activations of small models, on every backend.
 SMALL = {
@@ -19,7 +19,7 @@ SMALL = {
 
 
 def without_memory(build, *args, **kwargs):
-    with shapes_alone():
+    with costs.shapes_alone():
         return build(*args, **kwargs)
 
 

@@ -3,10 +3,11 @@
 import catalogue
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 from keras_vit.models import axial_resnet
 
 # With 1000 classes at 224 x 224: parameters and billions of
@@ -36,7 +37,7 @@ def test_logits_are_the_authors(case):
 @pytest.mark.parametrize("variant", SIZES)
 def test_parameters_and_operations_are_the_authors(variant):
     parameters, macs = SIZES[variant]
-    with shapes_alone():
+    with costs.shapes_alone():
         model = getattr(keras_vit, variant)()
     found = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert found == parameters

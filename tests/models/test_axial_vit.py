@@ -3,10 +3,11 @@
 import catalogue
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 from keras_vit.models import axial_vit
 
 # Twice the blocks of ViT-B; with 1000 classes at 224 x 224: parameters and
@@ -33,7 +34,7 @@ def test_logits_are_the_authors():
 @pytest.mark.parametrize("variant", axial_vit.VARIANTS)
 def test_it_costs_two_blocks_for_each_of_vit(variant):
     parameters, macs = SIZES[variant]
-    with shapes_alone():
+    with costs.shapes_alone():
         model = getattr(keras_vit, variant)()
     blocks = sum(block.count_params() for block in model.blocks)
     assert blocks == 24 * 7_087_872

@@ -4,11 +4,12 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
 from keras_vit import training
+from keras_vit.inspection import costs
 from keras_vit.models import bit
 
 # Parameters without a head, with 1000 and with 21,843 classes; billions of
@@ -78,7 +79,7 @@ def test_post_activation_computes_what_a_hybrids_stem_does():
 
 
 def without_memory(variant, **kwargs):
-    with shapes_alone():
+    with costs.shapes_alone():
         return getattr(keras_vit, variant)(**kwargs)
 
 

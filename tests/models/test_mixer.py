@@ -4,11 +4,12 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
 from keras_vit import training
+from keras_vit.inspection import costs
 from keras_vit.models import mixer
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates,
@@ -66,7 +67,7 @@ def test_sides_that_are_no_multiples_are_refused(shape):
 @pytest.mark.parametrize("variant", mixer.VARIANTS)
 def test_parameters_and_operations_are_those_of_table_1(variant):
     parameters, macs, millions = SIZES[variant]
-    with shapes_alone():
+    with costs.shapes_alone():
         model = getattr(keras_vit, variant)()
     assert model.count_params() == parameters
     head = 1000 * (mixer.VARIANTS[variant]["hidden_size"] + 1)

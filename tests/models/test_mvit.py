@@ -4,11 +4,12 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
 from keras_vit import layers
+from keras_vit.inspection import costs
 from keras_vit.models import mvit
 
 pytestmark = pytest.mark.backend("torch")
@@ -59,7 +60,7 @@ def cost(constructor, **kwargs):
     """Returns the parameters and billions of multiply-accumulates."""
     is_video = len(mvit.INPUT_SHAPES.get(constructor, ())) == 4
     kwargs = dict(classes=400 if is_video else 1000) | kwargs
-    with shapes_alone():
+    with costs.shapes_alone():
         model = getattr(keras_vit, constructor)(**kwargs)
     found = keras_vit.cost(model)
     return found.parameters, found.macs / 1e9

@@ -4,10 +4,11 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from functional import GOLDENS, difference, golden, shapes_alone
+from functional import GOLDENS, difference, golden
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 from keras_vit.layers import bicubic
 from keras_vit.models import raft_mlp
 
@@ -85,7 +86,7 @@ def test_logits_of_images_of_another_size_are_the_authors(shape):
 @pytest.mark.parametrize("name", SIZES)
 def test_parameters_and_operations_are_those_published(name):
     architecture, parameters, macs = SIZES[name]
-    with shapes_alone():
+    with costs.shapes_alone():
         model = keras_vit.RaftMLP(**architecture)
     assert model.count_params() == parameters
     assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)

@@ -6,10 +6,10 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from functional import shapes_alone
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 
 pytestmark = pytest.mark.optimized
 
@@ -137,7 +137,7 @@ def test_epsilon_of_1e_6_and_1e_12_can_be_told_apart():
 @pytest.mark.parametrize("variant", PARAMETERS)
 def test_parameter_counts_equal_table_1(variant):
     expected, millions = PARAMETERS[variant]
-    with shapes_alone():
+    with costs.shapes_alone():
         found = getattr(keras_vit, variant)().count_params()
     assert found == expected
     if millions is not None:

@@ -6,10 +6,11 @@ import json
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden, shapes_alone
+from functional import difference, golden
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 from keras_vit.weights import rules
 
 pytestmark = pytest.mark.backend("torch")
@@ -162,7 +163,7 @@ def test_what_arrays_do_not_show_must_be_given():
     ],
 )
 def test_sizes_of_a_published_model_show_its_strides(variant, library):
-    with shapes_alone():
+    with costs.shapes_alone():
         model = getattr(keras_vit, variant)(classes=400)
     shapes = {v.path: tuple(v.shape) for v in model.weights}
     form = rules.FAMILIES["mvit"].FORMATS[library]
