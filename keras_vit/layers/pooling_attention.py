@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.softmax import softmax
 from keras_vit.layers.token_pooling import MODES, TokenPooling
 
 POOLINGS = (*MODES, "none")
@@ -131,34 +132,42 @@ class PoolingAttention(CompositeLayer):
         return pool, layer_norm(self, f"norm_{letter}") if is_conv else None
 
     def call(self, inputs):
-        weights, value = self._attend(inputs)
-        x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, N', E]
-        x = ops.transpose(x, (0, 2, 1, 3))
+        query, key, value = self._heads(inputs)
+        if keras.backend.backend() == "torch":
+            # Fused: the weights, most of the memory, are never written.
+            x = ops.dot_product_attention(query, key, value)
+        else:
+            weights = ops.cast(self._weights(query, key), value.dtype)
+            x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
+            x = ops.transpose(x, (0, 2, 1, 3))
         x = ops.reshape(x, (-1, x.shape[1], inputs.shape[-1]))
         return self.proj(x)  # [B, N', D]
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, N', N'']`."""
-        return self._attend(inputs)[0]
+        query, key, _ = self._heads(inputs)
+        return self._weights(query, key)
 
-    def _attend(self, inputs):
-        """Returns float32 attention weights and the values of each head."""
+    def _weights(self, query, key):
+        # Scaled before the product, so that float16 logits do not overflow.
+        query = ops.transpose(query * self.head_size**-0.5, (0, 2, 1, 3))
+        logits = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
+        return softmax(ops.cast(logits, "float32"))
+
+    def _heads(self, inputs):
+        """Returns pooled queries, keys and values, `[B, N', A, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
         query, key, value = ops.split(self.qkv(inputs), 3, axis=-1)
-        query = self._pooled_heads(query, self.pool_q, self.norm_q)
-        key = self._pooled_heads(key, self.pool_k, self.norm_k)
-        value = self._pooled_heads(value, self.pool_v, self.norm_v)
-        # Scaled before the product, so that float16 logits do not overflow.
-        query = query * self.head_size**-0.5
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        return ops.softmax(ops.cast(logits, "float32"), axis=-1), value
+        query = self._pool_heads(query, self.pool_q, self.norm_q)
+        key = self._pool_heads(key, self.pool_k, self.norm_k)
+        value = self._pool_heads(value, self.pool_v, self.norm_v)
+        return query, key, value
 
-    def _pooled_heads(self, x, pool, norm):
-        """Pools `[B, N, D]` and divides it into heads, `[B, A, N', E]`."""
+    def _pool_heads(self, x, pool, norm):
+        """Pools `[B, N, D]` and divides it into heads, `[B, N', A, E]`."""
         x = x if pool is None else pool(x)
         x = ops.reshape(x, (-1, x.shape[1], self.num_heads, self.head_size))
-        x = x if norm is None else norm(x)
-        return ops.transpose(x, (0, 2, 1, 3))
+        return x if norm is None else norm(x)
 
     def compute_output_shape(self, input_shape):
         shape = input_shape
