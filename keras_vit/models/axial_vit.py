@@ -273,7 +273,7 @@ FAMILY = register(
         VARIANTS,
         layers=r"axial_block_\d+(?:/.+)?",
         small=dict(hidden_size=96, num_layers=2, num_heads=6, mlp_dim=192),
-        levels=lambda config: [f"axial_block_{config.num_layers - 1}"],
+        levels=lambda model: [model.blocks[-1].output],
     )
 )
 AxialViT = constructor(FAMILY, "AxialViT", "An Axial-ViT of any size.")

@@ -196,9 +196,9 @@ FAMILY = register(
         VARIANTS,
         layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
         small=dict(num_units=(1, 1), width_factor=0.5),
-        levels=lambda config: [
-            f"block{block}_unit{count}"
-            for block, count in enumerate(config.num_units, 1)
+        levels=lambda model: [
+            model.get_layer(f"block{block}_unit{count}").output
+            for block, count in enumerate(model.architecture.num_units, 1)
         ],
     )
 )

@@ -36,8 +36,10 @@ class Family:
             examples where a model is divided among devices.
         small: Fields of a model that is small enough to be trained from
             scratch on a processor, but for `patch_size`.
-        levels: Of a `config`, the names of the layers whose outputs are the
-            feature maps of a pyramid, from the finest on; None without one.
+        levels: Of a model, the symbolic feature maps of a pyramid, from the
+            finest on; None without one.
+        stride: Of a `config`, pixels between the cells of the grid, where the
+            config has them; None where the weights specify them.
         takes_video: Whether it takes videos, and images as well.
         input_shapes: Constructor name -> the shape of its input, where that
             is not (224, 224, 3).
@@ -52,6 +54,7 @@ class Family:
     layers: str = ""
     small: dict = dataclasses.field(default_factory=dict)
     levels: Callable | None = None
+    stride: Callable | None = None
     takes_video: bool = False
     input_shapes: dict[str, tuple[int, ...]] = dataclasses.field(
         default_factory=dict

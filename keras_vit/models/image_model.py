@@ -249,9 +249,9 @@ def build(
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
         pooling: With include_top=False, what the output is: "levels" gives
-            the feature map of every level, `[B, H, W, D]`, from the finest
-            on, as a detector takes them, of families that have levels. The
-            representation.
+            the feature map of every level, `[B, H, W, D]`, of a video
+            `[B, T, H, W, D]`, from the finest on, as a detector takes them,
+            of families that have levels. The representation.
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         remat: Whether blocks recompute their activations in the backward
@@ -318,7 +318,8 @@ def build(
             representation_size = metadata.get("representation_size")
     if input_shape is None:
         default = family.input_shapes.get(variant, (224, 224, 3))
-        input_shape = _input_shape(metadata | vars(config), default)
+        stride = family.stride and family.stride(config)
+        input_shape = _input_shape(metadata, stride, default)
     arguments.check_input_shape(input_shape, family.takes_video)
     if source is not None:
         config = checkpoint.fit_sizes(source, config, tuple(input_shape[-3:-1]))
@@ -370,12 +371,12 @@ def build(
         load.fill(model, source, wanted, resize_patches=resize_patches)
         if takes_head:
             load.warn_if_zero_head(model, source)
-    return _with_levels(model, family, config) if pooling else model
+    return _with_levels(model, family) if pooling else model
 
 
-def _with_levels(model, family, config):
+def _with_levels(model, family):
     """Returns a model of the same layers that gives all feature maps."""
-    maps = [model.get_layer(name).output for name in family.levels(config)]
+    maps = family.levels(model)
     # What the model remembers goes where the graph ends.
     mark = layers.Metadata.from_config(model._metadata.get_config())
     maps[-1] = mark(maps[-1])
@@ -401,15 +402,21 @@ def _resolve(config, given, metadata):
     return config(**fields)
 
 
-def _input_shape(metadata, default):
-    """Returns the shape of the input that weights were trained with."""
+def _input_shape(metadata, stride, default):
+    """Returns the shape of the input that weights were trained with.
+
+    Args:
+        metadata: That of the weights.
+        stride: Pixels between cells of the grid, if the config has them.
+        default: The shape without weights.
+    """
     size = default[:-1]
     if "image_size" in metadata:
         frames = metadata.get("num_frames")
         size = (*([] if frames is None else [frames]), *metadata["image_size"])
     grid = metadata.get("grid")
     if grid is not None:
-        stride = metadata.get("cube_stride") or metadata["stride"]
+        stride = stride or metadata["stride"]
         pairs = zip(grid, stride[-len(grid) :], strict=True)
         size = [patches * pixels for patches, pixels in pairs]
     if len(size) < len(default) - 1:  # a model of videos from one of images

@@ -394,9 +394,9 @@ FAMILY = register(
             embedding_type="emb_cross_mlp",
             embedding_kernels=((4, 8), (2, 4)),
         ),
-        levels=lambda config: [
-            f"level{i}_block{depth - 1}"
-            for i, depth in enumerate(config.depths)
+        levels=lambda model: [
+            model.get_layer(f"level{i}_block{depth - 1}").output
+            for i, depth in enumerate(model.architecture.depths)
         ],
     )
 )

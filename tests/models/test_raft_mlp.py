@@ -141,6 +141,8 @@ def test_each_level_scales_and_shifts_what_the_head_gets():
     [
         ("raft", [(4, 2, 8), (2, 1, 12)]),
         ("bit", [(8, 6, 128), (4, 3, 256)]),
+        ("mvit", [(2, 4, 6, 16), (2, 2, 3, 16)]),
+        ("mvit image", [(8, 6, 16), (4, 3, 16)]),
     ],
 )
 def test_levels_give_the_map_of_each(name, shapes, tmp_path):
@@ -152,7 +154,7 @@ def test_levels_give_the_map_of_each(name, shapes, tmp_path):
         body.family,
         body.architecture,
     )
-    x = np.random.default_rng(0).uniform(0, 255, (3, *model.image_shape))
+    x = np.random.default_rng(0).uniform(0, 255, (3, *body.input_shape[1:]))
     maps = model.predict(x, verbose=0)
     assert [y.shape[1:] for y in maps] == shapes
     model.save(tmp_path / "maps.keras")
