@@ -1,0 +1,64 @@
+"""The costs of MViT's ablations, beside those of the authors' code."""
+
+import catalogue
+import pytest
+
+from tools import mvit_ablations, tpu_compile, tpu_slices
+
+ROWS = {
+    f"{title}: {row.name}": row
+    for title, rows in mvit_ablations.TABLES.items()
+    for row in rows
+    # Others are constructors, whose sizes tests/models/test_mvit.py checks.
+    if row.changes
+}
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("name", ROWS)
+def test_ablations_cost_what_the_authors_code_does(name):
+    row = ROWS[name]
+    parameters, macs = mvit_ablations.count(row)
+    expected, billions = row.authors
+    assert expected in (None, parameters)
+    assert macs / 1e9 == pytest.approx(billions, rel=1e-3)
+
+
+@pytest.mark.backend_independent
+def test_each_model_is_counted_and_compiled_once(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(mvit_ablations, "count", lambda row: (1234, 70.6e9))
+    mvit_ablations.print_tables(
+        mvit_ablations.TABLES, lambda row: seen.append(row) or "1.50 GiB"
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5 + 19
+    [base] = [x for x in lines if "(1, 8, 8), adaptive" in x]
+    assert (
+        base.split()[3:]
+        == (
+            "adaptive 1,234 70.60 G 1.50 GiB 36,610,672, 70.6 G 36.6 M, 70.5 G"
+        ).split()
+    )
+    # The base model is a row of four tables.
+    assert len(seen) == 19 - 3
+
+
+@pytest.mark.backend("jax")
+def test_a_step_that_does_not_fit_has_what_it_would_need(monkeypatch):
+    class Step:
+        def __init__(self, build, layout, tpu):
+            self.build = build
+
+        def compile(self, batch_size):
+            assert batch_size == 8
+            assert self.build().optimizer.name == "adam_w"
+            raise tpu_compile.DoesNotFit(3 * 2**29, 2**30)
+
+    monkeypatch.setattr(tpu_compile, "Step", Step)
+    monkeypatch.setattr(tpu_slices, "devices", lambda tpu: ["cpu:0"])
+    sizes = dict(catalogue.TINY_OF["MViT"])
+    del sizes["classes"]
+    row = mvit_ablations.Row("tiny", "MViT", sizes, (None, 1))
+    tpu = tpu_slices.find("v5p-8")
+    assert mvit_ablations.peak_memory(row, tpu, clips=2) == "> 1.50 GiB"

@@ -1,0 +1,229 @@
+r"""The ablations of the MViT paper by their costs.
+
+python -m tools.mvit_ablations
+python -m tools.mvit_ablations v5p-8 --clips=4
+python -m tools.mvit_ablations --no-memory
+
+Parameters and multiply-accumulates of a clip are counted in the models, with
+the 400 classes of Kinetics-400. They stand beside those of the authors' code
+and, where the paper (Fan et al. 2021, 2104.11227) has the row, beside what it
+publishes. Peak memory is that of a training step (AdamW, bfloat16) on each
+device of a slice, as the TPU compiler of libtpu (pip install -e '.[tpu-plan]')
+plans it, in several minutes a row; --no-memory leaves it out. A step that does
+not fit has the memory that it would need, marked >.
+"""
+
+import argparse
+import dataclasses
+import functools
+import sys
+
+from keras_vit_cli import command
+from tools import tpu_compile, tpu_slices
+
+CLASSES = 400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """A model of a table.
+
+    Attributes:
+        name: What the table calls it.
+        constructor: Its constructor.
+        changes: What the constructor is given.
+        authors: Parameters of the authors' code, None where they were not
+            counted, and billions of its multiply-accumulates.
+        paper: Millions of parameters and billions of multiply-accumulates
+            that the paper publishes, or None.
+    """
+
+    name: str
+    constructor: str
+    changes: dict
+    authors: tuple[int | None, float]
+    paper: tuple[float, float] | None = None
+
+
+BASE = Row("MViT-B 16x4", "MViTB16x4", {}, (36_610_672, 70.60), (36.6, 70.5))
+
+
+def _base(name, authors, **changes):
+    return Row(name, BASE.constructor, changes, authors)
+
+
+TABLES = {
+    "key-value strides": (
+        # Windows of one more than the stride: keys have none.
+        _base(
+            "none",
+            (None, 280.0),
+            key_value_stride=(1, 1, 1),
+            pooling_size=None,
+        ),
+        _base("(1, 2, 2), adaptive", (None, 190.3), key_value_stride=(1, 2, 2)),
+        _base("(1, 4, 4), adaptive", (None, 110.7), key_value_stride=(1, 4, 4)),
+        _base("(2, 4, 4), adaptive", (None, 83.3), key_value_stride=(2, 4, 4)),
+        dataclasses.replace(BASE, name="(1, 8, 8), adaptive"),
+        _base("(2, 8, 8), adaptive", (None, 63.3), key_value_stride=(2, 8, 8)),
+        _base("(1, 4, 4)", (None, 70.4), key_value_stride=((1, 4, 4),) * 4),
+        _base("(1, 8, 8)", (None, 59.7), key_value_stride=((1, 8, 8),) * 4),
+    ),
+    "pooling function": (
+        _base("max", (36_513_232, 70.33), pooling_mode="max"),
+        _base("average", (36_513_232, 70.33), pooling_mode="avg"),
+        dataclasses.replace(BASE, name="convolution"),
+    ),
+    "positions": (
+        _base("none", (36_308_752, 70.60), position_embedding="none"),
+        _base("joint", (38_717_296, 70.60), position_embedding="joint"),
+        dataclasses.replace(BASE, name="separate"),
+    ),
+    "two scales in ViT-B": (
+        Row("one", "VideoViTB16", {}, (86_112_400, 179.56), (87.2, 180)),
+        # "-38 %", and no number of parameters.
+        Row(
+            "two",
+            "VideoViTB16",
+            dict(
+                depths=(6, 6),
+                hidden_sizes=(768, 768),
+                heads=(12, 12),
+                pooling_mode="conv",
+                query_stride=(1, 2, 2),
+            ),
+            (None, 111.2),
+        ),
+    ),
+    "input sampling, T x tau": (
+        dataclasses.replace(BASE, name="16 x 4"),
+        Row("32 x 3", "MViTB32x3", {}, (36_611_440, 169.96), (36.6, 170)),
+        Row("64 x 3", "MViTB64x3", {}, (36_612_976, 455.06), (36.6, 455)),
+    ),
+}
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints the tables."""
+    parser = command.Parser(
+        prog="python -m tools.mvit_ablations",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("slice", nargs="?", default="v5p-8")
+    parser.add_argument(
+        "--clips", type=int, default=1, help="of a training step, each device"
+    )
+    parser.add_argument(
+        "--no-memory", action="store_true", help="count, and compile nothing"
+    )
+    flags = parser.parse_args(arguments)
+    memory = None
+    if not flags.no_memory:
+        tpu = tpu_slices.find(flags.slice)
+        tpu_slices.prepare(tpu)
+        memory = functools.partial(peak_memory, tpu=tpu, clips=flags.clips)
+    return print_tables(TABLES, memory)
+
+
+def print_tables(tables: dict[str, tuple[Row, ...]], memory) -> int:
+    """Prints each row when it is known; returns 0.
+
+    Args:
+        tables: Title -> rows.
+        memory: Function of a row that returns its peak memory as text, or
+            None.
+    """
+    known = {}  # the base model is in most tables
+    for title, rows in tables.items():
+        names = ("parameters", "MACs", "memory", "authors' code", "paper")
+        print(
+            f"{title:<26}"
+            + "".join(f"{n:>14}" for n in names[:3])
+            + "".join(f"{n:>22}" for n in names[3:])
+        )
+        for row in rows:
+            key = (row.constructor, repr(row.changes))
+            if key not in known:
+                known[key] = (*count(row), memory(row) if memory else "")
+            parameters, macs, peak = known[key]
+            print(
+                f"  {row.name:<24}{parameters:>14,}{macs / 1e9:>12.2f} G"
+                f"{peak:>14}{_authors(row):>22}{_paper(row):>22}",
+                flush=True,
+            )
+    return 0
+
+
+def count(row: Row) -> tuple[int, int]:
+    """Returns the parameters and multiply-accumulates of a row's model."""
+    import keras_vit
+    from keras_vit.inspection import costs
+
+    with costs.shapes_alone():
+        model = build(row)
+    cost = keras_vit.cost(model)
+    return cost.parameters, cost.macs
+
+
+def build(row: Row):
+    """Returns the model of a row."""
+    import keras_vit
+
+    constructor = getattr(keras_vit, row.constructor)
+    return constructor(classes=CLASSES, **row.changes)
+
+
+def peak_memory(row: Row, tpu: tpu_slices.Slice, clips: int) -> str:
+    """Returns what a training step needs of a device's memory.
+
+    Args:
+        row: The model.
+        tpu: The slice, for which `tpu_slices.prepare` was called.
+        clips: Clips on each device.
+    """
+    import keras
+
+    from keras_vit.distribution import layouts
+
+    def compiled():
+        model = build(row)
+        model.compile(
+            keras.optimizers.AdamW(),
+            keras.losses.CategoricalCrossentropy(from_logits=True),
+        )
+        return model
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layout = layouts.distribution("data", tpu_slices.devices(tpu))
+        step = tpu_compile.Step(compiled, layout, tpu)
+        program = step.compile(clips * tpu.num_devices)
+    except tpu_compile.DoesNotFit as error:
+        return f"> {_gib(error.needs)}"
+    finally:
+        keras.config.set_dtype_policy(policy)
+    return _gib(program.hbm)
+
+
+def _gib(number):
+    return f"{number / 2**30:.2f} GiB"
+
+
+def _authors(row):
+    parameters, macs = row.authors
+    parameters = "" if parameters is None else f"{parameters:,}, "
+    return f"{parameters}{macs:g} G"
+
+
+def _paper(row):
+    if row.paper is None:
+        return ""
+    parameters, macs = row.paper
+    return f"{parameters:g} M, {macs:g} G"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
