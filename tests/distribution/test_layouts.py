@@ -226,6 +226,7 @@ class TestTraining:
             "tensor_8_adam",
             "fsdp_sgd",
             "fsdp_tensor_2_sgd",
+            "fsdp_tensor_2_mvit",
         ],
     )
     def test_eight_devices_train_as_one(self, run, trained):

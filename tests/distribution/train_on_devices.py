@@ -1,4 +1,4 @@
-"""Trains a tiny ViT on one device and on eight, and writes down what happens.
+"""Trains a tiny ViT, and an MViT, on one device and on eight.
 
 For a process of its own, because XLA fixes the number of its virtual devices
 when it starts. Writes into the directory `{run}.npz` (losses and weights of
@@ -11,6 +11,7 @@ import json
 import math
 import re
 
+import catalogue
 import jax
 import keras
 import numpy as np
@@ -28,9 +29,7 @@ TINY = dict(
     input_shape=(8, 8, 3),
     classes=8,
 )
-DROPPING = dict(
-    dropout_rate=0.1, attention_dropout_rate=0.1, drop_path_rate=0.1
-)
+DROPPING = dict(dropout_rate=0.1, drop_path_rate=0.1)
 HYBRID = dict(
     patch_size=1,
     resnet_units=(1, 1),
@@ -64,7 +63,7 @@ def make_optimizer(name):
     )
 
 
-def make_model(run, optimizer, **arguments):
+def make_model(run, optimizer, constructor="ViT", sizes=TINY, **arguments):
     """Returns the scope to train in, and a compiled model."""
     scope = contextlib.nullcontext
     layout = None
@@ -74,7 +73,7 @@ def make_model(run, optimizer, **arguments):
         scope = layout.scope
     with scope():
         keras.utils.set_random_seed(1)
-        model = keras_vit.ViT(**{**TINY, **arguments})
+        model = getattr(keras_vit, constructor)(**{**sizes, **arguments})
         # It starts from zeros, with which nothing before it would learn.
         kernel = model.get_layer("head").kernel
         kernel.assign(np.random.default_rng(1).normal(size=kernel.shape))
@@ -198,7 +197,9 @@ def main(directory, checkpoint):
     results = {"devices": jax.device_count()}
     for optimizer, runs in RUNS_OF.items():
         for run in runs:
-            scope, model = make_model(run, optimizer, **DROPPING)
+            scope, model = make_model(
+                run, optimizer, attention_dropout_rate=0.1, **DROPPING
+            )
             losses = train(model, scope, NUM_STEPS)
             np.savez(
                 directory / f"{run}_{optimizer}.npz",
@@ -218,6 +219,16 @@ def main(directory, checkpoint):
                 result["sizes"] = sizes_of(model)
             if optimizer == "adam" and run == "tensor_4":
                 result["inference"] = inference_collectives(model, scope)
+    for run in ("one", "fsdp_tensor_2"):
+        sizes = catalogue.TINY_OF["MViT"] | dict(classes=8)
+        scope, model = make_model(run, "sgd", "MViT", sizes, **DROPPING)
+        losses = train(model, scope, 2)
+        np.savez(
+            directory / f"{run}_mvit.npz", losses=losses, **weights_of(model)
+        )
+        results[f"{run}_mvit"] = {
+            "replicated": is_replicated(model.metrics_variables)
+        }
     scope, model = make_model("fsdp", "adam", **HYBRID)
     train(model, scope, 1)
     results["hybrid"] = {
