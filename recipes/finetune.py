@@ -231,9 +231,9 @@ def naming_broken_files(*sources):
     """Turns a decoding error, which names no file, into one that does."""
     try:
         yield
-    except tf.errors.OpError:
+    except tf.errors.OpError as error:
         for source in sources:
-            message = data.explain_broken(source)
+            message = data.explain_broken(source, error=error)
             if message:
                 raise ValueError(message) from None
         raise

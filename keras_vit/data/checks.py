@@ -1,12 +1,12 @@
 """Checks for images that are broken or already scaled."""
 
 import collections
+import re
 import warnings
 
 import keras
 
-from keras_vit.data import folder
-from keras_vit.data.decode import find_broken
+from keras_vit.data import folder, video_files
 from keras_vit.data.sources import Source
 
 
@@ -71,18 +71,25 @@ def warn_if_scaled(source: Source) -> None:
         _check_pixels(source.images[:1000], f"The images of {source.name!r}")
 
 
-def explain_broken(source: Source, limit: int = 10) -> str | None:
+def explain_broken(
+    source: Source, limit: int = 10, error: Exception | None = None
+) -> str | None:
     """Looks for the files behind a decoding error.
 
     Args:
         source: A source of `load`.
         limit: How many files to name.
+        error: That of TensorFlow. It names a video, so that not all of them
+            are decoded to find it.
 
     Returns:
         A message that names them with the decoder's reasons, or None if
         every file decodes.
     """
-    broken = find_broken(source.paths or ())
+    if source.is_video and error is not None:
+        named = re.search(f"(.* {video_files.BROKEN}: .*)", str(error))
+        return named and named[1].removeprefix("ValueError: ")
+    broken = folder.find_broken(source.paths or (), source.is_video)
     if not broken:
         return None
     shown = "\n".join(
@@ -90,8 +97,9 @@ def explain_broken(source: Source, limit: int = 10) -> str | None:
     )
     if len(broken) > limit:
         shown += f"\n  ... and {len(broken) - limit} more"
+    kind = "video" if source.is_video else "image"
     return (
-        f"{len(broken)} of {source.num_examples} image files of "
+        f"{len(broken)} of {source.num_examples} {kind} files of "
         f"{source.name!r} do not decode:\n{shown}\nMend or remove them, or "
         "leave them out with broken='skip'."
     )

@@ -166,11 +166,21 @@ def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
         Kolesnikov et al. 2020 (BiT), section 3.3; Steiner et al. 2021, which
         fine-tunes at 384 of 448 pixels.
     """
-    scale = shorter / min(image_size)
-    image = resize(image, tuple(round(side * scale) for side in image_size))
+    image = resize(image, scaled(image_size, shorter))
     return tensorflow().image.stateless_random_crop(
         image, (*image.shape[:-3], *image_size, image.shape[-1]), seed
     )
+
+
+def scaled(image_size: tuple[int, int], shorter: int) -> tuple[int, int]:
+    """Returns a size in proportion.
+
+    Args:
+        image_size: (height, width) in pixels.
+        shorter: Pixels of the shorter side of the result.
+    """
+    scale = shorter / min(image_size)
+    return tuple(round(side * scale) for side in image_size)
 
 
 def central_crop(image, image_size: tuple[int, int], shorter: int):

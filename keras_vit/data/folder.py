@@ -1,4 +1,4 @@
-"""A person's images, in one folder for each class."""
+"""A person's images or videos, in one folder for each class."""
 
 import collections
 import os
@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from keras_vit.data.decode import EXTENSIONS, find_broken
+from keras_vit.data import decode, video_files
 from keras_vit.data.split import hold_out
 
 EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
@@ -19,8 +19,9 @@ def find(
 
     A class has the images in its folder and in all folders below it, as in
     Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
-    What is hidden, a linked folder, outside the class folders or not in
-    `EXTENSIONS` is ignored, and counted.
+    What is hidden, a linked folder, outside the class folders or of another
+    extension is ignored, and counted. A folder with more videos than images is
+    one of videos, whose images are ignored; else its videos are.
 
     Args:
         path: The folder.
@@ -39,17 +40,18 @@ def find(
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
-    paths, labels, names, ignored = _classes(train_root)
+    is_video = _has_videos(train_root)
+    paths, labels, names, ignored = _classes(train_root, is_video)
     if len(names) < 2:
         raise ValueError(
             f"`dataset` {str(train_root)!r} must have a folder for each of at "
             f"least 2 classes. Received: {list(names)}"
         )
-    paths, labels, skipped = _without_broken(paths, labels, broken)
+    paths, labels, skipped = _without_broken(paths, labels, broken, is_video)
     lost = [name for i, name in enumerate(names) if i not in labels]
     if lost:
         raise ValueError(
-            f"Every class in {str(train_root)!r} must have an image that "
+            f"Every class in {str(train_root)!r} must have a file that "
             f"decodes. Received: none in {lost}, {len(skipped)} broken "
             f"files in all, such as {_first(skipped)}"
         )
@@ -58,7 +60,7 @@ def find(
     ]
     if train_root != root:
         used = [train_root.name, *(x.name for x in evaluation_roots[:1])]
-        ignored += _ignored_beside(root, used)
+        ignored += _ignored_beside(root, used, is_video)
     if train_root == root or not evaluation_roots:
         kept, held_out = hold_out(
             labels,
@@ -69,14 +71,28 @@ def find(
         )
         return (
             _fields(
-                train_root, paths[kept], labels[kept], names, skipped, ignored
+                train_root,
+                paths[kept],
+                labels[kept],
+                names,
+                skipped,
+                ignored,
+                is_video,
             ),
             _fields(
-                train_root, paths[held_out], labels[held_out], names, {}, {}
+                train_root,
+                paths[held_out],
+                labels[held_out],
+                names,
+                {},
+                {},
+                is_video,
             ),
         )
     eval_root = evaluation_roots[0]
-    eval_paths, eval_labels, eval_names, eval_ignored = _classes(eval_root)
+    eval_paths, eval_labels, eval_names, eval_ignored = _classes(
+        eval_root, is_video
+    )
     unknown = sorted(set(eval_names) - set(names))
     if unknown:
         raise ValueError(
@@ -85,15 +101,15 @@ def find(
         )
     in_train = np.array([names.index(name) for name in eval_names])
     eval_paths, eval_labels, eval_skipped = _without_broken(
-        eval_paths, in_train[eval_labels], broken
+        eval_paths, in_train[eval_labels], broken, is_video
     )
     if not len(eval_paths):
         raise ValueError(
-            f"{str(eval_root)!r} must have an image that decodes. Received: "
+            f"{str(eval_root)!r} must have a file that decodes. Received: "
             f"{len(eval_skipped)} broken files, such as {_first(eval_skipped)}"
         )
     return (
-        _fields(train_root, paths, labels, names, skipped, ignored),
+        _fields(train_root, paths, labels, names, skipped, ignored, is_video),
         _fields(
             eval_root,
             eval_paths,
@@ -101,6 +117,7 @@ def find(
             names,
             eval_skipped,
             eval_ignored,
+            is_video,
         ),
     )
 
@@ -123,8 +140,37 @@ def describe(ignored: dict[tuple[str, str], int]) -> str:
     return f"{count} file{'s' if count > 1 else ''} ignored ({reasons})"
 
 
-def _classes(root):
-    """Returns paths, labels and class names of the images under a folder.
+def find_broken(paths, is_video: bool) -> dict[str, str]:
+    """Returns the files that do not decode and why, after trying every one.
+
+    Args:
+        paths: Image files or video files.
+        is_video: Which of the two.
+    """
+    return (video_files if is_video else decode).find_broken(paths)
+
+
+def _has_videos(root):
+    """Whether a folder has more videos than images in its class folders."""
+    count = collections.Counter(
+        _extension(name)
+        for _, _, files in os.walk(root)
+        for name in files
+        if not name.startswith(".")
+    )
+    videos, images = (
+        sum(count[extension] for extension in extensions)
+        for extensions in (video_files.EXTENSIONS, decode.EXTENSIONS)
+    )
+    return videos > images
+
+
+def _extensions(is_video):
+    return (video_files if is_video else decode).EXTENSIONS
+
+
+def _classes(root, is_video):
+    """Returns paths, labels and class names of the files under a folder.
 
     And the number of files that were ignored, by reason and extension.
     """
@@ -134,7 +180,7 @@ def _classes(root):
         if entry.is_dir() and not entry.name.startswith(".")
     )
     names = tuple(entry.name for entry in folders)
-    ignored = _ignored_beside(root, names)
+    ignored = _ignored_beside(root, names, is_video)
     if not folders:
         raise ValueError(
             "`dataset` must be a folder with a folder of images for each "
@@ -143,10 +189,10 @@ def _classes(root):
         )
     paths, labels = [], []
     for label, entry in enumerate(folders):
-        images, others = _scan(entry)
+        images, others = _scan(entry, is_video)
         if not images:
             raise ValueError(
-                f"Every class folder must have images {EXTENSIONS}. "
+                f"Every class folder must have files {_extensions(is_video)}. "
                 f"Received: {str(entry)!r}, which has none; {describe(others)}"
             )
         paths += images
@@ -155,16 +201,16 @@ def _classes(root):
     return np.array(paths, dtype=object), np.array(labels), names, ignored
 
 
-def _ignored_beside(root, used):
+def _ignored_beside(root, used, is_video):
     """Counts the files below a folder outside of the folders that are used."""
-    images, ignored = _scan(root, without=used)
+    images, ignored = _scan(root, is_video, without=used)
     for path in images:
         ignored["outside the class folders", _extension(path)] += 1
     return ignored
 
 
-def _scan(folder, without=()):
-    """Returns the images below a folder, sorted, and counts the other files."""
+def _scan(folder, is_video, without=()):
+    """Returns the files of a kind below a folder, sorted, and counts others."""
     images, ignored = [], collections.Counter()
     for parent, folders, files in os.walk(folder, onerror=_raise):
         if parent == str(folder):
@@ -177,7 +223,7 @@ def _scan(folder, without=()):
         for name in files:
             if name.startswith("."):
                 ignored["hidden", _extension(name)] += 1
-            elif _extension(name) in EXTENSIONS:
+            elif _extension(name) in _extensions(is_video):
                 images.append(os.path.join(parent, name))
             else:
                 ignored["unsupported", _extension(name)] += 1
@@ -193,10 +239,10 @@ def _raise(error):
     raise error
 
 
-def _without_broken(paths, labels, broken):
+def _without_broken(paths, labels, broken, is_video):
     if broken != "skip":
         return paths, labels, {}
-    skipped = find_broken(paths)
+    skipped = find_broken(paths, is_video)
     valid = np.array([path not in skipped for path in paths])
     return paths[valid], labels[valid], skipped
 
@@ -206,11 +252,12 @@ def _first(skipped):
     return f"{path!r}: {reason}"
 
 
-def _fields(root, paths, labels, names, skipped, ignored):
+def _fields(root, paths, labels, names, skipped, ignored, is_video):
     return dict(
         name=str(root),
         class_names=names,
         num_examples=len(paths),
+        is_video=is_video,
         paths=tuple(paths),
         labels=labels,
         skipped=skipped,

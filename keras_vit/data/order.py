@@ -82,7 +82,10 @@ def shuffled(
 
 
 def _reader(source, cache=False):
-    """Returns a function from an index to (file's bytes or pixels, label)."""
+    """Returns a function from an index to (file's bytes or pixels, label).
+
+    Of a video's file to its path.
+    """
     tf = tensorflow()
     with tf.device("CPU"):
         kind = "uint8" if source.multi_label else "int64"
@@ -91,6 +94,8 @@ def _reader(source, cache=False):
             images = tf.constant(source.images)
             return lambda i: (images[i], labels[i])
         paths = tf.constant(source.paths)
+    if source.is_video:  # what is needed of a file is read with its decoding
+        return lambda i: (paths[i], labels[i])
     if not cache:
         return lambda i: (tf.io.read_file(paths[i]), labels[i])
     stored = ByteCache()

@@ -84,9 +84,9 @@ def load(
     Args:
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
             "moving_digits" (clips of them, see
-            `keras_vit.data.moving_digits.find`), a folder
-            of images (see `keras_vit.data.folder.find`; of several labels an
-            image, `keras_vit.data.label_files.find`) or of TFRecords
+            `keras_vit.data.moving_digits.find`), a folder of images or of
+            videos (see `keras_vit.data.folder.find`; of images with several
+            labels, `keras_vit.data.label_files.find`) or of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
             (`keras_vit.data.vtab.TASKS`).

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit.data import clips, crops, decode
+from keras_vit.data import clips, crops, decode, video_files
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
@@ -38,6 +38,11 @@ class Views:
         self.channels = channels
         self.sampling = sampling
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether the examples are paths of video files."""
+        return self.source.is_video and self.source.paths is not None
+
     def drawn(self, example, seed, *, crop, pad, resize, min_area):
         """Returns a random crop, of a video that of a random clip.
 
@@ -52,7 +57,13 @@ class Views:
         tf = tensorflow()
         if self.sampling is not None:
             place = tf.random.stateless_uniform([], fold(seed, 3))
-            example = self._clip(example, place)
+            if self.reads_files and crop == "inception":
+                # Cut out and resized as it is decoded.
+                return self._drawn_of_file(example, place, seed, min_area)
+            size = self.image_size
+            if crop == "resize":
+                size = crops.scaled(self.image_size, resize)
+            example = self._clip(example, place, lambda *_: size, size)
         if crop == "inception":
             if example.dtype != tf.string:
                 example = self._pixels(example)
@@ -80,11 +91,18 @@ class Views:
         tf = tensorflow()
         if self.sampling is None:
             return self._cropped(self._pixels(example), resize, [0.5])[0]
+
+        def size_of_file(height, width):
+            if not resize:
+                return self.image_size
+            return crops.scaled((height, width), resize)
+
+        static = (None, None) if resize else self.image_size
         views = [
             view
             for place in clips.places(num_clips)
             for view in self._cropped(
-                self._pixels(self._clip(example, place)),
+                self._pixels(self._clip(example, place, size_of_file, static)),
                 resize,
                 clips.places(num_crops),
             )
@@ -94,14 +112,43 @@ class Views:
     def _cropped(self, image, resize, places):
         if not resize:
             return [decode.resize(image, self.image_size)]
-        if places == [0.5]:
-            return [crops.central_crop(image, self.image_size, resize)]
-        image = crops.resize_shorter(image, resize)
+        if not self.reads_files:
+            if places == [0.5]:
+                return [crops.central_crop(image, self.image_size, resize)]
+            image = crops.resize_shorter(image, resize)
         return [crops.cut(image, self.image_size, place) for place in places]
 
-    def _clip(self, video, place):
-        """Returns the frames of a clip, pixels or bytes."""
-        return clips.take_frames(video, place, self.sampling)
+    def _clip(self, video, place, size_of_file, static):
+        """Returns the frames of a clip, pixels or bytes.
+
+        Of a file they are resized as they are decoded, to what `size_of_file`
+        returns for their height and width; `static` is what is known of it.
+        """
+        if not self.reads_files:
+            return clips.take_frames(video, place, self.sampling)
+
+        def plan(height, width):
+            return (0, 0, height, width), size_of_file(height, width)
+
+        pixels = video_files.read_clip(
+            video, place, self.sampling, self.channels, plan
+        )
+        pixels.set_shape((self.sampling.num_frames, *static, self.channels))
+        return pixels
+
+    def _drawn_of_file(self, path, place, seed, min_area):
+        def plan(height, width, seed):
+            begin, size = crops.sample_window(
+                (height, width, 3), seed, min_area
+            )
+            window = (*begin[:2].numpy().tolist(), *size[:2].numpy().tolist())
+            return window, self.image_size
+
+        pixels = video_files.read_clip(
+            path, place, self.sampling, self.channels, plan, seed
+        )
+        shape = (self.sampling.num_frames, *self.image_size, self.channels)
+        return tensorflow().ensure_shape(pixels, shape)
 
     def _pixels(self, image):
         """Pixels `[..., H, W, channels]` of encoded bytes or of an array."""
