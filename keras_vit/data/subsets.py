@@ -89,11 +89,13 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
         for i, example in enumerate(everything.as_numpy_iterator())
         if i in chosen
     ]
-    images, labels = (np.array(column) for column in zip(*kept, strict=True))
+    labels = [label for _, label in kept]
 
     def from_memory(start, stop, seed=None, cache=False):
-        return tensorflow().data.Dataset.from_tensor_slices(
-            (images[start:stop], labels[start:stop])
+        # Not slices of one tensor: videos differ in their number of frames.
+        return tensorflow().data.Dataset.from_generator(
+            lambda: iter(kept[start:stop]),
+            output_signature=everything.element_spec,
         )
 
     return dataclasses.replace(

@@ -23,6 +23,9 @@ def find(
 ) -> tuple[dict, dict]:
     """Prepares a set and returns its two splits, images still encoded.
 
+    Of a video all frames are read, encoded each by itself, and those of a clip
+    are decoded.
+
     Args:
         name: TFDS name, such as "oxford_iiit_pet" or "eurosat/rgb:2.0.0".
         train_split, eval_split: Split names, slices allowed; "" the default.
@@ -32,18 +35,23 @@ def find(
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the set has no labelled images, no such split, config
-            or version.
+        ValueError: If the set has no labelled images or videos, no such
+            split, config or version.
     """
     tfds = optional("tensorflow_datasets")
     builder = prepare(
         name, data_dir=data_dir, manual_dir=manual_dir, try_gcs=try_gcs
     )
     features = builder.info.features
-    keys = builder.info.supervised_keys or _keys_of_sequences(features)
-    if not keys or not isinstance(features[keys[0]], tfds.features.Image):
+    keys = (
+        builder.info.supervised_keys
+        or _keys_of_videos(features)
+        or _keys_of_sequences(features)
+    )
+    kinds = (tfds.features.Image, tfds.features.Video)
+    if not keys or not isinstance(features[keys[0]], kinds):
         raise ValueError(
-            "`dataset` must be a set of labelled images. Received: "
+            "`dataset` must be a set of labelled images or videos. Received: "
             f"dataset={name!r} with the supervised keys {keys}"
         )
     label = features[keys[1]]
@@ -102,6 +110,25 @@ def _multi_hot(name, label):
         return tf.cast(tf.reduce_sum(hot, axis=0) > 0, "uint8")
 
     return read
+
+
+def _keys_of_videos(features):
+    """Returns the features of video and class, where there is one of each.
+
+    The sets of videos name no supervised keys.
+    """
+    kinds = optional("tensorflow_datasets").features
+    found = [
+        [
+            name
+            for name, feature in features.items()
+            if isinstance(feature, kind)
+        ]
+        for kind in (kinds.Video, kinds.ClassLabel)
+    ]
+    if not all(len(names) == 1 for names in found):
+        return None
+    return tuple(name for (name,) in found)
 
 
 def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
@@ -197,6 +224,9 @@ def parts(
                 num_examples=num_examples,
                 multi_label=multi_label,
                 image_shape=shape if None not in shape else None,
+                image_shape=None if None in shape[-3:] else shape[-3:],
+                is_video=len(shape) == 4,
+                num_frames=shape[0] if len(shape) == 4 else None,
                 stream=_stream(builder, keys, decoding, split),
             )
         )

@@ -154,3 +154,30 @@ def test_sets_that_do_not_state_their_size_are_sharded(count):
         )
     assert len(everything) == 10
     np.testing.assert_array_equal(np.concatenate(shards), everything)
+
+
+def test_sets_of_videos_are_read_by_the_frames_of_a_clip():
+    with tfds.testing.mock_data(num_examples=4):
+        train, evaluation = data.load("ucf101")
+        assert train.is_video and len(train.class_names) == 101
+        assert (train.image_shape, train.num_frames) == ((256, 256, 3), None)
+        arguments = dict(
+            batch_size=2, image_size=(32, 32), num_frames=3, frame_step=2
+        )
+        run = data.train_batches(train, **arguments, seed=1).take(4)
+        run = [batch["images"] for batch in run.as_numpy_iterator()]
+        assert run[0].shape == (2, 3, 32, 32, 3)
+        later = data.train_batches(train, **arguments, seed=1, start_step=3)
+        for batch in later.take(1).as_numpy_iterator():
+            np.testing.assert_array_equal(batch["images"], run[3])
+        batches = data.eval_batches(
+            evaluation, **arguments, num_clips=2, num_crops=3, resize=40
+        )
+        assert batches.element_spec["images"].shape == (2, 6, 3, 32, 32, 3)
+        assert len(images_of(batches)) == 4
+
+
+def test_what_has_neither_images_nor_videos_with_classes_is_refused():
+    with tfds.testing.mock_data(num_examples=2):
+        with pytest.raises(ValueError, match="labelled images or videos"):
+            data.load("davis")
