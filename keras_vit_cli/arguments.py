@@ -18,13 +18,14 @@ EXPORT = """Exports a model for TF Serving, or as one file for another runtime.
 Prints what it wrote and, given images, what the precision costs on them. The
 images also become the requests that warm the server up."""
 
-PREDICT = """Classifies images, and shows where the model looked.
+PREDICT = """Classifies images or videos, and shows where the model looked.
 
     keras-vit predict MODEL IMAGE ... [--format csv] [--attention out.png]
 
 MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
-keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg)."""
+keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg). For
+a model of videos it is a video, whose clips are classified one by one."""
 
 WEIGHTS = """Lists, fetches and verifies released weights.
 
@@ -90,6 +91,18 @@ def _predict(parser):
     )
     parser.add_argument(
         "--batch_size", type=int, default=32, help="images at a time (32)"
+    )
+    parser.add_argument(
+        "--frame_step",
+        type=int,
+        default=1,
+        help="frames of a video from one of a clip to the next (1)",
+    )
+    parser.add_argument(
+        "--frame_rate",
+        type=float,
+        default=0.0,
+        help="frames per second of --frame_step; 0 for each video's own",
     )
     parser.add_argument(
         "--format",

@@ -1,4 +1,4 @@
-"""Classifies images, and shows where the model looked."""
+"""Classifies images or videos, and shows where the model looked."""
 
 import contextlib
 import csv
@@ -12,6 +12,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit.data import video_files
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
 from keras_vit.inspection import figures
@@ -29,7 +30,7 @@ def run(options) -> int:
     Raises:
         ValueError: If an argument is not what it must be.
     """
-    for name in ("top_k", "batch_size"):
+    for name in ("top_k", "batch_size", "frame_step"):
         if getattr(options, name) < 1:
             raise ValueError(
                 f"--{name} must be at least 1. Received: "
@@ -38,6 +39,11 @@ def run(options) -> int:
     classifier = _classifier(options.model)
     if options.attention:
         _check_attention(options.attention, classifier)
+    if isinstance(classifier, _OfKeras) and classifier.takes_video:
+        from keras_vit_cli import predict_video
+
+        paths = find(options.images, video_files.EXTENSIONS)
+        return predict_video.run(options, classifier, paths)
     paths = find(options.images)
 
     print_row = _printer(options.format)
@@ -81,6 +87,7 @@ class _OfKeras:
         head = model.get_layer("head")
         self.names = head.class_names or [str(i) for i in range(head.units)]
         self.activation = savedmodel.activation_of(model)
+        self.takes_video = len(model.input_shape) == 5
 
     def predict(self, paths):
         """Yields (path, image, probabilities or what is wrong)."""
@@ -121,11 +128,6 @@ def _classifier(name):
         raise ValueError(
             "MODEL must be a classifier of keras_vit, with a layer `head`. "
             f"Received: {name!r}, with output shape {model.output_shape}"
-        )
-    if len(model.input_shape) != 4:
-        raise ValueError(
-            "MODEL must take images. Received: "
-            f"{name!r}, which takes videos, of shape {model.input_shape[1:]}"
         )
     if model.input_shape[-1] not in (1, 3):
         raise ValueError(
@@ -174,14 +176,17 @@ def _naming_model(name):
         ) from error
 
 
-def find(images: list[str]) -> list[str]:
+def find(
+    images: list[str], extensions: tuple[str, ...] = EXTENSIONS
+) -> list[str]:
     """Returns the files that the command line names, in a stable order.
 
     Args:
         images: Files, folders and patterns.
+        extensions: Endings of the files that are taken of a folder.
 
     Raises:
-        ValueError: If a folder has no images.
+        ValueError: If a folder has no such file.
     """
     paths = []
     for name in images:
@@ -190,12 +195,12 @@ def find(images: list[str]) -> list[str]:
                 os.path.join(folder, file)
                 for folder, _, files in os.walk(name)
                 for file in files
-                if file.lower().endswith(EXTENSIONS)
+                if file.lower().endswith(extensions)
             )
             if not found:
                 raise ValueError(
-                    "IMAGE must be a folder with images "
-                    f"({', '.join(EXTENSIONS)}). Received: {name!r}, which has "
+                    "IMAGE must be a folder with files of "
+                    f"{', '.join(extensions)}. Received: {name!r}, which has "
                     "none"
                 )
         elif os.path.exists(name):

@@ -7,6 +7,7 @@ python -m recipes.finetune --config=recipes/configs/video.py
 """
 
 import contextlib
+import importlib.util
 import pathlib
 import re
 import shlex
@@ -196,7 +197,9 @@ def _draw(workdir, images, labels, class_names, loss):
         workdir / "predictions.png",
         right=is_right,
     )
-    return _write_examples(images, names, workdir), attention is not None
+    # A model of images does not take the files of videos.
+    examples = [] if by_frame else _write_examples(images, names, workdir)
+    return examples, attention is not None
 
 
 def _report(workdir, results, num_images, examples, with_rollout):
@@ -252,15 +255,22 @@ def _every_nth(batches, n):
 
 
 def _write_examples(images, names, workdir):
-    """Writes PNGs to try the model on; returns their paths."""
-    if images.ndim != 4 or images.shape[-1] not in (1, 3):
+    """Writes files to try the model on; returns their paths."""
+    if images.shape[-1] not in (1, 3):
+        return []
+    is_video = images.ndim == 5
+    if is_video and importlib.util.find_spec("av") is None:
         return []
     (workdir / "examples").mkdir(exist_ok=True)
     paths = []
     for i, (image, name) in enumerate(zip(images, names, strict=True)):
         name = re.sub(r"[^\w-]+", "_", name)[:100]
-        paths.append(str(workdir / "examples" / f"{i}-{name}.png"))
-        tf.io.write_file(paths[-1], tf.io.encode_png(image))
+        path = str(workdir / "examples" / f"{i}-{name}")
+        paths.append(path + (".mkv" if is_video else ".png"))
+        if is_video:
+            data.video_files.write_video(paths[-1], image)
+        else:
+            tf.io.write_file(paths[-1], tf.io.encode_png(image))
     return paths
 
 

@@ -223,7 +223,6 @@ def parts(
                 class_names=class_names,
                 num_examples=num_examples,
                 multi_label=multi_label,
-                image_shape=shape if None not in shape else None,
                 image_shape=None if None in shape[-3:] else shape[-3:],
                 is_video=len(shape) == 4,
                 num_frames=shape[0] if len(shape) == 4 else None,

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from recipes import evaluate, experiment, finetune, inputs, training_step
+from recipes import (
+    evaluate,
+    experiment,
+    finetune,
+    inputs,
+    predict,
+    training_step,
+)
 
 SMALL = dict(
     depths=(1, 1),
@@ -73,6 +80,32 @@ def test_evaluation_shuffles_frames_and_averages_views(
     assert of_views["loss"] == pytest.approx(found["loss"], rel=1e-4)
     assert evaluate.main([str(path), "--dataset=digits"]) == 2
     assert "takes videos" in capsys.readouterr().err
+
+
+def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
+    pytest.importorskip("av")
+    workdir, _ = video_run
+    model, picture = str(workdir / "last.keras"), tmp_path / "attention.png"
+    example = str(min((workdir / "examples").glob("*.mkv")))
+    broken = tmp_path / "broken.mp4"
+    broken.write_text("no video")
+    # Three clips of eight frames, one after the other.
+    frames = np.zeros((27, 16, 16, 1), "uint8")
+    data.video_files.write_video(str(tmp_path / "long.mkv"), frames, rate=10)
+    videos = [example, str(tmp_path / "long.mkv"), str(broken)]
+    arguments = [model, *videos, "--format=jsonl", f"--attention={picture}"]
+    assert predict.main(arguments) == 1
+    printed = capsys.readouterr()
+    short, long, refused = map(json.loads, printed.out.splitlines())
+    assert short["video"] == example and len(short["clips"]) == 1
+    assert [clip["start"] for clip in long["clips"]] == [0, 0.8, 1.6]
+    scores = [each["score"] for each in short["predictions"]]
+    assert len(scores) == 5 and scores == sorted(scores, reverse=True)
+    assert "does not decode as a video" in refused["error"]
+    assert str(broken) in printed.err and picture.stat().st_size > 0
+    assert predict.main([model, videos[1], "--top_k=1"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 5 and " 0.80 to 1.60 s" in table[3]
 
 
 @pytest.mark.backend("tensorflow")

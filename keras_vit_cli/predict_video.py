@@ -1,0 +1,143 @@
+"""Classifies videos over time, and shows where the model looked."""
+
+import csv
+import json
+import sys
+
+import keras
+import numpy as np
+
+from keras_vit import inspection
+from keras_vit.data import video_files
+from keras_vit.data.clips import Sampling
+from keras_vit.inspection import figures
+
+# Clips in the picture of attention.
+NUM_DRAWN = 12
+
+
+def run(options, classifier, paths: list[str]) -> int:
+    """Predicts for each clip of each file, one after the other in time.
+
+    Args:
+        options: The arguments, as parsed.
+        classifier: A model of videos with `model`, `names` and `activation`.
+        paths: The files.
+
+    Returns:
+        The exit status: 1 if a file could not be read, else 0.
+    """
+    sampling = Sampling(
+        num_frames=classifier.model.input_shape[1],
+        step=options.frame_step,
+        rate=options.frame_rate,
+    )
+    print_video = _printer(options.format)
+    drawn, broken = [], 0
+    for path in paths:
+        try:
+            times, clips = _read(path, classifier.model, sampling)
+        except ValueError as error:
+            broken += 1
+            print(error, file=sys.stderr)
+            if options.format == "jsonl":
+                print(json.dumps(dict(video=path, error=str(error))))
+            continue
+        scores = np.concatenate(
+            [
+                _scores(classifier, clips[i : i + options.batch_size])
+                for i in range(0, len(clips), options.batch_size)
+            ]
+        )
+        rows = [_best(classifier.names, each, options.top_k) for each in scores]
+        overall = _best(classifier.names, scores.mean(axis=0), options.top_k)
+        print_video(path, overall, list(zip(times, rows, strict=True)))
+        drawn += zip(times, clips, [row[0] for row in rows], strict=True)
+    if options.attention and drawn:
+        _draw(classifier.model, drawn[:NUM_DRAWN], options.attention)
+        print(f"Where the model looked: {options.attention}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _read(path, model, sampling):
+    """Returns when clips start and end in seconds, and the clips."""
+    height, width, channels = model.input_shape[2:]
+
+    def plan(*size):
+        return (0, 0, *size), (height, width)
+
+    with video_files.open_video(path, sampling.rate) as video:
+        times, clips = [], []
+        latest = max(0, video.num_frames - sampling.span)
+        for first in range(0, latest + 1, sampling.span):
+            numbers = first + np.arange(sampling.num_frames) * sampling.step
+            frames = video.frames(numbers.tolist())
+            clips.append(video_files.to_pixels(frames, channels, plan))
+            end = min(first + sampling.span, video.num_frames)
+            times.append((first / video.rate, end / video.rate))
+    return times, np.stack(clips)
+
+
+def _scores(classifier, clips):
+    scores = classifier.model.predict_on_batch(clips)
+    if classifier.activation != "none":
+        scores = getattr(keras.ops, classifier.activation)(scores)
+    return keras.ops.convert_to_numpy(scores)
+
+
+def _best(names, scores, count):
+    """Returns the best classes as (index, name, score)."""
+    top = np.argsort(-scores)[:count]
+    return [(int(n), names[n], float(scores[n])) for n in top]
+
+
+def _printer(kind):
+    """Returns what prints the rows of a video and of its clips."""
+    writer = csv.writer(sys.stdout)
+    if kind == "csv":
+        columns = ["start", "end", "rank", "index", "class", "score"]
+        writer.writerow(["video", *columns])
+
+    def table(path, overall, clips):
+        print(path)
+        for _, name, score in overall:
+            print(f"  {score:7.2%}  {name}")
+        for (start, end), rows in clips:
+            _, name, score = rows[0]
+            print(f"  {start:7.2f} to {end:.2f} s  {score:7.2%}  {name}")
+
+    def lines(path, overall, clips):
+        for (start, end), rows in clips:
+            for rank, (index, name, score) in enumerate(rows, 1):
+                times = f"{start:.3f}", f"{end:.3f}"
+                writer.writerow(
+                    [path, *times, rank, index, name, f"{score:.6g}"]
+                )
+
+    def as_objects(rows):
+        keys = ("index", "class", "score")
+        return [dict(zip(keys, row, strict=True)) for row in rows]
+
+    def objects(path, overall, clips):
+        found = [
+            dict(start=start, end=end, predictions=as_objects(rows))
+            for (start, end), rows in clips
+        ]
+        predictions = as_objects(overall)
+        print(
+            json.dumps(dict(video=path, predictions=predictions, clips=found))
+        )
+
+    return dict(table=table, csv=lines, jsonl=objects)[kind]
+
+
+def _draw(model, drawn, out_path):
+    clips = np.stack([clip for _, clip, _ in drawn])
+    attention = [
+        inspection.attention_rollout(model, clip[None]) for clip in clips
+    ]
+    titles = [
+        f"{start:.2f} to {end:.2f} s: {name} {score:.0%}"
+        for (start, end), _, (_, name, score) in drawn
+    ]
+    figures.plot_clips(clips, np.concatenate(attention), titles, out_path)
