@@ -89,13 +89,16 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
         for i, example in enumerate(everything.as_numpy_iterator())
         if i in chosen
     ]
-    labels = [label for _, label in kept]
+    images, labels = map(list, zip(*kept, strict=True))
 
     def from_memory(start, stop, seed=None, cache=False):
-        # Not slices of one tensor: videos differ in their number of frames.
-        return tensorflow().data.Dataset.from_generator(
-            lambda: iter(kept[start:stop]),
-            output_signature=everything.element_spec,
+        if source.is_video:  # which differ in their number of frames
+            return tensorflow().data.Dataset.from_generator(
+                lambda: iter(kept[start:stop]),
+                output_signature=everything.element_spec,
+            )
+        return tensorflow().data.Dataset.from_tensor_slices(
+            (np.array(images)[start:stop], np.array(labels)[start:stop])
         )
 
     return dataclasses.replace(
