@@ -112,6 +112,8 @@ def refuse_other_config(
             "`workdir` must be a new folder or that of a run. Received: "
             f"{str(workdir)!r}, whose config.json no run has written"
         ) from None
+    # What had no field when the run was begun is as the field's default.
+    there = _flat(_as_json(type(config)())) | there
     here = _flat(_as_json(config))
     difference = [
         f"  {name}: {there.get(name)!r} there, {here.get(name)!r} here"

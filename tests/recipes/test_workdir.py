@@ -78,11 +78,21 @@ def test_another_config_is_refused_with_the_difference(tmp_path):
 def test_a_run_begun_under_the_earlier_name_of_a_field_resumes(tmp_path):
     text = '{"config": {"batch_size": 8, "trained": "head"}}'
     pathlib.Path(tmp_path, "config.json").write_text(text)
-    fields = [("batch_size", int), ("tune", str)]
+    fields = [("batch_size", int, 32), ("tune", str, "all")]
     config = dataclasses.make_dataclass("Config", fields)
     assert workdirs.refuse_other_config(tmp_path, config(8, "head"))
     with pytest.raises(ValueError, match="tune: 'head' there, 'all' here"):
         workdirs.refuse_other_config(tmp_path, config(8, "all"))
+
+
+def test_a_field_that_did_not_exist_then_has_its_default(tmp_path):
+    text = '{"config": {"batch_size": 8}}'
+    pathlib.Path(tmp_path, "config.json").write_text(text)
+    fields = [("batch_size", int, 32), ("num_frames", int, 0)]
+    config = dataclasses.make_dataclass("Config", fields)
+    assert workdirs.refuse_other_config(tmp_path, config(8))
+    with pytest.raises(ValueError, match="num_frames: 0 there, 4 here"):
+        workdirs.refuse_other_config(tmp_path, config(8, 4))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"config": 3}'])
