@@ -24,8 +24,8 @@ class ByteCache:
         return tensorflow().strings.length(self.get(index)) > 0
 
     def get(self, index):
-        """Returns the string of a number; empty where there is none."""
-        return self._table.lookup(index)
+        """Returns the scalar string of a number; empty where there is none."""
+        return tensorflow().ensure_shape(self._table.lookup(index), ())
 
     def put(self, index, value):
         """Stores a scalar string and returns it."""

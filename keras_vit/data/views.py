@@ -65,7 +65,7 @@ class Views:
                 size = crops.scaled(self.image_size, resize)
             example = self._clip(example, place, lambda *_: size, size)
         if crop == "inception":
-            if example.shape.rank > 0:  # not the bytes of one image
+            if self.sampling is not None or example.dtype != tf.string:
                 example = self._pixels(example)
             return crops.inception_crop(
                 example, self.image_size, self.channels, seed, min_area

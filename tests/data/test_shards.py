@@ -131,7 +131,8 @@ def test_training_starts_at_any_step_whatever_is_kept(
     assert len({epoch[0] for epoch in shades.tolist()}) > 1
 
 
-def test_a_folder_is_kept_in_memory(tmp_path):
+@pytest.mark.parametrize("crop", ["inception", "pad"])
+def test_a_folder_is_kept_in_memory(tmp_path, crop):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for i in range(4):
@@ -140,7 +141,7 @@ def test_a_folder_is_kept_in_memory(tmp_path):
                 tf.io.encode_png(image).numpy()
             )
     source, _ = data.load(str(tmp_path), eval_fraction=0.01)
-    arguments = dict(batch_size=3, image_size=(4, 4))
+    arguments = dict(batch_size=3, image_size=(4, 4), crop=crop)
     plain = data.train_batches(source, **arguments)
     expected = list(plain.take(6).as_numpy_iterator())
     kept = iter(data.train_batches(source, **arguments, cache=True))
