@@ -6,11 +6,12 @@ import importlib
 import keras
 
 
-def optional(module: str):
+def optional(module: str, extra: str = "recipes"):
     """Imports an optional module.
 
     Args:
         module: Its name.
+        extra: The extra of this package that installs it.
 
     Raises:
         ImportError: If it is not installed; the message says how to.
@@ -20,7 +21,7 @@ def optional(module: str):
     except ImportError as error:
         raise ImportError(
             f"Reading data needs `{module.split('.')[0]}`, which is not "
-            "installed: pip install 'keras-vision-transformer[recipes]'"
+            f"installed: pip install 'keras-vision-transformer[{extra}]'"
         ) from error
 
 

@@ -8,14 +8,13 @@ of its times.
 
 import concurrent.futures
 import contextlib
-import importlib
 import os
 from collections.abc import Callable
 
 import numpy as np
 
 from keras_vit.data import clips
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import optional, tensorflow
 
 EXTENSIONS = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 BROKEN = "does not decode as a video"
@@ -270,7 +269,7 @@ def _why_broken(path):
                 pass
             video.frames([video.num_frames - 1])
     except ValueError as error:
-        return str(error).removeprefix(f"{path!r} does not decode as a video: ")
+        return str(error).removeprefix(f"{path!r} {BROKEN}: ")
     return None
 
 
@@ -304,7 +303,7 @@ def _turns(frame):
 
 
 def _text(path):
-    return path.numpy().decode()
+    return os.fsdecode(path.numpy())
 
 
 def _reason(error):
@@ -313,10 +312,4 @@ def _reason(error):
 
 
 def _av():
-    try:
-        return importlib.import_module("av")
-    except ImportError as error:
-        raise ImportError(
-            "Reading video files needs `av` (PyAV), which is not installed: "
-            "pip install 'keras-vision-transformer[video]'"
-        ) from error
+    return optional("av", extra="video")

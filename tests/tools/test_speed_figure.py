@@ -6,8 +6,8 @@ import math
 import pytest
 
 import keras_vit
-from tools import speed_figure, tpu_compile
-from tools.speed_figure import Point
+from tools import speed_figure, speed_points, tpu_compile
+from tools.speed_points import Point
 
 pytestmark = pytest.mark.backend_independent
 
@@ -60,7 +60,7 @@ POINTS = [
 
 
 def test_the_papers_statements_are_put_in_numbers():
-    small, large, memory = speed_figure.statements(POINTS)
+    small, large, memory = speed_points.statements(POINTS)
     assert "ViT-L/16 2.0 " in small
     assert "ViT-L/16 4.0 " in large
     assert "ViT-L/16 over that of R50x2: 4 at 224 pixels" in memory
@@ -72,8 +72,8 @@ def test_points_are_kept_and_drawn(tmp_path, capsys):
         speed_figure.main.__wrapped__([f"--output={tmp_path}"])
     for name in ("v3-8", "cpu"):
         for each in POINTS:
-            speed_figure.append(tmp_path / f"{name}.csv", each)
-    found = speed_figure.read(tmp_path / "v3-8.csv")
+            speed_points.append(tmp_path / f"{name}.csv", each)
+    found = speed_points.read(tmp_path / "v3-8.csv")
     assert [each.model for each in found] == [each.model for each in POINTS]
     assert found[1].speed == pytest.approx(POINTS[1].speed, rel=1e-3)
     assert speed_figure.main([f"--output={tmp_path}"]) == 0
@@ -89,7 +89,7 @@ def test_a_model_that_is_not_of_the_study_is_refused(tmp_path):
 
 
 def test_all_models_can_be_built():
-    for constructor in speed_figure.MODELS:
+    for constructor in speed_points.MODELS:
         assert constructor in keras_vit.list_models()
         signature = inspect.signature(getattr(keras_vit, constructor))
         if constructor.startswith("BiT"):
