@@ -2,10 +2,24 @@
 
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.add_position_embs import AddPositionEmbs
+from keras_vit.layers.attention_implementation import (
+    set_attention_implementation,
+)
+from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.axial_attention import AxialAttentionBN, AxialAttentionGN
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.cube_embedding import CubeEmbedding
+from keras_vit.layers.deit_mlp import DeiTMlp
+from keras_vit.layers.encoder_attention import EncoderAttention
+from keras_vit.layers.encoder_block import EncoderBlock
+from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.external_attention import (
+    ExternalAttention,
+    TokenPerformer,
+)
+from keras_vit.layers.group_norm import GroupNorm
+from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.metadata import Metadata
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
@@ -14,7 +28,11 @@ from keras_vit.layers.multiscale_block import MultiscaleBlock
 from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.pooling_attention import PoolingAttention
 from keras_vit.layers.quantizable import quantizable
+from keras_vit.layers.register_tokens import RegisterTokens
+from keras_vit.layers.resized_positions import ResizedPositions
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
+from keras_vit.layers.sinusoid_positions import SinusoidPositions
+from keras_vit.layers.soft_split import SoftSplit
 from keras_vit.layers.space_time_positions import SpaceTimePositions
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.token_pooling import TokenPooling
@@ -22,12 +40,20 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "AddPositionEmbs",
+    "AttentionPooling",
     "AxialAttentionBN",
     "AxialAttentionGN",
     "BottleneckUnit",
     "ClassToken",
     "ClassificationHead",
     "CubeEmbedding",
+    "DeiTMlp",
+    "EncoderAttention",
+    "EncoderBlock",
+    "EncoderMlp",
+    "ExternalAttention",
+    "GroupNorm",
+    "LayerScale",
     "Metadata",
     "MlpBlock",
     "MultiHeadSelfAttention",
@@ -35,10 +61,16 @@ __all__ = [
     "MultiscaleBlock",
     "PatchEmbedding",
     "PoolingAttention",
+    "RegisterTokens",
     "ResNetV2Stem",
+    "ResizedPositions",
+    "SinusoidPositions",
+    "SoftSplit",
     "SpaceTimePositions",
     "StdConv2D",
+    "TokenPerformer",
     "TokenPooling",
     "TransformerBlock",
     "quantizable",
+    "set_attention_implementation",
 ]

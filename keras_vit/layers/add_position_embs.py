@@ -13,17 +13,19 @@ class AddPositionEmbs(keras.layers.Layer):
     """Adds a learned embedding of its position to each token.
 
     `learned_1d` is one table over the tokens in raster order. `learned_2d` is
-    a table of D/2 values over rows and another over columns; a patch gets the
-    two of its place, concatenated, and the class token, which has no place, a
-    vector of its own. The grid is kept as (height, width), since a 4x4 and a
-    2x8 grid have as many tokens and are different grids.
+    a table of D/2 values over rows and another over columns; the embedding of a
+    patch concatenates those of its row and its column, and the class token,
+    which has no position, has a vector of its own. The grid is stored as
+    (height, width), since a 4x4 and a 2x8 grid have the same number of tokens
+    but are different grids.
 
-    The paper's relative embeddings are no sum on the tokens but a bias on the
-    attention logits: `MultiHeadSelfAttention(relative_positions=True)`.
+    The paper's relative embeddings are not added to the tokens. They are a bias
+    on the attention logits: `MultiHeadSelfAttention(relative_positions=True)`.
 
     Args:
         grid_size: Patches per side, or (height, width) of the grid of patches.
-        class_token: Whether a class token precedes the patches.
+        class_token: Whether a class token precedes the patches; or the number
+            of tokens that do, such as registers.
         kind: "learned_1d" (the paper's choice) or "learned_2d".
 
     Input shape: `[B, T, D]`, T = height x width, + 1 with a class token.
@@ -41,7 +43,7 @@ class AddPositionEmbs(keras.layers.Layer):
     def __init__(
         self,
         grid_size: int | tuple[int, int],
-        class_token: bool = True,
+        class_token: bool | int = True,
         kind: str = "learned_1d",
         **kwargs,
     ):
@@ -88,12 +90,12 @@ class AddPositionEmbs(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        # Broadcasting would make many tokens of one.
+        # Otherwise broadcasting would turn one token into many.
         arguments.check_shape(self, inputs, self._token_shape)
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
-        """Returns the patches' embeddings, "" -> ([N, D], grid)."""
+        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
         first = int(self.class_token)
         table = ops.reshape(self._positions(), self._token_shape)
         return {"": (table[first:], self.grid_size)}

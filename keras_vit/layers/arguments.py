@@ -1,4 +1,4 @@
-"""Checks of what layers and models are given."""
+"""Checks of the arguments of layers and models."""
 
 import math
 import numbers
@@ -33,7 +33,8 @@ def as_triple(
             f"`{argument}` must be three positive integers (frames, height, "
             f"width). Received: {argument}={size!r}"
         )
-    return tuple(map(int, triple))
+    frames, height, width = map(int, triple)
+    return frames, height, width
 
 
 def check_count(value: int, argument: str, minimum: int = 1) -> None:
@@ -46,7 +47,7 @@ def check_count(value: int, argument: str, minimum: int = 1) -> None:
 
 
 def check_rate(value: float, argument: str) -> None:
-    """Checks that a value is a share: at least 0 and below 1."""
+    """Checks that a value is a fraction: at least 0 and below 1."""
     if not is_number(value) or not 0 <= value < 1:
         raise ValueError(
             f"`{argument}` must be a number from 0 up to, but not, 1. "
@@ -83,6 +84,15 @@ def check_levels(values: tuple, argument: str, depths: tuple) -> None:
         )
 
 
+def check_pyramid(config) -> None:
+    """Checks the fields that pyramids of MLPs share."""
+    check_units(config.depths, "depths")
+    check_units(config.hidden_sizes, "hidden_sizes")
+    check_levels(config.hidden_sizes, "hidden_sizes", config.depths)
+    check_width(config.mlp_ratio, "mlp_ratio")
+    check_rate(config.drop_path_rate, "drop_path_rate")
+
+
 def check_width(value: float, argument: str) -> None:
     """Checks that a value is a positive number."""
     if not is_number(value) or value <= 0:
@@ -93,7 +103,7 @@ def check_width(value: float, argument: str) -> None:
 
 
 def check_choice(value: str, argument: str, choices: tuple[str, ...]) -> None:
-    """Checks that a value is one of a few."""
+    """Checks that a value is one of `choices`."""
     if value not in choices:
         raise ValueError(
             f"`{argument}` must be one of {choices}. "
@@ -117,15 +127,15 @@ def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
 
 
 def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
-    """Checks that a layer is called on what it was built for.
+    """Checks that a layer is called on inputs of the shape it was built for.
 
-    Not every backend checks it: a reshape moves what is too much of an image
-    into the batch.
+    Not every backend checks this: a reshape would move the excess pixels of an
+    image into the batch.
 
     Args:
         layer: The layer.
         inputs: Its input, a tensor.
-        expected: Its shape without the batch; None where any will do.
+        expected: Its shape without the batch; None where any size is allowed.
     """
     found = tuple(inputs.shape)
     if len(found) == len(expected) + 1 and all(
@@ -148,7 +158,7 @@ def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
 
 
 def is_number(value) -> bool:
-    """Returns whether a value is a finite number; a truth value is none."""
+    """Returns whether a value is a finite number, not a truth value."""
     return (
         isinstance(value, numbers.Real)
         and not isinstance(value, bool)

@@ -6,13 +6,14 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
 
 AXES = ("height", "width")
 
 
 class AxialAttention(CompositeLayer):
-    """What attention along an axis is made of in both forms.
+    """The parts of axial attention that both forms share.
 
     A subclass computes `_logits` and `_output`; both see relative positions as
     a table of 2 N - 1 distances for axes of N tokens, with E / 2 values for
@@ -76,7 +77,7 @@ class AxialAttention(CompositeLayer):
         return ops.split(ops.transpose(x, order), (half, 2 * half), axis=-1)
 
     def _merge(self, x):
-        """Returns `[B, H, W, C]` of what each head gives."""
+        """Returns the outputs of the heads as `[B, H, W, C]`."""
         order = (0, 3, 1, 2, 4) if self.axis == "height" else (0, 1, 3, 2, 4)
         return ops.reshape(ops.transpose(x, order), (-1, *self._map_shape))
 
@@ -93,7 +94,7 @@ class AxialAttention(CompositeLayer):
 
 
 def batch_norm(layer, shape, name, **kwargs):
-    """Makes a BatchNorm of PyTorch's momentum and epsilon in a layer."""
+    """Makes a BatchNorm with PyTorch's momentum and epsilon."""
     norm = layer.make(
         keras.layers.BatchNormalization,
         momentum=0.9,
@@ -112,7 +113,7 @@ class AxialAttentionBN(AxialAttention):
         [q, k, v] = BN(x U),   l = BN(q k^T) + BN(q r_q) + BN(k r_k)^T
         A = softmax(l),   y = BN(A v) + BN(A r_v)
 
-    with r of the distance i - j, without a scale of 1 / sqrt(E).
+    where r depends on the distance i - j; there is no scale of 1 / sqrt(E).
 
     Args:
         axis: "height" or "width".
@@ -147,7 +148,7 @@ class AxialAttentionBN(AxialAttention):
             ops.einsum("bogic,cij->bogij", q, r_q),
             ops.swapaxes(ops.einsum("bogic,cij->bogij", k, r_k), -1, -2),
         ]
-        # Channels of the norm: kinds, and in each the heads.
+        # Channels of the norm: the three kinds, each with all heads.
         similarity = ops.concatenate(similarity, axis=2)
         similarity = ops.transpose(similarity, (0, 1, 3, 4, 2))
         similarity = self.bn_similarity(similarity, training=training)
@@ -160,7 +161,7 @@ class AxialAttentionBN(AxialAttention):
         weights = ops.cast(weights, v.dtype)
         values = self._merge(ops.matmul(weights, v))
         places = self._merge(ops.einsum("bogij,cij->bogic", weights, r_v))
-        # Channels of the norm: value and place of each channel in turn.
+        # Channels of the norm: for each channel its value, then its position.
         both = ops.stack([values, places], axis=-1)  # [B, H, W, C, 2]
         rows, columns, width = self._map_shape
         both = ops.reshape(both, (-1, rows, columns, 2 * width))
@@ -177,7 +178,7 @@ class AxialAttentionGN(AxialAttention):
         [q, k, v] = GN(x U),   l = q k^T + q r_k + k r_q
         A = softmax(l),   y = GN(A v + A r_v)
 
-    with r of the distance j - i, without a scale of 1 / sqrt(E).
+    where r depends on the distance j - i; there is no scale of 1 / sqrt(E).
 
     Args:
         axis: "height" or "width".
@@ -199,7 +200,7 @@ class AxialAttentionGN(AxialAttention):
 
         def norm(name, width):
             layer = self.make(
-                keras.layers.GroupNormalization,
+                GroupNorm,
                 groups=32,
                 epsilon=NUMERICS["scenic"][0],
                 name=name,
@@ -227,7 +228,7 @@ class AxialAttentionGN(AxialAttention):
         return self._each_sequence(self.gn_out, self._merge(x))
 
     def _each_sequence(self, norm, x):
-        """Applies a norm to each row, or each column, by itself."""
+        """Normalizes each row, or each column, separately."""
         rows, columns, width = x.shape[1:]
         shape = (-1, columns, width)
         if self.axis == "height":

@@ -40,7 +40,7 @@ def _bicubic(n_in, n_out):
 
 
 def is_size(size, other):
-    """Whether two sizes are known to be the same."""
+    """Whether two sizes are known to be equal."""
     return all(
         isinstance(n, int) and n == m for n, m in zip(size, other, strict=True)
     )

@@ -1,16 +1,17 @@
-"""What the repeated blocks of all families share."""
+"""The base class of the repeated blocks of all families."""
 
 import keras
 
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.gradient_barrier import gradient_barrier
 from keras_vit.layers.rematerialize import rematerialize
 
 
 class Block(CompositeLayer):
     """A layer that may recompute its activations in the backward pass.
 
-    A subclass makes its layers in `build`, applies them in `_forward(inputs,
-    training)`, and has an argument `remat`.
+    A subclass creates its layers in `build`, applies them in
+    `_forward(inputs, training)`, and has an argument `remat`.
     """
 
     remat = False
@@ -20,11 +21,11 @@ class Block(CompositeLayer):
             return self._forward(inputs, training)
 
         if self.remat and training:
-            return rematerialize(self, forward, inputs)
-        return forward(inputs)
+            return gradient_barrier(rematerialize(self, forward, inputs))
+        return gradient_barrier(forward(inputs))
 
     def make_drop_path(self, rate: float, rank: int) -> keras.layers.Layer:
-        """Returns the dropout of whole residual branches (stochastic depth).
+        """Returns a dropout of entire residual branches (stochastic depth).
 
         Args:
             rate: Probability with which an example skips the branch.

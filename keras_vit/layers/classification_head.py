@@ -41,7 +41,8 @@ class ClassificationHead(keras.layers.Dense):
             )
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Dense refuses its subclasses, which might multiply otherwise.
+        # Dense refuses to quantise subclasses, which might compute something
+        # else.
         super().quantize(mode, type_check=False, config=config)
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""What layers that are made of other layers share."""
+"""The base class of layers that are made of other layers."""
 
 import inspect
 
@@ -8,14 +8,13 @@ import keras
 class CompositeLayer(keras.layers.Layer):
     """A layer that creates its sublayers in `build`.
 
-    A sublayer takes the dtype policy and `trainable` of its layer. What was
-    changed in a sublayer later (quantised, or frozen by itself) is part of the
-    layer's configuration, so that a clone and a loaded model are like the
-    original.
+    A sublayer takes the dtype policy and `trainable` of its layer. Later
+    changes of a sublayer (quantised, or frozen on its own) are part of the
+    layer's configuration, so that clones and loaded models equal the original.
 
     Args:
         sublayers: Name of a sublayer -> its arguments that differ from those
-            that the layer gives it, as in `get_config`. Not for callers.
+            that the layer sets, as in `get_config`. Not meant for callers.
     """
 
     def __init__(self, sublayers: dict | None = None, **kwargs):
@@ -33,7 +32,7 @@ class CompositeLayer(keras.layers.Layer):
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and (
             not issubclass(layer_class, CompositeLayer)
         ):
-            # Dense does not save itself with a map.
+            # Dense cannot be saved with a DTypePolicyMap.
             policy = policy[f"{self.path}/{name}"]
         settings = dict(dtype=policy, trainable=self.trainable)
         for key, value in self._differences.get(name, {}).items():

@@ -83,7 +83,7 @@ class CubeEmbedding(keras.layers.Layer):
         return [size // 2 if size > stride else 0 for size, stride in pairs]
 
     def _grid_size(self, input_shape):
-        """Returns how many cubes there are along each axis."""
+        """Returns the number of cubes along each axis."""
         size = tuple(input_shape[1:4])
         grid = None not in size and arguments.pooled_size(
             size, self.kernel_size, self.strides, self._padding()

@@ -7,11 +7,11 @@ import keras
 class Metadata(keras.layers.Layer):
     """Returns its input, and holds the metadata of the model.
 
-    A layer of the graph goes wherever the graph goes: into files, clones, and
-    models that others build on it.
+    As a layer of the graph it is part of files, of clones, and of models that
+    are built on this graph.
 
     Args:
-        family: Name of the model's family, such as "vit".
+        family: Name of the model family, such as "vit".
         architecture: Fields of the family's configuration.
         pixel_mean, pixel_std: What pixels are scaled by, one number or one
             for each channel; None if unknown.

@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -43,7 +44,7 @@ class MlpBlock(CompositeLayer):
     def build(self, input_shape):
         def dense(units, fan_in, name):
             layer = self.make(
-                keras.layers.Dense,
+                Dense,
                 units,
                 **self.initializers(fan_in),
                 name=name,
@@ -59,7 +60,7 @@ class MlpBlock(CompositeLayer):
         )
 
     def initializers(self, fan_in: int) -> dict:
-        """Returns the initialisers of a dense layer of so many inputs."""
+        """Returns the initialisers of a dense layer with `fan_in` inputs."""
         return dict(
             kernel_initializer="glorot_uniform",
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),

@@ -3,8 +3,10 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments
+from keras_vit.layers import arguments, attention_implementation
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
+from keras_vit.layers.softmax import softmax
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -16,14 +18,15 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     One fused projection makes q, k and v. Its 3 D columns are those of the
     first head, then those of the second, and so on, and within a head those
-    of q, of k and of v: [A, 3, E]. Columns divided among devices then give
-    every device whole heads (tensor parallelism). The softmax is computed in
-    float32 under every dtype policy.
+    of q, of k and of v: [A, 3, E]. When the columns are divided among devices,
+    every device has complete heads (tensor parallelism). The softmax is
+    computed in float32 under every dtype policy. The products are fused or
+    explicit: see `set_attention_implementation`.
 
-    With `relative_positions` every pair of tokens gets a bias on its logit:
-    the query's product with a learned embedding of the distance i - j of the
-    two in the sequence, as if attending once more with positions as keys
-    (Table 8, "Rel. Pos. Emb."). The class token counts as position 0.
+    With `relative_positions` the logit of every pair of tokens has a bias: the
+    product of the query with a learned embedding of their distance i - j in the
+    sequence, like a second attention whose keys are positions (Table 8, "Rel.
+    Pos. Emb."). The class token counts as position 0.
 
     Args:
         num_heads: Number of heads A; divides the token width D.
@@ -64,14 +67,14 @@ class MultiHeadSelfAttention(CompositeLayer):
                 f"must be a multiple of it. Received: hidden_size={width}, "
                 f"num_heads={self.num_heads}"
             )
-        # Relative positions have a table for so many tokens and no more.
+        # The table of relative positions fixes the number of tokens.
         self._token_shape = (tokens if self.relative_positions else None, width)
         self.head_size = width // self.num_heads
         self.qkv = self.make(
-            keras.layers.Dense,
+            Dense,
             3 * width,
-            # Glorot's bound for each D x D third, not for the fused kernel:
-            # twice its mean of fans is (D + 3 D) / 2 = 2 D.
+            # Glorot's bound for each D x D third, not for the fused kernel,
+            # whose mean of fans is twice as large: (D + 3 D) / 2 = 2 D.
             kernel_initializer=keras.initializers.VarianceScaling(
                 scale=2.0, mode="fan_avg", distribution="uniform"
             ),
@@ -79,7 +82,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         )
         self.qkv.build(input_shape)
         self.out = self.make(
-            keras.layers.Dense,
+            Dense,
             width,
             kernel_initializer="glorot_uniform",
             name="out",
@@ -96,42 +99,55 @@ class MultiHeadSelfAttention(CompositeLayer):
             )
 
     def call(self, inputs, training=None):
-        weights, value = self._attend(inputs)
-        weights = ops.cast(weights, value.dtype)
-        weights = self.dropout(weights, training=training)
-        x = ops.matmul(weights, value)  # [B, A, T, E]
-        x = ops.transpose(x, (0, 2, 1, 3))
+        qkv = self._project(inputs)
+        drops_weights = training and self.dropout_rate
+        if (
+            attention_implementation.is_fused()
+            and not drops_weights
+            and not self.relative_positions
+        ):
+            x = _fused(*ops.unstack(qkv, axis=3))
+        else:
+            weights, value = self._attend(qkv)
+            weights = ops.cast(weights, value.dtype)
+            weights = self.dropout(weights, training=training)
+            x = ops.matmul(weights, value)  # [B, A, T, E]
+            x = ops.transpose(x, (0, 2, 1, 3))
         x = ops.reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
         return self.out(x)
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
-        return self._attend(inputs)[0]
+        return self._attend(self._project(inputs))[0]
 
-    def _attend(self, inputs):
-        """Returns float32 attention weights and the values of each head."""
+    def _project(self, inputs):
+        """Returns q, k and v of each head, `[B, T, A, 3, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
-        tokens = inputs.shape[1]
-        qkv = self.qkv(inputs)
-        qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
-        # Heads before tokens: the products below are then plain batched
-        # matrix products, which XLA runs faster than the einsum form.
+        shape = (-1, inputs.shape[1], self.num_heads, 3, self.head_size)
+        return ops.reshape(self.qkv(inputs), shape)
+
+    def _attend(self, qkv):
+        """Returns float32 attention weights and the values of each head."""
+        # With heads before tokens, the products below are plain batched matrix
+        # products, which XLA runs faster than the einsum form.
         qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
+        # The gradient of each slice would be an array as large as all three.
+        query, key, value = ops.unstack(qkv, axis=0)
         # Scaled before the product, so that float16 logits do not overflow.
-        query = qkv[0] * self.head_size**-0.5
-        logits = ops.matmul(query, ops.transpose(qkv[1], (0, 1, 3, 2)))
+        query = query * self.head_size**-0.5
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative_positions:
             logits = logits + self._relative_bias(query)
         logits = ops.cast(logits, "float32")
-        return ops.softmax(logits, axis=-1), qkv[2]
+        return softmax(logits), value
 
     def _relative_bias(self, query):
-        """Logits of the relative attention.
+        """Returns the logits of the relative attention.
 
         Row i of the product holds distances T - 1 to -(T - 1) from left to
-        right; the one wanted for column j is i - j, at T - 1 - i + j. Padding
-        each row by one and reading the flat memory in rows of 2 T - 1 shifts
-        row i by i places, which puts them in line without a gather.
+        right; column j needs the distance i - j, at T - 1 - i + j. Padding each
+        row by one and reading the flat memory in rows of 2 T - 1 shifts row i
+        by i places, which aligns the columns without a gather.
         """
         tokens = query.shape[2]
         table = ops.cast(self.relative_embedding, query.dtype)
@@ -144,3 +160,12 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+
+def _fused(query, key, value):
+    """Returns softmax(q k^T / sqrt(E)) v, all `[B, T, A, E]`."""
+    # PyTorch chooses among its kernels itself.
+    flash_attention = False if keras.backend.backend() == "torch" else None
+    return ops.dot_product_attention(
+        query, key, value, flash_attention=flash_attention
+    )

@@ -8,16 +8,18 @@ from keras_vit.layers import arguments, bicubic
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiScaleEmbedding(keras.layers.Layer):
-    """Embeds the windows of several sizes around each patch, and adds them up.
+    """Embeds windows of several sizes around each patch, and adds the results.
 
         y = sum_k conv_k(x) + bias,   kernel k x k, stride P, (k - P) / 2 zeros
 
-    A map that is no multiple of the patch is resized to the next one first.
+    A map whose size is not a multiple of the patch is first resized to the next
+    multiple.
 
     Args:
         patch_size: Pixels P from one window to the next.
         hidden_size: Width D of the output.
-        kernel_sizes: Pixels per side of the windows; P plus even numbers.
+        kernel_sizes: Pixels per side of the windows; each is P plus an even
+            number.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / P), ceil(W / P), D]`
@@ -43,7 +45,7 @@ class MultiScaleEmbedding(keras.layers.Layer):
         channels = input_shape[-1]
         pixels = sum(k * k for k in self.kernel_sizes)
         bound = (pixels * channels) ** -0.5  # PyTorch's, of a dense layer
-        # The kernels of all scales one after the other, pixel by pixel.
+        # The kernels of all scales, one after the other, pixel by pixel.
         self.kernel = self.add_weight(
             name="kernel",
             shape=(pixels, channels, self.hidden_size),

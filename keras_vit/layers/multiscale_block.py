@@ -47,7 +47,7 @@ class MultiscaleBlock(Block):
         slowfast/models/attention.py.
     """
 
-    # As `TransformerBlock.SHARDED`, but attention: the first stage has a
+    # As `TransformerBlock.SHARDED`, without attention: the first stage has a
     # single head.
     SHARDED = {
         "mlp_fc1/kernel": ((None, "model"), "mlp_dim", 1),

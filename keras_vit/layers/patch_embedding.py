@@ -17,13 +17,14 @@ class PatchEmbedding(keras.layers.Layer):
     Args:
         patch_size: Pixels per side of a patch, or (height, width).
         hidden_size: Width D of a token.
+        use_bias: Whether the projection has a bias.
 
     Input shape: `[B, H, W, C]`, H and W multiples of the patch.
     Output shape: `[B, N, D]`, patches in raster order.
 
     Raises:
-        ValueError: If H or W is unknown or no multiple of the patch, or if
-            images of another shape come later.
+        ValueError: If H or W is unknown or not a multiple of the patch, or if a
+            later call has images of another shape.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1; checked against the layer
@@ -31,12 +32,17 @@ class PatchEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, patch_size: int | tuple[int, int], hidden_size: int, **kwargs
+        self,
+        patch_size: int | tuple[int, int],
+        hidden_size: int,
+        use_bias: bool = True,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.patch_size = arguments.as_pair(patch_size, "patch_size")
         arguments.check_count(hidden_size, "hidden_size")
         self.hidden_size = hidden_size
+        self.use_bias = use_bias
 
     def build(self, input_shape):
         self._image_shape = tuple(input_shape[1:])
@@ -46,9 +52,11 @@ class PatchEmbedding(keras.layers.Layer):
             shape=(*self.patch_size, input_shape[-1], self.hidden_size),
             initializer="lecun_normal",
         )
-        self.bias = self.add_weight(
-            name="bias", shape=(self.hidden_size,), initializer="zeros"
-        )
+        self.bias = 0.0
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.hidden_size,), initializer="zeros"
+            )
 
     def call(self, inputs):
         arguments.check_shape(self, inputs, self._image_shape)

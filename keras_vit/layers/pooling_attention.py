@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
 from keras_vit.layers.token_pooling import MODES, TokenPooling
 
@@ -16,7 +17,7 @@ POOLINGS = (*MODES, "none")
 def dense(layer, units, name):
     """Returns a dense sublayer with the authors' initialisers."""
     return layer.make(
-        keras.layers.Dense,
+        Dense,
         units,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
         bias_initializer=keras.initializers.Constant(0.02),
@@ -35,7 +36,7 @@ def layer_norm(layer, name):
 
 
 def strided_kernel(strides):
-    """Returns the kernel of a pooling of which only the stride is given."""
+    """Returns the kernel of a pooling for which only the stride is given."""
     return tuple(stride + 1 if stride > 1 else 1 for stride in strides)
 
 
@@ -58,7 +59,7 @@ class PoolingAttention(CompositeLayer):
         pooling_size: (T, H, W) of a pooled window; None takes one more than
             the stride where that is more than 1.
         query_stride: (T, H, W) between the windows of queries.
-        key_value_stride: The same of keys and values.
+        key_value_stride: The same for keys and values.
         class_token: Whether a class token precedes the others.
 
     Input shape: `[B, N, D]`
@@ -134,7 +135,8 @@ class PoolingAttention(CompositeLayer):
     def call(self, inputs):
         query, key, value = self._heads(inputs)
         if keras.backend.backend() == "torch":
-            # Fused: the weights, most of the memory, are never written.
+            # Fused, so that the attention weights, most of the memory, are
+            # never written.
             x = ops.dot_product_attention(query, key, value)
         else:
             weights = ops.cast(self._weights(query, key), value.dtype)

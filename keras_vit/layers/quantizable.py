@@ -6,8 +6,8 @@ import keras
 def quantizable(layer: keras.layers.Layer) -> bool:
     """Returns whether a layer can be quantised, as a filter for `quantize`.
 
-    `keras.Model.quantize` warns of every layer that it leaves in floats, also
-    of those without a kernel.
+    `keras.Model.quantize` warns about every layer that it does not quantise,
+    including layers without a kernel.
 
     Args:
         layer: A layer.

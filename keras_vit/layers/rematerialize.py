@@ -5,17 +5,17 @@ from keras import ops
 
 
 def rematerialize(layer: keras.layers.Layer, function, inputs):
-    """Returns `function(inputs)`, whose activations are not kept.
+    """Returns `function(inputs)` without storing its activations.
 
-    Only `inputs` are kept for the backward pass, which runs `function` once
-    more: less memory, a third more work. The variables of `layer`, all that
-    `function` may use, go in as arguments, and what it assigns to them comes
-    out as results: so the second run draws the same dropout masks as the
-    first, and `keras.remat` sees a function without side effects.
+    Only `inputs` are stored for the backward pass, which runs `function` a
+    second time: less memory, a third more work. The variables of `layer`, the
+    only ones that `function` may use, are passed as arguments, and their new
+    values are returned as results. The second run thus draws the same dropout
+    masks as the first, and `keras.remat` sees a function without side effects.
 
     Args:
         layer: The layer, built, whose variables `function` uses.
-        function: Of one tensor, returns one tensor.
+        function: Takes one tensor and returns one tensor.
         inputs: Its argument.
     """
     variables = layer.variables  # with the states of seed generators

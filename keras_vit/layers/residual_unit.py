@@ -1,13 +1,12 @@
-"""What the units of all ResNets share: GroupNorm, standardised convolutions."""
-
-import keras
+"""The base of all ResNet units: GroupNorm and standardised convolutions."""
 
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
+from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.std_conv import StdConv2D
 
-# Whose epsilons: of GroupNorm, and of the standardised convolutions. On a small
-# random hybrid of timm's the logits differ by 1e-5 of the largest.
+# The epsilons of GroupNorm and of the standardised convolutions, by source. On
+# a small random hybrid of timm they change logits by 1e-5 of the largest.
 NUMERICS = {
     "authors": (1e-6, dict(epsilon=1e-5)),
     "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
@@ -17,9 +16,9 @@ NUMERICS = {
 
 
 def group_norm(layer, name, **kwargs):
-    """Makes a GroupNorm of 32 groups in a layer that has `numerics`."""
+    """Makes a GroupNorm of 32 groups with the layer's `numerics`."""
     return layer.make(
-        keras.layers.GroupNormalization,
+        GroupNorm,
         groups=32,
         epsilon=NUMERICS[layer.numerics][0],
         name=name,
@@ -28,7 +27,7 @@ def group_norm(layer, name, **kwargs):
 
 
 def std_conv(layer, filters, kernel_size, strides, name, padding="same"):
-    """Makes a standardised convolution in a layer that has `numerics`."""
+    """Makes a standardised convolution with the layer's `numerics`."""
     return layer.make(
         StdConv2D,
         filters,

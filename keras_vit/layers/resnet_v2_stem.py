@@ -46,7 +46,8 @@ class BottleneckUnit(ResidualUnit):
             norm = group_norm(
                 self,
                 f"gn{number}",
-                # The branch starts as zero, the unit as its shortcut.
+                # The branch starts at zero, so that the unit starts as its
+                # shortcut.
                 gamma_initializer="zeros" if number == 3 else "ones",
             )
             norm.build(shape)
@@ -78,16 +79,17 @@ class ResNetV2Stem(CompositeLayer):
     """The convolutional stem of a hybrid: root, then stages of bottlenecks.
 
     The root is a 7x7 convolution and a 3x3 max-pooling, each of stride 2.
-    Stage i has width 64 x `width_factor` x 2^i and, from the second on,
-    stride 2 in its first unit. Without stages the root alone is the stem.
+    Stage i has width 64 x `width_factor` x 2^i. From the second stage on, the
+    first unit has stride 2. Without stages the root alone is the stem.
 
     Args:
         num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
-        width_factor: Multiplies every width; 64 x it is a multiple of 32.
-        numerics: Whose epsilons in GroupNorm and weight standardisation:
-            "authors" (1e-6; 1e-5 added to the deviation), "timm" (1e-5;
-            1e-8 added to the variance), "bit" (1e-5; 1e-10 added to the
-            variance) or "scenic" (1e-4; 1e-10 added to the variance). A
+        width_factor: Multiplies every width; 64 times the factor must be a
+            multiple of 32.
+        numerics: Source of the epsilons of GroupNorm and weight
+            standardisation: "authors" (1e-6; 1e-5 added to the deviation),
+            "timm" (1e-5; 1e-8 added to the variance), "bit" (1e-5; 1e-10 added
+            to the variance) or "scenic" (1e-4; 1e-10 added to the variance). A
             property of the weights.
 
     Input shape: `[B, H, W, C]`

@@ -7,9 +7,9 @@ from keras import ops
 def softmax(x):
     """Returns the softmax over the last axis.
 
-    Its gradient, y (g - sum(g y)), needs nothing but the result y. JAX
-    differentiates the division instead, unless jax_softmax_custom_jvp is set,
-    and keeps two more arrays of this size: attention takes twice as long.
+    Its gradient, y (g - sum(g y)), needs only the result y. Unless
+    jax_softmax_custom_jvp is set, JAX differentiates the division instead and
+    stores two more arrays of this size, which doubles the time of attention.
     """
     if keras.backend.backend() == "jax":
         return _softmax(x)

@@ -78,14 +78,14 @@ class SpaceTimePositions(keras.layers.Layer):
         return x + ops.cast(self._positions(), dtype)
 
     def position_tables(self) -> dict:
-        """Returns embeddings of places and frames, name -> ([N, D], grid)."""
+        """Returns spatial and temporal embeddings, name -> ([N, D], grid)."""
         frames, *grid = self.grid_size
         if self.kind == "none":
             return {}
         if self.kind == "joint":
             grid = self.grid_size if frames > 1 else grid
             return {"": (self.joint[0, int(self.class_token) :], grid)}
-        tables = {"": (self.spatial[0], grid)}
+        tables = {"": (self.spatial[0], tuple(grid))}
         if frames > 1:
             tables["temporal"] = (self.temporal[0], (frames,))
         return tables

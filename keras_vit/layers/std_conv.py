@@ -70,7 +70,8 @@ class StdConv2D(keras.layers.Layer):
                 self.filters,
             ),
             initializer="lecun_normal",
-            # Standardised as stored; only the result takes the compute dtype.
+            # Standardised in the variable's dtype; only the result is cast to
+            # the compute dtype.
             autocast=False,
         )
 
@@ -80,7 +81,7 @@ class StdConv2D(keras.layers.Layer):
         # float16 variables have too little range for statistics.
         dtype = keras.backend.result_type(self.kernel.dtype, "float32")
         kernel = ops.cast(self.kernel, dtype)
-        # Not in place, which on PyTorch would change the variable itself.
+        # Not in place: on PyTorch that would change the variable itself.
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(kernel), axis=(0, 1, 2), keepdims=True)
         deviation = ops.sqrt(variance + self.variance_epsilon)

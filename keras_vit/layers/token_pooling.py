@@ -11,13 +11,27 @@ from keras_vit.layers.composite import CompositeLayer
 MODES = ("conv", "max", "avg")
 
 
+def is_for_tpu() -> bool:
+    """Returns whether JAX compiles for TPUs, of this machine or planned."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return jax.default_backend() == "tpu"
+    # Names such as "tpu:0", or jax.Device objects.
+    device = distribution.device_mesh.devices.flat[0]
+    return getattr(device, "platform", device).startswith("tpu")
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(CompositeLayer):
     """Pools tokens over windows of their (T, H, W); the class token stays.
 
-    Windows are padded by half a kernel on both sides: with zeros, which an
-    average counts, or, for a maximum, with nothing. "conv" weighs a window's
-    tokens by a depthwise kernel, the same for each head.
+    Windows are padded by half a kernel on both sides: with zeros, which count
+    in an average; a maximum ignores the padding. "conv" weights the tokens of a
+    window by a depthwise kernel, the same for each head.
 
     Args:
         grid_size: (T, H, W) of the tokens.
@@ -85,10 +99,10 @@ class TokenPooling(CompositeLayer):
         return x
 
     def count_products(self) -> tuple[int, int]:
-        """Returns the multiply-accumulates of "conv", and the values it writes.
+        """Returns the multiply-accumulates of "conv" and the values it writes.
 
-        Of one example, for `keras_vit.cost`, which sees no products in the
-        sum over slices.
+        For one example. `keras_vit.cost` needs them because the sum over slices
+        contains no matrix products that it could count.
         """
         if self.mode != "conv":
             return 0, 0
@@ -96,7 +110,7 @@ class TokenPooling(CompositeLayer):
         return values * math.prod(self.kernel_size), values
 
     def _slices(self, x, axis):
-        """Yields what stands at each place of the windows along an axis."""
+        """Yields the inputs at each position of the windows along an axis."""
         stride, count = self.strides[axis - 1], self.output_grid[axis - 1]
         for start in range(self.kernel_size[axis - 1]):
             stop = start + stride * (count - 1) + 1
@@ -107,14 +121,15 @@ class TokenPooling(CompositeLayer):
     def _convolve(self, x):
         # [T, H, W, D]: the same for each head.
         kernel = ops.tile(self.kernel[..., 0], (1, 1, 1, self.num_heads))
-        if keras.backend.backend() == "torch":
+        # XLA's depthwise convolution over three axes takes a hundred times as
+        # long on CPUs as a sum over slices, which it fuses. For TPUs it
+        # compiles the sum for minutes, and computes the convolution natively.
+        if keras.backend.backend() == "torch" or is_for_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return ops.conv(
                 x, kernel, self.strides, "valid", data_format="channels_last"
             )
-        # XLA's depthwise convolution over three axes takes a hundred times as
-        # long on CPUs as a sum over slices, which it fuses. Convolutions add
-        # up in float32 under every dtype policy.
+        # Convolutions accumulate in float32 under every dtype policy.
         kernel, total = ops.cast(kernel, "float32"), 0
         for j, rows in enumerate(self._slices(x, 2)):
             for k, columns in enumerate(self._slices(rows, 3)):

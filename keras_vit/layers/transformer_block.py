@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
+from keras_vit.layers.gradient_barrier import gradient_barrier
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 
@@ -43,11 +44,12 @@ class TransformerBlock(Block):
         al. 2016, as used by Steiner et al. 2021.
     """
 
-    # How variables are cut over devices that share a block: the axes, and the
-    # argument, and how many times it, that is the length of what is cut. What
-    # writes heads and hidden units is cut by columns, what reads them by rows,
-    # so that a block adds up twice over the devices and not more often
-    # (Shoeybi et al. 2019, 1909.08053, section 3).
+    # How variables are divided among devices that share a block: the mesh axis
+    # of each dimension, and the argument and the factor whose product is the
+    # length of the divided dimension. Kernels that produce heads and hidden
+    # units are divided by columns, kernels that consume them by rows, so that a
+    # block needs only two sums over the devices (Shoeybi et al. 2019,
+    # 1909.08053, section 3).
     SHARDED = {
         f"{_ATTENTION}/qkv/kernel": ((None, "model"), "hidden_size", 3),
         f"{_ATTENTION}/qkv/bias": (("model",), "hidden_size", 3),
@@ -127,7 +129,7 @@ class TransformerBlock(Block):
     def _forward(self, inputs, training):
         x = self.attention(self.norm_0(inputs), training=training)
         x = self.dropout(x, training=training)
-        z = inputs + self.drop_path(x, training=training)
+        z = gradient_barrier(inputs + self.drop_path(x, training=training))
         x = self.mlp(self.norm_1(z), training=training)
         return z + self.drop_path(x, training=training)
 

@@ -91,7 +91,7 @@ def test_a_clone_is_frozen_where_the_model_is():
     assert len(block.trainable_weights) == len(block.weights)
 
 
-def test_a_sublayer_frozen_by_itself_stays_so(tmp_path):
+def test_a_sublayer_frozen_on_its_own_stays_frozen(tmp_path):
     model = make_model("hybrid")
     model.get_layer("resnet").units[0].conv2.trainable = False
     model.get_layer("encoderblock_1").attention.qkv.trainable = False

@@ -1,0 +1,118 @@
+"""Pooling by attention from one learned query."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.softmax import softmax
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AttentionPooling(CompositeLayer):
+    """Reads tokens by one learned query, the probe.
+
+        a = Attention(probe, x, x)
+        y = a + MLP(LN(a))
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        mlp_dim: Width of the MLP's hidden layer.
+        activation: See `EncoderMlp`.
+        layer_norm_epsilon: Added to the variance in LayerNorm.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, D]`
+
+    Raises:
+        ValueError: If D is no multiple of `num_heads`.
+
+    Reference:
+        `MAPHead` of google-research/big_vision, after Zhai et al. 2022
+        (2106.04560); checked against `AttentionPoolLatent` of timm.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                f"AttentionPooling `{self.name}` splits the token width "
+                "(`hidden_size`) into `num_heads` equal parts. Received: "
+                f"hidden_size={width}, num_heads={self.num_heads}"
+            )
+        self.head_size = width // self.num_heads
+
+        def built(layer_class, *args, shape, **kwargs):
+            layer = self.make(layer_class, *args, **kwargs)
+            layer.build(shape)
+            return layer
+
+        self.probe = self.add_weight(
+            name="probe",
+            shape=(1, 1, width),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+        dense, one = keras.layers.Dense, (None, 1, width)
+        self.query = built(dense, width, shape=one, name="query")
+        self.key_value = built(
+            dense, 2 * width, shape=input_shape, name="key_value"
+        )
+        self.out = built(dense, width, shape=one, name="out")
+        self.norm = built(
+            keras.layers.LayerNormalization,
+            epsilon=self.layer_norm_epsilon,
+            shape=one,
+            name="LayerNorm_0",
+        )
+        self.mlp = built(
+            EncoderMlp,
+            self.mlp_dim,
+            activation=self.activation,
+            shape=one,
+            name="MlpBlock_0",
+        )
+
+    def call(self, inputs):
+        weights, value = self._attend(inputs)
+        x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, 1, E]
+        x = ops.reshape(x, (-1, 1, inputs.shape[-1]))
+        x = self.out(x)
+        x = x + self.mlp(self.norm(x))
+        return x[:, 0]
+
+    def attention_weights(self, inputs):
+        """Returns how the probe attends to the tokens, `[B, A, 1, T]`."""
+        return self._attend(inputs)[0]
+
+    def _attend(self, inputs):
+        heads, size = self.num_heads, self.head_size
+        tokens = inputs.shape[1]
+        key_value = self.key_value(inputs)
+        key_value = ops.reshape(key_value, (-1, tokens, 2, heads, size))
+        key_value = ops.transpose(key_value, (2, 0, 3, 1, 4))
+        probe = ops.cast(self.probe, key_value.dtype)
+        query = ops.reshape(self.query(probe), (1, heads, 1, size))
+        query = query * size**-0.5
+        logits = ops.matmul(query, ops.transpose(key_value[0], (0, 1, 3, 2)))
+        return softmax(ops.cast(logits, "float32")), key_value[1]
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])

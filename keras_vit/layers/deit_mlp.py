@@ -1,0 +1,66 @@
+"""The MLP of DeiT, which several families after it use."""
+
+import keras
+
+from keras_vit.layers.mlp_block import MlpBlock
+
+
+def dense(layer, units: int, name: str, **kwargs) -> keras.layers.Dense:
+    """Returns a dense sublayer with DeiT's initialisers.
+
+    Args:
+        layer: The composite layer that makes it.
+        units: Width of its output.
+        name: Its name.
+        **kwargs: Other arguments of `keras.layers.Dense`.
+    """
+    initializer = keras.initializers.TruncatedNormal(stddev=0.02)
+    return layer.make(
+        keras.layers.Dense,
+        units,
+        kernel_initializer=initializer,
+        name=name,
+        **kwargs,
+    )
+
+
+def sharded(name: str) -> dict:
+    """Returns how devices divide a block's MLP; see `TransformerBlock.SHARDED`.
+
+    Args:
+        name: Name of the MLP in the block, whose argument is `mlp_dim`.
+    """
+    return {
+        f"{name}/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
+        f"{name}/Dense_0/bias": (("model",), "mlp_dim", 1),
+        f"{name}/Dense_1/kernel": (("model", None), "mlp_dim", 1),
+    }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DeiTMlp(MlpBlock):
+    """The MLP of ViT with the exact GELU and the initialisers of DeiT.
+
+    Kernels are truncated normal with standard deviation 0.02, biases zero.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        dropout_rate: Share of activations set to zero in training.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        Touvron et al. 2021 (2012.12877); checked against `Mlp` in
+        timm/layers/mlp.py.
+    """
+
+    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
+        super().__init__(
+            mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
+        )
+
+    def initializers(self, fan_in):
+        return dict(
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02)
+        )

@@ -1,0 +1,232 @@
+"""Self-attention in the forms of ViTs after the paper."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers import arguments, rotary
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.softmax import softmax
+
+BIASES = ("qkv", "qv", "none")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderAttention(CompositeLayer):
+    """Multi-head self-attention whose scores may depend on places.
+
+    As `MultiHeadSelfAttention`: one projection of columns [A, 3, E], scores of
+    q k^T / sqrt(E), softmax in float32. Positions, if any, are either rotary
+    (queries and keys of patches are turned by their place, `layers.rotary`),
+    or a learned bias of each head on the scores, by the distance between two
+    patches (BEiT).
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        qkv_bias: "qkv", "qv" (keys have no bias) or "none".
+        grid_size: (rows, columns) of the patches, which are the last tokens;
+            needed for positions.
+        rotary: Arguments of `rotary.angles`, kind included; None without. The
+            frequencies of the kind "mixed" are learned for each head.
+        relative_positions: Whether scores have a learned bias, which is for
+            one class token and patches.
+        norm_epsilon: Epsilon of a LayerNorm over the joined heads; None
+            without one.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If D is no multiple of `num_heads`, or E none of 4 with
+            rotary positions.
+
+    Reference:
+        Checked against `EvaAttention` and `AttentionRope` in
+        timm/models/eva.py and `Attention` in timm/models/beit.py.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        qkv_bias: str = "qkv",
+        grid_size: tuple[int, int] | None = None,
+        rotary: dict | None = None,
+        relative_positions: bool = False,
+        norm_epsilon: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_choice(qkv_bias, "qkv_bias", BIASES)
+        self.num_heads = num_heads
+        self.qkv_bias = qkv_bias
+        self.grid_size = None if grid_size is None else tuple(grid_size)
+        self.rotary = None if rotary is None else dict(rotary)
+        self.relative_positions = relative_positions
+        self.norm_epsilon = norm_epsilon
+
+    def build(self, input_shape):
+        tokens, width = self._token_shape = tuple(input_shape[1:])
+        multiple = self.num_heads * (1 if self.rotary is None else 4)
+        if width % multiple:
+            raise ValueError(
+                f"EncoderAttention `{self.name}` splits the token width "
+                "(`hidden_size`) into `num_heads` equal parts, whose width is "
+                "a multiple of 4 with rotary positions. Received: "
+                f"hidden_size={width}, num_heads={self.num_heads}"
+            )
+        self.head_size = width // self.num_heads
+        self.qkv = self.make(
+            keras.layers.Dense,
+            3 * width,
+            use_bias=self.qkv_bias == "qkv",
+            # Glorot's bound for each D x D third of the kernel.
+            kernel_initializer=keras.initializers.VarianceScaling(
+                scale=2.0, mode="fan_avg", distribution="uniform"
+            ),
+            name="qkv",
+        )
+        self.qkv.build(input_shape)
+        if self.qkv_bias == "qv":
+            self.q_bias, self.v_bias = (
+                self.add_weight(name=name, shape=(width,), initializer="zeros")
+                for name in ("q_bias", "v_bias")
+            )
+        self._build_positions(tokens)
+        self.norm = None
+        if self.norm_epsilon is not None:
+            self.norm = self.make(
+                keras.layers.LayerNormalization,
+                epsilon=self.norm_epsilon,
+                name="norm",
+            )
+            self.norm.build(input_shape)
+        self.out = self.make(
+            keras.layers.Dense,
+            width,
+            kernel_initializer="glorot_uniform",
+            name="out",
+        )
+        self.out.build(input_shape)
+
+    def _build_positions(self, tokens):
+        prefix = tokens
+        if self.grid_size is not None:
+            prefix = tokens - self.grid_size[0] * self.grid_size[1]
+        if self.relative_positions:
+            if prefix != 1:
+                raise ValueError(
+                    "`relative_positions` are those of a class token and "
+                    f"patches. Received: {tokens} tokens, of a grid of "
+                    f"{self.grid_size}"
+                )
+            rows, columns = self.grid_size
+            self._distances = _distances(self.grid_size)
+            self.relative_bias = self.add_weight(
+                name="relative_bias",
+                shape=(
+                    (2 * rows - 1) * (2 * columns - 1) + 3,
+                    self.num_heads,
+                ),
+                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            )
+        if self.rotary is None:
+            return
+        if self.rotary["kind"] == "mixed":
+            self.frequencies = self.add_weight(
+                name="frequencies",
+                shape=(2, self.num_heads, self.head_size // 2),
+                initializer=keras.initializers.RandomNormal(stddev=0.1),
+            )
+            table = rotary.indices(self.grid_size)  # [2, N]
+            self._places = np.pad(table, ((0, 0), (prefix, 0)))
+            return
+        angles = rotary.angles(
+            self.grid_size, self.head_size, **dict(self.rotary)
+        )
+        angles = np.pad(angles, ((prefix, 0), (0, 0)))  # tokens do not turn
+        self._turns = (
+            np.cos(angles).astype("float32"),
+            np.sin(angles).astype("float32"),
+        )
+
+    def call(self, inputs):
+        weights, value = self._attend(inputs)
+        x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, T, E]
+        x = ops.transpose(x, (0, 2, 1, 3))
+        x = ops.reshape(x, (-1, *self._token_shape))  # [B, T, D]
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.out(x)
+
+    def attention_weights(self, inputs):
+        """Returns the weights of `inputs` after the softmax, `[B, A, T, T]`."""
+        return self._attend(inputs)[0]
+
+    def _attend(self, inputs):
+        """Returns float32 attention weights and the values of each head."""
+        arguments.check_shape(self, inputs, self._token_shape)
+        tokens = self._token_shape[0]
+        qkv = self.qkv(inputs)
+        qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
+        qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
+        query, key, value = qkv[0], qkv[1], qkv[2]
+        if self.qkv_bias == "qv":
+            shape = (self.num_heads, 1, self.head_size)
+            bias = [
+                ops.cast(ops.reshape(b, shape), qkv.dtype)
+                for b in (self.q_bias, self.v_bias)
+            ]
+            query, value = query + bias[0], value + bias[1]
+        query, key = self._turn(query, key)
+        # Scaled before the product, so that float16 logits do not overflow.
+        query = query * self.head_size**-0.5
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        logits = ops.cast(logits, "float32")
+        if self.relative_positions:
+            bias = ops.take(
+                ops.cast(self.relative_bias, "float32"),
+                self._distances.reshape(-1),
+                axis=0,
+            )
+            bias = ops.reshape(bias, (tokens, tokens, self.num_heads))
+            logits = logits + ops.transpose(bias, (2, 0, 1))
+        return softmax(logits), value
+
+    def _turn(self, query, key):
+        """Returns queries and keys with rotary positions."""
+        if self.rotary is None:
+            return query, key
+        kind = self.rotary["kind"]
+        if kind == "mixed":
+            places = ops.convert_to_tensor(self._places, "float32")
+            angles = ops.einsum(
+                "pt,pae->ate", places, ops.cast(self.frequencies, "float32")
+            )
+            angles = ops.repeat(angles, 2, axis=-1)  # [A, T, E]
+            turns = ops.cos(angles), ops.sin(angles)
+        else:
+            turns = self._turns
+        turns = [ops.cast(turn, query.dtype) for turn in turns]
+        return tuple(rotary.rotate(x, *turns, kind) for x in (query, key))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def _distances(grid):
+    """Returns the row of the table of each (query, key), `[T, T]`.
+
+    The last three rows are those of the class token: to patches, from patches,
+    to itself.
+    """
+    rows, columns = grid
+    places = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"))
+    places = places.reshape(2, -1)
+    across = places[:, :, None] - places[:, None]  # [2, N, N]
+    index = (across[0] + rows - 1) * (2 * columns - 1)
+    index = index + across[1] + columns - 1
+    last = (2 * rows - 1) * (2 * columns - 1)
+    index = np.pad(index, ((1, 0), (1, 0)))
+    index[0, :], index[:, 0], index[0, 0] = last, last + 1, last + 2
+    return index

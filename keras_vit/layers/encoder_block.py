@@ -1,0 +1,143 @@
+"""The encoder block of ViTs after the paper."""
+
+import keras
+
+from keras_vit.layers import arguments
+from keras_vit.layers.block import Block
+from keras_vit.layers.encoder_attention import EncoderAttention
+from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.layer_scale import LayerScale
+from keras_vit.layers.transformer_block import TransformerBlock
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderBlock(Block):
+    """A pre-norm block whose branches may be scaled by channel.
+
+        z' = z + g_1 * Attention(LN(z))
+        z  = z' + g_2 * MLP(LN(z'))
+
+    Args:
+        num_heads: Number of attention heads; divides the token width D.
+        mlp_dim: Width of the MLP's hidden layer.
+        activation: See `EncoderMlp`.
+        layer_norm_epsilon: Added to the variance in LayerNorm.
+        layer_scale: First value of g_1 and g_2 (`LayerScale`); 0 without.
+        qkv_bias, grid_size, rotary, relative_positions: See
+            `EncoderAttention`.
+        attention_norm: Whether a LayerNorm follows the joined heads.
+        mlp_norm: Whether a LayerNorm follows the hidden units.
+        drop_path_rate: Probability with which an example skips each of the
+            two residual branches in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        Checked against `Block` of timm/models/vision_transformer.py and
+        `EvaBlock` of timm/models/eva.py.
+    """
+
+    SHARDED = {
+        **TransformerBlock.SHARDED,
+        "MultiHeadDotProductAttention_0/q_bias": (("model",), "hidden_size", 1),
+        "MultiHeadDotProductAttention_0/v_bias": (("model",), "hidden_size", 1),
+        "MlpBlock_0/Gate/kernel": ((None, "model"), "mlp_dim", 1),
+        "MlpBlock_0/Gate/bias": (("model",), "mlp_dim", 1),
+    }
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-6,
+        layer_scale: float = 0.0,
+        qkv_bias: str = "qkv",
+        grid_size: tuple[int, int] | None = None,
+        rotary: dict | None = None,
+        relative_positions: bool = False,
+        attention_norm: bool = False,
+        mlp_norm: bool = False,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
+        arguments.check_rate(layer_scale, "layer_scale")
+        arguments.check_rate(drop_path_rate, "drop_path_rate")
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_scale = layer_scale
+        self.qkv_bias = qkv_bias
+        self.grid_size = None if grid_size is None else tuple(grid_size)
+        self.rotary = None if rotary is None else dict(rotary)
+        self.relative_positions = relative_positions
+        self.attention_norm = attention_norm
+        self.mlp_norm = mlp_norm
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        epsilon = self.layer_norm_epsilon
+
+        def built(layer_class, *args, **kwargs):
+            layer = self.make(layer_class, *args, **kwargs)
+            layer.build(input_shape)
+            return layer
+
+        def layer_norm(name):
+            return built(
+                keras.layers.LayerNormalization, epsilon=epsilon, name=name
+            )
+
+        def layer_scale(name):
+            if not self.layer_scale:
+                return None
+            return built(LayerScale, self.layer_scale, name=name)
+
+        # The sublayers have the names of those of `TransformerBlock`.
+        self.norm_0 = layer_norm("LayerNorm_0")
+        self.attention = built(
+            EncoderAttention,
+            self.num_heads,
+            qkv_bias=self.qkv_bias,
+            grid_size=self.grid_size,
+            rotary=self.rotary,
+            relative_positions=self.relative_positions,
+            norm_epsilon=epsilon if self.attention_norm else None,
+            name="MultiHeadDotProductAttention_0",
+        )
+        self.scale_0 = layer_scale("LayerScale_0")
+        self.norm_1 = layer_norm("LayerNorm_1")
+        self.mlp = built(
+            EncoderMlp,
+            self.mlp_dim,
+            activation=self.activation,
+            norm_epsilon=epsilon if self.mlp_norm else None,
+            name="MlpBlock_0",
+        )
+        self.scale_1 = layer_scale("LayerScale_1")
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
+
+    def _forward(self, inputs, training):
+        x = self.attention(self.norm_0(inputs))
+        x = x if self.scale_0 is None else self.scale_0(x)
+        z = inputs + self.drop_path(x, training=training)
+        x = self.mlp(self.norm_1(z))
+        x = x if self.scale_1 is None else self.scale_1(x)
+        return z + self.drop_path(x, training=training)
+
+    def attention_weights(self, inputs):
+        """Returns the block's attention on its `inputs`, `[B, A, T, T]`."""
+        return self.attention.attention_weights(self.norm_0(inputs))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,96 @@
+"""The MLP of an encoder block in the forms of ViTs after the paper."""
+
+import keras
+
+from keras_vit.layers import arguments
+from keras_vit.layers.composite import CompositeLayer
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "swiglu")
+
+
+def _quick_gelu(x):
+    return x * keras.ops.sigmoid(1.702 * x)
+
+
+_FUNCTIONS = {
+    "gelu": lambda x: keras.ops.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: keras.ops.gelu(x, approximate=True),
+    "quick_gelu": _quick_gelu,
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderMlp(CompositeLayer):
+    """Two dense layers with an activation, or a gate, between.
+
+        y = Dense_1(LN(f(Dense_0(x))))
+        y = Dense_1(LN(silu(Gate(x)) * Dense_0(x)))     with "swiglu"
+
+    where LN is absent unless `norm_epsilon` is given.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        activation: "gelu", "gelu_tanh", "quick_gelu" (x sigmoid(1.702 x), of
+            OpenAI's CLIP) or "swiglu" (Shazeer 2020, 2002.05202).
+        norm_epsilon: Epsilon of a LayerNorm over the hidden units; None
+            without one.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Raises:
+        ValueError: If `activation` is unknown.
+    """
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        activation: str = "gelu",
+        norm_epsilon: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_count(mlp_dim, "mlp_dim")
+        arguments.check_choice(activation, "activation", ACTIVATIONS)
+        self.mlp_dim = mlp_dim
+        self.activation = activation
+        self.norm_epsilon = norm_epsilon
+
+    def build(self, input_shape):
+        def dense(units, shape, name):
+            layer = self.make(
+                keras.layers.Dense,
+                units,
+                kernel_initializer="glorot_uniform",
+                name=name,
+            )
+            layer.build(shape)
+            return layer
+
+        hidden = (*input_shape[:-1], self.mlp_dim)
+        self.dense_0 = dense(self.mlp_dim, input_shape, "Dense_0")
+        self.gate = None
+        if self.activation == "swiglu":
+            self.gate = dense(self.mlp_dim, input_shape, "Gate")
+        self.norm = None
+        if self.norm_epsilon is not None:
+            self.norm = self.make(
+                keras.layers.LayerNormalization,
+                epsilon=self.norm_epsilon,
+                name="norm",
+            )
+            self.norm.build(hidden)
+        self.dense_1 = dense(input_shape[-1], hidden, "Dense_1")
+
+    def call(self, inputs):
+        x = self.dense_0(inputs)
+        if self.gate is not None:
+            x = keras.ops.silu(self.gate(inputs)) * x
+        else:
+            x = _FUNCTIONS[self.activation](x)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.dense_1(x)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,137 @@
+"""External attention: two linear layers in place of keys and values."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.deit_mlp import DeiTMlp
+
+EXPANSION = 4  # of heads and channels in the blocks
+UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem
+
+
+def normalize(logits):
+    """Returns attention to a memory, `[B, N, ..., M]`.
+
+    A softmax over the tokens, then a share of each unit of the memory; in
+    float32.
+    """
+    x = ops.softmax(ops.cast(logits, "float32"), axis=1)
+    x = x / (1e-9 + ops.sum(x, axis=-1, keepdims=True))
+    return ops.cast(x, logits.dtype)
+
+
+def built(layer, shape):
+    """Returns the layer, built."""
+    layer.build(shape)
+    return layer
+
+
+def layer_norm(layer, shape, name):
+    """Returns a sublayer, a LayerNorm with PyTorch's epsilon."""
+    norm = keras.layers.LayerNormalization
+    return built(layer.make(norm, epsilon=1e-5, name=name), shape)
+
+
+def dense(layer, units, fan_in, name, **kwargs):
+    """Returns a dense sublayer of `fan_in` channels."""
+    return built(deit_mlp.dense(layer, units, name, **kwargs), (None, fan_in))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenPerformer(CompositeLayer):
+    """External attention and an MLP of the stem, with fewer channels.
+
+        q = W_q LN(x),   u = q + W_o W_1 norm(W_0 q),   y = u + MLP(LN(u))
+
+    `norm` is a softmax over tokens, then a share of each unit of the memory.
+
+    Args:
+        token_dim: Width m of the output.
+        dropout_rate: Dropout of the attention and of its projection.
+
+    Input shape: `[B, N, C]`
+    Output shape: `[B, N, m]`
+
+    Reference:
+        Guo et al. 2021 (2105.02358); checked against `Token_performer` in
+        EAMLP/models/token_performer.py of MenghaoGuo/EANet.
+    """
+
+    def __init__(self, token_dim: int, dropout_rate: float = 0.1, **kwargs):
+        super().__init__(**kwargs)
+        arguments.check_count(token_dim, "token_dim")
+        self.token_dim = token_dim
+        self.dropout_rate = dropout_rate
+
+    def build(self, input_shape):
+        size, shape = self.token_dim, (*input_shape[:-1], self.token_dim)
+        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.q_linear = dense(self, size, input_shape[-1], "q_linear")
+        self.linear_0 = dense(
+            self, STEM_UNITS, size, "linear_0", use_bias=False
+        )
+        self.linear_1 = dense(self, size, STEM_UNITS, "linear_1")
+        self.proj = dense(self, size, size, "proj")
+        self.norm2 = layer_norm(self, shape, "norm2")
+        mlp = self.make(DeiTMlp, size, name="feed_forward")
+        self.feed_forward = built(mlp, shape)
+        self.dropout = self.make(
+            keras.layers.Dropout, self.dropout_rate, name="dropout"
+        )
+
+    def call(self, inputs, training=None):
+        q = self.q_linear(self.norm1(inputs))
+        x = self.dropout(normalize(self.linear_0(q)), training=training)
+        x = self.proj(self.linear_1(x))
+        u = q + self.dropout(x, training=training)
+        return u + self.feed_forward(self.norm2(u))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.token_dim)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ExternalAttention(CompositeLayer):
+    """Attention to a memory that all examples, and all heads, share.
+
+        EA(x) = W_o [W_1 norm(W_0 z_1); ...],   [z_1; ...] = W x
+
+    `norm` is a softmax over tokens, then a share of each unit of the memory.
+
+    Args:
+        num_heads: Heads of D channels; z has four times as many, of as many
+            channels.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        Guo et al. 2021 (2105.02358), section 3; checked against `Attention` in
+        EAMLP/models/transformer_block.py of MenghaoGuo/EANet.
+    """
+
+    def __init__(self, num_heads: int, **kwargs):
+        super().__init__(**kwargs)
+        arguments.check_count(num_heads, "num_heads")
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        tokens, width = input_shape[1:]
+        self._token_shape = (tokens, width)
+        size, wide = width // self.num_heads, EXPANSION * width
+        self.trans_dims = dense(self, wide, width, "trans_dims")
+        self.linear_0 = dense(self, UNITS, size, "linear_0")
+        self.linear_1 = dense(self, size, UNITS, "linear_1")
+        self.proj = dense(self, width, wide, "proj")
+
+    def call(self, inputs):
+        tokens, width = self._token_shape
+        heads, size = EXPANSION * self.num_heads, width // self.num_heads
+        z = ops.reshape(self.trans_dims(inputs), (-1, tokens, heads, size))
+        z = self.linear_1(normalize(self.linear_0(z)))
+        return self.proj(ops.reshape(z, (-1, tokens, heads * size)))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,42 @@
+"""A barrier between the gradients of blocks."""
+
+import keras
+from keras import ops
+
+
+def gradient_barrier(x):
+    """Returns `x`; XLA does not fuse its gradient with what follows.
+
+    On CPUs, XLA fuses the sums of the residual stream into each of their
+    consumers, so that the gradient of a late block adds up those of all
+    others again: its cost grows with the square of the number of blocks. XLA
+    does not fuse across a conditional, and does not see that its predicate is
+    constant, since `optimization_barrier` is removed only after conditionals
+    are simplified. The values are the same. Other devices and backends are not
+    affected.
+
+    Args:
+        x: The output of a block, or of its first residual branch.
+    """
+    if keras.backend.backend() == "jax":
+        return _gradient_barrier(x)
+    return x
+
+
+@ops.custom_gradient
+def _gradient_barrier(x):
+    import jax
+
+    def pass_on(g):
+        return g
+
+    def pass_through_conditional(g):
+        always = jax.lax.optimization_barrier(jax.numpy.array(True))
+        return jax.lax.cond(always, pass_on, jax.numpy.negative, g)
+
+    def gradient(g):
+        return jax.lax.platform_dependent(
+            g, cpu=pass_through_conditional, default=pass_on
+        )
+
+    return x, gradient

@@ -1,0 +1,41 @@
+"""A learned scale of each channel of a residual branch."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerScale(keras.layers.Layer):
+    """Multiplies each channel by a learned number: `diag(gamma) x`.
+
+    Args:
+        initial: First value of gamma, such as 1e-5.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        Touvron et al. 2021, "Going deeper with Image Transformers"
+        (2103.17239), section 2.
+    """
+
+    def __init__(self, initial: float = 1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.initial = initial
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(
+            name="gamma",
+            shape=(input_shape[-1],),
+            initializer=keras.initializers.Constant(self.initial),
+        )
+
+    def call(self, inputs):
+        return inputs * ops.cast(self.gamma, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        # As a layer of a layer it has a policy, which Keras does not record.
+        return {**super().get_config(), "initial": self.initial}

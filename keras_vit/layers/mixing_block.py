@@ -1,0 +1,103 @@
+"""The base class of blocks that mix cells of a map, then channels."""
+
+import keras
+
+from keras_vit.layers import arguments
+from keras_vit.layers.block import Block
+
+
+class MixingBlock(Block):
+    """Mixes cells, then channels, each in a residual branch after a norm.
+
+        u = x + mix(norm(x))
+        y = u + Dense(gelu(Dense(norm(u))))
+
+    A subclass creates its layers in `build_mixer(input_shape)` and applies them
+    in `mix(x, training)`. It may have its own `norm(name)`, a LayerNorm here,
+    and its own `initializers(fan_in)`, here a truncated normal distribution of
+    0.02 for kernels and zeros for biases.
+
+    Args:
+        mlp_ratio: Width of the MLP's hidden layer divided by that of the map.
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+    """
+
+    def __init__(
+        self,
+        mlp_ratio: float = 4,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_width(mlp_ratio, "mlp_ratio")
+        arguments.check_rate(drop_path_rate, "drop_path_rate")
+        self.mlp_ratio = mlp_ratio
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def get_config(self):
+        own = ("mlp_ratio", "drop_path_rate", "remat")
+        return super().get_config() | {
+            name: getattr(self, name) for name in own
+        }
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        mlp_dim = int(self.mlp_ratio * width)
+        self.norm1 = self.make_norm("norm1", input_shape)
+        self.norm2 = self.make_norm("norm2", input_shape)
+        self.build_mixer(input_shape)
+        self.fc1 = self.make_dense(mlp_dim, width, "fc1")
+        self.fc2 = self.make_dense(width, mlp_dim, "fc2")
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
+
+    def norm(self, name: str) -> keras.layers.Layer:
+        """Returns a new norm: a LayerNorm with PyTorch's epsilon."""
+        return self.make(
+            keras.layers.LayerNormalization, epsilon=1e-5, name=name
+        )
+
+    def make_norm(self, name: str, shape: tuple) -> keras.layers.Layer:
+        """Returns a norm of maps of a shape, built."""
+        layer = self.norm(name)
+        layer.build(shape)
+        return layer
+
+    def make_dense(
+        self, units: int, fan_in: int, name: str, use_bias: bool = True
+    ) -> keras.layers.Dense:
+        """Returns a dense layer of `fan_in` channels, built."""
+        layer = self.make(
+            keras.layers.Dense,
+            units,
+            use_bias=use_bias,
+            **self.initializers(fan_in),
+            name=name,
+        )
+        layer.build((None, None, None, fan_in))
+        return layer
+
+    def initializers(self, fan_in: int) -> dict:
+        """Returns the initialisers of a dense layer with `fan_in` inputs."""
+        return dict(
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02)
+        )
+
+    def _forward(self, x, training):
+        arguments.check_shape(self, x, (None, None, self.fc1.kernel.shape[0]))
+        y = self.mix(self.norm1(x, training=training), training)
+        x = x + self.drop_path(y, training=training)
+        y = gelu(self.fc1(self.norm2(x, training=training)))
+        return x + self.drop_path(self.fc2(y), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def gelu(x):
+    """Returns the exact GELU."""
+    return keras.activations.gelu(x, approximate=False)

@@ -1,0 +1,75 @@
+"""A class token, and positions from a table of any size."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers import arguments
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResizedPositions(keras.layers.Layer):
+    """Puts the class token first and adds positions from a table of any size.
+
+    The table is resized to the grid on every call: bilinear, with half-pixel
+    centres and without antialiasing. The class token has its own position.
+
+    Args:
+        grid_size: (height, width) of the grid of patches.
+        table_size: (height, width) of the table.
+
+    Input shape: `[B, N, D]`, N = height x width of the grid.
+    Output shape: `[B, N + 1, D]`
+
+    Reference:
+        Melas-Kyriazi 2021 (2105.02723); checked against models/models.py of
+        lukemelas/do-you-even-need-attention.
+    """
+
+    def __init__(
+        self,
+        grid_size: int | tuple[int, int],
+        table_size: int | tuple[int, int] = 14,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid_size = arguments.as_pair(grid_size, "grid_size")
+        self.table_size = arguments.as_pair(table_size, "table_size")
+
+    def build(self, input_shape):
+        tokens, width = self._token_shape = tuple(input_shape[1:])
+        initializer = keras.initializers.TruncatedNormal(stddev=0.02)
+
+        def weight(name, *shape):
+            return self.add_weight((*shape, width), initializer, name=name)
+
+        self.cls_token = weight("cls_token", 1, 1)
+        self.pos_embed = weight("pos_embed", *self.table_size)
+        self.cls_pos_embed = weight("cls_pos_embed", 1, 1)
+
+    def call(self, inputs):
+        arguments.check_shape(self, inputs, self._token_shape)
+        x = inputs + ops.cast(self._positions(), inputs.dtype)
+        token = ops.cast(self.cls_token + self.cls_pos_embed, inputs.dtype)
+        shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
+        return ops.concatenate([ops.broadcast_to(token, shape), x], axis=1)
+
+    def position_tables(self) -> dict:
+        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        return {"": (self._positions(), self.grid_size)}
+
+    def _positions(self):
+        """Returns the positions of the patches, `[N, D]`."""
+        table = ops.convert_to_tensor(self.pos_embed)
+        if self.grid_size != self.table_size:
+            table = ops.image.resize(
+                table,
+                self.grid_size,
+                interpolation="bilinear",
+                antialias=False,
+                data_format="channels_last",
+            )
+        return ops.reshape(table, self._token_shape)
+
+    def compute_output_shape(self, input_shape):
+        batch_size, tokens, width = input_shape
+        return (batch_size, tokens + 1, width)

@@ -1,0 +1,78 @@
+"""Rotary positions: queries and keys turned by angles of their places.
+
+Su et al. 2021 (2104.09864), over the two axes of a grid. Checked against
+timm/layers/pos_embed_sincos.py of timm 1.0.
+"""
+
+import math
+
+import numpy as np
+from keras import ops
+
+KINDS = ("centered", "index", "mixed")
+
+
+def angles(
+    grid: tuple[int, int],
+    head_size: int,
+    kind: str,
+    theta: float = 10_000.0,
+    reference: tuple[int, int] | None = None,
+    offset: float = 0.0,
+    order: str = "ij",
+) -> np.ndarray:
+    """Returns the angle of each patch and each value of a head, `[N, E]`.
+
+    With m = E / 4 frequencies theta^(-i / m) for each axis.
+
+    Args:
+        grid: (rows, columns) of patches.
+        head_size: Width E of a head, a multiple of 4.
+        kind: "centered" (DINOv3): places from -1 to 1 on each axis, times 2
+            pi; values i and i + E / 2 turn together. "index" (EVA-02): places
+            are indices; neighbours turn together.
+        theta: Base of the frequencies.
+        reference: Grid onto which indices are stretched; None keeps them.
+        offset: Added to indices before they are stretched.
+        order: "ij" for the angles of rows before those of columns, or "xy".
+    """
+    places = []
+    for n, m in zip(grid, reference or grid, strict=True):
+        place = np.arange(n, dtype="float64")
+        if kind == "centered":
+            places.append(2 * math.pi * (2 * (place + 0.5) / n - 1))
+        else:
+            places.append((place + offset) * m / n)
+    frequencies = theta ** (-np.arange(head_size // 4) / (head_size // 4))
+    rows, columns = np.meshgrid(*places, indexing="ij")
+    axes = (rows, columns) if order == "ij" else (columns, rows)
+    table = np.concatenate(
+        [axis.reshape(-1, 1) * frequencies for axis in axes], axis=1
+    )  # [N, E / 2]
+    if kind == "centered":
+        return np.tile(table, (1, 2))
+    return np.repeat(table, 2, axis=1)
+
+
+def indices(grid: tuple[int, int]) -> np.ndarray:
+    """Returns the (column, row) of each patch, `[2, N]`."""
+    rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
+    return np.stack([columns.ravel(), rows.ravel()]).astype("float32")
+
+
+def rotate(x, cos, sin, kind: str):
+    """Turns the pairs of values of each token.
+
+    Args:
+        x: `[B, A, T, E]`.
+        cos, sin: Of the angles, `[T, E]` or `[A, T, E]`.
+        kind: See `angles`; it says which values are a pair.
+    """
+    if kind == "centered":
+        first, second = ops.split(x, 2, axis=-1)
+        turned = ops.concatenate([-second, first], axis=-1)
+    else:
+        pairs = ops.reshape(x, (-1, *x.shape[1:-1], x.shape[-1] // 2, 2))
+        turned = ops.stack([-pairs[..., 1], pairs[..., 0]], axis=-1)
+        turned = ops.reshape(turned, (-1, *x.shape[1:]))
+    return x * cos + turned * sin

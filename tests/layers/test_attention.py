@@ -1,0 +1,110 @@
+"""The implementations of attention, and the dense layers around it."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import attention_implementation
+from keras_vit.layers.dense import Dense
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.fixture(autouse=True)
+def automatic():
+    yield
+    layers.set_attention_implementation("auto")
+
+
+def make_layer(**kwargs):
+    layer = layers.MultiHeadSelfAttention(2, **kwargs)
+    layer.build((None, 5, 8))
+    rng = np.random.default_rng(0)
+    for weight in layer.weights:
+        if len(weight.shape) > 0 and "seed" not in weight.name:
+            weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_fused_and_explicit_attention_are_equal(dtype):
+    layer = make_layer(dtype=dtype)
+    # Logits of more than 100, whose softmax needs float32.
+    x = 4 * np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
+    outputs = {}
+    for name in attention_implementation.CHOICES:
+        layers.set_attention_implementation(name)
+        y = layer(x, training=True)
+        outputs[name] = ops.convert_to_numpy(ops.cast(y, "float32"))
+    scale = np.abs(outputs["explicit"]).max()
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for y in outputs.values():
+        np.testing.assert_allclose(
+            y, outputs["explicit"], atol=tolerance * scale, rtol=0
+        )
+
+
+@pytest.mark.backend("torch")
+def test_fused_attention_has_the_same_gradient():
+    import torch
+
+    gradients = []
+    for name in ("explicit", "fused"):
+        layers.set_attention_implementation(name)
+        layer = make_layer()
+        x = torch.tensor(
+            np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32"),
+            requires_grad=True,
+        )
+        ops.sum(layer(x) ** 2).backward()
+        gradients.append((x.grad, layer.qkv.kernel.value.grad))
+    for explicit, fused in zip(*gradients, strict=True):
+        np.testing.assert_allclose(
+            fused, explicit, rtol=0, atol=1e-5 * float(explicit.abs().max())
+        )
+
+
+def test_dropout_and_inspection_have_attention_weights():
+    layers.set_attention_implementation("fused")
+    layer = make_layer(dropout_rate=0.5)
+    x = np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
+    infer, train = (
+        ops.convert_to_numpy(layer(x, training=training))
+        for training in (False, True)
+    )
+    assert np.abs(infer - train).max() > 0.1
+    weights = ops.convert_to_numpy(layer.attention_weights(x))
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.backend_independent
+def test_an_unknown_implementation_is_refused():
+    with pytest.raises(ValueError, match="'flash'"):
+        layers.set_attention_implementation("flash")
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_a_dense_layer_is_that_of_keras(dtype, lora_rank):
+    import torch
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    results = []
+    for layer_class in (keras.layers.Dense, Dense):
+        keras.utils.set_random_seed(0)
+        layer = layer_class(4, activation="relu", dtype=dtype)
+        layer.build(x.shape)
+        if lora_rank:
+            layer.enable_lora(lora_rank)
+        layer.bias.assign([1, -1, 2, -2])
+        inputs = torch.tensor(x, requires_grad=True)
+        y = layer(inputs)
+        ops.sum(ops.cast(y, "float32") ** 2).backward()
+        results.append((y.float().detach(), inputs.grad))
+    tolerance = 1e-6 if dtype == "float32" else 2e-2
+    for theirs, ours in zip(*results, strict=True):
+        scale = float(theirs.abs().max())
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
