@@ -7,11 +7,20 @@ or constructor that is not in it fails there.
 import keras_vit
 from keras_vit import layers
 from keras_vit.models import (
+    as_mlp,
     axial_resnet,
     axial_vit,
     bit,
+    conv_mlp,
+    cycle_mlp,
+    eamlp,
+    ff_only,
+    gmlp,
+    hire_mlp,
     mixer,
     raft_mlp,
+    res_mlp,
+    s2_mlp,
 )
 
 TINY = dict(
@@ -60,12 +69,85 @@ TINY_OF = {
         input_shape=(16, 8, 3),
         classes=5,
     ),
+    "ResMLP": dict(
+        patch_size=4,
+        hidden_size=16,
+        num_layers=2,
+        mlp_dim=32,
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "GMLP": dict(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        mlp_dim=16,
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "CycleMLP": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 12),
+        mlp_ratios=(2, 2),
+        input_shape=(16, 24, 3),
+        classes=5,
+    ),
+    "EAMLP": dict(
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=16,
+        token_dim=4,
+        input_shape=(32, 16, 3),
+        classes=5,
+    ),
+    "FFOnly": dict(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=2,
+        mlp_ratio=2.0,
+        position_table_size=3,
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
     "AxialViT": TINY,
+    **dict.fromkeys(("DINOv2", "DINOv3", "CLIP", "SigLIP", "BEiT"), TINY),
     "AxialResNet": dict(
         num_units=(1,),
         width_factor=0.25,
         num_heads=2,
         input_shape=(16, 24, 3),
+        classes=5,
+    ),
+    "ASMLP": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 12),
+        input_shape=(24, 16, 3),
+        classes=5,
+    ),
+    "S2MLP": dict(
+        patch_size=4,
+        hidden_size=16,
+        num_layers=1,
+        mlp_ratio=2,
+        input_shape=(16, 8, 3),
+        classes=5,
+    ),
+    "ConvMLP": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 12),
+        stem_size=8,
+        num_conv_blocks=1,
+        input_shape=(32, 24, 3),
+        classes=5,
+    ),
+    "HireMLP": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 12),
+        region_sizes=(2, 2),
+        roll_periods=(2, 2),
+        roll_steps=(1, 1),
+        input_shape=(32, 20, 3),
         classes=5,
     ),
 }
@@ -119,11 +201,53 @@ LAYERS = {
         ),
         (5, 6),
     ),
+    "RegisterTokens": (
+        layers.RegisterTokens,
+        dict(num_tokens=2),
+        (4, 6),
+    ),
+    "LayerScale": (layers.LayerScale, dict(initial=0.5), (5, 6)),
+    "EncoderMlp": (
+        layers.EncoderMlp,
+        dict(mlp_dim=9, activation="quick_gelu"),
+        (5, 6),
+    ),
+    "EncoderAttention": (
+        layers.EncoderAttention,
+        dict(
+            num_heads=2,
+            qkv_bias="qv",
+            grid_size=(2, 2),
+            relative_positions=True,
+            norm_epsilon=1e-6,
+        ),
+        (5, 6),
+    ),
+    "EncoderBlock": (
+        layers.EncoderBlock,
+        dict(
+            num_heads=2,
+            mlp_dim=9,
+            activation="swiglu",
+            layer_scale=0.1,
+            grid_size=(2, 2),
+            rotary=dict(kind="centered", theta=100.0),
+            mlp_norm=True,
+            drop_path_rate=0.1,
+        ),
+        (5, 8),
+    ),
+    "AttentionPooling": (
+        layers.AttentionPooling,
+        dict(num_heads=2, mlp_dim=9),
+        (5, 6),
+    ),
     "StdConv2D": (
         layers.StdConv2D,
         dict(filters=4, kernel_size=3, strides=2),
         (7, 6, 3),
     ),
+    "GroupNorm": (layers.GroupNorm, dict(groups=2), (7, 6, 4)),
     "BottleneckUnit": (
         layers.BottleneckUnit,
         dict(filters=32, strides=2),
@@ -196,6 +320,66 @@ LAYERS = {
         raft_mlp.RaftMLPBlock,
         dict(grid_size=(3, 3), raft_size=None),
         (4, 3, 6),
+    ),
+    "GMLPBlock": (
+        gmlp.GMLPBlock,
+        dict(mlp_dim=8, drop_path_rate=0.1),
+        (5, 6),
+    ),
+    "ResizedPositions": (
+        layers.ResizedPositions,
+        dict(grid_size=(2, 3), table_size=(4, 5)),
+        (6, 4),
+    ),
+    "FFOnlyBlock": (
+        ff_only.FFOnlyBlock,
+        dict(mlp_ratio=2.0, drop_path_rate=0.1),
+        (5, 6),
+    ),
+    "SoftSplit": (layers.SoftSplit, dict(kernel_size=3), (5, 4, 2)),
+    "ExternalAttention": (
+        layers.ExternalAttention,
+        dict(num_heads=2),
+        (5, 6),
+    ),
+    "TokenPerformer": (layers.TokenPerformer, dict(token_dim=4), (5, 6)),
+    "SinusoidPositions": (
+        layers.SinusoidPositions,
+        dict(grid_size=(2, 3), kind="table"),
+        (6, 4),
+    ),
+    "EAMLPBlock": (
+        eamlp.EAMLPBlock,
+        dict(num_heads=2, mlp_dim=9, drop_path_rate=0.1),
+        (5, 6),
+    ),
+    "CycleMLPBlock": (
+        cycle_mlp.CycleMLPBlock,
+        dict(mlp_dim=9, drop_path_rate=0.1),
+        (4, 3, 8),
+    ),
+    "DeiTMlp": (layers.DeiTMlp, dict(mlp_dim=9, dropout_rate=0.1), (5, 6)),
+    "Affine": (res_mlp.Affine, {}, (5, 6)),
+    "ResMLPBlock": (
+        res_mlp.ResMLPBlock,
+        dict(mlp_dim=9, layer_scale_init=0.1, drop_path_rate=0.1),
+        (5, 6),
+    ),
+    "ASMLPBlock": (
+        as_mlp.ASMLPBlock,
+        dict(shift_size=3, drop_path_rate=0.1),
+        (4, 3, 8),
+    ),
+    "S2MLPBlock": (s2_mlp.S2MLPBlock, dict(mlp_ratio=2), (4, 3, 8)),
+    "ConvMLPBlock": (
+        conv_mlp.ConvMLPBlock,
+        dict(mlp_ratio=2, drop_path_rate=0.1),
+        (4, 3, 8),
+    ),
+    "HireMLPBlock": (
+        hire_mlp.HireMLPBlock,
+        dict(region_size=2, roll=1, drop_path_rate=0.1),
+        (4, 3, 8),
     ),
     "ResNetV2Stem": (
         layers.ResNetV2Stem,
@@ -348,6 +532,22 @@ OTHER_FAMILIES = {
             embedding_kernels=None,
         ),
     ),
+    "cycle_mlp": ("CycleMLP", dict(drop_path_rate=0.1, remat=True)),
+    "eamlp": ("EAMLP", dict(drop_path_rate=0.1, remat=True)),
+    "gmlp": ("GMLP", dict(drop_path_rate=0.1, remat=True)),
+    "ff_only": ("FFOnly", dict(drop_path_rate=0.1, remat=True)),
+    "res_mlp": ("ResMLP", dict(drop_path_rate=0.1, remat=True)),
+    "dinov2": (
+        "DINOv2",
+        dict(num_layers=1, num_registers=2, drop_path_rate=0.1),
+    ),
+    "dinov3": (
+        "DINOv3",
+        dict(num_layers=1, rotary="mixed", positions=True, hidden_size=8),
+    ),
+    "clip": ("CLIP", dict(num_layers=1, remat=True)),
+    "beit": ("BEiT", dict(num_layers=1)),
+    "siglip": ("SigLIP", dict(num_layers=1)),
     "axial vit": (
         "AxialViT",
         dict(
@@ -362,6 +562,10 @@ OTHER_FAMILIES = {
         "AxialResNet",
         dict(width_factor=0.5, normalization="group_norm"),
     ),
+    "as mlp": ("ASMLP", dict(remat=True)),
+    "s2 mlp": ("S2MLP", dict(remat=True)),
+    "conv mlp": ("ConvMLP", dict(remat=True)),
+    "hire mlp": ("HireMLP", dict(remat=True)),
 }
 
 # Shrinks the named constructors of a family to test their wiring.
@@ -385,10 +589,33 @@ SHRUNK = {
         raft_sizes=(2,),
         embedding_kernels=((32,),),
     ),
+    "cycle_mlp": dict(depths=(1,), hidden_sizes=(8,), mlp_ratios=(1,)),
+    "eamlp": dict(
+        hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, token_dim=4
+    ),
+    "gmlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
+    "ff_only": dict(hidden_size=16, num_layers=1, patch_size=32),
+    "res_mlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
+    **dict.fromkeys(
+        ("dinov2", "dinov3", "clip", "siglip", "beit"),
+        dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
+    ),
     "axial_vit": dict(
         hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, patch_size=32
     ),
     "axial_resnet": dict(num_units=(1,), width_factor=0.5),
+    "as_mlp": dict(depths=(1,), hidden_sizes=(8,)),
+    "s2_mlp": dict(hidden_size=8, num_layers=1),
+    "conv_mlp": dict(
+        depths=(1,), hidden_sizes=(8,), stem_size=8, num_conv_blocks=1
+    ),
+    "hire_mlp": dict(
+        depths=(1,),
+        hidden_sizes=(8,),
+        region_sizes=(2,),
+        roll_periods=(2,),
+        roll_steps=(1,),
+    ),
 }
 
 

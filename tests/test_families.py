@@ -1,4 +1,4 @@
-"""What every family's files hold, and no other file knows."""
+"""The names of a family occur only in the files of that family."""
 
 import dataclasses
 import inspect
@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
+AFTER = ("dinov2", "dinov3", "clip", "siglip", "beit")
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {
@@ -21,13 +22,40 @@ NAMES = {
     "mvit": r"pos_encoding|pos_embed_(spatial|temporal)|mlp_fc|attn/pool_",
     "bit": r"standardized_conv2d|root_block|group_norm/",
     "raft_mlp": r"ser_pm|level\{i\}_|levels\.\{i\}|levels\\\.",
+    "res_mlp": r"linear_tokens|norm1\\?\.alpha",
+    "gmlp": r"gate_norm",
+    "cycle_mlp": r"sfc_[hw]",
+    "eamlp": r"trans_dims|tokens_to_token|q_linear/",
+    "ff_only": r"cls_pos_embed|mlp2/",
+    "dinov2": r"use_swiglu_ffn",
+    "dinov3": r"dinov3_vit|gate_proj",
+    "beit": r"lambda_1|use_mean_pooling",
+    "clip": r"pre_layrnorm|visual_projection",
+    "siglip": r"head\\.probe|siglip_vision_model",
     "axial_vit": r"axial_block_|encoder_block_row",
+    "as_mlp": r"axial_shift",
+    "s2_mlp": r"S2MLPBlock_|spatial_shift",
+    "conv_mlp": r"tokenizer\d|connect_norm",
+    "hire_mlp": r"mlp_[hw]\b|reweight_fc",
     "axial_resnet": r"hight_block|AxialSelfAttention_|bn_similarity",
 }
-# The authors of Axial-ViT call its parts as those of ViT.
+# The authors of Axial-ViT use the names of ViT for its parts, and timm has one
+# class for three families of MLPs.
 SHARE_NAMES = {
-    "vit": ("models/axial_vit.py", "weights/rules/axial_vit.py"),
+    # So do the ViTs after the paper.
+    "vit": (
+        "models/axial_vit.py",
+        "weights/rules/axial_vit.py",
+        *("models/encoder.py", "weights/rules/encoder/"),
+        *(f"models/{family}.py" for family in AFTER),
+        *(f"weights/rules/{family}.py" for family in AFTER),
+    ),
     "axial_vit": ("weights/rules/vit/",),
+    **dict.fromkeys(AFTER, ("weights/rules/encoder/",)),
+    "mvit": ("weights/rules/ff_only.py",),
+    # Hire-MLP weights its branches as CycleMLP does.
+    "hire_mlp": ("models/cycle_mlp.py", "weights/rules/cycle_mlp.py"),
+    "mixer": ("weights/rules/res_mlp.py", "weights/rules/gmlp.py"),
 }
 
 

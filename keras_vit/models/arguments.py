@@ -1,4 +1,4 @@
-"""Checks of what a constructor is given."""
+"""Checks of the arguments of constructors."""
 
 import difflib
 
@@ -20,7 +20,7 @@ def refuse_unknown(constructor: str, unknown, known) -> None:
     for keyword in unknown:
         if keyword == "data_format":
             raise ValueError(
-                f"`data_format` is no argument of {constructor}: images are "
+                f"{constructor} has no argument `data_format`: images are "
                 "always channels-last, [B, H, W, C]. Transpose channels-first "
                 "images with keras.ops.transpose(images, (0, 2, 3, 1))."
             )
@@ -38,7 +38,7 @@ def check_flags(**flags) -> None:
 
 
 def check_pooling(pooling, include_top, family) -> None:
-    """Checks what a model without a head gives."""
+    """Checks the output of a model without a head."""
     if pooling is None:
         return
     if pooling != "levels" or include_top:
@@ -56,7 +56,7 @@ def check_pooling(pooling, include_top, family) -> None:
 def check_head(
     classes, representation_size, head_bias_init, class_names
 ) -> None:
-    """Checks what describes the layers after the encoder."""
+    """Checks the arguments of the layers after the encoder."""
     if classes is not None:
         arguments.check_count(classes, "classes")
     if representation_size is not None:
@@ -91,7 +91,7 @@ def check_input_shape(input_shape, takes_video: bool = False) -> None:
     if isinstance(shape, (list, tuple)) and len(shape) in (3, 3 + takes_video):
         names = names[-len(shape) :]
         for length, argument in zip(shape, names, strict=True):
-            # An unknown size is what the patch embedding refuses.
+            # The patch embedding refuses unknown sizes.
             if length is not None or argument == "channels":
                 arguments.check_count(length, f"{argument} of input_shape")
         return

@@ -1,11 +1,12 @@
 """Axial-ResNet: a ResNet whose 3x3 convolutions are attention along axes.
 
 Wang et al. 2020, "Axial-DeepLab: Stand-Alone Axial-Attention for Panoptic
-Segmentation" (2003.07853). Two forms exist, and differ in more than norms: the
-authors' with BatchNorm, checked against lib/models/axialnet.py of
-csrhddlam/axial-deeplab, and with GroupNorm that of the ViT paper's appendix
-"Axial attention", checked against scenic/projects/baselines/axial_resnet.py of
-google-research/scenic. See `AxialResNetConfig`.
+Segmentation" (2003.07853). Two forms exist, which differ in more than their
+norms: the authors' form with BatchNorm, checked against lib/models/axialnet.py
+of csrhddlam/axial-deeplab, and the form with GroupNorm of the ViT paper's
+appendix "Axial attention", checked against
+scenic/projects/baselines/axial_resnet.py of google-research/scenic. See
+`AxialResNetConfig`.
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ class AxialUnitBN(Block):
     Output shape: `[B, H / strides, W / strides, 2 x filters]`
 
     Raises:
-        ValueError: If H or W is no multiple of `strides`.
+        ValueError: If H or W is not a multiple of `strides`.
 
     Reference:
         Checked against `AxialBlock` in lib/models/axialnet.py.
@@ -216,21 +217,21 @@ class AxialUnitGN(ResidualUnit):
             shortcut = self.gn_proj(self.conv_proj(inputs))
         x = relu(self.gn1(self.conv1(inputs)))
         x = self.width_block(self.height_block(x))
-        # As Flax pads and divides: zeros count.
+        # Like Flax: the average includes the zeros of the padding.
         ends = [(0, -n % self.strides) for n in x.shape[1:3]]
         x = relu(self.pool(ops.pad(x, ((0, 0), *ends, (0, 0)))))
         return relu(self.gn3(self.conv3(x)) + shortcut)
 
 
 def he_normal():
-    """Returns what the authors' convolutions start from."""
+    """Returns the authors' initialisers of convolutions."""
     return keras.initializers.VarianceScaling(
         2.0, "fan_out", "untruncated_normal"
     )
 
 
 def average_pool(layer):
-    """Makes the pooling of a unit: nothing where its stride is 1."""
+    """Returns the pooling of a unit, which does nothing with a stride of 1."""
     return layer.make(
         keras.layers.AveragePooling2D,
         layer.strides,
@@ -302,12 +303,10 @@ def forward(
         x = layers.StdConv2D(width, 7, 2, **standardization, name="conv_root")(
             x
         )
-        norm = keras.layers.GroupNormalization(
-            32, epsilon=epsilon, name="gn_root"
-        )
+        norm = layers.GroupNorm(32, epsilon=epsilon, name="gn_root")
     x = keras.layers.ReLU(name="root_relu")(norm(x))
     if is_batch_norm:
-        # After a ReLU zeros are as good as PyTorch's minus infinity.
+        # After a ReLU, padding with zeros equals PyTorch's minus infinity.
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     x = keras.layers.MaxPooling2D(
         3,
@@ -330,7 +329,7 @@ def forward(
 
 
 _R50 = (3, 4, 6, 3)
-# The authors', and last that of the ViT paper's figure.
+# The authors' variants; the last one is in the ViT paper's figure.
 VARIANTS = {
     "AxialResNet26S": dict(num_units=(1, 2, 4, 1), width_factor=0.5),
     "AxialResNet50S": dict(num_units=_R50, width_factor=0.5),

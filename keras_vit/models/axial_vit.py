@@ -2,8 +2,8 @@
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (2010.11929), appendix
 "Axial attention", checked against scenic/projects/fast_vit/xvit.py of
-google-research/scenic, type "axial". What differs: the last LayerNorm, where
-that code has a slip, takes the tokens.
+google-research/scenic, type "axial". One difference: the last LayerNorm is
+applied to the tokens; the code above has a mistake there.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class AddAxialPositionEmbs(keras.layers.Layer):
 
         y[h, w] = x[h, w] + [row[w]; column[h]]
 
-    each of D / 2 values. The tables have the authors' names: `row` is what all
-    rows share, an embedding for each column.
+    each of D / 2 values. The tables have the authors' names: `row` is shared by
+    all rows and holds an embedding for each column.
 
     Input shape: `[B, H, W, D]`
     Output shape: `[B, H, W, D]`
@@ -63,7 +63,7 @@ class AddAxialPositionEmbs(keras.layers.Layer):
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
-        """Returns the patches' embeddings, "" -> ([N, D], grid)."""
+        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
         rows, columns, width = self._map_shape
         table = ops.reshape(self._positions(), (-1, width))
         return {"": (table, (rows, columns))}
@@ -85,8 +85,8 @@ class AxialTransformerBlock(Block):
 
         u[:, w] = Transformer_row(x[:, w]),   y[h, :] = Transformer_col(u[h, :])
 
-    Each has its own attention and MLP. The names are the authors': "row"
-    attends over all rows, along the height.
+    Each has its own attention and MLP. The names are those of the authors:
+    "row" attends over all rows, along the height.
 
     Args:
         num_heads: Number of attention heads; divides the token width D.
@@ -160,7 +160,7 @@ class AxialTransformerBlock(Block):
     def attention_weights(self, inputs):
         """Returns attention along columns and along rows, `[B, A, N, N]` each.
 
-        Among all tokens: 0 between those of different columns, or rows.
+        Among all tokens: 0 between tokens of different columns, or rows.
         """
         rows, columns, _ = self._map_shape
         x = self._columns(inputs)
@@ -258,7 +258,7 @@ def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 
 _BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-# The two of the paper's figure of axial models.
+# The two models of the paper's figure of axial models.
 VARIANTS = {
     "AxialViTB32": dict(patch_size=32, **_BASE),
     "AxialViTB16": dict(patch_size=16, **_BASE),

@@ -33,7 +33,7 @@ class PreActivationUnit(ResidualUnit):
         y = conv3(relu(gn3(conv2(relu(gn2(conv1(o))))))) + shortcut
 
     The convolutions are 1x1, 3x3 and 1x1. The shortcut is x, and where the
-    shape changes conv_proj(o), of what is normalised already.
+    shape changes conv_proj(o), computed from the normalised input.
 
     Args:
         filters: Width of the bottleneck; the output is four times as wide.
@@ -100,17 +100,18 @@ class BiTConfig:
 
     Args:
         num_units: Units per stage, such as (3, 4, 6, 3) for R50.
-        width_factor: Multiplies every width; 64 x it is a multiple of 32; 1.
+        width_factor: Multiplies every width; 64 times the factor must be a
+            multiple of 32; 1.
         activation_order: "pre_activation" normalises before each convolution,
             projects the normalised input, and pads symmetrically, also for
             the max-pooling, with zeros. "post_activation" normalises after
             each convolution and pads as TensorFlow's "SAME".
             "pre_activation".
-        numerics: Whose epsilon in GroupNorm and form of weight
+        numerics: Source of GroupNorm's epsilon and of the form of weight
             standardisation: "bit" (1e-5; 1e-10 added to the variance),
-            "authors" of ViT and big_vision (1e-6; 1e-5 added to the
-            deviation), "scenic" (1e-4; 1e-10 added to the variance) or "timm"
-            (1e-5; 1e-8 added to the variance); "bit".
+            "authors" of ViT and big_vision (1e-6; 1e-5 added to the deviation),
+            "scenic" (1e-4; 1e-10 added to the variance) or "timm" (1e-5; 1e-8
+            added to the variance); "bit".
     """
 
     num_units: tuple[int, ...]
@@ -141,7 +142,7 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     width = int(64 * config.width_factor)
 
     def norm_and_relu(x, name):
-        x = keras.layers.GroupNormalization(32, epsilon=epsilon, name=name)(x)
+        x = layers.GroupNorm(32, epsilon=epsilon, name=name)(x)
         return keras.layers.ReLU(name=f"{name}_relu")(x)
 
     def max_pool(padding):
@@ -153,7 +154,8 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         width, 7, 2, padding=padding, **standardization, name="conv_root"
     )(x)  # [B, H / 2, W / 2, width]
     if pre_activation:
-        # Zeros, which may be the largest: not what "same" pads with.
+        # Pads with zeros, which may be the maximum; "same" pads with minus
+        # infinity.
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         x = max_pool("valid")(x)
     else:
@@ -174,7 +176,7 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
 _R152, _R200 = (3, 8, 36, 3), (3, 24, 36, 3)
-# The released, and those of Table 6 of the ViT paper.
+# The released models, and those of Table 6 of the ViT paper.
 VARIANTS = {
     "BiTR50x1": dict(num_units=_R50, width_factor=1),
     "BiTR50x2": dict(num_units=_R50, width_factor=2),

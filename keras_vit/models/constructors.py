@@ -39,7 +39,7 @@ def constructor(family: Family, name: str, description: str) -> Callable:
     signature = _signature(family, family.variants.get(name, {}))
     construct.__name__ = construct.__qualname__ = name
     construct.__module__ = family.config.__module__
-    construct.__signature__ = signature
+    construct.__signature__ = signature  # type: ignore[attr-defined]
     construct.__annotations__ = {
         **{key: p.annotation for key, p in signature.parameters.items()},
         "return": ImageModel,
@@ -58,11 +58,13 @@ def from_pretrained(
             `keras_vit.list_weights`); a path, a URL or "hf://owner/name"; a
             model of keras-hub.
         **changes: Arguments of the family's constructor, such as `classes`,
-            `input_shape` or `include_top`, in place of the checkpoint's own.
+            `input_shape` or `include_top`, in place of the checkpoint's own. A
+            checkpoint without a head gives a model without one, unless
+            `classes` are given.
 
     Raises:
-        ValueError: If there is no such checkpoint, if it is of no known
-            family, or as the constructor does.
+        ValueError: If there is no such checkpoint, if its family is unknown, or
+            if the constructor raises it.
         TypeError: If the constructor has no such argument.
 
     Example:
@@ -76,13 +78,17 @@ def from_pretrained(
     )
     family = FAMILIES[opened.family]
     _refuse_unknown("from_pretrained", changes, family)
+    if opened.metadata.get("classes") is None and not (
+        {"classes", "class_names", "include_top"} & set(changes)
+    ):
+        changes["include_top"] = False
     sizes = family.variants.get(variant, {})
     given = {**sizes, **changes, "weights": opened}
     return _build(family, given, variant, variant or family.title)
 
 
 def _build(family, given, variant, name):
-    """Parts the fields of the architecture from the common arguments."""
+    """Separates the fields of the architecture from the common arguments."""
     fields = {field.name for field in dataclasses.fields(family.config)}
     architecture = {key: given[key] for key in given if key in fields}
     common = {key: given[key] for key in given if key not in fields}
@@ -125,7 +131,7 @@ def _signature(family, sizes):
 
 
 def _docstring(family, description):
-    """Returns the docstring, of those of `build` and the configuration."""
+    """Returns a docstring made from those of `build` and the configuration."""
     sections = [
         re.search(r"Args:\n(.*?)(\n\n|$)", inspect.getdoc(text), re.DOTALL)[1]
         for text in (build, family.config)
@@ -134,8 +140,8 @@ def _docstring(family, description):
     videos = ", or `[B, T, H, W, C]`" if family.takes_video else ""
     return f"""{description}
 
-Every argument is a keyword. What is None is taken from the weights, and
-without weights is what the text says; sizes must be given then.
+Every argument is a keyword. An argument that is None is taken from the weights.
+Without weights it has the default stated here, and sizes must be given.
 
 Args:
     {common}

@@ -1,10 +1,10 @@
-"""What a family of models is made of.
+"""The parts of a family of models.
 
 A family is a module `models/<family>.py` with
 
 1. a frozen, keyword-only dataclass of its architecture, whose docstring has a
-   section `Args`; a field made by `inherited` is taken from the weights where
-   the caller does not give it;
+   section `Args`; a field made by `inherited` is taken from the weights unless
+   the caller gives it;
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
    representation, `[B, D]`; or from videos `[B, T, H, W, C]`, with
    `takes_video`;
@@ -23,26 +23,26 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What `build` and other code must know of a family.
+    """The properties of a family that `build` and other code use.
 
     Attributes:
         name: Name of its modules, such as "vit".
         title: Name of the constructor of any size, such as "ViT".
         config: The dataclass of its architecture.
-        forward: From a `config` and images to the representation.
+        forward: Computes the representation from a `config` and images.
         block: The class of its repeated layers, or a tuple of classes.
         variants: Constructor name -> the fields of `config` that it sets.
-        layers: Pattern of the paths of layers whose outputs stay divided by
-            examples where a model is divided among devices.
-        small: Fields of a model that is small enough to be trained from
-            scratch on a processor, but for `patch_size`.
-        levels: Of a model, the symbolic feature maps of a pyramid, from the
-            finest on; None without one.
-        stride: Of a `config`, pixels between the cells of the grid, where the
-            config has them; None where the weights specify them.
+        layers: Pattern of the paths of layers whose outputs stay divided along
+            the batch when a model is divided among devices.
+        small: Fields of a model that is small enough to train from scratch on a
+            CPU, except `patch_size`.
+        levels: Returns a model's symbolic feature maps of a pyramid, finest
+            first; None without one.
+        stride: Returns the pixels between the cells of the grid, given a
+            `config`; None if the weights specify them.
         takes_video: Whether it takes videos, and images as well.
-        input_shapes: Constructor name -> the shape of its input, where that
-            is not (224, 224, 3).
+        input_shapes: Constructor name -> its input shape, if that is not (224,
+            224, 3).
     """
 
     name: str
@@ -70,10 +70,23 @@ def register(family: Family) -> Family:
     return family
 
 
+def last_blocks(name: str) -> Callable:
+    """Returns `Family.levels`: the outputs of each level's last block.
+
+    Args:
+        name: Name of a block, with `{}` for its level and its number, both
+            counted from 1.
+    """
+    return lambda model: [
+        model.get_layer(name.format(level, depth)).output
+        for level, depth in enumerate(model.architecture.depths, 1)
+    ]
+
+
 def inherited(default):
     """Returns a dataclass field that belongs to the weights.
 
     Args:
-        default: Its value where neither caller nor weights give it.
+        default: Its value if neither the caller nor the weights give it.
     """
     return dataclasses.field(default=default, metadata={"inherited": True})

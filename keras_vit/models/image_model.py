@@ -1,4 +1,4 @@
-"""A model that holds its metadata, and how one of any family is built."""
+"""A model that holds its metadata, and the builder of models of any family."""
 
 import contextlib
 import dataclasses
@@ -18,8 +18,8 @@ Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
 class ImageModel(keras.Model):
     """A functional model of images that holds its own metadata.
 
-    It saves, loads, clones and slices as any functional `keras.Model`. Its
-    layer `metadata` holds the metadata.
+    It is saved, loaded, cloned and sliced like any functional `keras.Model`.
+    Its layer `metadata` holds the metadata.
     """
 
     @classmethod
@@ -27,13 +27,13 @@ class ImageModel(keras.Model):
         """Returns the one model of this package that a model is or contains.
 
         Args:
-            model: A model of this package; one that has it as a layer, at any
-                depth; or one that was built on its tensors, such as
+            model: A model of this package; a model that has one as a layer, at
+                any depth; or a model that was built on its tensors, such as
                 `keras.Model(backbone.input, head(backbone.output))`.
-            argument: What an error calls `model`.
+            argument: Name of `model` in error messages.
 
         Returns:
-            The model. Where `model` was built on its tensors, one that shares
+            The model. If `model` was built on its tensors, a model that shares
             its layers, with the head if that is the output.
 
         Raises:
@@ -66,9 +66,9 @@ class ImageModel(keras.Model):
 
     @contextlib.contextmanager
     def watched(self):
-        """Yields a list that fills with (inputs, outputs) of each call.
+        """Yields a list that collects (inputs, outputs) of each call.
 
-        So one sees, within a model that contains this one, what reaches it.
+        It shows what reaches this model within a model that contains it.
         """
         seen, call = [], self.call
 
@@ -133,12 +133,12 @@ class ImageModel(keras.Model):
 
     @property
     def pixel_mean(self):
-        """What is subtracted from pixels; None if unknown."""
+        """The mean subtracted from pixels; None if unknown."""
         return self._metadata.pixel_mean
 
     @property
     def pixel_std(self):
-        """What pixels are divided by; None if unknown."""
+        """The divisor of pixels; None if unknown."""
         return self._metadata.pixel_std
 
     @property
@@ -148,7 +148,7 @@ class ImageModel(keras.Model):
 
     @property
     def metadata(self) -> dict:
-        """All of this, as the metadata of a checkpoint (`weights.rules`)."""
+        """All of these, as the metadata of a checkpoint (`weights.rules`)."""
         names = [layer.name for layer in self.layers]
         metadata = dataclasses.asdict(self.architecture) | dict(
             classes=self.head and self.head.units,
@@ -173,10 +173,10 @@ class ImageModel(keras.Model):
         return self._metadata.output
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
-        """Quantises as `keras.Model.quantize`, all that can be.
+        """Quantises all layers that can be, like `keras.Model.quantize`.
 
-        Without `filters`, layers that cannot be quantised are left in floats
-        without a warning: the patch embedding, norms, position embeddings.
+        Without `filters`, layers that cannot be quantised (the patch embedding,
+        norms, position embeddings) stay in floating point without a warning.
         """
         filters = layers.quantizable if filters is None else filters
         super().quantize(mode, config=config, filters=filters, **kwargs)
@@ -221,14 +221,15 @@ def build(
 ) -> ImageModel:
     """Builds a model of a family: weights, preprocessing, body and head.
 
-    An argument that is None is taken from the weights, or without weights is
+    An argument that is None is taken from the weights. Without weights it has
     the default stated below.
 
     Args:
         family: The family.
-        architecture: Fields of the family's configuration; what is absent or
-            None is that of the weights, or else the default.
-        variant: Constructor whose released weights `weights` may name.
+        architecture: Fields of the family's configuration; absent or None takes
+            the value of the weights, or else the default.
+        variant: Name of the constructor, whose released weights `weights` may
+            name.
         weights: Name of released weights ("imagenet21k",
             "imagenet21k+imagenet2012", "augreg", ...; see
             `keras_vit.list_weights`), or a checkpoint (see
@@ -236,48 +237,47 @@ def build(
             dict of timm, a directory of transformers or "hf://owner/name", a
             model or preset of keras-hub, our own `.weights.h5` or `.keras`.
             None for random weights.
-        include_top: Whether to end in class scores; without it the output is
-            the representation.
-        classes: Number of classes; 1000. Another number than the weights'
-            starts a new head from zeros and drops their `pre_logits`, as the
-            paper fine-tunes.
-        input_shape: (height, width, channels) in pixels; (224, 224, 3). Of a
-            video (frames, height, width, channels). Weights are fitted to
-            another size or other channels.
+        include_top: Whether the output is class scores; otherwise it is the
+            representation.
+        classes: Number of classes; 1000. If it differs from that of the
+            weights, the head is new and zero and their `pre_logits` is dropped,
+            as the paper fine-tunes.
+        input_shape: (height, width, channels) in pixels; (224, 224, 3). For
+            videos (frames, height, width, channels). Weights are fitted to
+            another size or number of channels.
         classifier_activation: Activation of the head; None gives logits.
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
-        pooling: With include_top=False, what the output is: "levels" gives
-            the feature map of every level, `[B, H, W, D]`, of a video
-            `[B, T, H, W, D]`, from the finest on, as a detector takes them,
-            of families that have levels. The representation.
+        pooling: The output with include_top=False. "levels" returns the feature
+            map of every level, `[B, H, W, D]`, of a video `[B, T, H, W, D]`,
+            finest first, as detectors need them; only for families with levels.
+            None returns the representation.
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         remat: Whether blocks recompute their activations in the backward
             pass: less memory, a third more work.
-        pixel_mean, pixel_std: What is subtracted from pixels and what they
-            are divided by, for all channels or each; 127.5, which scales
-            them to [-1, 1].
+        pixel_mean, pixel_std: Mean and divisor of pixels, one number or one for
+            each channel; 127.5, which scales them to [-1, 1].
         head_bias_init: The head's first bias; -10 for a sigmoid loss over
             many classes.
         class_names: Class names, `model.class_names`; none.
-        position_grid: (height, width) of the weights' grid of patches, where
-            these cover no square and the file does not specify it; of a video
+        position_grid: (height, width) of the weights' grid of patches, needed
+            if it is not square and the file does not specify it; for videos
             (frames, height, width).
-        resize_patches: Whether to fit the weights to another `patch_size`
-            (FlexiViT), rather than refuse them.
+        resize_patches: Whether to resize the weights to another `patch_size`
+            (FlexiViT) instead of refusing them.
         dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
 
     Raises:
         ValueError: If an argument has no possible value, if arguments
-            contradict one another, if the image is no multiple of the patch,
+            contradict one another, if the image is not a multiple of the patch,
             or if the weights do not fit the model.
     """
-    source, metadata = None, {}
+    source, source_metadata = None, None
     if weights is not None:
         source = registry.open_weights(weights, variant, position_grid)
-        metadata = source.metadata
+        source_metadata = source.metadata
         if source.family != family.name:
             raise ValueError(
                 f"`weights` must be of the family {family.name!r}. Received: "
@@ -285,6 +285,7 @@ def build(
                 "with keras_vit.from_pretrained."
             )
         checkpoint.require(source, architecture)
+    metadata = source_metadata or {}
     config = _resolve(family.config, architecture, metadata)
     arguments.check_flags(
         include_top=include_top,
@@ -317,7 +318,7 @@ def build(
         if representation_size is None:
             representation_size = metadata.get("representation_size")
     if input_shape is None:
-        default = family.input_shapes.get(variant, (224, 224, 3))
+        default = family.input_shapes.get(variant or "", (224, 224, 3))
         stride = family.stride and family.stride(config)
         input_shape = _input_shape(metadata, stride, default)
     arguments.check_input_shape(input_shape, family.takes_video)
@@ -329,17 +330,21 @@ def build(
         x = images = keras.Input(input_shape, name=name_of_input)
         if include_preprocessing:
             scale, offset = preprocessing.scale_and_offset(
-                pixel_mean, pixel_std, source and metadata, input_shape[-1]
+                pixel_mean, pixel_std, source_metadata, input_shape[-1]
             )
             x = keras.layers.Rescaling(
                 scale, offset, name="preprocessing", dtype="float32"
             )(x)
         x = family.forward(config, x)
+        pixel_mean, pixel_std = preprocessing.known(
+            pixel_mean, pixel_std, source_metadata
+        )
         x = layers.Metadata(
             family.name,
             dataclasses.asdict(config),
-            *preprocessing.known(pixel_mean, pixel_std, source and metadata),
-            provenance=source and source.provenance,
+            pixel_mean,
+            pixel_std,
+            provenance=None if source is None else source.provenance,
             name="metadata",
         )(x)
         if include_top and representation_size:
@@ -375,16 +380,16 @@ def build(
 
 
 def _with_levels(model, family):
-    """Returns a model of the same layers that gives all feature maps."""
+    """Returns a model of the same layers whose outputs are all feature maps."""
     maps = family.levels(model)
-    # What the model remembers goes where the graph ends.
+    # The metadata belongs to the end of the graph.
     mark = layers.Metadata.from_config(model._metadata.get_config())
     maps[-1] = mark(maps[-1])
     return ImageModel(model.input, maps, name=model.name)
 
 
 def _resolve(config, given, metadata):
-    """Returns a configuration: what is given, that of the weights, defaults."""
+    """Returns a configuration from arguments, then weights, then defaults."""
     fields = {}
     for field in dataclasses.fields(config):
         required = field.default is dataclasses.MISSING
@@ -406,7 +411,7 @@ def _input_shape(metadata, stride, default):
     """Returns the shape of the input that weights were trained with.
 
     Args:
-        metadata: That of the weights.
+        metadata: The metadata of the weights.
         stride: Pixels between cells of the grid, if the config has them.
         default: The shape without weights.
     """
@@ -426,7 +431,7 @@ def _input_shape(metadata, stride, default):
 
 @contextlib.contextmanager
 def _policy(dtype):
-    """Makes a policy that of all layers, if one is given."""
+    """Sets a dtype policy, if given, for the layers made inside."""
     before = keras.config.dtype_policy()
     if dtype is not None:
         keras.config.set_dtype_policy(dtype)

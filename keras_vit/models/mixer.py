@@ -1,4 +1,4 @@
-"""MLP-Mixer: an architecture of MLPs alone.
+"""MLP-Mixer: an architecture made of MLPs only.
 
 Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision"
 (2105.01601), checked against vit_jax/models_mixer.py of
@@ -20,7 +20,7 @@ from keras_vit.models.families import Family, inherited, register
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MixerMlp(layers.MlpBlock):
-    """That of ViT without dropout, and with the initialisers of Flax' Dense.
+    """The MLP of ViT without dropout, with the initialisers of Flax' Dense.
 
     Args:
         mlp_dim: Width of the hidden layer.
@@ -62,16 +62,16 @@ class MixerBlock(Block):
     Output shape: `[B, N, D]`
 
     Raises:
-        ValueError: If it is called with another number of tokens than it was
-            built for.
+        ValueError: If the number of tokens differs from the one it was built
+            for.
 
     Reference:
         Tolstikhin et al. 2021, equation 1; checked against `MixerBlock` in
         vit_jax/models_mixer.py.
     """
 
-    # As `TransformerBlock.SHARDED`: each MLP writes hidden units by columns
-    # and reads them by rows.
+    # As `TransformerBlock.SHARDED`: each MLP's first kernel is divided by
+    # columns, its second by rows.
     SHARDED = {
         f"{mlp}/{path}": (cut, argument, 1)
         for mlp, argument in (
@@ -137,7 +137,8 @@ class MixerBlock(Block):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
-        """Returns name -> (kernel over tokens, no shape but the grid's)."""
+        """Returns name -> (kernel over tokens, None, since its shape is the
+        grid's)."""
         return {"token_mixing": (self.token_mixing.dense_0.kernel, None)}
 
     def _forward(self, inputs, training):

@@ -40,16 +40,18 @@ class MViTConfig:
             values; "conv".
         pooling_size: Tokens of a pooled window; one more than the stride
             along the axes where that is more than 1.
-        query_stride: By what the first block of each stage but the first
-            pools queries, or a triple for each stage; (1, 2, 2).
-        key_value_stride: By what the first stage pools keys and values, from
-            which each later stage takes off its `query_stride` (the paper's
-            adaptive stride), or a triple for each stage; (1, 8, 8).
+        query_stride: Stride with which the first block of each stage after the
+            first pools queries, or a triple for each stage; (1, 2, 2).
+        key_value_stride: Stride with which the first stage pools keys and
+            values, or a triple for each stage. A single stride is divided by
+            the `query_stride` of each later stage (the paper's adaptive
+            stride); (1, 8, 8).
         position_embedding: "separate" tables of space and time, a "joint" one
             or "none"; "separate".
         classifier: "token" reads the class token; "gap" the average of all
             tokens, of a model without a class token; "token".
-        mlp_ratio: Width of the MLPs' hidden layer over that of the tokens; 4.
+        mlp_ratio: Width of the MLPs' hidden layer divided by that of the
+            tokens; 4.
         dropout_rate: Dropout after the position embeddings and in the blocks.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
@@ -131,7 +133,7 @@ class MViTConfig:
 
 
 def _is_triple(value, argument):
-    """Whether a value is one triple, and no sequence of them."""
+    """Whether a value is a single triple, not a sequence of them."""
     if isinstance(value, (list, tuple)) and any(
         isinstance(each, (list, tuple)) for each in value
     ):
@@ -172,8 +174,8 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for is_first in [True] + [False] * (count - 1)
     ]
     for i, (stage, is_first) in enumerate(stages):
-        # A stage pools its queries in its first block, and the block before
-        # has widened the tokens.
+        # The first block of a stage pools its queries; the block before it has
+        # already widened the tokens.
         next_stage = stages[min(i + 1, len(stages) - 1)][0]
         block = layers.MultiscaleBlock(
             grid,
@@ -208,7 +210,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 def _levels(model):
     """Returns the tokens after each stage as maps, without the class token.
 
-    The last block of a stage has the width of the next one already.
+    The last block of a stage already has the width of the next stage.
     """
     config, maps = model.architecture, []
     for end in itertools.accumulate(config.depths):
@@ -238,7 +240,8 @@ _VIDEO_16 = dict(
     depths=(1, 2, 11, 2), pooling_size=(3, 3, 3), **_BASE, **_VIDEO
 )
 VARIANTS = {
-    # Of Kinetics (Tables 4 and 5), by frames and the distance between them.
+    # Trained on Kinetics (Tables 4 and 5), by frames and the distance between
+    # them.
     "MViTB16x4": _VIDEO_16,
     "MViTB32x3": _VIDEO_16,
     "MViTB64x3": _VIDEO_16,
@@ -254,7 +257,7 @@ VARIANTS = {
         key_value_stride=(1, 1, 1),
         position_embedding="separate",
     ),
-    # Of ImageNet (Table 9).
+    # Trained on ImageNet (Table 9).
     "MViTB16": dict(depths=(1, 2, 11, 2), **_BASE, **_IMAGE),
     "MViTB24": dict(depths=(2, 3, 16, 3), **_BASE, **_IMAGE),
     "MViTB24Wide": dict(depths=(2, 3, 16, 3), **_WIDE, **_IMAGE),

@@ -2,7 +2,7 @@
 
 Tatsunami and Taki 2021, "RaftMLP: How Much Can Be Done Without Attention and
 with Less Spatial Locality?" (2108.04384), checked against libs/modules.py of
-okojoalg/raft-mlp. What differs: maps are channels-last, and the embeddings of
+okojoalg/raft-mlp. Differences: maps are channels-last, and the embeddings of
 several scales are convolutions that share one bias.
 """
 
@@ -29,7 +29,7 @@ def uniform(fan_in: int) -> keras.initializers.Initializer:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RaftMLPMlp(layers.MlpBlock):
-    """That of ViT with an exact GELU and the initialisers of PyTorch.
+    """The MLP of ViT with exact GELU and the initialisers of PyTorch.
 
     Args:
         mlp_dim: Width of the hidden layer.
@@ -61,18 +61,18 @@ class RaftMLPBlock(Block):
         v = u + MLP_horizontal(LN(u))
         y = v + MLP_channels(LN(v))
 
-    The D channels are r rafts of D / r, and what is mixed along an axis of n
-    tokens are the r n values of a channel in all rafts. The MLPs along axes
-    are of a fixed number of tokens; a map of another size is resized to it
-    before them, and back after them, its residual too.
+    The D channels form r rafts of D / r channels. Along an axis of n tokens,
+    the MLP mixes the r n values of a channel in all rafts. The MLPs along axes
+    have a fixed number of tokens; a map of another size, its residual included,
+    is resized before and after them.
 
     Args:
-        grid_size: (height, width) in tokens that the MLPs are made for.
+        grid_size: (height, width) in tokens for which the MLPs are built.
         raft_size: Number of rafts r; None mixes all tokens of a channel at
             once, as MLP-Mixer does.
         token_expansion_factor: Hidden width of the MLPs over tokens, as a
             multiple of their input.
-        channel_expansion_factor: The same of the MLP over channels.
+        channel_expansion_factor: The same for the MLP over channels.
         dropout_rate: Dropout after each dense layer.
         drop_path_rate: Probability with which an example skips each residual
             branch in training (stochastic depth).
@@ -83,7 +83,7 @@ class RaftMLPBlock(Block):
     Output shape: `[B, H, W, D]`
 
     Raises:
-        ValueError: If D is no multiple of `raft_size`.
+        ValueError: If D is not a multiple of `raft_size`.
 
     Reference:
         Tatsunami and Taki 2021, section 3.2; checked against
@@ -173,7 +173,7 @@ class RaftMLPBlock(Block):
         return x + self.drop_path(y, training=training)
 
     def token_kernels(self) -> dict:
-        """Returns MLP -> (kernel over tokens, what its inputs are)."""
+        """Returns MLP -> (kernel over tokens, the shape of its inputs)."""
         rows, columns = self.grid_size
         shapes = {
             "tokens": (rows, columns),
@@ -186,11 +186,11 @@ class RaftMLPBlock(Block):
         }
 
     def _mix(self, x, mlp, training):
-        """Applies an MLP to the vectors along an axis, of all rafts."""
+        """Applies an MLP to the vectors along an axis, across all rafts."""
         (rows, columns), width = self.grid_size, x.shape[-1]
         rafts = self.raft_size or 1
         x = ops.reshape(x, (-1, rows, columns, rafts, width // rafts))
-        # What is mixed comes last: rafts and rows, rafts and columns, or all.
+        # The mixed axes come last: rafts and rows, rafts and columns, or all.
         order = {
             "vertical": (0, 2, 4, 3, 1),
             "horizontal": (0, 1, 4, 3, 2),
@@ -214,23 +214,24 @@ class RaftMLPConfig:
     Args:
         depths: Number of blocks in each level.
         hidden_sizes: Width D of each level.
-        patch_sizes: Side P of each level's patches, of the map before it.
+        patch_sizes: Side P of each level's patches, in cells of the map before
+            it.
         raft_sizes: Number of rafts r in each level; none with "original_tm".
-        embedding_type: "emb_mixer" embeds the patches alone, "emb_cross_mlp"
+        embedding_type: "emb_mixer" embeds only the patches, "emb_cross_mlp"
             windows of several sizes around them; "emb_mixer".
         embedding_kernels: Sides of these windows in each level, from P on.
         token_mixing_type: "ser_pm" mixes rafts along columns and then along
             rows; "original_tm" all tokens, as MLP-Mixer; "ser_pm".
-        shortcut: Whether each level scales and shifts what the head gets from
-            the next one; False.
-        pretrained_image_size: Side of the images, or (height, width), whose
-            grids of tokens the weights mix; maps of other images are resized
-            to these. The input's.
+        shortcut: Whether each level scales and shifts the features that the
+            next one passes to the head; False.
+        pretrained_image_size: Side, or (height, width), of the images for whose
+            token grids the MLPs are built; maps of other images are resized to
+            these grids. Default: the input shape.
         token_expansion_factor: Hidden width of the MLPs over tokens, as a
             multiple of their input; 2.
-        channel_expansion_factor: The same of the MLPs over channels; 4.
+        channel_expansion_factor: The same for the MLPs over channels; 4.
         dropout_rate: Dropout after each dense layer of the blocks.
-        drop_path_rate: Stochastic depth, of all blocks the same.
+        drop_path_rate: Stochastic depth, the same in all blocks.
     """
 
     depths: tuple[int, ...]
@@ -281,8 +282,8 @@ class RaftMLPConfig:
             given[name] = getattr(self, name) is not None
             if given[name] != (getattr(self, field) == value):
                 raise ValueError(
-                    f"`{name}` must be given with {field}={value!r}, and with "
-                    f"no other. Received: {name}={getattr(self, name)}, "
+                    f"`{name}` must be given with {field}={value!r}, and only "
+                    f"with it. Received: {name}={getattr(self, name)}, "
                     f"{field}={getattr(self, field)!r}"
                 )
         for name in filter(given.get, given):
@@ -302,7 +303,7 @@ class RaftMLPConfig:
 
     @property
     def kernels(self) -> tuple[tuple[int, ...], ...]:
-        """Sides of the windows that each level embeds."""
+        """The sides of the windows that each level embeds."""
         return self.embedding_kernels or tuple((p,) for p in self.patch_sizes)
 
 

@@ -1,8 +1,8 @@
 """The Vision Transformer and its hybrids.
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (2010.11929), checked
-against vit_jax/models_vit.py of google-research/vision_transformer. What
-differs: q, k and v come from one projection.
+against vit_jax/models_vit.py of google-research/vision_transformer. One
+difference: q, k and v are computed by one projection.
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ class ViTConfig:
             "every_layer_shared" (one table, before each block); "stem".
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
-        resnet_units: Units per stage of a hybrid's ResNet stem, () for its
-            root alone; no stem.
+        resnet_units: Units per stage of a hybrid's ResNet stem, () for only its
+            root; no stem.
         resnet_width: Width factor of the stem; 1.
         resnet_numerics: Epsilons of the stem, "authors" or "timm"; "authors".
     """
@@ -174,7 +174,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             name=f"encoderblock_{i}",
         )(x)
 
-    # Equation 4: the last norm, and what of the tokens is read.
+    # Equation 4: the last norm, and the readout of the tokens.
     norm = keras.layers.LayerNormalization(
         epsilon=config.layer_norm_epsilon, name="encoder_norm"
     )
@@ -209,7 +209,7 @@ VARIANTS = {
     "ViTL32": dict(patch_size=32, **_LARGE),
     "ViTL16": dict(patch_size=16, **_LARGE),
     "ViTH14": dict(patch_size=14, **_HUGE),
-    # The root alone divides by 4: patches of 8 make 32 pixels, not 16.
+    # The root has stride 4, so that patches of 8 are 32 pixels, not 16.
     "RViTTi16": dict(patch_size=8, resnet_units=(), **_TINY),
     "R26ViTS32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_SMALL),
     "R26ViTB32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_BASE),

@@ -71,7 +71,7 @@ def post_activation(numerics="authors"):
     return model, stem
 
 
-def test_post_activation_computes_what_a_hybrids_stem_does():
+def test_post_activation_equals_the_stem_of_a_hybrid():
     model, stem = post_activation()
     x = np.random.default_rng(1).normal(size=(2, 33, 38, 3)).astype("float32")
     expected = ops.convert_to_numpy(ops.mean(stem(x), axis=(1, 2)))

@@ -97,7 +97,7 @@ def test_a_token_is_mixed_in_its_channel_before_channels_mix():
     np.testing.assert_allclose(y[:, :, 0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
+def test_stochastic_depth_grows_linearly_and_drops_entire_examples():
     model = keras_vit.MLPMixer(
         patch_size=16,
         num_layers=3,

@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import layers
+from keras_vit.distribution import layouts
 from keras_vit.inspection import costs
 from keras_vit.models import mvit
 
@@ -164,6 +165,25 @@ def test_tokens_are_pooled_over_windows(mode, kernel_size, strides):
     np.testing.assert_allclose(
         pooled[:, 1:], np.stack(expected, axis=1), rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.backend("jax")
+def test_for_tpus_pooling_is_a_convolution_of_the_same_result(monkeypatch):
+    import jax
+
+    pool = layers.TokenPooling((4, 5, 7), "conv", num_heads=2)
+    tokens = np.random.default_rng(0).normal(size=(2, 141, 6))
+    tokens = tokens.astype("float32")
+    of_slices = pool(tokens)
+
+    def program():
+        return str(jax.make_jaxpr(lambda x: pool(x))(tokens))
+
+    assert "conv_general" not in program()
+    planned = layouts.distribution("data", ["tpu:0"])
+    monkeypatch.setattr(keras.distribution, "distribution", lambda: planned)
+    assert "conv_general" in program()
+    np.testing.assert_allclose(pool(tokens), of_slices, rtol=1e-5, atol=1e-6)
 
 
 def test_stochastic_depth_grows_linearly_and_drops_whole_examples():

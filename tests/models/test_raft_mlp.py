@@ -121,7 +121,7 @@ def test_what_is_mixed_along_an_axis_is_a_channel_of_all_rafts():
 
 
 @pytest.mark.backend("torch")
-def test_each_level_scales_and_shifts_what_the_head_gets():
+def test_each_level_scales_and_shifts_the_features_of_the_head():
     model = catalogue.make_model("raft shortcut", include_top=False)
     rng = np.random.default_rng(0)
     for weight in model.weights:
@@ -199,7 +199,7 @@ def test_arguments_are_checked(changes, message):
 
 
 @pytest.mark.backend("torch")
-def test_weights_ask_for_what_they_do_not_show():
+def test_weights_require_what_they_do_not_specify():
     with pytest.raises(ValueError, match="`raft_sizes` must be given"):
         authors_model(raft_sizes=None)
     with pytest.raises(ValueError, match="`patch_sizes`, `raft_sizes` and"):

@@ -1,4 +1,4 @@
-"""A family of forty lines gets everything that a model has here."""
+"""A family of forty lines has all features of the other models."""
 
 import dataclasses
 import inspect

@@ -1,0 +1,139 @@
+"""The attention of a model's blocks, in Keras operations.
+
+It is computed eagerly for figures and traced for an export.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.models import tokens
+from keras_vit.models.image_model import ImageModel
+
+# The queries and keys of an attention layer, and its weights [B, A, T', T''].
+Attention = tuple[tuple[tokens.Tokens, tokens.Tokens], Any]
+
+
+def attending(model: ImageModel) -> list[keras.layers.Layer]:
+    """Returns the blocks with global attention, among all tokens."""
+    return [x for x in model.blocks if hasattr(x, "attention_weights")]
+
+
+def attentions(model: ImageModel, images) -> list[Attention]:
+    """Returns the attention of each block on a batch of images, in order.
+
+    The forward pass does not store attention. It is recomputed here from the
+    input of each block.
+
+    Args:
+        model: A model with such blocks.
+        images: Inputs of the model, `[B, H, W, C]` or `[B, T, H, W, C]`.
+    """
+    blocks = attending(model)
+    inputs = keras.Model(model.input, [block.input for block in blocks])(
+        images, training=False
+    )
+    before = tokens.of_patches(model.metadata["grid"])
+    found = []
+    for block, x in zip(blocks, _as_list(inputs), strict=True):
+        places = tokens.of_block(block, before)
+        before = places[0]
+        for weights in _as_list(block.attention_weights(x)):
+            found.append((places, weights))
+    return found
+
+
+def reaching(inner: ImageModel, model: keras.Model, images):
+    """Returns the input that an inner model receives from an outer model.
+
+    Args:
+        inner: The inner model.
+        model: The outer model, which may be the same.
+        images: Inputs of the outer model.
+
+    Raises:
+        ValueError: If the outer model calls the inner one several times, or
+            never.
+    """
+    if inner is model or inner.input is getattr(model, "input", None):
+        return images
+    with inner.watched() as seen:
+        model(images, training=False)
+    if len(seen) != 1:
+        raise ValueError(
+            f"`model` must call {inner.name!r} once. Received: "
+            f"{model.name!r}, which calls it {len(seen)} times"
+        )
+    return seen[0][0]
+
+
+def by_head(model: ImageModel, found: list[Attention]) -> list:
+    """Returns each head's attention from the classifier's input to patches.
+
+    The queries are the class token, or the mean of all patches if the
+    classifier reads that. A class token among the keys is left out, and the
+    remaining weights are scaled to a sum of 1.
+
+    Args:
+        model: The model.
+        found: Its `attentions`.
+
+    Returns:
+        For each attention layer `[B, A, rows, columns]` of its keys; for a
+        video `[B, A, frames, rows, columns]`.
+    """
+    is_video = model.num_frames is not None
+    maps = []
+    for (queries, keys), weights in found:
+        reading = _reading(model, queries, weights.shape[2])
+        seen = ops.einsum("q,baqk->bak", reading, weights)
+        seen = seen[..., -math.prod(keys.grid) :]
+        seen = seen / ops.sum(seen, axis=-1, keepdims=True)
+        grid = keys.grid if is_video else keys.grid[1:]
+        maps.append(ops.reshape(seen, (-1, weights.shape[1], *grid)))
+    return maps
+
+
+def rollout(model: ImageModel, found: list[Attention]):
+    """Returns how much each patch contributes to the last attention's output.
+
+    Computed from the output back to the patches, with one row per image: the
+    full matrices would be too large for the tokens of a video.
+
+    Args:
+        model: The model.
+        found: Its first `attentions`, or all of them.
+
+    Returns:
+        `[B, rows, columns]`, for a video `[B, frames, rows, columns]`; the sum
+        for each image is 1.
+
+    Reference:
+        Abnar & Zuidema 2020 (2005.00928).
+    """
+    (queries, _), weights = found[-1]
+    reading = _reading(model, queries, weights.shape[2])
+    row = ops.zeros_like(weights[:, 0, :, 0]) + reading  # [B, T']
+    for (queries, keys), weights in reversed(found):
+        attended = ops.einsum("bq,bqk->bk", row, ops.mean(weights, axis=1))
+        row = (keys.spread(attended) + queries.spread(row)) / 2
+    grid = model.metadata["grid"]
+    patches = row[:, -math.prod(grid) :]
+    patches = patches / ops.sum(patches, axis=-1, keepdims=True)
+    return ops.reshape(patches, (-1, *grid))
+
+
+def _reading(model, queries, num_tokens):
+    """Returns the share of each token in what the classifier reads."""
+    patches = math.prod(queries.grid)
+    shares = [0.0] * (num_tokens - patches) + [1 / patches] * patches
+    # Tokens that the classifier does not read have no share.
+    if getattr(model.architecture, "classifier", "token") == "token":
+        shares = [1.0] + [0.0] * (num_tokens - 1)
+    return ops.convert_to_tensor(shares, "float32")
+
+
+def _as_list(values):
+    return values if isinstance(values, (list, tuple)) else [values]

@@ -1,0 +1,113 @@
+"""BEiT and BEiT v2.
+
+Bao et al. 2022, "BEiT: BERT Pre-Training of Image Transformers" (2106.08254);
+Peng et al. 2022, "BEiT v2" (2208.06366). Checked against timm/models/beit.py,
+and beit of transformers. A ViT with LayerScale, in whose blocks the distance
+between two patches biases their attention.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BEiTConfig:
+    """The architecture of a BEiT.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: What the head reads: "gap_norm", the mean of the patches,
+            before the last LayerNorm; "token", the class token. "gap_norm".
+        activation: Of the MLPs: "gelu", "gelu_tanh", "quick_gelu" or "swiglu";
+            "gelu".
+        layer_scale: First value of LayerScale; 0 without it; 0.1.
+        qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("gap_norm")
+    activation: str = inherited("gelu")
+    layer_scale: float = inherited(0.1)
+    qkv_bias: str = inherited("qv")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, ("token", "gap_norm"))
+        arguments.check_rate(self.layer_scale, "layer_scale")
+
+
+def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="embedding"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = layers.ClassToken(name="class_token")(x)
+    x = encoder.encode(
+        config,
+        x,
+        grid_size=embedding.grid_size,
+        relative_positions=True,
+        layer_scale=config.layer_scale,
+        qkv_bias=config.qkv_bias,
+    )
+    return encoder.read_out(config, x, 1)
+
+
+VARIANTS = {
+    "BEiTB16": dict(
+        patch_size=16,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+    ),
+    "BEiTL16": dict(
+        patch_size=16,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "beit",
+        "BEiT",
+        BEiTConfig,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+BEiT = constructor(FAMILY, "BEiT", "A BEiT of any size.")
+BEiTB16 = constructor(FAMILY, "BEiTB16", "BEiT-B/16.")
+BEiTL16 = constructor(FAMILY, "BEiTL16", "BEiT-L/16.")

@@ -1,0 +1,116 @@
+"""The image towers of CLIP.
+
+Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
+Supervision" (2103.00020). Checked against timm/models/vision_transformer.py and
+clip of transformers. A ViT with a LayerNorm before the blocks, whose patches
+have no bias. The head is the projection to the space shared with texts.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CLIPConfig:
+    """The architecture of the image tower of a CLIP.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: What the head reads: "token", the class token; "gap", the
+            mean of the patches; "gap_norm", the same before the last
+            LayerNorm; "token".
+        activation: Of the MLPs: "quick_gelu" (OpenAI's models) or "gelu"
+            (LAION's); "quick_gelu".
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("token")
+    activation: str = inherited("quick_gelu")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-5)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, ("token", "gap", "gap_norm"))
+
+
+def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size,
+        config.hidden_size,
+        use_bias=False,
+        name="embedding",
+    )
+    x = embedding(x)  # [B, N, D]
+    x = layers.ClassToken(name="class_token")(x)
+    x = layers.AddPositionEmbs(embedding.grid_size, name="posembed_input")(x)
+    x = encoder.norm(config, "pre_norm")(x)
+    x = encoder.encode(config, x)
+    return encoder.read_out(config, x, 1)
+
+
+_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+
+# Table 20, and ViT-H/14 of Cherti et al. 2023 (2212.07143).
+VARIANTS = {
+    "CLIPB32": dict(patch_size=32, **_BASE),
+    "CLIPB16": dict(patch_size=16, **_BASE),
+    "CLIPL14": dict(
+        patch_size=14,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+    ),
+    "CLIPH14": dict(
+        patch_size=14,
+        hidden_size=1280,
+        num_layers=32,
+        num_heads=16,
+        mlp_dim=5120,
+        activation="gelu",
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "clip",
+        "CLIP",
+        CLIPConfig,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+CLIP = constructor(FAMILY, "CLIP", "The image tower of a CLIP of any size.")
+CLIPB32 = constructor(FAMILY, "CLIPB32", "The image tower of CLIP, ViT-B/32.")
+CLIPB16 = constructor(FAMILY, "CLIPB16", "The image tower of CLIP, ViT-B/16.")
+CLIPL14 = constructor(FAMILY, "CLIPL14", "The image tower of CLIP, ViT-L/14.")
+CLIPH14 = constructor(
+    FAMILY, "CLIPH14", "The image tower of OpenCLIP, ViT-H/14."
+)

@@ -1,0 +1,196 @@
+"""CycleMLP: a pyramid whose dense layers read each channel at another cell.
+
+Chen et al. 2021, "CycleMLP: A MLP-like Architecture for Dense Prediction"
+(2107.10224), checked against cycle_mlp.py of ShoufaChen/CycleMLP.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers.block import Block
+from keras_vit.layers.branch_weights import weighted_sum
+from keras_vit.layers.external_attention import layer_norm
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, register
+
+BRANCHES = 3  # along rows, along columns, and without displacement
+
+
+def displaced(x, axis):
+    """Returns a map in which each channel is read at another cell.
+
+    Channels 0, 1, 2, 3, ... at cell p are those of the cells p, p + 1, p - 1,
+    p, ... along the axis; zero outside the map.
+    """
+    padding = [(0, 0)] * 4
+    padding[axis] = (1, 1)
+    padded = ops.swapaxes(ops.pad(x, padding), 0, axis)
+    after = ops.swapaxes(padded[2:], 0, axis)
+    before = ops.swapaxes(padded[:-2], 0, axis)
+    place = np.arange(x.shape[-1]) % 3
+    return ops.where(place == 0, x, ops.where(place == 1, after, before))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class CycleMLPBlock(Block):
+    """Mixes neighbours along rows and along columns, then channels.
+
+        h, w = W_h cycle_rows(z), W_w cycle_columns(z),   c = W_c z,   z = LN(x)
+        u = x + W (a_h h + a_w w + a_c c)
+        y = u + MLP(LN(u))
+
+    `cycle` is `displaced`. The weights a are, for each channel, a softmax of an
+    MLP of the mean of h + w + c.
+
+    Args:
+        mlp_dim: Width of the MLP's hidden layer.
+        drop_path_rate: Probability with which an example skips a branch.
+        remat: Whether to recompute activations in the backward pass.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H, W, C]`
+
+    Reference:
+        Chen et al. 2021, section 3.2; `CycleBlock` in cycle_mlp.py.
+    """
+
+    SHARDED = deit_mlp.sharded("mlp")
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+
+        def built(layer, channels=width):
+            layer.build((*input_shape[:-1], channels))
+            return layer
+
+        def dense(name, units=width, channels=width, **kwargs):
+            return built(deit_mlp.dense(self, units, name, **kwargs), channels)
+
+        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.mlp_c = dense("mlp_c", use_bias=False)
+        self.sfc_h = dense("sfc_h")
+        self.sfc_w = dense("sfc_w")
+        self.reweight_fc1 = dense("reweight_fc1", width // 4)
+        self.reweight_fc2 = dense("reweight_fc2", BRANCHES * width, width // 4)
+        self.proj = dense("proj")
+        self.norm2 = layer_norm(self, input_shape, "norm2")
+        self.mlp = built(self.make(layers.DeiTMlp, self.mlp_dim, name="mlp"))
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
+
+    def _forward(self, inputs, training):
+        width = self.mlp_c.kernel.shape[0]
+        arguments.check_shape(self, inputs, (None, None, width))
+        z = self.norm1(inputs)
+        h, w = self.sfc_h(displaced(z, 2)), self.sfc_w(displaced(z, 1))
+        mlp = self.reweight_fc1, self.reweight_fc2
+        x = self.proj(weighted_sum((h, w, self.mlp_c(z)), *mlp))
+        u = inputs + self.drop_path(x, training=training)
+        return u + self.drop_path(self.mlp(self.norm2(u)), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CycleMLPConfig:
+    """The architecture of a CycleMLP (Table 1).
+
+    Args:
+        depths: Number of blocks in each level.
+        hidden_sizes: Width C of each level.
+        mlp_ratios: Hidden width of the MLPs in each level, divided by C.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+    """
+
+    depths: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
+    mlp_ratios: tuple[int, ...]
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        for name in ("depths", "hidden_sizes", "mlp_ratios"):
+            arguments.check_units(getattr(self, name), name)
+            arguments.check_levels(getattr(self, name), name, self.depths)
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+
+
+def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of the last map, `[B, C]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`, of any size.
+    """
+    rates = iter(np.linspace(0, config.drop_path_rate, sum(config.depths)))
+    for i, depth in enumerate(config.depths):
+        side, strides, pad = (3, 2, (1, 1)) if i else (7, 4, (2, 2))
+        bound = (side * side * x.shape[-1]) ** -0.5  # PyTorch's default
+        uniform = keras.initializers.RandomUniform(-bound, bound)
+        x = keras.layers.Conv2D(
+            *(config.hidden_sizes[i], side, strides),
+            data_format="channels_last",
+            kernel_initializer=uniform,
+            bias_initializer=uniform.clone(),
+            name=f"stage{i}_embedding",
+        )(ops.pad(x, ((0, 0), pad, pad, (0, 0))))
+        for j in range(depth):
+            x = CycleMLPBlock(
+                config.mlp_ratios[i] * config.hidden_sizes[i],
+                float(next(rates)),
+                name=f"stage{i}_block{j}",
+            )(x)  # [B, H / 4 / 2^i, W / 4 / 2^i, C]
+    x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)
+    return ops.mean(x, axis=(1, 2))  # [B, C]
+
+
+_FIRST = dict(hidden_sizes=(64, 128, 320, 512))
+_WIDE = dict(hidden_sizes=(96, 192, 384, 768))
+_FOURS, _EIGHTS = dict(mlp_ratios=(4, 4, 4, 4)), dict(mlp_ratios=(8, 8, 4, 4))
+# Table 1.
+VARIANTS = {
+    "CycleMLPB1": dict(depths=(2, 2, 4, 2), **_FIRST, **_FOURS),
+    "CycleMLPB2": dict(depths=(2, 3, 10, 3), **_FIRST, **_FOURS),
+    "CycleMLPB3": dict(depths=(3, 4, 18, 3), **_FIRST, **_EIGHTS),
+    "CycleMLPB4": dict(depths=(3, 8, 27, 3), **_FIRST, **_EIGHTS),
+    "CycleMLPB5": dict(depths=(3, 4, 24, 3), **_WIDE, **_FOURS),
+}
+FAMILY = register(
+    Family(
+        "cycle_mlp",
+        "CycleMLP",
+        CycleMLPConfig,
+        forward,
+        CycleMLPBlock,
+        VARIANTS,
+        layers=r"stage\d_embedding|stage\d_block\d+(?:/[^/]+)?|norm",
+        small=dict(depths=(2, 2), hidden_sizes=(48, 96), mlp_ratios=(2, 2)),
+        levels=lambda model: [
+            model.get_layer(f"stage{i}_block{depth - 1}").output
+            for i, depth in enumerate(model.architecture.depths)
+        ],
+    )
+)
+CycleMLP = constructor(FAMILY, "CycleMLP", "A CycleMLP of any size.")
+CycleMLPB1 = constructor(FAMILY, "CycleMLPB1", "CycleMLP-B1 of Table 1.")
+CycleMLPB2 = constructor(FAMILY, "CycleMLPB2", "CycleMLP-B2 of Table 1.")
+CycleMLPB3 = constructor(FAMILY, "CycleMLPB3", "CycleMLP-B3 of Table 1.")
+CycleMLPB4 = constructor(FAMILY, "CycleMLPB4", "CycleMLP-B4 of Table 1.")
+CycleMLPB5 = constructor(FAMILY, "CycleMLPB5", "CycleMLP-B5 of Table 1.")

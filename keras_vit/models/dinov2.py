@@ -1,0 +1,168 @@
+"""DINOv2, DeiT III, and other ViTs with LayerScale or registers.
+
+Touvron et al. 2022, "DeiT III" (2204.07118); Oquab et al. 2024, "DINOv2"
+(2304.07193); Darcet et al. 2024, "Vision Transformers Need Registers"
+(2309.16588). Checked against timm/models/vision_transformer.py, and dinov2 and
+dinov2_with_registers of transformers. The three have the same parts; their
+files differ in which tokens have a position.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+CLASSIFIERS = (
+    *("token", "gap", "gap_norm", "token_and_gap", "map"),
+    "token_unnormed",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DINOv2Config:
+    """The architecture of DINOv2, of DeiT III or of a ViT with registers.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: What the head reads: "token", the class token; "gap", the
+            mean of the patches; "gap_norm", the same before the last LayerNorm;
+            "token_and_gap", both joined (transformers' classifiers of DINOv2);
+            "map", attention from a learned probe; "token_unnormed", the class
+            token without a last LayerNorm. "token".
+        class_token: Whether there is a class token; True.
+        num_registers: Number of register tokens; 0.
+        position_prefix: Number of tokens before the patches that have a
+            position: 0, the class token alone, or with the registers; 1.
+        activation: Of the MLPs: "gelu", "gelu_tanh", "quick_gelu" or "swiglu";
+            "gelu".
+        layer_scale: First value of LayerScale; 0 without it; 1e-5.
+        qkv_bias: Biases of the projections, "qkv" or "none"; "qkv".
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("token")
+    class_token: bool = inherited(True)
+    num_registers: int = inherited(0)
+    position_prefix: int = inherited(1)
+    activation: str = inherited("gelu")
+    layer_scale: float = inherited(1e-5)
+    qkv_bias: str = inherited("qkv")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, CLASSIFIERS)
+        arguments.check_flag(self.class_token, "class_token")
+        arguments.check_count(self.num_registers, "num_registers", 0)
+        arguments.check_rate(self.layer_scale, "layer_scale")
+        first = int(self.class_token)
+        prefixes = (0, first, first + self.num_registers)
+        if self.position_prefix not in prefixes:
+            raise ValueError(
+                f"`position_prefix` must be one of {prefixes}, of "
+                f"class_token={self.class_token} and num_registers="
+                f"{self.num_registers}. Received: position_prefix="
+                f"{self.position_prefix}"
+            )
+        if "token" in self.classifier and not self.class_token:
+            raise ValueError(
+                "`classifier` must not read the class token of a model "
+                f"without one. Received: classifier={self.classifier!r}, "
+                "class_token=False"
+            )
+
+
+def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="embedding"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = encoder.add_prefix(config, x, embedding.grid_size)
+    x = encoder.encode(
+        config, x, layer_scale=config.layer_scale, qkv_bias=config.qkv_bias
+    )
+    return encoder.read_out(
+        config, x, config.class_token + config.num_registers
+    )
+
+
+_SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
+_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+_LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
+_GIANT = dict(
+    hidden_size=1536,
+    num_layers=40,
+    num_heads=24,
+    mlp_dim=4096,
+    activation="swiglu",
+)
+
+VARIANTS = {
+    # Table 1 of DeiT III, and its ViT-H/14.
+    "DeiT3S16": dict(patch_size=16, position_prefix=0, **_SMALL),
+    "DeiT3B16": dict(patch_size=16, position_prefix=0, **_BASE),
+    "DeiT3L16": dict(patch_size=16, position_prefix=0, **_LARGE),
+    "DeiT3H14": dict(
+        patch_size=14,
+        position_prefix=0,
+        hidden_size=1280,
+        num_layers=32,
+        num_heads=16,
+        mlp_dim=5120,
+    ),
+    # Table 17 of DINOv2.
+    "DINOv2S14": dict(patch_size=14, **_SMALL),
+    "DINOv2B14": dict(patch_size=14, **_BASE),
+    "DINOv2L14": dict(patch_size=14, **_LARGE),
+    "DINOv2G14": dict(patch_size=14, **_GIANT),
+}
+
+FAMILY = register(
+    Family(
+        "dinov2",
+        "DINOv2",
+        DINOv2Config,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+        input_shapes={
+            name: (518, 518, 3) for name in VARIANTS if "DINOv2" in name
+        },
+    )
+)
+
+DINOv2 = constructor(
+    FAMILY, "DINOv2", "A DINOv2, DeiT III or ViT with registers, of any size."
+)
+DeiT3S16 = constructor(FAMILY, "DeiT3S16", "ViT-S/16 of DeiT III.")
+DeiT3B16 = constructor(FAMILY, "DeiT3B16", "ViT-B/16 of DeiT III.")
+DeiT3L16 = constructor(FAMILY, "DeiT3L16", "ViT-L/16 of DeiT III.")
+DeiT3H14 = constructor(FAMILY, "DeiT3H14", "ViT-H/14 of DeiT III.")
+DINOv2S14 = constructor(FAMILY, "DINOv2S14", "ViT-S/14 of DINOv2.")
+DINOv2B14 = constructor(FAMILY, "DINOv2B14", "ViT-B/14 of DINOv2.")
+DINOv2L14 = constructor(FAMILY, "DINOv2L14", "ViT-L/14 of DINOv2.")
+DINOv2G14 = constructor(FAMILY, "DINOv2G14", "ViT-g/14 of DINOv2.")

@@ -1,0 +1,193 @@
+"""EAMLP: external attention, two linear layers in place of keys and values.
+
+Guo et al. 2021, "Beyond Self-attention: External Attention using Two Linear
+Layers for Visual Tasks" (2105.02358), checked against EAMLP/models of
+MenghaoGuo/EANet: a T2T-ViT with external attention in its stem and blocks. One
+difference: the two layers of a memory of the stem start independently.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers.block import Block
+from keras_vit.layers.sinusoid_positions import KINDS
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EAMLPBlock(Block):
+    """A block of ViT with external attention.
+
+        u = x + EA(LN(x)),   y = u + MLP(LN(u))
+
+    Args:
+        num_heads: See `ExternalAttention`.
+        mlp_dim: Width of the MLP's hidden layer.
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        `Block` in EAMLP/models/transformer_block.py.
+    """
+
+    SHARDED = deit_mlp.sharded("mlp")
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        def make(layer_class, *args, name, **kwargs):
+            layer = self.make(layer_class, *args, name=name, **kwargs)
+            layer.build(input_shape)
+            return layer
+
+        norm = keras.layers.LayerNormalization
+        self.norm1 = make(norm, epsilon=1e-5, name="norm1")
+        self.attn = make(layers.ExternalAttention, self.num_heads, name="attn")
+        self.norm2 = make(norm, epsilon=1e-5, name="norm2")
+        self.mlp = make(layers.DeiTMlp, self.mlp_dim, name="mlp")
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
+
+    def _forward(self, inputs, training):
+        x = self.attn(self.norm1(inputs))
+        u = inputs + self.drop_path(x, training=training)
+        x = self.mlp(self.norm2(u))
+        return u + self.drop_path(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EAMLPConfig:
+    """The architecture of an EAMLP.
+
+    Args:
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Divides `hidden_size`; attention has four times as many.
+        mlp_dim: Width of the MLPs' hidden layer.
+        token_dim: Width of the stem's tokens; 64.
+        position_embedding: "sinusoid", by the formula, or a fixed "table",
+            for weights that have another one; "sinusoid".
+        stem_dropout_rate: Dropout of the stem's attention.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+    """
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    token_dim: int = inherited(64)
+    position_embedding: str = inherited("sinusoid")
+    stem_dropout_rate: float = 0.1
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        counts = (
+            "hidden_size",
+            "num_layers",
+            "num_heads",
+            "mlp_dim",
+            "token_dim",
+        )
+        for name in counts:
+            arguments.check_count(getattr(self, name), name)
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_heads`. Received: "
+                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
+            )
+        positions = self.position_embedding
+        arguments.check_choice(positions, "position_embedding", KINDS)
+        for name in ("stem_dropout_rate", "drop_path_rate"):
+            arguments.check_rate(getattr(self, name), name)
+
+
+def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the class token, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    size = config.token_dim
+    x = layers.SoftSplit(7, 4, 2, name="soft_split0")(x)
+    for n in (1, 2):
+        rows, columns, channels = x.shape[1:]
+        x = ops.reshape(x, (-1, rows * columns, channels))
+        x = layers.TokenPerformer(
+            size, config.stem_dropout_rate, name=f"attention{n}"
+        )(x)
+        x = ops.reshape(x, (-1, rows, columns, size))
+        x = layers.SoftSplit(3, 2, 1, name=f"soft_split{n}")(x)
+    rows, columns, channels = x.shape[1:]
+    x = keras.layers.Dense(
+        config.hidden_size,
+        kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        name="project",
+    )(ops.reshape(x, (-1, rows * columns, channels)))  # [B, N, D]
+    x = layers.SinusoidPositions(
+        (rows, columns), config.position_embedding, name="positions"
+    )(x)  # [B, N + 1, D]
+    for i in range(config.num_layers):
+        x = EAMLPBlock(
+            config.num_heads,
+            config.mlp_dim,
+            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            name=f"blocks_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)
+    return x[:, 0]  # [B, D]
+
+
+_SMALL = dict(hidden_size=256, num_heads=4, mlp_dim=512)
+VARIANTS = {
+    "EAMLP7": dict(num_layers=7, **_SMALL),
+    "EAMLP10": dict(num_layers=10, **_SMALL),
+    "EAMLP12": dict(num_layers=12, **_SMALL),
+    "EAMLP14": dict(num_layers=14, hidden_size=384, num_heads=6, mlp_dim=1152),
+    "EAMLP19": dict(num_layers=19, hidden_size=448, num_heads=7, mlp_dim=1344),
+}
+FAMILY = register(
+    Family(
+        "eamlp",
+        "EAMLP",
+        EAMLPConfig,
+        forward,
+        EAMLPBlock,
+        VARIANTS,
+        layers=r"attention\d|project|positions|blocks_\d+(?:/[^/]+)?|norm",
+        small=dict(
+            hidden_size=64, num_layers=3, num_heads=4, mlp_dim=128, token_dim=16
+        ),
+    )
+)
+EAMLP = constructor(FAMILY, "EAMLP", "An EAMLP of any size.")
+EAMLP7 = constructor(FAMILY, "EAMLP7", "EAMLP-7.")
+EAMLP10 = constructor(FAMILY, "EAMLP10", "EAMLP-10.")
+EAMLP12 = constructor(FAMILY, "EAMLP12", "EAMLP-12.")
+EAMLP14 = constructor(FAMILY, "EAMLP14", "EAMLP-14.")
+EAMLP19 = constructor(FAMILY, "EAMLP19", "EAMLP-19.")

@@ -1,0 +1,149 @@
+"""What the families of ViTs after the paper share: blocks and the readout.
+
+Their layers are named as those of ViT.
+"""
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+
+# The paths of layers, for `Family.layers`.
+LAYERS = (
+    r"embedding|class_token|register_tokens|posembed_input|pre_norm"
+    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|attention_pooling"
+)
+SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+
+
+def check(config, classifiers: tuple[str, ...]) -> None:
+    """Checks the fields that all of these families have.
+
+    Args:
+        config: The architecture.
+        classifiers: Values of `classifier` that the family has.
+
+    Raises:
+        ValueError: If a field has an impossible value.
+    """
+    arguments.as_pair(config.patch_size, "patch_size")
+    for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim"):
+        arguments.check_count(getattr(config, name), name)
+    if config.hidden_size % config.num_heads:
+        raise ValueError(
+            "`hidden_size` must be a multiple of `num_heads`. Received: "
+            f"hidden_size={config.hidden_size}, num_heads={config.num_heads}"
+        )
+    arguments.check_choice(config.classifier, "classifier", classifiers)
+    arguments.check_choice(
+        config.activation, "activation", layers.encoder_mlp.ACTIVATIONS
+    )
+    arguments.check_rate(config.drop_path_rate, "drop_path_rate")
+    arguments.check_epsilon(config.layer_norm_epsilon, "layer_norm_epsilon")
+
+
+def norm(config, name: str) -> keras.layers.LayerNormalization:
+    """Returns a LayerNorm over tokens."""
+    return keras.layers.LayerNormalization(
+        epsilon=config.layer_norm_epsilon, name=name
+    )
+
+
+def add_prefix(config, x, grid_size: tuple[int, int]):
+    """Adds the class token, registers and learned positions, if any.
+
+    Args:
+        config: The architecture. Its first `position_prefix` tokens before the
+            patches have a position: none, the class token, or all.
+        x: Patches, `[B, N, D]`.
+        grid_size: Their (rows, columns).
+
+    Returns:
+        Class token, registers and patches, `[B, T, D]`.
+    """
+    num_prefix_tokens = config.class_token + config.num_registers
+    places = config.position_prefix
+    if not getattr(config, "positions", True):
+        places = None
+
+    def add_positions(x):
+        return layers.AddPositionEmbs(
+            grid_size, class_token=places, name="posembed_input"
+        )(x)
+
+    if places == 0:
+        x = add_positions(x)
+    if config.class_token:
+        x = layers.ClassToken(name="class_token")(x)
+    if places and places < num_prefix_tokens:
+        x = add_positions(x)
+    if config.num_registers:
+        x = layers.RegisterTokens(
+            config.num_registers,
+            after=int(config.class_token),
+            name="register_tokens",
+        )(x)
+    if places and places == num_prefix_tokens:
+        x = add_positions(x)
+    return x
+
+
+def encode(config, x, **arguments):
+    """Applies the blocks.
+
+    Args:
+        config: The architecture.
+        x: Tokens, `[B, T, D]`.
+        **arguments: Arguments of `layers.EncoderBlock` that the fields of
+            every family do not determine.
+    """
+    for i in range(config.num_layers):
+        x = layers.EncoderBlock(
+            config.num_heads,
+            config.mlp_dim,
+            activation=config.activation,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            drop_path_rate=config.drop_path_rate
+            * i
+            / max(1, config.num_layers - 1),
+            name=f"encoderblock_{i}",
+            **arguments,
+        )(x)
+    return x
+
+
+def read_out(config, x, num_prefix_tokens: int):
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture. Its `classifier` is "token": the class token
+            after the last norm; "gap": the mean of the patches after it;
+            "gap_norm": the norm of their mean; "token_and_gap": the first two
+            joined, `[B, 2 D]`; "map": attention from a learned probe;
+            "token_unnormed", "gap_unnormed": as "token" and "gap", without a
+            last norm.
+        x: Tokens, `[B, T, D]`.
+        num_prefix_tokens: Number of tokens before the patches.
+    """
+    kind, unnormed = config.classifier, "_unnormed"
+    if kind == "gap_norm":
+        x = ops.mean(x[:, num_prefix_tokens:], axis=1)
+        return norm(config, "encoder_norm")(x)
+    if not kind.endswith(unnormed):
+        x = norm(config, "encoder_norm")(x)
+    kind = kind.removesuffix(unnormed)
+    if kind == "map":
+        return layers.AttentionPooling(
+            getattr(config, "pooling_heads", None) or config.num_heads,
+            config.mlp_dim,
+            activation=config.activation,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            name="attention_pooling",
+        )(x[:, num_prefix_tokens:])
+    if kind == "token":
+        return x[:, 0]
+    mean = ops.mean(x[:, num_prefix_tokens:], axis=1)
+    if kind == "gap":
+        return mean
+    return ops.concatenate([x[:, 0], mean], axis=-1)

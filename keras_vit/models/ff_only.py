@@ -1,0 +1,174 @@
+"""The feed-forward-only ViT: MLPs over tokens in place of attention.
+
+Melas-Kyriazi 2021, "Do You Even Need Attention? A Stack of Feed-Forward Layers
+Does Surprisingly Well on ImageNet" (2105.02723), checked against
+models/models.py of lukemelas/do-you-even-need-attention.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers.block import Block
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class FFOnlyBlock(Block):
+    """Mixes channels, then tokens, with the same form of MLP.
+
+        u = x + MLP_1(LN(x))
+        y^T = u^T + MLP_2(LN(u^T))
+
+    The second LayerNorm is over the tokens of a channel.
+
+    Args:
+        mlp_ratio: Hidden width of both MLPs, as a multiple of their input.
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, T, D]`, T with the class token.
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If the number of tokens differs from the one it was built
+            for.
+
+    Reference:
+        Checked against `LinearBlock` in models/models.py.
+    """
+
+    SHARDED = deit_mlp.sharded("mlp1")
+
+    def __init__(
+        self,
+        mlp_ratio: float = 4.0,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.check_width(mlp_ratio, "mlp_ratio")
+        self.mlp_ratio = mlp_ratio
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        batch_size, tokens, width = input_shape
+        self._token_shape = (tokens, width)
+
+        def branch(number, shape):
+            norm = self.make(
+                keras.layers.LayerNormalization,
+                epsilon=1e-6,
+                name=f"norm{number}",
+            )
+            norm.build(shape)
+            size = int(self.mlp_ratio * shape[-1])
+            mlp = self.make(layers.DeiTMlp, size, name=f"mlp{number}")
+            mlp.build(shape)
+            return norm, mlp
+
+        self.norm1, self.mlp1 = branch(1, input_shape)
+        self.norm2, self.mlp2 = branch(2, (batch_size, width, tokens))
+        self.mlp_dim = self.mlp1.mlp_dim
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
+
+    def token_kernels(self) -> dict:
+        """Returns name -> (kernel over patches, None for the grid's shape)."""
+        return {"mlp2": (self.mlp2.dense_0.kernel[1:], None)}
+
+    def _forward(self, inputs, training):
+        arguments.check_shape(self, inputs, self._token_shape)
+        x = self.mlp1(self.norm1(inputs))
+        u = inputs + self.drop_path(x, training=training)
+        x = self.mlp2(self.norm2(ops.swapaxes(u, 1, 2)))  # [B, D, T]
+        return u + self.drop_path(ops.swapaxes(x, 1, 2), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FFOnlyConfig:
+    """The architecture of a feed-forward-only ViT.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        mlp_ratio: Hidden width of the MLPs over channels and over tokens, as a
+            multiple of their number; 4.
+        position_table_size: Side, or (height, width), of the table of
+            positions, which is resized to the grid of patches; 14.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    mlp_ratio: float = inherited(4.0)
+    position_table_size: int | tuple[int, int] = inherited(14)
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        for name in ("patch_size", "position_table_size"):
+            arguments.as_pair(getattr(self, name), name)
+        for name in ("hidden_size", "num_layers"):
+            arguments.check_count(getattr(self, name), name)
+        arguments.check_width(self.mlp_ratio, "mlp_ratio")
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+
+
+def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the class token, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="patch_embed"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = layers.ResizedPositions(
+        embedding.grid_size, config.position_table_size, name="positions"
+    )(x)  # [B, N + 1, D]
+    for i in range(config.num_layers):
+        x = FFOnlyBlock(
+            config.mlp_ratio,
+            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            name=f"blocks_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(epsilon=1e-6, name="norm")(x)
+    return x[:, 0]  # [B, D]
+
+
+VARIANTS = {
+    "FFOnlyTi16": dict(patch_size=16, hidden_size=192, num_layers=12),
+    "FFOnlyB16": dict(patch_size=16, hidden_size=768, num_layers=12),
+    "FFOnlyL32": dict(patch_size=32, hidden_size=1024, num_layers=24),
+}
+FAMILY = register(
+    Family(
+        "ff_only",
+        "FFOnly",
+        FFOnlyConfig,
+        forward,
+        FFOnlyBlock,
+        VARIANTS,
+        layers=r"patch_embed|positions|blocks_\d+(?:/[^/]+)?|norm",
+        small=dict(hidden_size=96, num_layers=4),
+    )
+)
+FFOnly = constructor(FAMILY, "FFOnly", "A feed-forward-only ViT of any size.")
+FFOnlyTi16 = constructor(FAMILY, "FFOnlyTi16", "FF-tiny, of patches of 16.")
+FFOnlyB16 = constructor(FAMILY, "FFOnlyB16", "FF-base, of patches of 16.")
+FFOnlyL32 = constructor(FAMILY, "FFOnlyL32", "FF-large, of patches of 32.")

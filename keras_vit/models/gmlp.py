@@ -1,0 +1,187 @@
+"""gMLP: MLPs whose hidden units are gated by other tokens.
+
+Liu et al. 2021, "Pay Attention to MLPs" (2105.08050). The authors published no
+code; checked against timm/models/mlp_mixer.py, with its initialisers.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.block import Block
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class GMLPBlock(Block):
+    """An MLP over channels with a spatial gating unit between its layers.
+
+        [u, v] = GELU(Dense(LN(x)))
+        y = x + Dense(u * (A LN(v) + b))
+
+    A and b act on the tokens of each channel. A starts near 0 and b at 1, so
+    that a new block is a plain MLP.
+
+    Args:
+        mlp_dim: Hidden width of the MLP, of which one half gates the other.
+        drop_path_rate: Probability with which an example skips the residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N, D]`
+
+    Raises:
+        ValueError: If the number of tokens differs from the one it was built
+            for.
+
+    Reference:
+        Liu et al. 2021, section 2; checked against `SpatialGatingBlock` in
+        timm/models/mlp_mixer.py.
+    """
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        _check_width(mlp_dim)
+        self.mlp_dim = mlp_dim
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        batch_size, tokens, width = input_shape
+        self._token_shape = (tokens, width)
+
+        def make(layer_class, shape, name, *args, **kwargs):
+            layer = self.make(layer_class, *args, name=name, **kwargs)
+            layer.build(shape)
+            return layer
+
+        def dense(units, fan_in, name):
+            return make(
+                keras.layers.Dense,
+                (batch_size, tokens, fan_in),
+                name,
+                units,
+                kernel_initializer="glorot_uniform",
+                bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+            )
+
+        norm, gated = keras.layers.LayerNormalization, self.mlp_dim // 2
+        self.norm = make(norm, input_shape, "norm", epsilon=1e-6)
+        self.fc1 = dense(self.mlp_dim, width, "fc1")
+        shape = (batch_size, tokens, gated)
+        self.gate_norm = make(norm, shape, "gate_norm", epsilon=1e-5)
+        self.gate = make(
+            keras.layers.Dense,
+            (batch_size, gated, tokens),
+            "gate",
+            tokens,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+            bias_initializer="ones",
+        )
+        self.fc2 = dense(width, gated, "fc2")
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
+
+    def token_kernels(self) -> dict:
+        """Returns name -> (kernel over tokens, None for the grid's shape)."""
+        return {"gate": (self.gate.kernel, None)}
+
+    def _forward(self, inputs, training):
+        arguments.check_shape(self, inputs, self._token_shape)
+        x = self.fc1(self.norm(inputs))
+        x = keras.activations.gelu(x, approximate=False)
+        u, v = ops.split(x, 2, axis=-1)  # [B, N, F / 2] each
+        v = ops.swapaxes(self.gate_norm(v), 1, 2)  # [B, F / 2, N]
+        v = ops.swapaxes(self.gate(v), 1, 2)  # [B, N, F / 2]
+        return inputs + self.drop_path(self.fc2(u * v), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def _check_width(mlp_dim):
+    arguments.check_count(mlp_dim, "mlp_dim")
+    if mlp_dim % 2:
+        raise ValueError(
+            "`mlp_dim` must be even, since one half of the hidden units gates "
+            f"the other. Received: mlp_dim={mlp_dim}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GMLPConfig:
+    """The architecture of a gMLP, in the terms of Table 1.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        num_layers: Number of blocks.
+        hidden_size: Width D of the tokens.
+        mlp_dim: Hidden width F of the blocks, before it is split.
+        drop_path_rate: Stochastic depth, the same in all blocks.
+    """
+
+    patch_size: int | tuple[int, int]
+    num_layers: int
+    hidden_size: int
+    mlp_dim: int
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        arguments.as_pair(self.patch_size, "patch_size")
+        for name in ("num_layers", "hidden_size"):
+            arguments.check_count(getattr(self, name), name)
+        _check_width(self.mlp_dim)
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+
+
+def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of all tokens, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    x = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="stem"
+    )(x)  # [B, N, D]
+    for i in range(config.num_layers):
+        name = f"blocks_{i}"
+        x = GMLPBlock(config.mlp_dim, config.drop_path_rate, name=name)(x)
+    x = keras.layers.LayerNormalization(epsilon=1e-6, name="norm")(x)
+    return ops.mean(x, axis=1)  # [B, D]
+
+
+# Table 1.
+VARIANTS = {
+    f"GMLP{name}16": dict(
+        patch_size=16, num_layers=30, hidden_size=width, mlp_dim=6 * width
+    )
+    for name, width in (("Ti", 128), ("S", 256), ("B", 512))
+}
+FAMILY = register(
+    Family(
+        "gmlp",
+        "GMLP",
+        GMLPConfig,
+        forward,
+        GMLPBlock,
+        VARIANTS,
+        layers=r"stem|blocks_\d+(?:/[^/]+)?|norm",
+        small=dict(hidden_size=96, num_layers=4, mlp_dim=384),
+    )
+)
+GMLP = constructor(FAMILY, "GMLP", "A gMLP of any size.")
+GMLPTi16 = constructor(FAMILY, "GMLPTi16", "gMLP-Ti/16 of Table 1.")
+GMLPS16 = constructor(FAMILY, "GMLPS16", "gMLP-S/16 of Table 1.")
+GMLPB16 = constructor(FAMILY, "GMLPB16", "gMLP-B/16 of Table 1.")

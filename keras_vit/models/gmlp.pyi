@@ -1,0 +1,122 @@
+# Written by pytest tests/models/test_signatures.py --update-goldens.
+import dataclasses
+import os
+
+import keras
+
+from keras_vit.models.families import Family
+from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import Checkpoint
+
+FAMILY: Family
+VARIANTS: dict[str, dict]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GMLPConfig:
+    patch_size: int | tuple[int, int]
+    num_layers: int
+    hidden_size: int
+    mlp_dim: int
+    drop_path_rate: float = 0.0
+
+def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor: ...
+def GMLP(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    num_layers: int | None = None,
+    hidden_size: int | None = None,
+    mlp_dim: int | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def GMLPTi16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    num_layers: int = 30,
+    hidden_size: int = 128,
+    mlp_dim: int = 768,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def GMLPS16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    num_layers: int = 30,
+    hidden_size: int = 256,
+    mlp_dim: int = 1536,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def GMLPB16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    num_layers: int = 30,
+    hidden_size: int = 512,
+    mlp_dim: int = 3072,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...

@@ -1,0 +1,159 @@
+# Written by pytest tests/models/test_signatures.py --update-goldens.
+import dataclasses
+import os
+
+import keras
+
+from keras_vit.models.families import Family
+from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import Checkpoint
+
+FAMILY: Family
+VARIANTS: dict[str, dict]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HireMLPConfig:
+    depths: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
+    region_sizes: tuple[int, ...] = (4, 3, 3, 2)
+    roll_periods: tuple[int, ...] = (2, 2, 3, 2)
+    roll_steps: tuple[int, ...] = (2, 2, 1, 1)
+    mlp_ratio: float = 4
+    drop_path_rate: float = 0.0
+
+def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor: ...
+def HireMLP(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    depths: tuple[int, ...] | None = None,
+    hidden_sizes: tuple[int, ...] | None = None,
+    region_sizes: tuple[int, ...] | None = None,
+    roll_periods: tuple[int, ...] | None = None,
+    roll_steps: tuple[int, ...] | None = None,
+    mlp_ratio: float | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def HireMLPTiny(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    depths: tuple[int, ...] = (2, 2, 4, 2),
+    hidden_sizes: tuple[int, ...] = (64, 128, 320, 512),
+    region_sizes: tuple[int, ...] | None = None,
+    roll_periods: tuple[int, ...] | None = None,
+    roll_steps: tuple[int, ...] | None = None,
+    mlp_ratio: float | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def HireMLPSmall(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    depths: tuple[int, ...] = (3, 4, 10, 3),
+    hidden_sizes: tuple[int, ...] = (64, 128, 320, 512),
+    region_sizes: tuple[int, ...] | None = None,
+    roll_periods: tuple[int, ...] | None = None,
+    roll_steps: tuple[int, ...] | None = None,
+    mlp_ratio: float | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def HireMLPBase(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    depths: tuple[int, ...] = (4, 6, 24, 3),
+    hidden_sizes: tuple[int, ...] = (64, 128, 320, 512),
+    region_sizes: tuple[int, ...] | None = None,
+    roll_periods: tuple[int, ...] | None = None,
+    roll_steps: tuple[int, ...] | None = None,
+    mlp_ratio: float | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def HireMLPLarge(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    depths: tuple[int, ...] = (4, 6, 24, 3),
+    hidden_sizes: tuple[int, ...] = (96, 192, 384, 768),
+    region_sizes: tuple[int, ...] | None = None,
+    roll_periods: tuple[int, ...] | None = None,
+    roll_steps: tuple[int, ...] | None = None,
+    mlp_ratio: float | None = None,
+    drop_path_rate: float = 0.0,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...

@@ -1,0 +1,199 @@
+"""ResMLP: a linear layer among patches and an MLP among channels.
+
+Touvron et al. 2021 (2105.03404), checked against resmlp_models.py of
+facebookresearch/deit and timm/models/mlp_mixer.py.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers.block import Block
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, register
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Affine(CompositeLayer):
+    """Scales and shifts each channel: `Aff(x) = alpha x + beta`.
+
+    It replaces normalisation.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        Touvron et al. 2021, equation 1; checked against `Affine` in
+        resmlp_models.py.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+    def build(self, input_shape):
+        shape = input_shape[-1:]
+        self.alpha = self.add_weight(shape, "ones", name="alpha")
+        self.beta = self.add_weight(shape, "zeros", name="beta")
+
+    def call(self, inputs):
+        return self.alpha * inputs + self.beta
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResMLPBlock(Block):
+    """Mixes patches by one linear layer, then channels by an MLP.
+
+        u = x + gamma_1 (A Aff(x)^T + b)^T
+        y = u + gamma_2 MLP(Aff(u))
+
+    Args:
+        mlp_dim: Hidden width of the MLP over channels.
+        layer_scale_init: Initial value of gamma (LayerScale).
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
+
+    Input shape: `[B, N, D]`
+    Output shape: `[B, N, D]`
+
+    Raises:
+        ValueError: If the number of tokens differs from the one it was built
+            for.
+
+    Reference:
+        Touvron et al. 2021, equations 2 and 3; checked against
+        `layers_scale_mlp_blocks` in resmlp_models.py.
+    """
+
+    SHARDED = deit_mlp.sharded("mlp")
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        layer_scale_init: float = 1e-4,
+        drop_path_rate: float = 0.0,
+        remat: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.layer_scale_init = layer_scale_init
+        self.drop_path_rate = drop_path_rate
+        self.remat = remat
+
+    def build(self, input_shape):
+        batch_size, tokens, width = input_shape
+        self._token_shape = (tokens, width)
+
+        scale = keras.initializers.Constant(self.layer_scale_init)
+        self.norm1 = self.make(Affine, name="norm1")
+        self.norm1.build(input_shape)
+        self.attn = deit_mlp.dense(self, tokens, "attn")
+        self.attn.build((batch_size, width, tokens))
+        self.gamma_1 = self.add_weight((width,), scale, name="gamma_1")
+        self.norm2 = self.make(Affine, name="norm2")
+        self.norm2.build(input_shape)
+        self.mlp = self.make(layers.DeiTMlp, self.mlp_dim, name="mlp")
+        self.mlp.build(input_shape)
+        self.gamma_2 = self.add_weight((width,), scale, name="gamma_2")
+        self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
+
+    def token_kernels(self) -> dict:
+        """Returns name -> (kernel over tokens, None for the grid's shape)."""
+        return {"attn": (self.attn.kernel, None)}
+
+    def _forward(self, inputs, training):
+        arguments.check_shape(self, inputs, self._token_shape)
+        x = ops.swapaxes(self.norm1(inputs), 1, 2)  # [B, D, N]
+        x = self.gamma_1 * ops.swapaxes(self.attn(x), 1, 2)  # [B, N, D]
+        u = inputs + self.drop_path(x, training=training)
+        x = self.gamma_2 * self.mlp(self.norm2(u))
+        return u + self.drop_path(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResMLPConfig:
+    """The architecture of a ResMLP.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        num_layers: Number of blocks.
+        hidden_size: Width D of the tokens.
+        mlp_dim: Hidden width of the MLPs over channels.
+        layer_scale_init: Initial value of the scales of residual branches.
+        drop_path_rate: Stochastic depth, the same in all blocks.
+    """
+
+    patch_size: int | tuple[int, int]
+    num_layers: int
+    hidden_size: int
+    mlp_dim: int
+    layer_scale_init: float = 1e-4
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        arguments.as_pair(self.patch_size, "patch_size")
+        for name in ("num_layers", "hidden_size", "mlp_dim"):
+            arguments.check_count(getattr(self, name), name)
+        arguments.check_width(self.layer_scale_init, "layer_scale_init")
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+
+
+def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of all tokens, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    size = (config.patch_size, config.hidden_size)
+    x = layers.PatchEmbedding(*size, name="patch_embed")(x)  # [B, N, D]
+    for i in range(config.num_layers):
+        x = ResMLPBlock(
+            config.mlp_dim,
+            config.layer_scale_init,
+            config.drop_path_rate,
+            name=f"blocks_{i}",
+        )(x)
+    x = Affine(name="norm")(x)
+    return ops.mean(x, axis=1)  # [B, D]
+
+
+_SMALL = dict(patch_size=16, hidden_size=384, mlp_dim=1536)
+_BASE = dict(patch_size=8, hidden_size=768, mlp_dim=3072)
+VARIANTS = {
+    "ResMLPS12": dict(num_layers=12, layer_scale_init=0.1, **_SMALL),
+    "ResMLPS24": dict(num_layers=24, layer_scale_init=1e-5, **_SMALL),
+    "ResMLPS36": dict(num_layers=36, layer_scale_init=1e-6, **_SMALL),
+    "ResMLPB24": dict(num_layers=24, layer_scale_init=1e-6, **_BASE),
+}
+FAMILY = register(
+    Family(
+        "res_mlp",
+        "ResMLP",
+        ResMLPConfig,
+        forward,
+        ResMLPBlock,
+        VARIANTS,
+        layers=r"patch_embed|blocks_\d+(?:/[^/]+)?|norm",
+        small=dict(
+            hidden_size=96, num_layers=4, mlp_dim=192, layer_scale_init=0.1
+        ),
+    )
+)
+ResMLP = constructor(FAMILY, "ResMLP", "A ResMLP of any size.")
+ResMLPS12 = constructor(FAMILY, "ResMLPS12", "ResMLP-S12.")
+ResMLPS24 = constructor(FAMILY, "ResMLPS24", "ResMLP-S24.")
+ResMLPS36 = constructor(FAMILY, "ResMLPS36", "ResMLP-S36.")
+ResMLPB24 = constructor(FAMILY, "ResMLPB24", "ResMLP-B24.")

@@ -1,0 +1,141 @@
+"""S2-MLP: features move by one patch, and MLPs mix channels alone.
+
+Yu et al. 2021, "S2-MLP: Spatial-Shift MLP Architecture for Vision"
+(2106.07477). The authors released no code: this follows a port to Jittor, and
+is not compared with the authors' code. The published size of the deep model,
+51 M parameters and 9.7 G multiply-accumulates, is not reproduced by any known
+layout; this one has 53.9 M and 10.5 G.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.layers.mixing_block import MixingBlock, gelu
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+def spatial_shift(x):
+    """Moves each quarter of the channels by one cell in its own direction.
+
+    Down, up, to the right and to the left. A cell at the border that nothing
+    moves into keeps its value.
+
+    Args:
+        x: A map, `[B, H, W, C]`.
+    """
+    quarter = x.shape[-1] // 4
+    down, up, right = (
+        x[..., i * quarter : (i + 1) * quarter] for i in range(3)
+    )
+    left = x[..., 3 * quarter :]
+    moved = [
+        ops.concatenate([down[:, :1], down[:, :-1]], axis=1),
+        ops.concatenate([up[:, 1:], up[:, -1:]], axis=1),
+        ops.concatenate([right[:, :, :1], right[:, :, :-1]], axis=2),
+        ops.concatenate([left[:, :, 1:], left[:, :, -1:]], axis=2),
+    ]
+    return ops.concatenate(moved, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class S2MLPBlock(MixingBlock):
+    """Mixes each patch with its four neighbours, then channels.
+
+        u = x + W_2 shift(gelu(W_1 LN(x)))
+        y = u + MLP(LN(u))
+
+    Args:
+        **kwargs: Arguments of `MixingBlock` and of layers.
+
+    Input shape: `[B, H, W, D]`
+    Output shape: `[B, H, W, D]`
+
+    Reference:
+        Yu et al. 2021, section 3.2. Not compared with the authors' code, which
+        is not public.
+    """
+
+    def build_mixer(self, input_shape):
+        width = input_shape[-1]
+        self.shift_fc1 = self.make_dense(width, width, "spatial_shift_fc1")
+        self.shift_fc2 = self.make_dense(width, width, "spatial_shift_fc2")
+
+    def mix(self, x, training):
+        return self.shift_fc2(spatial_shift(gelu(self.shift_fc1(x))))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class S2MLPConfig:
+    """The architecture of an S2-MLP.
+
+    Args:
+        num_layers: Number of blocks.
+        hidden_size: Width D of the tokens.
+        patch_size: Pixels per side of a patch, or (height, width).
+        mlp_ratio: Width of the MLPs' hidden layer divided by that of the
+            tokens; 4.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+    """
+
+    num_layers: int
+    hidden_size: int
+    patch_size: int | tuple[int, int]
+    mlp_ratio: float = inherited(4)
+    drop_path_rate: float = 0.0
+
+    def __post_init__(self):  # noqa: D105
+        for name in ("num_layers", "hidden_size"):
+            arguments.check_count(getattr(self, name), name)
+        arguments.as_pair(self.patch_size, "patch_size")
+        arguments.check_width(self.mlp_ratio, "mlp_ratio")
+        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+
+
+def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation: the mean of all tokens, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    stem = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="stem"
+    )
+    tokens = stem(x)  # [B, N, D]
+    x = ops.reshape(tokens, (-1, *stem.grid_size, config.hidden_size))
+    for i in range(config.num_layers):
+        x = S2MLPBlock(
+            config.mlp_ratio,
+            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            name=f"S2MLPBlock_{i}",
+        )(x)
+    return ops.mean(x, axis=(1, 2))  # [B, D], without a norm, as in the port
+
+
+# Table 1; the deep model's size is not the published one, see above.
+VARIANTS = {
+    "S2MLPWide": dict(patch_size=16, num_layers=12, hidden_size=768),
+    "S2MLPDeep": dict(patch_size=16, num_layers=36, hidden_size=384),
+}
+FAMILY = register(
+    Family(
+        "s2_mlp",
+        "S2MLP",
+        S2MLPConfig,
+        forward,
+        S2MLPBlock,
+        VARIANTS,
+        layers=r"stem|S2MLPBlock_\d+(?:/[^/]+)?",
+        small=dict(num_layers=6, hidden_size=96),
+    )
+)
+NOTE = "\n\nNot compared with the authors' code."
+S2MLP = constructor(FAMILY, "S2MLP", "An S2-MLP of any size." + NOTE)
+S2MLPWide = constructor(FAMILY, "S2MLPWide", "S2-MLP-wide." + NOTE)
+S2MLPDeep = constructor(FAMILY, "S2MLPDeep", "S2-MLP-deep." + NOTE)

@@ -1,0 +1,115 @@
+"""The image towers of SigLIP and SigLIP 2.
+
+Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training" (2303.15343);
+Tschannen et al. 2025, "SigLIP 2" (2502.14786). Checked against
+timm/models/vision_transformer.py and siglip of transformers. A ViT without a
+class token, whose tokens are read by attention from a learned probe.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SigLIPConfig:
+    """The architecture of the image tower of a SigLIP.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads, also of the pooling; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer, also of the pooling.
+        classifier: What the head reads: "map", attention from a learned probe;
+            "gap", the mean of the patches. "map".
+        activation: Of the MLPs: "gelu_tanh" (the authors, transformers) or
+            "gelu" (most names of timm); "gelu_tanh".
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("map")
+    activation: str = inherited("gelu_tanh")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, ("map", "gap"))
+
+
+def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="embedding"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = layers.AddPositionEmbs(
+        embedding.grid_size, class_token=False, name="posembed_input"
+    )(x)
+    x = encoder.encode(config, x)
+    return encoder.read_out(config, x, 0)
+
+
+_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+
+VARIANTS = {
+    "SigLIPB16": dict(patch_size=16, **_BASE),
+    "SigLIPL16": dict(
+        patch_size=16,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+    ),
+    # The shape-optimised ViT of Alabdulmohsin et al. 2023 (2305.13035).
+    "SigLIPSo400m14": dict(
+        patch_size=14,
+        hidden_size=1152,
+        num_layers=27,
+        num_heads=16,
+        mlp_dim=4304,
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "siglip",
+        "SigLIP",
+        SigLIPConfig,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+SigLIP = constructor(
+    FAMILY, "SigLIP", "The image tower of a SigLIP of any size."
+)
+SigLIPB16 = constructor(
+    FAMILY, "SigLIPB16", "The image tower of SigLIP, ViT-B/16."
+)
+SigLIPL16 = constructor(
+    FAMILY, "SigLIPL16", "The image tower of SigLIP, ViT-L/16."
+)
+SigLIPSo400m14 = constructor(
+    FAMILY, "SigLIPSo400m14", "The image tower of SigLIP, So400m/14."
+)

@@ -1,0 +1,142 @@
+# Written by pytest tests/models/test_signatures.py --update-goldens.
+import dataclasses
+import os
+
+import keras
+
+from keras_vit.models.families import Family
+from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import Checkpoint
+
+FAMILY: Family
+VARIANTS: dict[str, dict]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SigLIPConfig:
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = 'map'
+    activation: str = 'gelu_tanh'
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = 1e-06
+
+def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor: ...
+def SigLIP(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    hidden_size: int | None = None,
+    num_layers: int | None = None,
+    num_heads: int | None = None,
+    mlp_dim: int | None = None,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def SigLIPB16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    hidden_size: int = 768,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    mlp_dim: int = 3072,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def SigLIPL16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    hidden_size: int = 1024,
+    num_layers: int = 24,
+    num_heads: int = 16,
+    mlp_dim: int = 4096,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def SigLIPSo400m14(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 14,
+    hidden_size: int = 1152,
+    num_layers: int = 27,
+    num_heads: int = 16,
+    mlp_dim: int = 4304,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
