@@ -1,4 +1,4 @@
-"""Checkpoints: names and bytes, in NumPy. Knows variable paths, no model."""
+"""Checkpoints: names and bytes, in NumPy. Independent of the models."""
 
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.weights.augreg import best

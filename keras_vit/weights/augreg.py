@@ -53,8 +53,10 @@ def best(
         ds: Data of pre-training: "i21k", "i21k_30" or "i1k".
         by: Column of the score. With one of fine-tuning ("adapt_final_val",
             ...) the fine-tuned checkpoint is returned.
-        adapt_ds: Only those fine-tuned on this, such as "imagenet2012".
-        adapt_resolution: Only those fine-tuned at so many pixels a side.
+        adapt_ds: Only checkpoints fine-tuned on this data set, such as
+            "imagenet2012".
+        adapt_resolution: Only checkpoints fine-tuned at this resolution, in
+            pixels per side.
 
     Returns:
         Its entry: `best(...).name` is what `weights` takes.
@@ -95,9 +97,9 @@ def best(
             f"{sorted({_plain(row['name']) for row in rows})}"
         )
     row = max(fitting, key=lambda row: _number(row[by]))
-    # The index's names have no place for a path.
+    # The names in the index have no directory.
     file = os.path.basename(row["adapt_filename" if tuned else "filename"])
-    return registry.find(f"augreg:{file}", None)
+    return registry.released_file("augreg", file)
 
 
 def _plain(name):

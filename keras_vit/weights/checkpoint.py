@@ -1,4 +1,4 @@
-"""A checkpoint of any family and format: opened, recognised, described."""
+"""Opens checkpoints of any family and format, and describes them."""
 
 import dataclasses
 import os
@@ -10,17 +10,17 @@ from keras_vit.weights.stored import Stored
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What `open_checkpoint` found.
+    """An open checkpoint, as returned by `open_checkpoint`.
 
     Attributes:
-        name: What to call it in an error.
+        name: Its name in error messages.
         family: Name of its family, such as "vit".
         format_name: Name of its format, such as "timm".
         arrays: Name -> array, under the names of the format's table.
-        naming_scheme: What gives them the names of the file back.
-        metadata: What it specifies, named as the arguments of the
-            constructors; what it does not specify is absent.
-        provenance: What it was opened as: a name, a URL or a path.
+        naming_scheme: Maps these names back to those of the file.
+        metadata: The properties that it specifies, named like the arguments of
+            the constructors; others are absent.
+        provenance: Where it was opened from: a name, a URL or a path.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Checkpoint:
 
     @property
     def format(self) -> table.Format:
-        """How its family is written in its format."""
+        """The table of its family for its format."""
         return FAMILIES[self.family].FORMATS[self.format_name]
 
     @property
@@ -43,23 +43,23 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    weights, position_grid: tuple[int, int] | None = None
+    weights, position_grid: tuple[int, ...] | None = None
 ) -> Checkpoint:
-    """Opens a checkpoint and finds out what it is. Reads no weights yet.
+    """Opens a checkpoint and detects its family and format. Reads no weights.
 
     Args:
         weights: A file (npz, safetensors, a state dict of PyTorch,
             `.weights.h5`, `.keras`), a directory (of transformers, of timm,
             of `keras.saving.save_model`, a preset of keras-hub), or a model
             of keras-hub.
-        position_grid: (height, width) of its grid of patches, where the grid
-            is no square and the file does not specify it.
+        position_grid: (height, width) of its grid of patches, needed if the
+            grid is not square and the file does not specify it.
 
     Returns:
         The checkpoint.
 
     Raises:
-        ValueError: If it is damaged, of no known family or format, or
+        ValueError: If it is damaged, its family or format is unknown, or it
             contradicts itself.
     """
     if isinstance(weights, (str, os.PathLike)):
@@ -87,7 +87,7 @@ def open_checkpoint(
         raise ValueError(
             f"The checkpoint {name!r} does not read as a {kind}: {error}"
         ) from None
-    # A config may hold anything in any place.
+    # A config may contain values of any type.
     except (
         ArithmeticError,
         AttributeError,
@@ -106,7 +106,7 @@ def open_checkpoint(
 
 
 def _recognise(name, names, config):
-    """Returns the family and the format whose names these are."""
+    """Returns the family and the format that match the names."""
     family = keras_format.family_of(config)
     if family in FAMILIES:
         return family, "keras_vit"
@@ -125,23 +125,23 @@ def _recognise(name, names, config):
             "supported."
         )
     format_names = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
-    titles = " or ".join(f"a {module.TITLE}" for module in FAMILIES.values())
+    titles = ", ".join(module.TITLE for module in FAMILIES.values())
     raise ValueError(
-        f"The checkpoint {name!r} must be {titles} of one of the formats "
-        f"{tuple(format_names)}; its names are of {fitting or 'none'}. "
+        f"The checkpoint {name!r} must be a {titles}, of one of the "
+        f"formats {tuple(format_names)}; its names are of {fitting or 'none'}. "
         f"Received names: {sorted(names)[:6]} ..."
     )
 
 
 def require(source: Checkpoint, given: dict) -> None:
-    """Checks that what a checkpoint does not specify is given.
+    """Checks that the caller gives what a checkpoint does not specify.
 
     Args:
         source: The checkpoint.
-        given: Fields of the architecture; None is not given.
+        given: Fields of the architecture; None means not given.
 
     Raises:
-        ValueError: If something is neither specified nor given.
+        ValueError: If a field is neither specified nor given.
     """
     such_as = source.format.required(source.metadata)
     absent = [
@@ -157,8 +157,7 @@ def require(source: Checkpoint, given: dict) -> None:
             f"of the checkpoint {source.name!r} specify it, and a guess would "
             "cost accuracy in silence. "
             + (
-                f"Its architecture, {architecture!r}, is none that is known "
-                "here. "
+                f"Its architecture, {architecture!r}, is not known here. "
                 if architecture
                 else ""
             )
@@ -170,7 +169,7 @@ def require(source: Checkpoint, given: dict) -> None:
 
 
 def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
-    """Returns an architecture with the sizes that another image changes.
+    """Returns an architecture with the sizes that depend on the image size.
 
     Args:
         source: The checkpoint.
@@ -178,7 +177,7 @@ def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
         image_size: (height, width) of the model's images.
 
     Raises:
-        ValueError: If the checkpoint cannot be fitted to such images.
+        ValueError: If the checkpoint cannot be fitted to images of this size.
     """
     function = getattr(FAMILIES[source.family], "fit_sizes", None)
     if function is None:
@@ -188,18 +187,18 @@ def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
 
 
 def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
-    """Returns the checkpoint with metadata that it did not specify."""
+    """Returns the checkpoint with additional metadata."""
     return dataclasses.replace(source, metadata=source.metadata | metadata)
 
 
 def _check(specified, found):
-    """Refuses a config that contradicts the arrays, or cannot be right."""
-    if found["classes"] is None:  # a head that was left out
+    """Refuses a config that contradicts the arrays or has impossible values."""
+    if found["classes"] is None:  # a checkpoint without a head
         specified = {
             name: specified[name] for name in specified if name != "classes"
         }
     differences = [
-        f"{name}={specified[name]}, where the arrays have {found[name]}"
+        f"{name}={specified[name]}, but the arrays have {found[name]}"
         for name in specified
         if name in found
         and name != "grid"

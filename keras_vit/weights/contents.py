@@ -1,5 +1,6 @@
-"""What a path holds: the arrays of a checkpoint, and its config."""
+"""Reads the arrays and the config of a checkpoint from a path."""
 
+import functools
 import json
 import os
 
@@ -32,7 +33,7 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         return files.read_h5(path), {}
     if lower.endswith(".safetensors"):
         return files.read_safetensors(path), _config_beside(path)
-    if lower.endswith((".pth", ".pt", ".bin")):
+    if lower.endswith((".pth", ".pth.tar", ".pt", ".bin")):
         return torch_files.read_torch(path), _config_beside(path)
     if lower.endswith(".pyth"):
         config = torch_files.read_slowfast_config(path) or _config_beside(path)
@@ -77,7 +78,7 @@ def _read_directory(path):
     if "model.weights.h5" in inside:
         return _read_keras(path, inside)
     index = "model.safetensors.index.json"
-    # As in transformers, a single file comes before shards.
+    # As in transformers, a single file takes precedence over shards.
     if index in inside and "model.safetensors" not in inside:
         shards = _shards(os.path.join(path, index))
     else:
@@ -85,7 +86,7 @@ def _read_directory(path):
         shards = [name for name in known if name in inside][:1]
     arrays = {}
     for shard in shards:
-        # No name in an index may lead out of the directory.
+        # No name in an index may point outside of the directory.
         if shard not in inside:
             raise ValueError(
                 f"The checkpoint {path!r} is incomplete: its index names "
@@ -123,7 +124,7 @@ def _shards(path):
 
 
 def _read_keras(path, inside):
-    """Reads what Keras or keras-hub saved: variables have numbers."""
+    """Reads a directory of Keras or keras-hub, whose variables are numbered."""
     arrays = files.read_h5(os.path.join(path, "model.weights.h5"))
     config = _json(os.path.join(path, "config.json"))
     if "layers" in _section(path, config, "config"):
@@ -165,12 +166,12 @@ def read_object(model) -> tuple[dict[str, Stored], dict]:
         config["pooling"] = model.get_config().get("pooling", "token")
         converter = getattr(model.preprocessor, "image_converter", None)
         config["image_converter"] = converter and converter.get_config()
-    numbers = dict(bias=1, beta=1)  # every other is a layer's first
+    numbers = dict(bias=1, beta=1)  # all others are the first of a layer
     arrays = {}
     for variable in model.weights:
         layer, _, last = variable.path.rpartition("/")
         arrays[f"{layer}/{numbers.get(last, 0)}"] = Stored(
             tuple(variable.shape),
-            lambda variable=variable: ops.convert_to_numpy(variable),
+            functools.partial(ops.convert_to_numpy, variable),
         )
     return arrays, config

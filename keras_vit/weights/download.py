@@ -1,7 +1,8 @@
-"""Fetches a file over a network that fails: resumed, verified, atomic.
+"""Downloads files over unreliable networks: resumed, verified, atomic.
 
-Bytes gather in `incomplete/<name>.part` beside the final file, under a lock,
-and move to their place only when length and hashes are those of the server.
+Bytes are collected in `incomplete/<name>.part` beside the final file, under a
+lock. The file is moved to its place only when its length and hashes match those
+of the server.
 """
 
 import contextlib
@@ -23,8 +24,8 @@ ATTEMPTS = 5  # in a row without a new byte, before giving up
 BACKOFF = 0.5  # seconds before the second attempt; doubles
 
 _AGAIN = "Delete it and fetch it again."
-# (path, check) -> (time of change, length) of files that this process has
-# compared with their digests: gigabytes are not read at every call.
+# (path, check) -> (modification time, length) of files that this process has
+# compared with their digests, so that gigabytes are not read at every call.
 _verified = {}
 
 
@@ -39,32 +40,33 @@ def fetch(
 ) -> str:
     """Returns the path of a complete, verified file, downloading it if absent.
 
-    Length and hashes are checked against what the server says (Content-Length,
-    x-goog-hash) and `path` plus ".json" records them. A file that is there
-    already is compared with its record, once in a process while it does not
-    change; one that differs, or that `check` refuses, is downloaded again. An
-    interrupted download continues at the next call. Processes that want the
-    same file take turns.
+    Length and hashes are compared with those of the server (Content-Length,
+    x-goog-hash) and recorded in `path` plus ".json". An existing file is
+    compared with its record, once per process unless it changes; a file that
+    differs, or that `check` refuses, is downloaded again. An interrupted
+    download resumes at the next call. Processes that need the same file take
+    turns.
 
     Args:
-        url: Where it is: http, https, file, or gs (through fsspec and gcsfs).
-        path: Where to put it.
-        size: Its length in bytes, where known.
-        sha256: Its SHA-256 in hex, where known.
-        check: Opens the file of the path that it is given, and raises a
-            ValueError if that is not what it should be. Called before a
-            download takes its place, and for a file that no such download
-            has brought.
-        progress: Whether to show a bar, if Keras logs interactively.
+        url: URL of the file: http, https, file, or gs (through fsspec and
+            gcsfs).
+        path: Destination of the file.
+        size: Its length in bytes, if known.
+        sha256: Its SHA-256 in hex, if known.
+        check: Called with the path of a file; raises a ValueError if the
+            content is not the expected one. Called before a download is moved
+            to its place, and for an existing file that was not checked after
+            its download.
+        progress: Whether to show a progress bar if Keras logs interactively.
 
     Returns:
         `path` as a string.
 
     Raises:
-        ValueError: If the file is not at the URL or is not the one expected,
-            or is absent or damaged here while KERAS_VIT_OFFLINE is set.
-        ConnectionError: If the connection fails again and again. What has
-            come is kept where the server can continue.
+        ValueError: If the URL has no file or not the expected one, or if
+            KERAS_VIT_OFFLINE is set and the local file is absent or damaged.
+        ConnectionError: If the connection fails repeatedly. Received bytes are
+            kept if the server can resume a transfer.
         OSError: If the disk is full or the folder cannot be written.
     """
     path = os.fsdecode(path)
@@ -93,19 +95,19 @@ def fetch(
     base = os.path.join(folder, "incomplete", name)
     part = f"{base}.part"
     with _locked(f"{base}.lock"):
-        # Another process may have brought it while this one waited.
+        # Another process may have downloaded it while this one waited.
         if _damage(path, size, sha256, check) is None:
             return path
         try:
             found = _download(url, path, part, size, sha256, progress)
-            os.replace(part, base)  # which ends as the file does
+            os.replace(part, base)  # keeps the ending of the file
             if check is not None:
                 _check_download(url, base, check)
-            # In this order no file is ever without its record.
+            # In this order a file always has its record.
             _write_record(path, url, found, check)
             os.replace(base, path)
         except ConnectionError:
-            raise  # `_pull` has decided what is kept
+            raise  # `_pull` has kept or deleted the bytes
         except Exception:
             _remove(part)
             _remove(base)
@@ -138,8 +140,8 @@ def verify(path: str | os.PathLike) -> None:
 def cache_dir() -> str:
     """Returns the folder `keras_vit` in the cache directory of Keras.
 
-    That is $KERAS_HOME or ~/.keras, and .keras in the temporary directory
-    where it cannot be written, as `keras.utils.get_file` has it.
+    That is $KERAS_HOME or ~/.keras, or .keras in the temporary directory if
+    that cannot be written, as in `keras.utils.get_file`.
     """
     home = os.path.expanduser("~")
     if not os.access(home, os.W_OK):
@@ -155,11 +157,11 @@ def cache_dir() -> str:
 
 
 def _damage(path, size, sha256, check):
-    """Says why there is no good file at `path`; None if there is one.
+    """Returns why the file at `path` cannot be used; None if it can.
 
     Raises:
-        ValueError: If it is as it was downloaded, but not of the given size
-            or digest: another download would bring the same.
+        ValueError: If it is unchanged since its download but has another size
+            or digest than the given one: another download would not help.
     """
     if not os.path.exists(path):
         return "is not there"
@@ -173,7 +175,7 @@ def _damage(path, size, sha256, check):
                 _compare(path, record, _digests(path), "It is damaged.")
             if check is not None and not (record or {}).get("checked"):
                 check(path)
-                # A folder that is shared may be read-only.
+                # A shared folder may be read-only.
                 with contextlib.suppress(OSError):
                     _write_record(path, None, _digests(path), check)
         except ValueError as error:
@@ -226,7 +228,8 @@ def _record(path):
 
 
 def _digests(path, **more):
-    """Returns the length and the hashes, in hex; `more` are further sums."""
+    """Returns the length and the hashes, in hex; `more` are further
+    checksums."""
     sums = {
         "md5": hashlib.md5(usedforsecurity=False),
         "sha256": hashlib.sha256(),
@@ -254,7 +257,7 @@ def _compare(source, expected, found, remedy):
 
 
 def _download(url, path, part, size, sha256, progress):
-    """Fills `part`, verified; returns its length and hashes."""
+    """Downloads to `part` and verifies it; returns its length and hashes."""
     remedy = f"Nothing was kept. Try again; {transport.ELSEWHERE}."
     for last in (False, True):
         remote, resumed = _pull(url, path, part, size, sha256, progress)
@@ -265,7 +268,7 @@ def _download(url, path, part, size, sha256, progress):
         try:
             _compare(url, expected, found, remedy)
         except ValueError:
-            # Of a resumed transfer the beginning may be of another object.
+            # The beginning of a resumed transfer may belong to another object.
             if last or not resumed:
                 raise
             _remove(part)
@@ -275,10 +278,10 @@ def _download(url, path, part, size, sha256, progress):
 
 
 def _pull(url, path, part, size, sha256, progress):
-    """Fills `part` in as many attempts as it takes.
+    """Downloads to `part`, in several attempts if necessary.
 
-    Returns what the server says of the object, and whether any attempt
-    continued what an earlier one had brought.
+    Returns the server's description of the object, and whether any attempt
+    resumed the bytes of an earlier one.
     """
     opener = transport.OPENERS[urllib.parse.urlsplit(url).scheme]
     longest, idle, resumed, resumable = 0, 0, False, True
@@ -294,13 +297,13 @@ def _pull(url, path, part, size, sha256, progress):
                     )
                 same = remote.etag and remote.etag == known.etag
                 if same:
-                    # A partial answer may leave out what the first one said.
+                    # A partial response may omit headers of the first one.
                     pairs = zip(remote, known, strict=True)
                     remote = transport.RemoteMetadata(
                         *(old if new is None else new for new, old in pairs)
                     )
-                # Without a hash, only an ETag shows that the rest is of the
-                # same object as the beginning.
+                # Without a hash, only an ETag shows that the rest belongs to
+                # the same object as the beginning.
                 hashed = remote.md5 or sha256 or _crc32c(url, remote, sha256)
                 if begin and not (begin == start and (hashed or same)):
                     _remove(part)
@@ -387,7 +390,7 @@ def _bar(url, size, progress):
 
 
 def _crc32c(url, remote, sha256):
-    """Returns {"crc32c": a running sum} where the server gives that hash."""
+    """Returns {"crc32c": a running checksum} if the server gives that hash."""
     if remote.crc32c is None:
         return {}
     try:
@@ -413,7 +416,8 @@ def _remove(path):
 
 @contextlib.contextmanager
 def _locked(path):
-    """Holds an exclusive lock, which the system drops if the process dies."""
+    """Holds an exclusive lock, which the system releases if the process
+    dies."""
     with contextlib.ExitStack() as stack:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)

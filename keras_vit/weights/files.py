@@ -1,8 +1,8 @@
-"""Files of arrays: what is in them is checked before anything is read.
+"""Files of arrays, whose contents are checked before anything is read.
 
-Nothing is ever unpickled. Arrays stay in their file until they are asked for,
-so that a checkpoint is never in memory all at once. PyTorch's are read in
-`torch_files`.
+Nothing is unpickled. Arrays stay in their file until they are needed, so that a
+checkpoint is never completely in memory. `torch_files` reads the files of
+PyTorch.
 """
 
 import io
@@ -27,12 +27,12 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
         Name -> array.
 
     Raises:
-        ValueError: If it is no npz file, truncated or damaged, has a member
-            twice, claims more bytes than it can hold, or holds anything but
-            arrays of floats. Reading an array raises it too, if the array's
-            bytes do not have their checksum or are not finite.
+        ValueError: If it is not an npz file, is truncated or damaged, has a
+            duplicate member, claims more bytes than it can hold, or contains
+            anything but arrays of floats. Reading an array also raises it if
+            the array does not match its checksum or is not finite.
     """
-    import ml_dtypes  # with Keras
+    import ml_dtypes  # a dependency of Keras
 
     path = os.fspath(path)
     archive = stored.open_zip(path)
@@ -57,7 +57,7 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
                 f"{claimed} bytes and holds {member.file_size - header}. "
                 "Fetch it again."
             )
-        # NumPy writes bfloat16 as two nameless bytes.
+        # NumPy writes bfloat16 as two bytes of unnamed type.
         half = dtype.str == "|V2"
         dtype = np.dtype(ml_dtypes.bfloat16 if half else dtype)
         stored.check_dtype(path, name, dtype.name)
@@ -66,7 +66,7 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
         def read(name=name, member=member, dtype=dtype, half=half):
             with stored.naming(path, name), archive.open(member) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
-            # No library takes the other byte order.
+            # No library accepts the other byte order.
             native = array.view(dtype) if half else array.astype(dtype.name)
             return stored.finite(path, name, native)
 
@@ -107,12 +107,12 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
     """Opens a weights file of Keras, as `read_npz` does.
 
     Args:
-        path: The file, or what to call it.
-        content: Its bytes, where it is inside an archive.
+        path: The file, or its name in messages.
+        content: Its bytes, if it is inside an archive.
 
     Returns:
-        "layer/sublayer/index of the variable" -> array, with the names that
-        the layers have.
+        "layer/sublayer/index of the variable" -> array, with the names of the
+        layers.
     """
     import h5py
 
@@ -124,7 +124,7 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
     visits = itertools.count()
 
     def visit(group, layers):
-        # Groups that hold one another have more paths than any file has bytes.
+        # Groups that contain one another have infinitely many paths.
         if next(visits) > stored.MAX_MEMBERS:
             raise stored.too_many(path, "groups")
         # Keras keeps variables under "vars", with the layer's name.
@@ -137,13 +137,13 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
                     name, variables[local_key(variables, index)]
                 )
         for key in group:
-            # No weights of the model: state of training and of dropout.
+            # Not weights of the model: the state of training and of dropout.
             if key not in ("vars", "optimizer", "seed_generator"):
                 if isinstance(group[local_key(group, key)], h5py.Group):
                     visit(group[key], layers)
 
     def local_key(group, key):
-        """Returns a key whose object is stored in this file."""
+        """Returns a name whose object is stored in this file."""
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
             raise stored.points_out(path, f"{group.name}/{key}")
         return key
@@ -160,7 +160,7 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
         place = item.name
 
         def read():
-            # Opened anew: an open file could not be saved over.
+            # Opened for each read: an open file could not be overwritten.
             with stored.naming(path, name), opened() as file:
                 return stored.finite(path, name, file[place][()])
 
@@ -172,16 +172,18 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
 
 
 def read_comment(path: str | os.PathLike) -> dict:
-    """Returns what `save_checkpoint` noted in an npz file, {} if nothing.
+    """Returns the metadata that `save_checkpoint` wrote into an npz file, or
+    {}.
 
     Raises:
-        ValueError: If the note is damaged or cut.
+        ValueError: If the metadata is damaged or truncated.
     """
     path = os.fspath(path)
     with stored.open_zip(path) as archive, stored.naming(path, "its comment"):
         text = archive.comment
         with open(path, "rb") as file:
-            # The archive's last record ends in the length of the comment.
+            # The last record of the archive ends with the length of the
+            # comment.
             file.seek(-len(text) - 2, os.SEEK_END)
             length = int.from_bytes(file.read(2), "little")
         if length != len(text):

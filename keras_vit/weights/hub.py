@@ -10,7 +10,7 @@ _WEIGHTS = ["model*.safetensors", "*.weights.h5"]
 
 
 def fetch(name: str) -> str:
-    """Fetches a repository's checkpoint into the hub's own cache.
+    """Downloads the checkpoint of a repository into the hub's cache.
 
     Args:
         name: "owner/name", or "owner/name@revision".
@@ -19,8 +19,8 @@ def fetch(name: str) -> str:
         The directory.
 
     Raises:
-        ValueError: If the name is malformed, the repository is not there or
-            holds no checkpoint, or huggingface_hub is not installed.
+        ValueError: If the name is malformed, the repository does not exist or
+            has no checkpoint, or huggingface_hub is not installed.
         ConnectionError: If the network fails, or KERAS_VIT_OFFLINE is set and
             the cache does not have it.
     """
@@ -49,7 +49,7 @@ def fetch(name: str) -> str:
 
     try:
         folder = snapshot(_CONFIGS + _WEIGHTS)
-        # Pickled weights only where there are no others.
+        # Pickled weights only if there are no others.
         if not any(
             file.endswith((".safetensors", ".h5"))
             for file in os.listdir(folder)

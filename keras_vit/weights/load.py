@@ -1,7 +1,7 @@
 """The one loader: a checkpoint of any family into the variables of a model.
 
-Everything in the checkpoint is used and every variable is filled, or it is an
-error that shows both sides.
+Everything in the checkpoint must be used and every variable assigned. Otherwise
+an error lists both sides.
 """
 
 import re
@@ -22,21 +22,21 @@ def fill(
 ) -> None:
     """Fills a model's variables from a checkpoint.
 
-    Values are fitted to the model's grid of patches, channels and patch size
-    as its family's rules say. A head that `wanted` lacks, and `pre_logits`
-    with it, is left out on both sides.
+    The rules of the family fit values to the model's grid of patches, channels
+    and patch size. If `wanted` has no head, the head and `pre_logits` are
+    ignored on both sides.
 
     Args:
         model: The model.
         source: The checkpoint.
-        wanted: Metadata of the model; without `classes`, the model's head
-            keeps its first values.
+        wanted: Metadata of the model; without `classes`, the model's head keeps
+            its initial values.
         resize_patches: Whether to resize patch kernels to the model's.
 
     Raises:
-        ValueError: If a variable finds no array, an array no variable, or
-            the shapes differ; nothing is assigned then. If an array turns
-            out damaged when it is read.
+        ValueError: If a variable has no array, an array has no variable, or
+            shapes differ; then nothing is assigned. Also if an array is found
+            to be damaged when it is read.
     """
     family = FAMILIES[source.family]
     grid, source_grid = family.grid(wanted), source.metadata.get("grid")
@@ -48,7 +48,7 @@ def fill(
         raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
 
     def fit(variable, parts, rule):
-        """Returns a variable's value, fitted where its path has a resize."""
+        """Returns a variable's value, resized if its path has a resize."""
         value = rule.transform.join(*parts)
         for pattern, function in family.RESIZES.items():
             if re.fullmatch(pattern, variable.path):
@@ -96,10 +96,10 @@ def fill(
 
 
 def check_names(source: Checkpoint, rules: list) -> None:
-    """Checks that a checkpoint has what a table names, and nothing else.
+    """Checks that a checkpoint has exactly the names of a table.
 
     Raises:
-        ValueError: With a list of both sides.
+        ValueError: If not, with a list of both sides.
     """
     wanted = {name for rule in rules for name in rule.sources}
     missing = wanted - set(source.arrays)
@@ -115,7 +115,7 @@ def check_names(source: Checkpoint, rules: list) -> None:
 
 
 def _without_the_top(source, wanted):
-    """Returns the arrays but for a head that the model does not take over."""
+    """Returns the arrays, without a head that the model does not use."""
     dropped = ()
     if wanted.get("classes") is None:
         dropped = table.without_top(wanted)
@@ -140,14 +140,14 @@ def _rules_of(model, source, wanted, arrays):
         if path.startswith("head/") and wanted.get("classes") is None:
             continue
         rule = rules.get(path)
-        if rule is None and path in arrays:  # our own files have our paths
+        if rule is None and path in arrays:  # the names are paths
             rule = table.Rule(path, (path,))
         yield variable, rule
 
 
 def _differences(variable, rule, arrays, fit):
-    """Lists the arrays that do not have the shape a variable wants."""
-    # Arrays without memory: only their shapes go through the transforms.
+    """Lists the arrays whose shape differs from that of their variable."""
+    # Arrays without memory: the transforms only need their shapes.
     found = [table.blank(arrays[name].shape) for name in rule.sources]
     variable_shape = table.blank(variable.shape)
     differences = [
@@ -178,7 +178,7 @@ def _listing(sign, title, lines, limit=20):
 
 
 def warn_if_zero_head(model, source: Checkpoint) -> None:
-    """Warns where a checkpoint's head is all zeros and so knows no classes.
+    """Warns if a checkpoint's head is all zeros, and thus useless as it is.
 
     Args:
         model: The model, with the checkpoint's head.
@@ -187,8 +187,8 @@ def warn_if_zero_head(model, source: Checkpoint) -> None:
     if not ops.convert_to_numpy(model.get_layer("head").kernel).any():
         warnings.warn(
             f"The head of {source.name!r} is all zeros: its classes all "
-            "score alike. The imagenet21k files of 2020 were published so, "
+            "score alike. The imagenet21k files of 2020 have such a head, "
             "for fine-tuning: pass `classes=...` or `include_top=False`. The "
-            "weights named 'augreg' have a head that knows the 21k classes.",
+            "weights named 'augreg' have a trained head of the 21k classes.",
             stacklevel=4,
         )

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vit.weights.rules import configs
 
-# Pixels of any depth, and no less than a thousandth of their smallest step.
+# Allows pixels of any bit depth, down to a thousandth of the smallest step.
 _LEAST, _MOST = 1e-3, 1e5
 
 
@@ -17,18 +17,18 @@ def scale_and_offset(
     """Returns the scale and the offset of (pixels - mean) / std.
 
     Args:
-        mean: What is subtracted, for all channels or each; None takes the
-            weights' own, or 127.5 without weights.
-        std: What is divided by, likewise.
-        metadata: That of the weights, or None without weights.
+        mean: Subtracted from pixels, one number or one for each channel; None
+            takes that of the weights, or 127.5 without weights.
+        std: Divisor of pixels, given in the same way.
+        metadata: Metadata of the weights, or None without weights.
         channels: Number of channels.
 
     Returns:
-        Two numbers, or two lists where the channels differ.
+        Two numbers, or two lists if the channels differ.
 
     Raises:
         ValueError: If neither the caller nor the weights specify it, or the
-            numbers are not those of so many channels.
+            number of values is not that of the channels.
     """
     absent = [
         argument
@@ -39,7 +39,7 @@ def scale_and_offset(
         raise ValueError(
             "`pixel_mean` and `pixel_std` must be given, since the weights do "
             "not specify how their pixels are scaled and a wrong scale costs "
-            "points in silence: 127.5 and 127.5 for most of timm's and "
+            "accuracy silently: 127.5 and 127.5 for most of timm's and "
             "keras-hub's ViTs, (123.675, 116.28, 103.53) and (58.395, 57.12, "
             "57.375) for DeiT and MAE; or pass include_preprocessing=False "
             f"and scale images yourself. Received: {absent[0]}=None"
@@ -58,7 +58,7 @@ def scale_and_offset(
 
 
 def known(mean, std, metadata: dict | None) -> tuple:
-    """Returns the mean and the standard deviation; None where unknown.
+    """Returns the mean and the standard deviation; None if unknown.
 
     Args:
         mean, std, metadata: See `scale_and_offset`.
@@ -72,10 +72,10 @@ def known(mean, std, metadata: dict | None) -> tuple:
 
 
 def check(mean, std) -> None:
-    """Checks that pixels can be scaled so.
+    """Checks a mean and a standard deviation of pixels.
 
     Raises:
-        ValueError: If a mean or a standard deviation cannot be right.
+        ValueError: If one of them has an impossible value.
     """
     for argument, value, low in (
         ("pixel_mean", mean, -_MOST),
@@ -94,7 +94,7 @@ def check(mean, std) -> None:
 def _each(argument, value, channels):
     """Returns a number for each channel."""
     values = [value] if isinstance(value, (int, float)) else list(value)
-    if len(set(values)) == 1:  # alike for any number of channels
+    if len(set(values)) == 1:  # the same for any number of channels
         values = values[:1] * channels
     if len(values) != channels:
         raise ValueError(

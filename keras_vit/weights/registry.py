@@ -1,4 +1,4 @@
-"""The released checkpoints: names, files, and what is known of each."""
+"""The released checkpoints: their names, files and properties."""
 
 import dataclasses
 import difflib
@@ -23,16 +23,17 @@ class Released:
     """A released checkpoint.
 
     Attributes:
-        name: What `weights` is called.
-        variant: The constructor it is for.
+        name: Its name as a value of `weights`.
+        variant: The constructor that it belongs to.
         file: Its file under `base_url`.
-        base_url: Where it is.
-        data: What its head was trained on, a key of `released.CLASSES`.
+        base_url: URL of the directory.
+        data: The data set of its head, a key of `released.CLASSES`.
         image_size: Pixels per side.
-        zero_head: Whether its head is all zeros, to be fine-tuned.
+        zero_head: Whether its head is all zeros, for fine-tuning.
         source: The paper.
         top1: Published accuracy on ImageNet, in percent, or None.
-        license: Of the weights.
+        license: License of the weights. The package contains none of them;
+            files are fetched from the URL.
     """
 
     name: str
@@ -48,14 +49,14 @@ class Released:
 
     @property
     def classes(self) -> int | None:
-        """Number of classes of its head, or None if it is not known."""
+        """Number of classes of its head, or None if unknown."""
         return released.CLASSES.get(self.data)
 
     @property
     def url(self) -> str:
-        """Where the file is; KERAS_VIT_WEIGHTS_URL names another server.
+        """URL of the file; KERAS_VIT_WEIGHTS_URL selects another server.
 
-        That may have a query, such as a token, which stays one.
+        That URL may have a query, such as a token, which is preserved.
         """
         base = os.environ.get("KERAS_VIT_WEIGHTS_URL") or self.base_url
         parts = urllib.parse.urlsplit(base)
@@ -64,14 +65,14 @@ class Released:
 
     @property
     def path(self) -> str:
-        """Where it is, or will be, in the cache."""
+        """Path of the file in the cache, whether or not it is there."""
         return os.path.join(download.cache_dir(), *self.file.split("/"))
 
     def fetch(self) -> str:
         """Returns the path of its file, downloaded and verified.
 
-        A file that is there already is compared with the digest of its
-        download, and fetched again where it differs.
+        An existing file is compared with the digest of its download, and
+        downloaded again if it differs.
         """
         return download.fetch(self.url, self.path, check=check)
 
@@ -80,16 +81,16 @@ def check(path: str) -> None:
     """Checks that a file is an authors' checkpoint, complete and undamaged.
 
     Args:
-        path: The file, of any name.
+        path: The file; its name does not matter.
 
     Raises:
-        ValueError: If it is something else, such as the page of a proxy.
+        ValueError: If it is something else, such as the error page of a proxy.
     """
     source = checkpoint.open_checkpoint(path)
-    if source.format_name not in ("jax", "authors", "torchvision"):
+    if source.format_name not in ("jax", "authors", "torchvision", "timm"):
         raise ValueError(
-            f"{path!r} must be an authors' checkpoint. Received one of "
-            f"format {source.format_name!r}"
+            f"{path!r} must be an authors' checkpoint, or torchvision's or "
+            f"timm's. Received one of format {source.format_name!r}"
         )
     load.check_names(source, source.rules)
     for array in source.arrays.values():
@@ -99,15 +100,29 @@ def check(path: str) -> None:
 CHECKPOINTS = tuple(Released(**row) for row in released.rows())
 
 
-def find(weights: str, variant: str | None) -> Released | None:
-    """Returns the entry of a name, or None if it is no name of the variant.
+def released_file(kind: str, file: str) -> Released:
+    """Returns the entry of a file of a collection.
+
+    Args:
+        kind: "augreg" or "bit".
+        file: Name of the file.
 
     Raises:
-        ValueError: If a file of augreg or BiT is of another variant, or none.
+        ValueError: If the collection has no such file.
+    """
+    return Released(**released.FILES[kind](file))
+
+
+def find(weights: str, variant: str | None) -> Released | None:
+    """Returns the entry of a name, or None if the variant has no such name.
+
+    Raises:
+        ValueError: If a file of augreg or BiT belongs to another variant, or
+            does not exist.
     """
     kind, _, file = weights.partition(":")
     if kind in released.FILES and file:
-        entry = Released(**released.FILES[kind](file))
+        entry = released_file(kind, file)
         if variant not in (None, entry.variant):
             raise ValueError(
                 f"`weights` must be of {variant}. Received: {weights!r}, "
@@ -123,8 +138,8 @@ def find(weights: str, variant: str | None) -> Released | None:
 def split_name(source: str) -> tuple[str | None, str]:
     """Returns the constructor and the name of "ViTB16/imagenet21k".
 
-    A name that one constructor alone has is enough. What is no name is
-    returned with None.
+    A name that only one constructor has is enough. Any other string is returned
+    with None.
 
     Raises:
         ValueError: If several constructors have the name.
@@ -151,27 +166,27 @@ def names(variant: str) -> list[str]:
 
 
 def resolve(weights, variant: str | None = None):
-    """Returns the path of a checkpoint, fetching it where it is not here.
+    """Returns the path of a checkpoint, downloading it if necessary.
 
     Args:
         weights: A path, a name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE",
-            "hf://owner/name", or a URL (https, http, file, gs). What is no
-            string is returned as it is.
-        variant: The constructor that asks, such as "ViTB16"; None knows no
-            names but "augreg:FILE" and "bit:FILE".
+            "hf://owner/name", or a URL (https, http, file, gs). Any other
+            object is returned unchanged.
+        variant: The constructor, such as "ViTB16"; without it the only names
+            are "augreg:FILE" and "bit:FILE".
 
     Returns:
-        The path of a file or directory; a fetched one is in the cache.
+        The path of a file or directory; a downloaded one is in the cache.
 
     Raises:
         ValueError: If there is neither such a file nor such weights for the
-            variant; the nearest names are given. As `download.fetch` does.
+            variant, with the nearest names; also as `download.fetch`.
         ConnectionError: If the network fails.
     """
     if not isinstance(weights, (str, os.PathLike)):
         return weights
     text = os.fspath(weights)
-    # Names first: a folder that happens to be called so hides none.
+    # Names take precedence over folders that happen to have the same name.
     entry = find(text, variant)
     if entry is not None:
         return entry.fetch()
@@ -204,12 +219,13 @@ def resolve(weights, variant: str | None = None):
 def open_weights(
     weights,
     variant: str | None = None,
-    position_grid: tuple[int, int] | None = None,
+    position_grid: tuple[int, ...] | None = None,
 ) -> checkpoint.Checkpoint:
-    """Opens weights of any kind; released ones know their class names.
+    """Opens weights of any kind, and adds class names to released ones.
 
     Args:
-        weights, variant: See `resolve`; a checkpoint that is open is returned.
+        weights, variant: See `resolve`; an open checkpoint is returned
+            unchanged.
         position_grid: See `checkpoint.open_checkpoint`.
 
     Raises:
@@ -226,7 +242,7 @@ def open_weights(
         source = dataclasses.replace(source, provenance=os.fspath(provenance))
         if (
             entry and "grid" not in source.metadata
-        ):  # nothing in the file shows it
+        ):  # the file does not specify it
             source.metadata["image_size"] = (entry.image_size,) * 2
         names = entry and class_names.of_dataset(entry.data)
         if names and len(names) == source.metadata["classes"]:
@@ -235,7 +251,7 @@ def open_weights(
 
 
 def _fetch_url(url):
-    """Keeps what a URL names under the last part of its path."""
+    """Downloads a URL to the cache, under the last part of its path."""
     name = os.path.basename(urllib.parse.urlsplit(url).path)
     if not re.fullmatch(r"[\w+-][\w.+-]*", name):
         raise ValueError(
@@ -248,7 +264,7 @@ def _fetch_url(url):
 
 
 def _check_file(path):
-    """Checks that a file is of the kind that its name says, and undamaged."""
+    """Checks that a file is undamaged and of the kind that its name implies."""
     arrays, _ = contents.read(path)
     for array in arrays.values():
         array.read()
@@ -288,8 +304,8 @@ def list_weights(variant: str | None = None) -> Table:
         variant: A constructor, such as "ViTB16"; None lists all.
 
     Returns:
-        A list of entries that prints as a table; "(zeros)" marks heads that
-        are made to be fine-tuned and know no classes.
+        A list of entries that prints as a table; "(zeros)" marks zero heads,
+        which are made for fine-tuning.
 
     Raises:
         ValueError: If no weights are known for the variant.

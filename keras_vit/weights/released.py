@@ -9,7 +9,22 @@ BIT_URL = "https://storage.googleapis.com/bit_models/"
 AXIAL_URL = "http://www.cs.jhu.edu/~hwang157/"
 TORCHVISION_URL = "https://download.pytorch.org/models/"
 MVIT_URL = "https://dl.fbaipublicfiles.com/pyslowfast/model_zoo/mvit/"
-# Architectures of BiT that were released.
+TIMM_URL = (
+    "https://github.com/huggingface/pytorch-image-models/releases/download/"
+    "v0.1-weights/"
+)
+FF_ONLY_URL = (
+    "https://github.com/lukemelas/do-you-even-need-attention/releases/download/"
+    "v0.0.1/"
+)
+CYCLE_MLP_URL = "https://github.com/ShoufaChen/CycleMLP/releases/download/v0.1/"
+EANET_URL = "https://github.com/MenghaoGuo/EANet/raw/main/EAMLP/"
+DEIT_URL = "https://dl.fbaipublicfiles.com/deit/"
+CONV_MLP_URL = "https://shi-labs.com/projects/convmlp/checkpoints/"
+HIRE_MLP_URL = (
+    "https://github.com/ggjy/Hire-Wave-MLP.pytorch/releases/download/log/"
+)
+# The released architectures of BiT.
 _BIT = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 # Published accuracies on ImageNet of BiT-M after fine-tuning.
 _BIT_TOP1 = {"R50x1": 80.68, "R152x2": 85.15, "R152x4": 85.39}
@@ -32,9 +47,9 @@ CLASSES = {
     "kinetics600": 600,
 }
 
-# Recommended by Steiner et al. 2021 (2106.10270) for each model, by its
-# pre-training: file, learning rate of its fine-tuning on ImageNet, resolution
-# and top-1 of that.
+# Recommended by Steiner et al. 2021 (2106.10270) for each model and
+# pre-training: the file, and the learning rate, resolution and top-1 of its
+# fine-tuning on ImageNet.
 _AUGREG = {
     "ViTTi16": (
         "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0",
@@ -56,7 +71,7 @@ _AUGREG = {
         "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
         *("0.03", 384, 85.49),
     ),
-    # Not in the table of recommendations: the file that timm took.
+    # Not in the table of recommendations: the file that timm uses.
     "ViTB8": (
         "B_8-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
         *("0.01", 224, None),
@@ -229,7 +244,7 @@ def _bit() -> Iterator[dict]:
 
 
 def bit_file(name: str) -> dict:
-    """Returns the row of any file of BiT's, those fine-tuned on VTAB too.
+    """Returns the row of any file of BiT, including those fine-tuned on VTAB.
 
     Args:
         name: Its name without the folder, such as "BiT-M-R50x1-run0-dtd".
@@ -250,7 +265,7 @@ def bit_file(name: str) -> dict:
     if tuned:
         data = task or "imagenet2012"
     size = 224
-    if tuned and not task:  # the HyperRule's, smaller for larger models
+    if tuned and not task:  # from the HyperRule, smaller for larger models
         size = {"R152x2": 448, "R152x4": 384}.get(match["model"], 480)
     return dict(
         name=f"bit:{name}",
@@ -265,7 +280,8 @@ def bit_file(name: str) -> dict:
 
 
 def _mvit() -> Iterator[dict]:
-    """Yields MViT's of Kinetics: torchvision's copy, and the authors'."""
+    """Yields the checkpoints of MViT on Kinetics: torchvision's copy, and the
+    authors'."""
     common = dict(source="2104.11227")
     yield dict(
         common,
@@ -287,12 +303,112 @@ def _mvit() -> Iterator[dict]:
         )
 
 
+def _res_mlp() -> Iterator[dict]:
+    """Yields ResMLP trained on ImageNet, with and without a teacher."""
+    names = {
+        "no_dist": "imagenet2012",
+        "dist": "imagenet2012-distilled",
+        "22k": "imagenet21k+imagenet2012",
+    }
+    for variant, file, accuracies in (
+        ("ResMLPS12", "resmlp_12", dict(no_dist=76.6, dist=77.8)),
+        ("ResMLPS24", "resmlp_24", dict(no_dist=79.4, dist=80.8)),
+        ("ResMLPS36", "resmlp_36", dict(no_dist=79.7, dist=81.1)),
+        (
+            "ResMLPB24",
+            "resmlpB_24",
+            {"no_dist": 81.0, "dist": 83.6, "22k": 84.4},
+        ),
+    ):
+        for training, top1 in accuracies.items():
+            yield dict(
+                name=names[training],
+                variant=variant,
+                file=f"{file}_{training}.pth",
+                base_url=DEIT_URL,
+                source="2105.03404",
+                top1=top1,
+            )
+
+
+def _ff_only() -> Iterator[dict]:
+    """Yields the feed-forward-only ViTs; that of FF-large is not published."""
+    for variant, size, top1 in (
+        ("FFOnlyTi16", "tiny", 61.4),
+        ("FFOnlyB16", "base", 74.9),
+    ):
+        yield dict(
+            name="imagenet2012",
+            variant=variant,
+            file=f"linear-{size}-checkpoint.pth",
+            base_url=FF_ONLY_URL,
+            source="2105.02723",
+            top1=top1,
+            license="none, not to be redistributed",
+        )
+
+
+def _pyramid_mlps() -> Iterator[dict]:
+    """Yields the checkpoints of ConvMLP and Hire-MLP."""
+    for size, top1 in (("S", 76.8), ("M", 79.0), ("L", 80.2)):
+        yield dict(
+            name="imagenet2012",
+            variant=f"ConvMLP{size}",
+            file=f"convmlp_{size.lower()}_imagenet.pth",
+            base_url=CONV_MLP_URL,
+            source="2109.04454",
+            top1=top1,
+        )
+    for size, top1 in (("Tiny", 79.7), ("Small", 82.1), ("Base", 83.2)):
+        yield dict(
+            name="imagenet2012",
+            variant=f"HireMLP{size}",
+            file=f"hire_mlp_{size.lower()}.pth",
+            base_url=HIRE_MLP_URL,
+            source="2108.13341",
+            top1=top1,
+            license="MIT",
+        )
+
+
 def rows() -> Iterator[dict]:
-    """Yields what `registry.Released` is made of, for each checkpoint."""
+    """Yields the fields of `registry.Released` for each checkpoint."""
     yield from _vit()
     yield from _mixer()
     yield from _bit()
     yield from _mvit()
+    yield from _res_mlp()
+    yield from _pyramid_mlps()
+    yield from _ff_only()
+    yield dict(
+        name="imagenet2012",
+        variant="EAMLP7",
+        file="EAMLP_7_384/model_best.pth.tar",
+        base_url=EANET_URL,
+        image_size=384,
+        source="2105.02358",
+        top1=71.7,
+        license="MIT",
+    )
+    accuracies = (78.9, 81.6, 82.4, 83.0, 83.2)
+    for number, top1 in enumerate(accuracies, 1):
+        yield dict(
+            name="imagenet2012",
+            variant=f"CycleMLPB{number}",
+            file=f"CycleMLP_B{number}.pth",
+            base_url=CYCLE_MLP_URL,
+            source="2107.10224",
+            top1=top1,
+            license="MIT",
+        )
+    yield dict(  # of timm; the authors published none
+        name="imagenet2012",
+        variant="GMLPS16",
+        file="gmlp_s16_224_raa-10536d42.pth",
+        base_url=TIMM_URL,
+        source="2105.08050",
+        top1=79.6,
+    )
     yield dict(  # a state dict of PyTorch
         name="imagenet2012",
         variant="AxialResNet26S",
@@ -303,5 +419,5 @@ def rows() -> Iterator[dict]:
     )
 
 
-# Files that have no name of their own: "augreg:FILE", "bit:FILE".
+# Files without a name in the registry: "augreg:FILE", "bit:FILE".
 FILES = {"augreg": augreg_file, "bit": bit_file}

@@ -15,7 +15,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import FAMILIES, table
 
 _DIRECTORY = "a directory, or a file that ends in .safetensors"
-# Formats of which PyTorch saves state dicts, and what these end in.
+# Formats that can be a state dict of PyTorch, and its file endings.
 _STATE_DICTS = {
     "timm": (".pth",),
     "torchvision": (".pth",),
@@ -32,28 +32,28 @@ def save_checkpoint(
     """Saves a model's weights for another library.
 
     Args:
-        model: A model of this package, as built or trained or loaded, or a
-            model that contains one.
-        path: Where to. "jax" and its kin write an npz file; "timm",
-            "authors", "torchvision" and "huggingface" a directory with
-            model.safetensors and config.json, or the weights alone where it
-            ends in `.safetensors` (all but huggingface: or `.pth`; authors:
-            or `.pyth`, as PySlowFast, with the config).
+        model: A model of this package, built, trained or loaded, or a model
+            that contains one.
+        path: Destination. "jax", "jax_2020" and "big_vision" write an npz file;
+            "timm", "authors", "torchvision" and "huggingface" a directory with
+            model.safetensors and config.json, or only the weights if the path
+            ends in `.safetensors` (except for huggingface also `.pth`; for
+            authors also `.pyth`, as PySlowFast, with the config).
         format: "jax" (the authors' linen names), "jax_2020", "big_vision",
             "timm" or "huggingface"; "authors", of families whose authors use
             PyTorch; "torchvision", of MViT.
-        allow_differences: Whether to save though the other library will
-            compute other numbers, by its form of GELU or its epsilons; the
-            error says which.
+        allow_differences: Whether to save even if the other library would
+            compute different numbers, because of its GELU or its epsilons; the
+            error names the differences.
 
     Raises:
-        ValueError: If the format is unknown, has no place for something the
-            model has, or computes other numbers.
+        ValueError: If the format is unknown, cannot store a part of the model,
+            or computes different numbers.
 
     Example:
         keras_vit.save_checkpoint(model, "out.npz", format="jax")
     """
-    # Weights know no models; Keras knows the class that is registered.
+    # This package must not import models; Keras has the registered class.
     image_model = keras.saving.get_registered_object("keras_vit>ImageModel")
     model = image_model.find(model)
     values = {
@@ -76,9 +76,9 @@ def convert(
         path, format, allow_differences: See `save_checkpoint`.
 
     Raises:
-        ValueError: As `save_checkpoint` does, and if the checkpoint does not
-            specify what its model computes: build the model with
-            `keras_vit.ViT`, which takes that as arguments, and save it.
+        ValueError: As `save_checkpoint`, and if the checkpoint does not fully
+            specify its model: build the model with `keras_vit.ViT`, which takes
+            the missing values as arguments, and save it.
     """
     checkpoint.require(source, {})
     load.check_names(source, source.rules)
@@ -94,7 +94,7 @@ def convert(
 
 
 def formats(family: str) -> dict[str, table.Format]:
-    """Returns what a family can be saved as: name -> format."""
+    """Returns the formats in which a family can be saved: name -> format."""
     return {
         name: file_format
         for file_format in FAMILIES[family].FORMATS.values()
@@ -136,7 +136,7 @@ def write(values, family, metadata, path, format, allow_differences=False):
     arrays = {}
     for rule in rules:
         value = values[rule.path]()
-        if value.dtype.name == "bfloat16":  # which NumPy and torch cannot hold
+        if value.dtype.name == "bfloat16":  # a type that NumPy and torch lack
             value = value.astype("float32")
         parts = rule.transform.split(value)
         arrays.update(zip(rule.sources, parts, strict=True))
@@ -184,7 +184,7 @@ def _check_path(path, target, format):
 
 
 def _note(file, **metadata):
-    """Adds to an npz file what its arrays do not specify, as a comment."""
+    """Adds the metadata that arrays do not specify as an npz file's comment."""
     with zipfile.ZipFile(file, "a") as archive:
         archive.comment = json.dumps(metadata).encode()
 
@@ -206,7 +206,7 @@ def _complete(metadata):
 
 @contextlib.contextmanager
 def _atomic(path):
-    """A file that appears at `path` only when it is complete."""
+    """Writes a file that appears at `path` only when it is complete."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
@@ -246,7 +246,7 @@ def _write_torch(path, arrays, config):
         for name, array in arrays.items()
     }
     if path.endswith(".pyth"):
-        # Of PySlowFast, with its config as YAML, of which JSON is a part.
+        # PySlowFast stores its config as YAML, a superset of JSON.
         tensors = dict(model_state=tensors, cfg=json.dumps(config))
     with _atomic(path) as file:
         torch.save(tensors, file)

@@ -1,4 +1,4 @@
-"""An array in a file, and what is checked of every file that holds some."""
+"""Arrays in files, and the checks of every file that contains some."""
 
 import collections
 import contextlib
@@ -10,22 +10,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-# An archive may unfold to so many times its size, and so many bytes more:
-# weights hardly compress, a bomb does nothing else.
+# Largest expansion of an archive, as a factor and as additional bytes: weights
+# hardly compress, a decompression bomb does.
 MAX_UNFOLDING = 20
 MAX_BYTES_MORE = 2**28
-# The largest ViTs have some thousand arrays. A directory of more members is
-# not even read, since each costs time.
+# The largest ViTs have about a thousand arrays. An archive with more members
+# than this is not read, since each takes time.
 MAX_MEMBERS = 20_000
 _MAX_AXES = 8
-# Endings of what is no weight: counters of BatchNorm, and tables of indices.
+# Endings of names that are not weights: counters of BatchNorm, index tables.
 DERIVED = (".num_batches_tracked", "_index")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An array that still is in its file.
+    """An array that is still in its file.
 
     Attributes:
         shape: Its shape.
@@ -36,15 +36,16 @@ class Stored:
     read: Callable[[], np.ndarray]
 
     def map(self, function: Callable, shape: tuple[int, ...]) -> "Stored":
-        """Returns it with a function applied once it is read."""
+        """Returns a `Stored` that applies a function when it is read."""
         return Stored(shape, lambda: function(self.read()))
 
 
 def open_zip(path: str) -> zipfile.ZipFile:
-    """Opens an archive whose index is whole and that is no bomb."""
+    """Opens an archive with a complete index that is not a decompression
+    bomb."""
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            f"{path!r} is no zip archive, which its kind of file is, or is "
+            f"{path!r} is not a zip archive, as its file type requires, or is "
             "truncated. Fetch it again."
         )
     if _listed_members(path) > MAX_MEMBERS:
@@ -65,7 +66,7 @@ def open_zip(path: str) -> zipfile.ZipFile:
 
 
 def _listed_members(path):
-    """Number of members by the archive's last record, 65,535 for any more."""
+    """The number of members in the archive's last record, at most 65,535."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 22 - 2**16))
         end = file.read()
@@ -75,7 +76,7 @@ def _listed_members(path):
 
 @contextlib.contextmanager
 def naming(path, name):
-    """Turns whatever a library raises over damaged bytes into a sentence."""
+    """Turns any exception that damaged bytes cause into a clear ValueError."""
     try:
         yield
     except MemoryError:
@@ -99,8 +100,8 @@ def check_dtype(path: str, name: str, dtype: str) -> None:
 
 
 def check_shape(path: str, name: str, shape: tuple[int, ...]) -> None:
-    """Refuses what is no shape of an array of weights."""
-    # To Python a bool is an int, to NumPy it is no length of an axis.
+    """Refuses shapes that no array of weights has."""
+    # In Python a bool is an int; NumPy does not accept it as a length.
     if (
         shape is None
         or len(shape) > _MAX_AXES
@@ -132,7 +133,7 @@ def points_out(path: str, name: str) -> ValueError:
 
 
 def twice(path: str, names: list[str]) -> ValueError:
-    """Returns the error of members that are there twice."""
+    """Returns the error of duplicate members."""
     return ValueError(
         f"{path!r} has members twice: {names[:5]}. Fetch it again."
     )

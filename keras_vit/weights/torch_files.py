@@ -1,5 +1,6 @@
-"""State dicts that PyTorch saved, of which nothing is unpickled."""
+"""State dicts of PyTorch, read without unpickling objects."""
 
+import argparse
 import os
 import pickle
 import zipfile
@@ -9,11 +10,11 @@ from keras_vit.weights.stored import Stored
 
 
 def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
-    """Opens a state dict that PyTorch saved, as `read_npz` does.
+    """Opens a state dict of PyTorch, as `read_npz` does.
 
-    The state dict may stand under "model", "state_dict", "model_state" or
-    "net". Integers that PyTorch's modules count or derive from sizes are left
-    out.
+    The state dict may be the value of "model", "state_dict", "model_state" or
+    "net". Integers that PyTorch's modules count or derive from sizes are
+    ignored.
     """
     path = os.fspath(path)
     state = _load_torch(path)
@@ -59,7 +60,7 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
 
 
 def read_slowfast_config(path: str | os.PathLike) -> dict:
-    """Returns the config of a checkpoint of PySlowFast, {} without any."""
+    """Returns the config of a checkpoint of PySlowFast, or {}."""
     path = os.fspath(path)
     content = _load_torch(path)
     text = content.get("cfg") if isinstance(content, dict) else None
@@ -77,12 +78,13 @@ def read_slowfast_config(path: str | os.PathLike) -> dict:
 
 
 def _load_torch(path):
-    """Returns what PyTorch saved, of tensors, numbers and strings alone."""
+    """Returns the saved object, which may contain only tensors, numbers,
+    strings."""
     try:
         import torch
     except ImportError:
         raise stored.needs(path, "torch") from None
-    # Before version 1.6 the format was no zip archive.
+    # Before version 1.6 the format was not a zip archive.
     if zipfile.is_zipfile(path):
         with (
             stored.naming(path, "an archive member"),
@@ -93,12 +95,14 @@ def _load_torch(path):
                 raise zipfile.BadZipFile(f"bad checksum of {broken}")
     with stored.naming(path, "its index"):
         try:
-            state = torch.load(
-                path,
-                map_location="cpu",
-                weights_only=True,
-                mmap=zipfile.is_zipfile(path),
-            )
+            # Training scripts save their arguments beside the state dict.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                state = torch.load(
+                    path,
+                    map_location="cpu",
+                    weights_only=True,
+                    mmap=zipfile.is_zipfile(path),
+                )
         except pickle.UnpicklingError:
             raise ValueError(
                 f"{path!r} holds more than tensors, which could run code; only "

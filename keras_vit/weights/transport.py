@@ -1,8 +1,8 @@
-"""How bytes come from a server: http and https, files, Google's gs.
+"""Transfers bytes from servers: http and https, files, Google's gs.
 
-An opener is given a URL, the offset at which to start and the file of what has
-come already. It yields a function that reads up to n bytes, the offset at
-which those begin (for the caller to compare), and the metadata.
+An opener takes a URL, the offset at which to start and the file of the bytes
+received so far. It yields a function that reads up to n bytes, the actual
+offset (for the caller to compare), and the metadata.
 """
 
 import base64
@@ -20,27 +20,27 @@ ELSEWHERE = "KERAS_VIT_WEIGHTS_URL names another server"
 
 
 class Lost(Exception):
-    """The connection failed in a way that another attempt may mend."""
+    """The connection failed, but another attempt may succeed."""
 
 
 class RemoteMetadata(typing.NamedTuple):
-    """What the server says of the whole object; None where it is silent."""
+    """The server's description of the complete object; None where absent."""
 
     size: int | None
     md5: str | None = None  # in hex, as all hashes here
     crc32c: str | None = None
-    etag: str | None = None  # where it stands for the very bytes
+    etag: str | None = None  # only a strong one
 
 
 def is_offline() -> bool:
-    """Whether KERAS_VIT_OFFLINE forbids to use the network."""
+    """Whether KERAS_VIT_OFFLINE forbids using the network."""
     value = os.environ.get("KERAS_VIT_OFFLINE", "")
     return value.lower() not in ("", "0", "false")
 
 
 @contextlib.contextmanager
 def _http(url, start, part):
-    # Compressed on the way, lengths and hashes would be those of other bytes.
+    # With compression, lengths and hashes would be those of other bytes.
     headers = {"User-Agent": "keras_vit", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -67,7 +67,7 @@ def _http(url, start, part):
             found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", said)
             begin, total = (int(found[1]), found[2]) if found else (-1, None)
         entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
-        # base64 ends in "=" too: the first one separates.
+        # base64 may end in "=" too: the first one is the separator.
         hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
         if total is not None and not re.fullmatch(r"\d{1,18}", total):
             raise ValueError(
@@ -83,7 +83,7 @@ def _http(url, start, part):
             )
         etag = answer.headers.get("ETag", "")
         yield (
-            # Other than `read`, it loses nothing that came before a failure.
+            # Unlike `read`, it keeps the bytes received before a failure.
             answer.read1,
             begin,
             RemoteMetadata(
@@ -96,11 +96,11 @@ def _http(url, start, part):
 
 
 def _refusal(url, start, part, error):
-    """Returns what to raise for an HTTP status that is no success."""
+    """Returns the exception for an HTTP error."""
     status = f"HTTP {error.code} {error.reason}"
     if error.code == 416 and start:
-        # Nothing follows the part. If it is complete, request its last byte
-        # again: only with a body does the server send the hashes.
+        # No bytes follow the part. If it is complete, request its last byte
+        # again, since the server sends the hashes only with a body.
         complete = error.headers.get("Content-Range") == f"bytes */{start}"
         os.truncate(part, start - 1 if complete else 0)
         return Lost(status)
@@ -118,12 +118,12 @@ def _absent(url, answer):
 
 
 def without_query(url: str) -> str:
-    """Returns a URL without its query, which may hold a token."""
+    """Returns a URL without its query, which may contain a token."""
     return urllib.parse.urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 def _hex(url, name, code):
-    """Returns a hash of a server in hex."""
+    """Returns a hash of the server in hex."""
     if code is None:
         return None
     try:
@@ -164,7 +164,7 @@ def _gs(url, start, part):
         ) from error
     except FileNotFoundError as error:
         raise _absent(url, error) from error
-    except Exception as error:  # gcsfs and aiohttp have kinds of their own
+    except Exception as error:  # gcsfs and aiohttp have their own types
         raise Lost(error) from error
 
     def read(count):

@@ -21,7 +21,7 @@ NUMBERS = {"imagenet2012": 1_000, "imagenet21k": 21_843}
 
 @pytest.mark.parametrize("dataset", NUMBERS)
 class TestLists:
-    def test_every_class_has_a_name_of_its_own(self, dataset):
+    def test_every_class_has_a_different_name(self, dataset):
         names = keras_vit.imagenet_classes(dataset)
         assert len(names) == len(set(names)) == NUMBERS[dataset]
         assert all(name and name == name.strip() for name in names)
@@ -75,7 +75,7 @@ def test_the_two_classes_without_images_are_where_others_found_them():
     assert absent == {"n04399382"}
 
 
-def test_synsets_of_the_same_lemmas_are_told_apart():
+def test_synsets_of_the_same_lemmas_have_different_names():
     names = keras_vit.imagenet_classes("imagenet21k")
     cranes = [name for name in names if name.split(" (")[0] == "crane"]
     assert cranes == ["crane (n02012849)", "crane (n03126707)"]

@@ -89,7 +89,7 @@ class TestTimm:
     def test_an_unknown_architecture_specifies_nothing(self, tmp_path):
         path = save_timm(tmp_path, [(None, "architecture", "vit_base_siglip")])
         must = "`gelu_approximate`, `layer_norm_epsilon` must be given"
-        refused(path, must, "'vit_base_siglip', is none that is known")
+        refused(path, must, "'vit_base_siglip', is not known")
 
     @pytest.mark.parametrize(
         ("place", "key", "value"),

@@ -1,7 +1,7 @@
-"""Hundreds of damaged and contradictory weights: none is taken for good.
+"""Hundreds of damaged and contradictory weights, none of which is accepted.
 
-Each is refused in a sentence, or read with the very values of the file that it
-was made from, or, where a format has no checksum, with finite ones.
+Each is refused with a clear message, or read with the values of the file that
+it was made from, or, if the format has no checksum, with finite values.
 """
 
 import copy

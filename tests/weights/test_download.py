@@ -434,7 +434,7 @@ def test_absent_file_is_refused(server, path, status):
     assert len(server.seen) == 1
 
 
-def test_busy_server_is_asked_again(server, path):
+def test_a_busy_server_gets_the_request_again(server, path):
     server.statuses = iter([500, 429, 503, 500])
     fetch(server, path)
     assert_complete(path)
@@ -520,7 +520,7 @@ def test_flipped_byte_is_found(server, path):
         download.verify(path)
 
 
-def test_offline_takes_what_is_there(server, path, monkeypatch):
+def test_offline_uses_existing_files(server, path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     match = f"{path}.*KERAS_VIT_OFFLINE forbids.*{server.url}"
     with refused(path, match):
@@ -634,7 +634,7 @@ def test_two_processes_at_once_fetch_once(server, path):
     assert_complete(path)
 
 
-def test_killed_process_leaves_what_the_next_continues(server, path):
+def test_the_download_of_a_killed_process_resumes(server, path):
     server.drops, server.stalls = iter([HALF]), 1
     process = start_fetching(server, path)
     deadline = time.monotonic() + 20
@@ -697,7 +697,7 @@ class TestCheck:
     def anew(self, monkeypatch):
         monkeypatch.setattr(download, "_verified", {})
 
-    def test_the_page_of_a_proxy_is_not_kept(self, server, path):
+    def test_the_page_of_a_proxy_is_deleted(self, server, path):
         server.payload, server.hashes = b"<html>Log in</html>", []
         match = "is not the file expected.*weights.npz.*Nothing was kept.*login"
         with refused(path, match):
@@ -716,7 +716,7 @@ class TestCheck:
         assert_complete(path)
         assert len(server.seen) == 2
 
-    def test_what_an_older_version_kept_is_fetched_again(self, server, path):
+    def test_files_of_an_older_version_are_downloaded_again(self, server, path):
         # Its record is of the page, without a check.
         server.payload, server.hashes = b"<html>Log in</html>", []
         fetch(server, path)
@@ -770,7 +770,7 @@ class TestCheck:
 @pytest.mark.parametrize(
     "entry", ["md5=", "md5=?", "md5=AAAA", "crc32c=AAAAAAAAAAA="]
 )
-def test_a_hash_that_is_no_hash_is_refused_with_the_url(server, path, entry):
+def test_an_invalid_hash_is_refused_with_the_url(server, path, entry):
     server.hashes = [entry]
     with refused(path, f"{server.url}.*must send its x-goog-hash"):
         fetch(server, path)

@@ -16,7 +16,7 @@ CONSTRUCTORS = {"mixer": keras_vit.MLPMixer, "bit_resnet": keras_vit.BiT}
 @pytest.mark.parametrize("case", CONSTRUCTORS)
 class TestFormats:
     @pytest.mark.backend("tensorflow", "jax", "torch")
-    def test_the_authors_file_comes_back_bit_for_bit(self, case, tmp_path):
+    def test_the_authors_file_is_written_back_bitwise(self, case, tmp_path):
         _, path = golden(case)
         model = CONSTRUCTORS[case](weights=path)
         keras_vit.save_checkpoint(model, tmp_path / "out.npz")

@@ -162,7 +162,7 @@ class TestDamagedNpz:
         np.savez(path, cls=np.array([Bomb()], dtype=object))
         refused(path, "pickled")
         path.write_bytes(pickle.dumps(Bomb()))
-        refused(path, "no zip archive")
+        refused(path, "not a zip archive")
         assert ran == []
 
     def test_a_claim_of_a_terabyte_allocates_nothing(self, tmp_path):
@@ -244,7 +244,7 @@ class TestDamagedNpz:
     def test_text(self, tmp_path):
         path = tmp_path / "text.npz"
         path.write_text("weights")
-        refused(path, "no zip archive")
+        refused(path, "not a zip archive")
 
     def test_another_model(self, tmp_path):
         path = tmp_path / "other.npz"
@@ -503,7 +503,7 @@ class TestSafetensors:
         )
         refused(tmp_path, "secret.safetensors")
 
-    def test_a_config_that_is_no_json(self, tmp_path, safetensors):
+    def test_a_config_that_is_not_json(self, tmp_path, safetensors):
         arrays = {"patch_embed.proj.weight": np.ones((4, 4), "float32")}
         safetensors.save_file(arrays, tmp_path / "model.safetensors")
         (tmp_path / "config.json").write_text("{")

@@ -69,7 +69,7 @@ def test_the_same_classes_keep_head_and_pre_logits():
     assert value(model, "pre_logits/kernel").shape == (48, 40)
 
 
-def test_pre_logits_can_be_kept_under_a_new_head():
+def test_pre_logits_can_remain_under_a_new_head():
     model = build(PRE_LOGITS, classes=3, representation_size=40)
     np.testing.assert_array_equal(
         value(model, "pre_logits/kernel"),
@@ -209,7 +209,7 @@ class TestPositions:
 
 
 class TestPatches:
-    def test_another_patch_is_refused_unless_asked_for(self):
+    def test_another_patch_size_is_refused_by_default(self):
         with pytest.raises(ValueError, match="~ embedding/kernel"):
             build(TOKEN, patch_size=8)
         model = build(TOKEN, patch_size=8, resize_patches=True)

@@ -104,7 +104,9 @@ def test_checkpoints_are_written_in_both_libraries_names(
             np.testing.assert_array_equal(found[name], array)
 
 
-def test_an_image_of_the_authors_comes_back_bit_for_bit(write, tmp_path):
+def test_an_image_checkpoint_of_the_authors_is_written_back_bitwise(
+    write, tmp_path
+):
     from safetensors.numpy import load_file
 
     model = keras_vit.from_pretrained(write("authors_image"))

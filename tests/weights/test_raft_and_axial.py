@@ -31,7 +31,7 @@ def open_case(case, **kwargs):
 
 @pytest.mark.parametrize("case", CASES)
 class TestFormats:
-    def test_the_authors_file_comes_back_bit_for_bit(self, case, tmp_path):
+    def test_the_authors_file_is_written_back_bitwise(self, case, tmp_path):
         model = open_case(case)
         name = CASES[case][2]
         expected = arrays_of(golden(case)[1])

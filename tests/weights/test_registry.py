@@ -55,7 +55,7 @@ def test_a_name_is_fetched_once_and_built(server):
     keras_vit.ViTB16(weights="imagenet21k", **SMALL)
 
 
-def test_any_augreg_file_goes_by_its_name(server):
+def test_any_augreg_file_is_found_by_its_name(server):
     model = keras_vit.ViTB16(weights=f"augreg:{TUNED}", **SMALL)
     assert model.output_shape == (None, 7)
     with pytest.raises(ValueError, match="must be of ViTL16.*is of ViTB16"):
@@ -99,9 +99,19 @@ def test_every_entry_is_of_a_constructor_and_once():
                 released.AXIAL_URL,
                 released.TORCHVISION_URL,
                 released.MVIT_URL,
+                released.DEIT_URL,
+                released.CYCLE_MLP_URL,
+                released.EANET_URL,
+                released.TIMM_URL,
+                released.FF_ONLY_URL,
+                released.CONV_MLP_URL,
+                released.HIRE_MLP_URL,
             )
         )
-        assert entry.license in ("Apache-2.0", "BSD-3-Clause")
+        known = {"Apache-2.0", "BSD-3-Clause", "MIT"}
+        if entry.base_url == released.FF_ONLY_URL:
+            known = {"none, not to be redistributed"}
+        assert entry.license in known
         assert entry.source and entry.classes == released.CLASSES[entry.data]
         if entry.name.startswith("augreg"):
             name = os.path.basename(entry.file)
@@ -181,7 +191,7 @@ class TestIndex:
             augreg.best("B_16", by="accuracy")
 
 
-def test_urls_are_fetched_and_kept_by_their_name(server):
+def test_urls_are_cached_by_their_file_name(server):
     url = (server / "imagenet21k/ViT-B_16.npz").as_uri()
     path = registry.resolve(url)
     assert path.endswith("ViT-B_16.npz")
@@ -205,7 +215,7 @@ def test_a_token_in_the_url_of_a_server_stays_a_query(monkeypatch):
 class TestDamage:
     """No released name is ever answered with another file."""
 
-    def test_a_login_page_is_refused_and_not_kept(self, server):
+    def test_a_login_page_is_refused_and_deleted(self, server):
         page = b"<!doctype html><title>Log in</title>"
         file = server / "imagenet21k/ViT-B_16.npz"
         file.write_bytes(page)
@@ -235,7 +245,7 @@ class TestDamage:
         assert entry.fetch() == str(path)
         assert path.read_bytes() == TOKEN.read_bytes()
 
-    def test_a_url_is_opened_as_its_name_says(self, server):
+    def test_a_url_is_opened_by_its_file_name(self, server):
         file = server / "a.safetensors"
         file.write_bytes(b"<!doctype html>")
         with pytest.raises(ValueError, match="is not the file expected"):

@@ -21,18 +21,10 @@ RELATIVES = {
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
     "SAM's neck": ("neck.0.weight", "SAM"),
     "distilled DeiT": ("dist_token", "distilled DeiT"),
-    "EVA-02": ("blocks.0.attn.q_proj.weight", "EVA-02: rotary positions"),
-    "DeiT III": ("blocks.0.ls1.gamma", "LayerScale"),
-    "BEiT": ("blocks.0.attn.relative_position_bias_table", "BEiT"),
-    "registers": ("reg_token", "registers"),
-    "SigLIP": ("attn_pool.latent", "attention pooling"),
-    "CLIP": ("norm_pre.weight", "norm before the blocks"),
     "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
 }
 OF_TRANSFORMERS = {
     "distilled DeiT": ("embeddings.distillation_token", "distillation token"),
-    "DINOv2": ("encoder.layer.0.layer_scale1.lambda1", "LayerScale"),
-    "registers": ("embeddings.register_tokens", "registers"),
     "YOLOS": ("embeddings.detection_tokens", "detection tokens"),
 }
 

@@ -52,7 +52,7 @@ def test_as_many_tokens_on_another_grid_are_resampled():
     assert not np.allclose(after, before)
 
 
-def test_the_class_token_is_kept():
+def test_the_row_of_the_class_token_is_not_resampled():
     before = table(4, 4)
     after = resize.resample_positions(before, (4, 4), (3, 5))
     assert after.shape == (1, 16, 3)

@@ -212,7 +212,7 @@ class TestConvert:
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
         same(arrays_of(tmp_path / "a.npz"), arrays_of(TOKEN))
 
-    def test_an_existing_file_is_kept(self, tmp_path, capsys):
+    def test_an_existing_file_is_not_overwritten(self, tmp_path, capsys):
         path = tmp_path / "a.npz"
         path.write_text("mine")
         arguments = [str(TOKEN), str(path), "--format", "jax"]

@@ -66,7 +66,7 @@ def test_our_own_file_is_a_source_of_it(tmp_path):
     assert tuned.get_layer("posembed_input").grid_size == (6, 4)
 
 
-def test_the_class_token_is_read_by_nobody():
+def test_the_class_token_is_not_read():
     pixels, _, _ = read_golden()
     model = keras_vit.ViT(weights=str(FOLDER))
     rollout = inspection.attention_rollout(model, pixels)

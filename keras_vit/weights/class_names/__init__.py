@@ -20,8 +20,9 @@ DATASETS = ("imagenet2012", "imagenet21k")
 def imagenet_classes(dataset: str = "imagenet2012") -> tuple[str, ...]:
     """Returns the names of ImageNet's classes by index.
 
-    A name is all of its synset's lemmas, such as "tench, Tinca tinca". Where
-    several synsets have the same, the id follows: "crane (n02012849)".
+    A name lists the lemmas of its synset, such as "tench, Tinca tinca". If
+    several synsets have the same lemmas, the id is appended: "crane
+    (n02012849)".
 
     Args:
         dataset: "imagenet2012", of 1,000 classes, or "imagenet21k", of
@@ -58,17 +59,17 @@ def decode_predictions(
 
     Args:
         predictions: `[B, K]`, the scores of a batch: logits or probabilities.
-        top: How many classes to name, from the highest score on.
+        top: Number of classes to return, highest score first.
         class_names: Names of the K classes, or a model whose head has them.
-            None takes ImageNet's where K is 1,000 or 21,843.
+            None takes those of ImageNet if K is 1,000 or 21,843.
 
     Returns:
         For each image a list of (id, name, score). The id is the WordNet id
-        where the names are ImageNet's, and the index as a string elsewhere.
+        if the names are those of ImageNet, otherwise the index as a string.
 
     Raises:
-        ValueError: If `predictions` is no batch of scores, or there are not as
-            many names as classes.
+        ValueError: If `predictions` is not a batch of scores, or the number of
+            names is not that of the classes.
 
     Example:
         predictions = model.predict(images)
@@ -124,7 +125,7 @@ def as_synsets(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_dataset(dataset: str) -> tuple[str, ...] | None:
-    """Returns the class names of a dataset, None where they are not here."""
+    """Returns the class names of a data set, None if they are not included."""
     return imagenet_classes(dataset) if dataset in DATASETS else None
 
 

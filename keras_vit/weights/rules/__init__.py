@@ -1,12 +1,26 @@
-"""A table for each family: names in a checkpoint and in a model."""
+"""The rules of each family: names in checkpoints and in models."""
 
 from keras_vit.weights.rules import (
+    as_mlp,
     axial_resnet,
     axial_vit,
+    beit,
     bit,
+    clip,
+    conv_mlp,
+    cycle_mlp,
+    dinov2,
+    dinov3,
+    eamlp,
+    ff_only,
+    gmlp,
+    hire_mlp,
     mixer,
     mvit,
     raft_mlp,
+    res_mlp,
+    s2_mlp,
+    siglip,
     vit,
 )
 
@@ -19,4 +33,18 @@ FAMILIES = {
     "mvit": mvit,
     "axial_vit": axial_vit,
     "axial_resnet": axial_resnet,
+    "res_mlp": res_mlp,
+    "cycle_mlp": cycle_mlp,
+    "eamlp": eamlp,
+    "ff_only": ff_only,
+    "gmlp": gmlp,
+    "dinov2": dinov2,
+    "dinov3": dinov3,
+    "clip": clip,
+    "beit": beit,
+    "siglip": siglip,
+    "as_mlp": as_mlp,
+    "conv_mlp": conv_mlp,
+    "hire_mlp": hire_mlp,
+    "s2_mlp": s2_mlp,
 }

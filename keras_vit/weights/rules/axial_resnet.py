@@ -9,14 +9,12 @@ import re
 import numpy as np
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import keras_format, table
+from keras_vit.weights.rules import imagenet, keras_format, table
 
 TITLE = "Axial-ResNet"
 _UNIT = "block{b}_unit{u}"
 _ATTENTION = "SelfAttentionWith1DRelativePos_0"
-# Of pixels, those of ImageNet.
-_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-# Convolutions over one axis of one pixel: [out, in, 1].
+# 1-D convolutions with a kernel of one pixel: [out, in, 1].
 _DENSE = table.Transform(
     lambda kernel: kernel[..., 0].T, lambda kernel: (kernel.T[..., None],)
 )
@@ -131,10 +129,10 @@ def _format(normalization, unit, before_attention, **kwargs):
         axes = ("block1_unit1/height_block", "block1_unit1/width_block")
         width = shape_of(f"block1_unit1/{before_attention}/kernel", 4)[3]
 
-        def length_of(axis):  # of the first map, a quarter of the image
+        def length_of(axis):  # in the first map, a quarter of the image
             return (shape_of(f"{axis}/relative", 2)[1] + 1) // 2
 
-        # Heads share a table of 2 x their width.
+        # Heads share a table of twice their width.
         head_size = shape_of(f"{axes[0]}/relative", 2)[0] // 2
         return found | dict(
             width_factor=root[3] / 64,
@@ -165,12 +163,12 @@ def _refused(metadata, normalization):
 
 
 def _flatten(arrays, specified):
-    """Drops what data parallelism puts before names."""
+    """Removes the prefix that data parallelism adds to names."""
     return table.rename(arrays, lambda name: name.removeprefix("module.")), None
 
 
 def _restore(arrays, scheme):
-    """Adds what PyTorch's modules derive or count, which they ask for."""
+    """Adds the buffers that PyTorch's modules derive or count, and require."""
     for name, array in list(arrays.items()):
         if name.endswith(".relative"):
             place = np.arange((array.shape[1] + 1) // 2)
@@ -184,21 +182,13 @@ def _restore(arrays, scheme):
     return arrays
 
 
-def _differences(metadata):
-    mean, std = metadata.get("pixel_mean"), metadata.get("pixel_std")
-    if mean is None or len(mean) != 3:
-        return table.pixel_differences(metadata)
-    same = np.allclose((mean, std), (_MEAN, _STD), rtol=1e-3)
-    return [] if same else [f"it scales pixels by {_MEAN} and {_STD}"]
-
-
 FORMATS = {
     "authors": _format(
         "batch_norm",
         r"layer(\d+)\.(\d+)\.",
         "conv_down",
         requires=(r"(module\.)?layer1\.0\.hight_block\.relative",),
-        read_config=lambda config: dict(pixel_mean=_MEAN, pixel_std=_STD),
+        read_config=lambda config: dict(imagenet.PIXELS),
         flatten=_flatten,
         restore=_restore,
         naming_schemes={"authors": None},
@@ -208,7 +198,7 @@ FORMATS = {
             groups=metadata["num_heads"],
             num_classes=metadata["classes"],
         ),
-        differences=_differences,
+        differences=imagenet.differences,
     ),
     "jax": _format(
         "group_norm",

@@ -71,7 +71,7 @@ def grid(metadata: dict) -> tuple[int, int]:
 
 
 def _fit_positions(value, fit):
-    """Resamples one axis' positions, as `resample_positions` does both."""
+    """Resamples the positions of one axis; see `resample_positions`."""
     before, after = (value.shape[0], 1), (fit.shape[0], 1)
     return resize.resample_positions(value[None], before, after)[0]
 
@@ -126,7 +126,7 @@ FORMATS = {
         rules=_rules,
         read_arrays=_read_arrays,
         read_config=lambda config: dict(
-            # Shapes show no pooling; this is that of its code.
+            # Shapes do not show the pooling; this is the default of its code.
             classifier="gap",
             pixel_mean=127.5,
             pixel_std=127.5,

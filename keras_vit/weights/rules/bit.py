@@ -92,12 +92,12 @@ def _own_rows():
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: nothing in a ResNet depends on the size of the image."""
+    """Returns None: no weight of a ResNet depends on the image size."""
     return None
 
 
 RESIZES = {"conv_root/kernel": table.fit_pixels}
-# Of all rows those that models of an order do not have.
+# The rows that models of each order do not have.
 _ABSENT = {
     "pre_activation": r"gn_root/|.*/gn_proj/",
     "post_activation": r"group_norm/",
@@ -170,7 +170,7 @@ def _release_config(config):
 
 def _timm_config(config):
     found = dict(image_size=(224, 224)) | timm_config.read(config)
-    # An architecture of another name may compute anything.
+    # Architectures of other names may compute something different.
     name = found.get("architecture", "resnetv2_bit")
     if name.startswith("resnetv2_") and name.endswith("_bit"):
         found |= dict(activation_order="pre_activation", numerics="timm")

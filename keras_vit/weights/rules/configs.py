@@ -1,18 +1,18 @@
-"""Values of a checkpoint's config, which may hold anything in any place.
+"""Reads values of a checkpoint's config, which may contain anything.
 
-Each function returns the value of a key, or None where the key is absent or
-null. A value that cannot be right is a ValueError that names the key.
+Each function returns the value of a key, or None if the key is absent or null.
+An impossible value raises a ValueError that names the key.
 """
 
 import math
 
-# No epsilon of a released model is above 1e-3, no size above some thousands.
+# Epsilons of released models are at most 1e-3, sizes at most some thousands.
 MAX_EPSILON = 0.1
 MAX_SIZE = 10**6
 
 
 def section(config: dict, key: str) -> dict:
-    """Returns an object, empty where it is absent."""
+    """Returns an object, empty if it is absent."""
     value = config.get(key)
     if value is None:
         return {}
@@ -60,7 +60,7 @@ def numbers(config: dict, key: str) -> tuple[float, ...] | None:
 
 
 def pair(config: dict, key: str) -> tuple[int, int] | None:
-    """Returns (height, width), of which the config may give one for both."""
+    """Returns (height, width); the config may have one number for both."""
     value = config.get(key)
     if value is None:
         return None
@@ -73,7 +73,7 @@ def pair(config: dict, key: str) -> tuple[int, int] | None:
 
 
 def choice(config: dict, key: str, choices) -> str | None:
-    """Returns one of the strings that are known."""
+    """Returns a string, which must be one of `choices`."""
     value = config.get(key)
     if value is None:
         return None
@@ -91,7 +91,7 @@ def flag(config: dict, key: str) -> bool | None:
 
 
 def names(config: dict, key: str) -> tuple[str, ...] | None:
-    """Returns names by index, of a list or an object {"0": name, ...}."""
+    """Returns names by index, from a list or an object {"0": name, ...}."""
     value = config.get(key)
     if not value:
         return None
@@ -106,7 +106,7 @@ def names(config: dict, key: str) -> tuple[str, ...] | None:
 
 
 def is_number(value) -> bool:
-    """Whether a value is a finite number, and no boolean."""
+    """Whether a value is a finite number, not a boolean."""
     try:
         return not isinstance(value, bool) and math.isfinite(value)
     except (TypeError, OverflowError):
@@ -114,7 +114,7 @@ def is_number(value) -> bool:
 
 
 def known(**metadata) -> dict:
-    """Returns the metadata that is specified: what is not None."""
+    """Returns the metadata without the values that are None."""
     return {
         name: value for name, value in metadata.items() if value is not None
     }

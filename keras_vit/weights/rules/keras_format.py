@@ -1,7 +1,7 @@
 """This package's `.keras` and `.weights.h5` files, of any family.
 
 Keras numbers the variables of a layer in the order in which it creates them;
-here they get their names.
+this module maps the numbers to names.
 """
 
 from keras_vit.weights.rules import configs, table
@@ -18,7 +18,7 @@ def layers_of(config: dict) -> list[dict]:
 
 
 def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
-    """Returns the first layer of a class (and a name); {} without any."""
+    """Returns the first layer of a class (and a name), or {}."""
     for layer in layers_of(config):
         if layer.get("class_name") == class_name and (
             name is None or configs.section(layer, "config").get("name") == name
@@ -34,7 +34,7 @@ def family_of(config: dict) -> str | None:
 
 
 def saved_metadata(config: dict) -> dict:
-    """Returns the metadata that a model's config holds."""
+    """Returns the metadata in a model's config."""
     saved = configs.section(layer_of(config, "Metadata"), "config")
     if not saved:
         return {}
@@ -67,7 +67,7 @@ def class_names(head: dict) -> tuple[str, ...] | None:
 
 
 def _name_variables(arrays, rules):
-    """Names variables as rules do, in the order in which layers make them."""
+    """Names variables as rules do, in the order in which layers create them."""
     names = {}
     for rule in rules:
         layer, _, last = rule.path.rpartition("/")
@@ -75,7 +75,7 @@ def _name_variables(arrays, rules):
     named = {}
     for name, array in arrays.items():
         layer, _, index = name.rpartition("/")
-        if not layer:  # the metrics' own
+        if not layer:  # of the metrics
             continue
         parts = sorted(names.get(layer, ()), key=_order)
         number = int(index)
@@ -85,7 +85,7 @@ def _name_variables(arrays, rules):
 
 
 def _order(name):
-    """Place of a variable among those of its layer; others as in the table."""
+    """Sort key: a variable's position in its layer; others as in the table."""
     known = ("kernel", "gamma", "bias", "beta")
     known += ("moving_mean", "moving_variance")
     return known.index(name) if name in known else 0

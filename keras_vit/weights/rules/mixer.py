@@ -5,12 +5,17 @@ The authors' GELU is the tanh form, timm's the exact one.
 """
 
 import functools
-import math
 import re
 
 import numpy as np
 
-from keras_vit.weights.rules import configs, keras_format, table, timm_config
+from keras_vit.weights.rules import (
+    configs,
+    keras_format,
+    patches,
+    table,
+    timm_config,
+)
 
 TITLE = "MLP-Mixer"
 _BLOCK = "MixerBlock_{i}"
@@ -63,34 +68,28 @@ def _timm_rows():
     return rows
 
 
-def grid(metadata: dict) -> tuple[int, int]:
-    """Returns the (rows, columns) of patches."""
-    patch = metadata["patch_size"]
-    patch = (patch, patch) if isinstance(patch, int) else patch
-    size = metadata["image_size"]
-    return tuple(n // side for n, side in zip(size, patch, strict=True))
+grid = patches.grid
 
 
 def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
-    """Returns the fields of the architecture that another image changes.
+    """Returns the fields of the architecture that depend on the image size.
 
-    The hidden layer over tokens grows with their number (appendix C).
+    The hidden layer over tokens grows with the number of tokens (appendix C).
 
     Raises:
-        ValueError: If the grid is none that the token matrices can grow to.
+        ValueError: If the token matrices cannot grow to this grid.
     """
     if None in image_size or config.tokens_mlp_dim != found.get(
         "tokens_mlp_dim"
     ):
         return {}
-    patch = config.patch_size
-    patch = (patch, patch) if isinstance(patch, int) else patch
+    patch = patches.pair(config.patch_size)
     rows, columns = grid(dict(patch_size=patch, image_size=image_size))
     own_rows, own_columns = found.get("grid") or grid(found)
     if rows % own_rows or columns % own_columns or not rows * columns:
         height, width = own_rows * patch[0], own_columns * patch[1]
         raise ValueError(
-            "`input_shape` must have a height and a width that are whole "
+            "`input_shape` must have a height and a width that are integer "
             f"multiples of the weights' {height} x {width} pixels, such as "
             f"({2 * height}, {2 * width}, 3): a Mixer's weights are of a fixed "
             "number of patches, whose matrices can only be repeated. "
@@ -103,9 +102,9 @@ def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
 def _grow(value, fit, token_axis, hidden_axis):
     """Repeats a token matrix for each part of a larger image.
 
-    The matrix is block-diagonal with a block for each rectangle of patches of
-    the weights' grid, so that at first each part of the image is mixed by
-    itself, as an image of the weights' resolution.
+    The matrix is block-diagonal with a block for each rectangle of the size of
+    the weights' grid. Before training, each part of the image is thus mixed
+    separately, like an image of the weights' resolution.
     """
     if fit.source_grid is None or fit.source_grid == fit.grid:
         return value
@@ -173,7 +172,7 @@ def _format(rows, block, **kwargs):
             num_layers=num_layers,
             tokens_mlp_dim=hidden,
             channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
-            grid=_grid_of(tokens, patch[:2], specified),
+            grid=patches.grid_of(tokens, patch[:2], specified),
             classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
             representation_size=None,
         )
@@ -184,26 +183,6 @@ def _format(rows, block, **kwargs):
         required=lambda metadata: _REQUIRED,
         **kwargs,
     )
-
-
-def _grid_of(tokens, patch, specified):
-    """Returns the (rows, columns) of the patches that weights mix."""
-    found = specified.get("grid")
-    if found is None and "image_size" in specified:
-        found = grid(dict(specified, patch_size=patch))
-    if found is None and math.isqrt(tokens) ** 2 == tokens:
-        found = (math.isqrt(tokens),) * 2
-    if found is None or math.prod(found) != tokens:
-        raise ValueError(
-            f"its token matrices are of {tokens} patches, which are no "
-            f"{'square' if found is None else f'grid of {tuple(found)}'}; "
-            "specify them with `position_grid=(height, width)`"
-        )
-    return tuple(found)
-
-
-def _refused(metadata, format):
-    return ["pre_logits"] if metadata.get("representation_size") else []
 
 
 def _differences(metadata, theirs, approximate, scale=None):
@@ -227,7 +206,7 @@ def _timm_config(config):
     found = timm_config.read(config)
     arguments = configs.section(config, "model_args")
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
-    # An architecture of another name may compute anything.
+    # Architectures of other names may compute something different.
     if found.get("architecture", "mixer_").startswith("mixer_"):
         found["gelu_approximate"] = activation == "gelu_tanh"
     return found
@@ -250,7 +229,7 @@ def _timm_config_of(metadata):
 
 
 def _timm_refused(metadata, format):
-    found = _refused(metadata, format)
+    found = table.refuse_pre_logits(metadata)
     if _architecture(metadata) is None:
         found.append(
             "patch_size, hidden_size and num_layers of none of its "
@@ -266,18 +245,13 @@ FORMATS = {
         requires=(r"MixerBlock_0/token_mixing/Dense_0/kernel",),
         read_config=_authors_config,
         naming_schemes={"jax": None},
-        refused=_refused,
+        refused=table.refuse_pre_logits,
         differences=lambda m: _differences(m, "the authors' code", True, 127.5),
     ),
     "timm": _format(
         _timm_rows(),
         r"blocks\.(\d+)\.",
-        requires=(r"stem\.proj\.weight", r"blocks\.0\.mlp_channels\.fc1\..*"),
-        forbids={
-            r".*\.linear_tokens\..*": "a timm ResMLP: affine norms and scaled "
-            "branches are",
-            r".*\.gate\..*": "a timm gMLP: spatial gating is",
-        },
+        requires=(r"stem\.proj\.weight", r"blocks\.0\.mlp_tokens\.fc1\..*"),
         read_config=_timm_config,
         naming_schemes={"timm": None},
         config_of=_timm_config_of,

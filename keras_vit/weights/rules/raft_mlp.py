@@ -1,7 +1,7 @@
 """RaftMLP in the authors' PyTorch names, and in our own files.
 
 Checked against libs/modules.py of okojoalg/raft-mlp, whose checkpoints are
-state dicts; a config.json beside one holds the arguments of their class.
+state dicts; a config.json beside one contains the arguments of their class.
 """
 
 import math
@@ -10,17 +10,15 @@ import re
 import numpy as np
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import configs, keras_format, table
+from keras_vit.weights.rules import configs, imagenet, keras_format, table
 
 TITLE = "RaftMLP"
 _TOKEN_FC = re.compile(r"levels\.(\d+)\.fn\.(\d+)\.1\.fn\.0\.weight")
-# Branches of a block: our name, theirs.
+# Branches of a block: the name here -> the authors' name.
 _BRANCHES = {
     "ser_pm": dict(vertical="1", horizontal="3", channels="5"),
     "original_tm": dict(tokens="1", channels="3"),
 }
-# Of pixels, those of ImageNet.
-_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 # Fields with the same name in their config.
 _SAME = ("token_expansion_factor", "channel_expansion_factor")
 
@@ -28,8 +26,8 @@ _SAME = ("token_expansion_factor", "channel_expansion_factor")
 def _embedding(kernels, patches_alone):
     """The transform of a level's embedding.
 
-    Theirs is a dense layer of unfolded windows, scale by scale: channels come
-    before pixels, and after them where patches alone are embedded.
+    The authors use a dense layer of unfolded windows, scale by scale: channels
+    precede pixels, except that they follow them if only patches are embedded.
     """
     pixels = [k * k for k in kernels]
 
@@ -61,8 +59,8 @@ def _embedding(kernels, patches_alone):
 def _rafts(raft_size):
     """The transform of a norm before rafts are mixed.
 
-    Theirs scales and shifts channels in the order [D / r, r], maps are in the
-    order [r, D / r].
+    The authors' norm scales and shifts channels in the order [D / r, r]; maps
+    are in the order [r, D / r].
     """
 
     def swap(array, rows):
@@ -86,7 +84,7 @@ def _dense(path, name, transform=table.TRANSPOSED):
 
 
 def _of_levels(metadata, name):
-    """Returns a value for each level; ones where only names are asked for."""
+    """Returns a value for each level; ones if only names are needed."""
     return metadata.get(name) or (1,) * len(metadata["depths"])
 
 
@@ -140,9 +138,11 @@ def _rules(metadata):
 
 
 def _windows(pixels):
-    """Returns the windows of so many pixels: one, or two of sides P and 2 P.
+    """Returns the windows of a number of pixels: one, or two of sides P and 2
+    P.
 
-    No square is five times another. Of other windows it returns None.
+    The number decides, since no square is five times another. Returns None for
+    other windows.
     """
     for number, sides in ((1, (1,)), (5, (1, 2))):
         patch = math.isqrt(pixels // number)
@@ -152,7 +152,7 @@ def _windows(pixels):
 
 
 def _windows_of_levels(inputs, widths):
-    """Returns channels and windows of each level; None where not known.
+    """Returns channels and windows of each level; None where unknown.
 
     Args:
         inputs: Values in all windows of each level.
@@ -224,21 +224,12 @@ def _read_arrays(arrays, config, specified):
     )
 
 
-def _differences(metadata):
-    mean, std = metadata.get("pixel_mean"), metadata.get("pixel_std")
-    if mean is None or len(mean) != 3:
-        return table.pixel_differences(metadata)
-    same = np.allclose((mean, std), (_MEAN, _STD), rtol=1e-3)
-    return [] if same else [f"it scales pixels by {_MEAN} and {_STD}"]
-
-
 def _read_config(config):
-    """Reads what may be the arguments of the authors' class."""
+    """Reads the arguments of the authors' class, if the config has them."""
     levels = config.get("layers") or []
     found = {name: configs.integer(config, name) for name in _SAME}
     found |= dict(
-        pixel_mean=_MEAN,
-        pixel_std=_STD,
+        **imagenet.PIXELS,
         image_size=configs.pair(config, "pretrained_image_size"),
         channels=configs.integer(config, "in_channels"),
     )
@@ -294,7 +285,8 @@ def _required(metadata):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: maps are fitted to the weights, not weights to maps."""
+    """Returns None: maps are resized to the weights' grid, not weights to
+    maps."""
     return None
 
 
@@ -308,10 +300,10 @@ def _grids(image_size, patch_sizes):
 
 
 def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
-    """Returns the size of the images whose tokens the weights mix.
+    """Returns the size of the images for which the weights were trained.
 
     Raises:
-        ValueError: If no size of images has so many tokens in each level.
+        ValueError: If no image size has these numbers of tokens.
     """
     size = config.pretrained_image_size
     size = (size, size) if isinstance(size, int) else size
@@ -361,10 +353,8 @@ FORMATS = {
         required=_required,
         naming_schemes={"authors": None},
         config_of=_config_of,
-        refused=lambda metadata, format: (
-            ["pre_logits"] if metadata.get("representation_size") else []
-        ),
-        differences=_differences,
+        refused=table.refuse_pre_logits,
+        differences=imagenet.differences,
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

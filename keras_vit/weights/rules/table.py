@@ -1,8 +1,8 @@
-"""What the rules of all families share, and how they are written down.
+"""The form of the rules of all families, and their common functions.
 
 The rules of a family are the module `rules/<family>.py` (or a package), with
 
-- `TITLE`: what an error calls the family;
+- `TITLE`: the name of the family in error messages;
 - `FORMATS`: name of a format ("jax", "timm", "huggingface", ...) -> a `Format`,
 - `RESIZES`: pattern of a variable's path -> function that fits its value to
   another image, another patch or other channels (see `Fit`),
@@ -11,14 +11,14 @@ The rules of a family are the module `rules/<family>.py` (or a package), with
   architecture: the fields of `config` that it changes,
 
 and its row in `rules.FAMILIES`. A format's table has a row for each kind of
-variable: the variable's path, its name or names in the checkpoint, and, where
-the two differ in more than name, a transform that runs both ways.
+variable: the variable's path, its name or names in the checkpoint, and, if the
+two differ in more than their names, an invertible transform.
 
 `metadata` is a dictionary of the constructors' arguments: the fields of the
 architecture, and `classes` (None without a head), `representation_size` (None
 without), `channels`, `image_size`, `grid`, `pixel_mean`, `pixel_std`,
 `class_names`.
-What a checkpoint does not specify is absent from it.
+Properties that a checkpoint does not specify are absent.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from keras_vit.weights import resize
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """How arrays of a checkpoint become a variable, and back.
+    """Converts arrays of a checkpoint to a variable, and back.
 
     Attributes:
         join: Source arrays -> the variable's value.
@@ -56,7 +56,7 @@ CONVOLUTION = Transform(
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One variable and where it stands in a checkpoint."""
+    """One variable, and its name or names in a checkpoint."""
 
     path: str
     sources: tuple[str, ...]
@@ -65,34 +65,38 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Format:
-    """How a family's checkpoints are written in one format.
+    """A format of the checkpoints of a family.
 
     Attributes:
-        requires: Patterns; each matches a name in every such checkpoint.
+        requires: Patterns, each of which matches a name in every such
+            checkpoint.
         forbids: Pattern of a name -> what has such names and why it is not
             supported, such as "a timm CaiT: class attention".
-        rules: Of metadata, returns the table written out.
-        read_arrays: Of arrays, config and what the config specifies, returns
-            the metadata that names and shapes show.
-        read_config: Of the config, returns the metadata that it specifies,
-            with what every checkpoint of the format has.
-        flatten: Of arrays and the config's metadata, returns the arrays in
-            the table's naming scheme, and what `restore` needs to undo it.
-        restore: The inverse of `flatten`, of arrays and that.
-        required: Of metadata, returns the fields of the architecture that
-            must be given where a checkpoint does not specify them, each with
-            such values as an error names.
-        adapt: Of arrays, the metadata of the checkpoint and that of the model
-            to fill, returns the arrays as a checkpoint of such a model has
-            them, where that takes more than a `RESIZES`.
-        check: Of the metadata of a checkpoint and of the model to fill,
-            raises ValueError where shapes would not show that they differ.
-        naming_schemes: Format's name -> what `restore` takes, or a
+        rules: Returns the expanded table, given metadata.
+        read_arrays: Returns the metadata that names and shapes show, given the
+            arrays, the config and the metadata that the config specifies.
+        read_config: Returns the metadata that the config specifies, and that of
+            every checkpoint of the format.
+        flatten: Returns the arrays in the table's naming scheme, given the
+            arrays and the config's metadata, and the argument with which
+            `restore` undoes it.
+        restore: The inverse of `flatten`, given its two results.
+        required: Returns the fields of the architecture that must be given if a
+            checkpoint does not specify them, given metadata, each with example
+            values for an error message.
+        adapt: Returns the arrays as a checkpoint of the model would have them,
+            given the arrays, the metadata of the checkpoint and that of the
+            model, if this needs more than `RESIZES`.
+        check: Raises ValueError if the metadata of a checkpoint and of the
+            model differ in a way that shapes do not show.
+        naming_schemes: Name of a format -> the argument of `restore`, or a
             function of metadata that returns it.
-        config_of: Of metadata, returns the config.json to write beside the
-            arrays; None writes an npz file.
-        refused: Of metadata and a format's name, lists what has no place in it.
-        differences: Of metadata, says what its library computes otherwise.
+        config_of: Returns the config.json to write beside the arrays, given
+            metadata; None writes an npz file.
+        refused: Lists the properties that the format cannot store, given
+            metadata and the name of the format.
+        differences: Lists what the other library computes differently, given
+            metadata.
     """
 
     requires: tuple[str, ...]
@@ -111,11 +115,11 @@ class Format:
     differences: Callable = lambda metadata: []
 
     def recognises(self, names) -> bool:
-        """Whether names are those of such a checkpoint, or of a relative."""
+        """Whether names belong to such a checkpoint, or to a related one."""
         return all(_any(pattern, names) for pattern in self.requires)
 
     def refusal(self, names) -> str | None:
-        """Says what names are instead, if they are of a relative."""
+        """Returns which related checkpoint the names belong to, if any."""
         for pattern, reason in self.forbids.items():
             if _any(pattern, names):
                 return reason
@@ -128,13 +132,13 @@ def _any(pattern, names):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What values are fitted to; the second argument of a resize.
+    """The target of a resize, and its second argument.
 
     Attributes:
         shape: Shape of the variable.
         source_grid: (rows, columns) of the checkpoint's patches, or None.
         grid: (rows, columns) of the model's patches, or None.
-        resize_patches: Whether another patch size was asked for.
+        resize_patches: Whether to resize to another patch size.
     """
 
     shape: tuple[int, ...]
@@ -144,12 +148,12 @@ class Fit:
 
 
 def fit_pixels(value: np.ndarray, fit: Fit) -> np.ndarray:
-    """Fits a kernel over pixels to other channels, or to another patch."""
+    """Fits a kernel over pixels to other channels, or another patch size."""
     if value.ndim != 4:
         return value
     if fit.resize_patches:
-        value = resize.resize_patches(value, fit.shape[:2])
-    # A kernel over features is one that nobody folds.
+        value = resize.resize_patches(value, (fit.shape[0], fit.shape[1]))
+    # Kernels over features have no channels to fold.
     if min(fit.shape[2], value.shape[2]) <= 4:
         value = resize.fold_channels(value, fit.shape[2])
     return value
@@ -162,7 +166,7 @@ def expand(
     units: tuple[int, ...] | None = None,
     absent: tuple[str, ...] = (),
 ) -> list[Rule]:
-    """Writes a table out.
+    """Expands a table.
 
     Args:
         rows: (path, name or names, optional transform), with `{i}` for the
@@ -171,7 +175,7 @@ def expand(
             `{u0}` from 0.
         num_layers: Number of blocks.
         units: Units in each stage of a ResNet.
-        absent: Beginnings of the paths that a model does not have.
+        absent: Prefixes of the paths that a model does not have.
 
     Returns:
         A rule for each variable.
@@ -215,6 +219,16 @@ def without_top(metadata: dict) -> tuple[str, ...]:
     )
 
 
+def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
+    """Lists the hidden layer before the head, which most formats do not have.
+
+    Args:
+        metadata: Of the model.
+        format: Not used; as `Format.refused` takes it.
+    """
+    return ["pre_logits"] if metadata.get("representation_size") else []
+
+
 def shapes(arrays: dict, rules: list[Rule]) -> Callable:
     """Returns a function from a path and a number of axes to a shape.
 
@@ -241,13 +255,13 @@ def grid_of(
     """Returns the (rows, columns) of a grid of patches.
 
     Args:
-        tokens: Their number.
+        tokens: Number of tokens.
         stride: Pixels between patches, (height, width).
-        specified: Metadata that a config specifies; its `grid` or `image_size`.
+        specified: Metadata from a config; `grid` or `image_size` is used.
 
     Raises:
         ValueError: If there is no such grid, or none is specified and the
-            number is no square.
+            number is not a square.
     """
     grid = specified.get("grid")
     if grid is None and "image_size" in specified:
@@ -276,12 +290,12 @@ def grid_of(
 
 
 def blank(shape):
-    """An array without memory, to see what a transform does to a shape."""
+    """Returns an array without memory, to compute the shapes of transforms."""
     return np.broadcast_to(np.float32(0), shape)
 
 
 def pixel_differences(metadata: dict, scale: float | None = None) -> list:
-    """Says how a library scales pixels otherwise.
+    """Lists how a library scales pixels differently.
 
     Args:
         metadata: Of the model.
@@ -299,7 +313,7 @@ def pixel_differences(metadata: dict, scale: float | None = None) -> list:
 
 
 def rename(arrays: dict, function: Callable) -> dict:
-    """Renames arrays, none onto another.
+    """Renames arrays; names must stay unique.
 
     Raises:
         ValueError: If two names become one.

@@ -1,4 +1,6 @@
-"""What the config.json of any model of timm specifies beside its sizes."""
+"""The config.json of timm: classes, preprocessing and name of any model."""
+
+import re
 
 from keras_vit.weights.rules import configs
 
@@ -8,8 +10,27 @@ def architecture_of(config: dict) -> str | None:
     return str(config.get("architecture") or "").split(".")[0] or None
 
 
+# Architectures with a part that no array shows: pattern of names -> the part.
+_UNSUPPORTED = {
+    r"vit_\w+_radio_v\d": "a scaling of pixels within the model (RADIO) is",
+    r"vit_\w+_miil": "projections without biases are",
+    r"vit_\w+_rpn_\d+|eva02_enormous_\w+": "norms after the branches "
+    "(post-norm) are",
+    r"test_vit4": "RMSNorm is",
+    r"test_vit[23]": "heads of a test model are",
+}
+
+
 def read(config: dict) -> dict:
-    """Returns the metadata of classes and of images."""
+    """Returns the metadata of classes and of images.
+
+    Raises:
+        ValueError: If the architecture is known not to be supported, or a
+            value is impossible.
+    """
+    for pattern, part in _UNSUPPORTED.items():
+        if re.fullmatch(pattern, architecture_of(config) or ""):
+            raise ValueError(f"{part} not supported")
     arguments = configs.section(config, "model_args")
     pretrained = configs.section(config, "pretrained_cfg")
     classes = configs.integer(arguments, "num_classes", low=0)
@@ -32,7 +53,7 @@ def read(config: dict) -> dict:
 
 
 def _image_size(arguments, pretrained):
-    """The model's own size, and not that of what it was trained from."""
+    """Returns the size of the model's images, not of its pre-training."""
     size = pretrained.get("input_size")
     if size is not None and not (isinstance(size, (list, tuple)) and size):
         raise ValueError(
@@ -50,7 +71,7 @@ def write(metadata: dict, architecture: str, **arguments) -> dict:
     Args:
         metadata: Of the model.
         architecture: Name of the architecture of timm.
-        **arguments: In place of the architecture's own.
+        **arguments: Arguments that replace those of the architecture.
     """
     classes = metadata["classes"] or 0
     pretrained = dict(

@@ -2,13 +2,14 @@
 
 Checked against slowfast/models/video_model_builder.py of
 facebookresearch/SlowFast and torchvision/models/video/mvit.py. The arrays do
-not show strides: a config does, or they are those of a published model.
+not show the strides: a config specifies them, or they are those of a published
+model.
 
 An image model's checkpoint fills a video model as the authors inflate it
 (`inflate_weight` in slowfast/utils/checkpoint.py): a kernel of one frame is
 repeated over the frames of the video model's kernel and divided by their
-number, so that equal frames give what the image gave. A joint table of
-positions becomes the spatial one, and the temporal one starts at zero.
+number, so that a video of equal frames gives the result of the image. A joint
+table of positions becomes the spatial one, and the temporal one starts at zero.
 """
 
 import functools
@@ -36,8 +37,8 @@ _REQUIRED = dict(
 def _positions(value, fit, axes):
     """Resamples a table of positions, `[1, rows, D]`, in time and space.
 
-    Linear between the centres of tokens, each axis on its own, as
-    `_get_pos_embed` of the authors does. The class token's row is kept.
+    Linear between the centres of tokens, each axis separately, as the authors'
+    `_get_pos_embed` does. The row of the class token is unchanged.
     """
     if fit.source_grid is None or fit.grid is None:
         return value
@@ -57,7 +58,7 @@ def _positions(value, fit, axes):
 
 
 def _inflate(value, fit):
-    """Repeats a kernel of one frame over time, to the same sum."""
+    """Repeats a kernel of one frame over time, keeping its sum."""
     frames = fit.shape[0]
     if value.shape[0] != 1 or frames == 1:
         return value
@@ -65,7 +66,7 @@ def _inflate(value, fit):
 
 
 def _fit_patches(value, fit):
-    """Fits the kernel of patches to other frames and channels."""
+    """Fits the patch kernel to other numbers of frames and channels."""
     value = _inflate(value, fit)
     flat = value.reshape(-1, *value.shape[2:])
     folded = resize.fold_channels(flat, fit.shape[3])
@@ -86,8 +87,8 @@ def _adapt(arrays, found, wanted, names, patches=None):
 
     Args:
         names: Variable of positions -> its name in the checkpoint.
-        patches: Name of the kernel of patches, where that of image models has
-            no axis of frames.
+        patches: Name of the patch kernel, if that of image models has no axis
+            of frames.
     """
     arrays = dict(arrays)
     if patches in arrays:
@@ -112,7 +113,7 @@ def _adapt(arrays, found, wanted, names, patches=None):
 
 
 def _with_frames(kernel, is_flat):
-    """Adds or takes away an axis of one frame."""
+    """Adds or removes an axis of one frame."""
     shape = kernel.shape
     if len(shape) == 4 and not is_flat:
         shape = (*shape[:2], 1, *shape[2:])
@@ -122,7 +123,7 @@ def _with_frames(kernel, is_flat):
 
 
 def _fuse(arrays, specified):
-    """Makes one projection of three, as the first files have them."""
+    """Merges the three projections of the first files into one."""
     arrays = dict(arrays)
     for name in list(arrays):
         match = re.fullmatch(r"(blocks\.\d+\.attn\.)q(\.weight|\.bias)", name)
@@ -203,11 +204,7 @@ def _torchvision_refused(metadata, format):
     strides = {*metadata["query_stride"], *metadata["key_value_stride"]}
     if metadata["pooling_mode"] in ("max", "avg") and strides != {(1, 1, 1)}:
         found.append(f"pooling_mode={metadata['pooling_mode']!r}")
-    return found + _refused(metadata, format)
-
-
-def _refused(metadata, format):
-    return ["pre_logits"] if metadata.get("representation_size") else []
+    return found + table.refuse_pre_logits(metadata)
 
 
 _POSITIONS = ("joint_pos", "spatial_pos", "temporal_pos", "class_pos")
@@ -242,7 +239,7 @@ FORMATS = {
         config_of=lambda metadata: slowfast.write(
             metadata, tables.blocks_of(metadata)
         ),
-        refused=_refused,
+        refused=table.refuse_pre_logits,
     ),
     "torchvision": _format(
         tables.torchvision_rows(),

@@ -124,7 +124,7 @@ def _read_stages(shape_of, paths, settings):
 def _settings(widths, queries, keys, has_sizes):
     """Returns what kernels show of each block's heads and strides.
 
-    Kernels of several sizes are one more than the strides.
+    Kernels of several sizes are one larger than the strides.
     """
     settings = []
     for i, (width, query, key) in enumerate(
@@ -150,7 +150,7 @@ def _stride_of(kernel):
 
 
 def _published(found):
-    """Returns the strides of a published model, where the sizes are its."""
+    """Returns the strides of the published model that has these sizes."""
     width = found["hidden_sizes"][0]
     if (
         found.get("pooling_mode") != "conv"

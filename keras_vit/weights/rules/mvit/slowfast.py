@@ -1,8 +1,9 @@
-"""The config of PySlowFast: what an MViT's arrays do not show."""
+"""The config of PySlowFast: properties of an MViT that arrays do not show."""
 
 from keras_vit.weights.rules import configs
 
-# What makes another model of the same arrays, or one that is not supported.
+# Options that compute something different with the same arrays, or that are not
+# supported.
 _REFUSED = {
     "REL_POS_SPATIAL": "relative positions",
     "REL_POS_TEMPORAL": "relative positions",
@@ -17,7 +18,7 @@ def read(config: dict) -> dict:
     """Returns the metadata that a config specifies.
 
     Raises:
-        ValueError: If it is of a model that is not supported.
+        ValueError: If its model is not supported.
     """
     mvit = configs.section(config, "MVIT")
     data = configs.section(config, "DATA")
@@ -54,7 +55,7 @@ def _pixels(data, key):
 
 
 def _settings(mvit):
-    """Returns heads and strides of each block."""
+    """Returns the heads and strides of each block."""
     heads = configs.integer(mvit, "NUM_HEADS") or 1
     factors = dict(mvit.get("HEAD_MUL") or ())
     queries = _by_block(mvit.get("POOL_Q_STRIDE"))
@@ -129,7 +130,7 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
     if pools:
         mvit["MODE"] = metadata["pooling_mode"]
     size = height if height == width else [height, width]
-    config = dict(
+    config: dict = dict(
         MVIT=mvit,
         DATA=dict(
             NUM_FRAMES=1 if is_image else metadata["num_frames"],

@@ -17,7 +17,7 @@ _DEPTHWISE = table.Transform(
     lambda kernel: kernel.transpose(2, 3, 4, 0, 1),
     lambda kernel: (kernel.transpose(3, 4, 0, 1, 2),),
 )
-# Of an image model the authors' kernel has no axis of frames.
+# In image models, the authors' kernel has no axis of frames.
 _CONVOLUTION_2D = table.Transform(
     lambda kernel: kernel.transpose(2, 3, 1, 0)[None],
     lambda kernel: (kernel[0].transpose(3, 2, 0, 1),),
@@ -108,7 +108,7 @@ def expand(rows: list, num_layers: int, flat: bool = False) -> list:
     Args:
         rows: A format's table.
         num_layers: Number of blocks.
-        flat: Whether the kernel of patches has no axis of frames.
+        flat: Whether the patch kernel has no axis of frames.
     """
     return [
         dataclasses.replace(rule, transform=_CONVOLUTION_2D)
@@ -124,7 +124,7 @@ def is_flat(metadata: dict) -> bool:
 
 
 def absent_paths(metadata: dict) -> tuple[str, ...]:
-    """Returns beginnings of the paths that a model does not have."""
+    """Returns the prefixes of the paths that a model does not have."""
     kind = metadata["position_embedding"]
     has_token = metadata["classifier"] == "token"
     positions = dict(
@@ -161,7 +161,7 @@ def blocks_of(metadata: dict) -> list[dict]:
     Returns:
         `hidden_size`, `output_size`, `num_heads`, `query_stride`,
         `key_value_stride`, and the windows of pooling `query_size` and
-        `key_value_size`, () where nothing is pooled.
+        `key_value_size`, () without pooling.
     """
     size = metadata.get("pooling_size")
     pools = metadata["pooling_mode"] != "none"

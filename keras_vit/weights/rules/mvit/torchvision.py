@@ -1,4 +1,4 @@
-"""The arguments of torchvision's MViT: what its arrays do not show."""
+"""The arguments of torchvision's MViT, which its arrays do not show."""
 
 from keras_vit.weights.rules import configs
 
@@ -35,7 +35,7 @@ def _pixels(config, key):
 
 
 def _blocks(rows):
-    """Returns what the settings of blocks specify."""
+    """Returns the metadata that the settings of blocks specify."""
 
     def triple(row, name):
         return tuple(row[name]) or (1, 1, 1)
@@ -48,7 +48,7 @@ def _blocks(rows):
         )
         for row in rows
     ]
-    # One size of all windows, or that which follows from the stride.
+    # One size for all windows, or the size that follows from the stride.
     sizes = {triple(row, "kernel_kv") for row in rows}
     size = sizes.pop() if len(sizes) == 1 else None
     for row in rows:

@@ -1,7 +1,7 @@
 """ViT and its hybrids: names and sizes in every format.
 
-`keras_files` reads this package's files, also those that were written before
-models held their metadata.
+`keras_files` reads the files of this package, including those written before
+models contained their metadata.
 """
 
 from keras_vit.weights import resize
@@ -17,7 +17,7 @@ from keras_vit.weights.rules.vit.architecture import Architecture
 
 TITLE = "ViT"
 _POSITIONS = "posembed_input/pos_embedding"
-# What an error says of an argument that must be given.
+# Example values, for the error message of an argument that must be given.
 _REQUIRED = dict(
     num_heads="12 (ViT-B; also MoCo v3's ViT-S)",
     gelu_approximate="False (timm, transformers, keras-hub) or True (the "
@@ -63,7 +63,7 @@ RESIZES = {
 
 
 def _refused(metadata):
-    """Lists what a model has that no other library has."""
+    """Lists the parts of a model that no other library has."""
     positions = metadata.get("position_embedding", "learned_1d")
     placement = metadata.get("position_placement", "stem")
     found = []
@@ -102,7 +102,7 @@ def _format(module, **kwargs):
 
 
 def _read_arrays(module, arrays, config, specified):
-    """Reads off the shapes of a few arrays what model they belong to."""
+    """Infers the architecture from the shapes of a few arrays."""
     architecture = module.read_architecture(arrays, config)
     shape_of = table.shapes(arrays, module.rules(architecture))
     patches = shape_of("embedding/kernel", 4)
@@ -134,7 +134,7 @@ def _read_arrays(module, arrays, config, specified):
         )
     rule = next(r for r in module.rules(architecture) if r.path == _POSITIONS)
     if rule.sources[0] in arrays:
-        # keras-hub's has no axis for the batch.
+        # The table of keras-hub has no batch axis.
         blank = table.blank((1, 1, 1))
         axes = len(rule.transform.split(blank)[0].shape)
         tokens = shape_of(_POSITIONS, axes)[1] - architecture.has_class_token
@@ -143,7 +143,7 @@ def _read_arrays(module, arrays, config, specified):
 
 
 def _check_heads(found, wanted):
-    """Checks the number of heads, which no shape shows."""
+    """Checks the number of heads, which shapes do not show."""
     heads = found.get("num_heads")
     if heads and heads != wanted["num_heads"]:
         raise ValueError(
@@ -169,6 +169,15 @@ def _check_keras(found, wanted):
 
 
 _TIMM_RELATIVES = {
+    r".*blocks\.\d+\.attn\.[qk]_norm\..*": "a timm ViT with norms of queries "
+    "and keys: these are",
+    r".*\.lambda_[qk]\d": "a timm ViT of differential attention: this is",
+    r".*patch_embed\.norm\..*": "an AIMv2: a norm of patches is",
+    r".*blocks\.\d+\.(attn|mlp)\.norm\..*": "a BEiT-3: norms within blocks are",
+    r".*blocks\.\d+\.(attns\.\d|attn_out_proj|in_proj)\..*": "a timm ViT of "
+    "parallel branches: these are",
+    r".*patch_embed\.backbone\.(\d|conv1|layer1)\..*": "a stem of another "
+    "network than ResNetV2 is",
     r".*blocks\.\d+\.attn\.pool_[qkv].*": "an MViTv2: relative positions are",
     r".*blocks_token_only\..*": "a timm CaiT: class attention is",
     r".*neck\.\d+\..*|.*blocks\.\d+\.attn\.rel_pos_[hw]": "an image encoder "
@@ -177,16 +186,17 @@ _TIMM_RELATIVES = {
     "is",
     r".*(\.mlp\.fc1_g\..*|\.attn\.q_proj\..*|rope.*)": "a timm EVA-02: rotary "
     "positions are",
+    r".*\.attn\.q_bias": "a timm EVA: keys without a bias are",
     r".*relative_position_bias_table": "a timm BEiT or Swin: tables of "
     "relative positions are",
+    r"(layers|network)\.\d+\..*": "a pyramid, such as Swin: merged patches are",
     r".*blocks\.\d+\.(ls\d\.gamma|gamma_\d)": "a timm ViT with LayerScale "
     "(DeiT III, DINOv2): LayerScale is",
     r".*(reg_token|register_tokens)": "a timm ViT with registers: registers "
     "are",
     r".*attn_pool\..*": "a timm SigLIP: attention pooling is",
     r".*norm_pre\..*": "a timm CLIP: a norm before the blocks is",
-    r".*blocks\.\d+\.attn\.[qk]_norm\..*": "a timm ViT with norms of queries "
-    "and keys: these are",
+    r".*blocks\.\d+\.mlp2\..*": "a feed-forward-only ViT: MLPs over tokens are",
     r".*\.mlp\.w12\..*": "a timm ViT with SwiGLU: SwiGLU is",
     r".*blocks\.\d+\.attn\.temperature": "a timm XCiT: cross-covariance "
     "attention is",
@@ -206,10 +216,15 @@ _TRANSFORMERS_RELATIVES = {
 }
 
 
-# A family of its own, whose other names are those of a ViT.
+# A separate family, whose other names are those of a ViT.
 _AXIAL = {
     r"(Transformer/encoder_block_row|axial_block)_.*": "an Axial-ViT: blocks "
     "along columns and rows are"
+}
+_LATER = {
+    r"register_tokens/.*|pre_norm/.*|attention_pooling/.*"
+    r"|encoderblock_0/LayerScale_0/.*": "the weights of a later ViT without "
+    "its architecture are"
 }
 FORMATS = {
     "jax": _format(
@@ -223,7 +238,11 @@ FORMATS = {
     ),
     "timm": _format(
         timm,
-        requires=(r".*patch_embed\.proj\.weight",),
+        # Other families embed patches under the same name.
+        requires=(
+            r".*patch_embed\.proj\.weight",
+            r".*blocks\.\d+\.norm1\.weight",
+        ),
         forbids=_TIMM_RELATIVES,
         naming_schemes={"timm": False},
         config_of=timm.config_of,
@@ -246,7 +265,7 @@ FORMATS = {
     "keras_vit": _format(
         keras_files,
         requires=("embedding/0", "encoder_norm/0"),
-        forbids=_AXIAL,
+        forbids=_AXIAL | _LATER,
         check=_check_keras,
     ),
 }

@@ -1,4 +1,4 @@
-"""Which arrays a ViT has, and how its three projections are one."""
+"""The arrays of a ViT, and the fusion of its three projections."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from keras_vit.weights.rules import table
 def fuse_heads(
     query: np.ndarray, key: np.ndarray, value: np.ndarray
 ) -> np.ndarray:
-    """Makes the columns of `MultiHeadSelfAttention`'s one projection.
+    """Returns the columns of `MultiHeadSelfAttention`'s fused projection.
 
     Args:
         query, key, value: `[..., A, E]`, for each of A heads.
@@ -30,14 +30,14 @@ def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What decides which arrays a ViT has.
+    """The properties that determine the arrays of a ViT.
 
     Attributes:
         num_layers: Transformer blocks.
-        num_heads: Attention heads, 0 where unknown.
+        num_heads: Attention heads, 0 if unknown.
         resnet_units: Units per stage of a hybrid's stem, or None.
-        classifier: "token", "token_gap", "gap" or "gap_norm"; None where
-            it is unknown which of those without a class token.
+        classifier: "token", "token_gap", "gap" or "gap_norm"; None if there is
+            no class token and the pooling is unknown.
         representation: Whether there is a `pre_logits`.
         head: Whether there is a head.
     """
@@ -68,7 +68,7 @@ class Architecture:
 
 
 def expand(rows: list, architecture: Architecture) -> list[table.Rule]:
-    """Writes a table out for an architecture; see `table.expand`."""
+    """Expands a table for an architecture; see `table.expand`."""
     absent = tuple(
         prefix
         for prefix, present in (

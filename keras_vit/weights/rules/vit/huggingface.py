@@ -1,6 +1,6 @@
 """Names of ViTModel and ViTForImageClassification of transformers.
 
-As `save_pretrained` writes them; checked against transformers 5.23.
+In the form that `save_pretrained` writes; checked against transformers 5.23.
 """
 
 import re
@@ -17,11 +17,13 @@ from keras_vit.weights.rules.vit.architecture import (
 from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
-# Of `ViTConfig`: published files leave out what is equal to them.
+# Defaults of `ViTConfig`, which published files omit.
 _DEFAULTS = dict(
     hidden_act="gelu", layer_norm_eps=1e-12, num_attention_heads=12
 )
-# The processors of which mean and std are 0.5 where the file leaves them out.
+# model_type: epsilon of LayerNorm that published files omit.
+_EPSILONS = dict(vit=1e-12, vit_mae=1e-12, vit_msn=1e-6)
+# Processors whose default mean and std are 0.5.
 _HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
 _GELU = {
     "gelu": False,
@@ -35,10 +37,10 @@ _GELU = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
-    """Takes the `vit.` off the names of ViTForImageClassification.
+    """Removes the `vit.` of the names of ViTForImageClassification.
 
     Returns:
-        The arrays, and whether it was there.
+        The arrays, and whether names had it.
     """
     prefixed = any(name.startswith("vit.") for name in arrays)
     plain = table.rename(arrays, lambda name: name.removeprefix("vit."))
@@ -58,7 +60,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Reads off names and config what the checkpoint has."""
+    """Returns the metadata that names and config show."""
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # specified by the config
@@ -68,14 +70,17 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What config.json and preprocessor_config.json specify."""
-    # Only what says that it is a config of ViT has the defaults of one.
-    if configs.choice(config, "model_type", ("vit",)):
-        config = _DEFAULTS | configs.known(**config)
+    """Returns the metadata in config.json and preprocessor_config.json."""
+    # The defaults only apply to a config that is marked as one of ViT, or of
+    # an encoder of MAE or MSN, which has the same arrays.
+    kind = configs.choice(config, "model_type", _EPSILONS)
+    if kind:
+        default = _DEFAULTS | dict(layer_norm_eps=_EPSILONS[kind])
+        config = default | configs.known(**config)
     activation = configs.choice(config, "hidden_act", _GELU)
     configs.choice(config, "pooler_act", ("tanh",))
     class_names = configs.names(config, "id2label")
-    # Names that only count the classes are no names.
+    # Names such as "LABEL_0" only number the classes.
     if class_names == tuple(
         f"LABEL_{i}" for i in range(len(class_names or ()))
     ):
@@ -91,12 +96,12 @@ def settings(config: dict) -> dict:
         channels=configs.integer(config, "num_channels"),
         image_size=configs.pair(config, "image_size"),
         class_names=class_names,
-        **_pixels(configs.section(config, "preprocessor")),
+        **read_pixels(configs.section(config, "preprocessor")),
     )
 
 
-def _pixels(processor):
-    """What a processor subtracts from pixels in [0, 255], and divides by."""
+def read_pixels(processor: dict) -> dict:
+    """Returns a processor's mean and std, for pixels in [0, 255]."""
     if not processor:
         return {}
     factor = 1.0
@@ -164,7 +169,7 @@ def config_of(metadata: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the table, written out for an architecture."""
+    """Returns the expanded table of an architecture."""
     ours, theirs = "encoderblock_{i}/", "encoder.layer.{i}."
     attention = f"{ours}MultiHeadDotProductAttention_0"
     their_attention = f"{theirs}attention.attention."
@@ -221,7 +226,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists what a model has and transformers has no place for."""
+    """Lists the parts of a model that transformers cannot store."""
     pooled = metadata["classifier"]
     head = metadata.get("classes") is not None
     has = dict(

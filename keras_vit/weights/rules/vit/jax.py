@@ -1,10 +1,10 @@
 """The authors' npz files, and those of big_vision.
 
 One tree under several naming schemes: that of 2020 ("MlpBlock_3"), that of Flax
-linen, and big_vision's, which puts `params/` before each name, may stack all
-blocks on a leading axis, and may keep the class token out of the position
-embeddings. `flatten` makes linen names of any of them and `restore` undoes it;
-the table speaks only linen.
+linen, and that of big_vision, which prefixes names with `params/`, may stack
+all blocks along a leading axis, and may have position embeddings without a row
+for the class token. `flatten` converts all of them to linen names and `restore`
+undoes it; the table only has linen names.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _ATTENTION = "MultiHeadDotProductAttention_0"
 
 @dataclasses.dataclass(frozen=True)
 class NamingScheme:
-    """How a file names the tree.
+    """The naming scheme of a file.
 
     Attributes:
         year_2020: Whether the names are those of 2020.
@@ -67,14 +67,14 @@ NAMING_SCHEMES = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], NamingScheme]:
-    """Gives a checkpoint of any naming scheme the linen names and shapes.
+    """Converts a checkpoint of any naming scheme to linen names and shapes.
 
     Returns:
-        The arrays, and the scheme to give to `restore`.
+        The arrays, and the scheme to pass to `restore`.
     """
     params = any(name.startswith("params/") for name in arrays)
     if params:
-        # A training checkpoint of big_vision has the optimizer's state too.
+        # A training checkpoint of big_vision also has the optimizer's state.
         arrays = {
             name: array
             for name, array in arrays.items()
@@ -115,11 +115,11 @@ def flatten(
 def restore(
     arrays: dict[str, np.ndarray], scheme: NamingScheme
 ) -> dict[str, np.ndarray]:
-    """Names linen arrays as `scheme` says; the inverse of `flatten`."""
+    """Converts linen arrays to a naming scheme; the inverse of `flatten`."""
     arrays = dict(arrays)
     if scheme.token_apart and "cls" in arrays:
         first, grid = np.split(arrays[POSITIONS], [1], axis=1)
-        # The token's own embedding goes into the token, where it belongs.
+        # The position embedding of the token is added to the token itself.
         if first.any():
             arrays["cls"] = arrays["cls"] + first
         arrays[POSITIONS] = grid
@@ -149,7 +149,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Reads off linen names what the checkpoint has."""
+    """Returns the metadata that linen names show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -175,10 +175,11 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What every checkpoint of the authors was trained with.
+    """Returns the settings with which all checkpoints of the authors were
+    trained.
 
     Args:
-        config: What `save_checkpoint` noted in the file: the `grid`.
+        config: Metadata that `save_checkpoint` wrote into the file: the `grid`.
     """
     return configs.known(
         gelu_approximate=True,
@@ -191,7 +192,7 @@ def settings(config: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the table, written out for an architecture."""
+    """Returns the expanded table of an architecture."""
 
     def join_out(kernel):
         return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
@@ -210,7 +211,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
     query_key_value = [
         f"{theirs}{attention}{n}/" for n in ("query", "key", "value")
     ]
-    rows = [
+    rows: list[tuple] = [
         ("class_token/cls", "cls"),
         ("posembed_input/pos_embedding", POSITIONS),
         ("encoder_norm/gamma", "Transformer/encoder_norm/scale"),
@@ -277,13 +278,13 @@ def _unstack(arrays):
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists what a model has and these files have no place for."""
+    """Lists the parts of a model that these files cannot store."""
     pooled = metadata["classifier"]
     return [pooled] if pooled in ("gap_norm", "token_gap") else []
 
 
 def differences(metadata: dict) -> list[str]:
-    """Says what the authors' code computes otherwise."""
+    """Lists what the authors' code computes differently."""
     found = table.pixel_differences(metadata, 127.5)
     if not metadata.get("gelu_approximate", True):
         found.append("the authors' code has GELU's tanh form, not erf")

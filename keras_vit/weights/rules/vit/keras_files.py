@@ -1,6 +1,6 @@
-"""Names of this package's own `.weights.h5` and `.keras` files.
+"""Names of this package's `.weights.h5` and `.keras` files.
 
-Keras numbers the variables of a layer; `flatten` gives them their names, and
+Keras numbers the variables of a layer; `flatten` maps the numbers to names, and
 the table is the identity.
 """
 
@@ -19,11 +19,11 @@ _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
-    """Gives variables their names."""
+    """Maps the numbers of variables to names."""
     named = {}
     for name, array in arrays.items():
         layer, _, index = name.rpartition("/")
-        if not layer:  # the metrics' own
+        if not layer:  # of the metrics
             continue
         parts = _variables(layer, array.shape)
         named[f"{layer}/{parts[int(index)]}"] = array
@@ -31,7 +31,8 @@ def flatten(
 
 
 def _variables(layer, shape):
-    """Names of a layer's variables in the order in which it creates them."""
+    """Returns the names of a layer's variables in the order of their
+    creation."""
     last = layer.split("/")[-1]
     if re.match(r"LayerNorm_\d|encoder_norm|gn", last):
         return "gamma", "beta"
@@ -49,12 +50,12 @@ def _variables(layer, shape):
 def restore(
     arrays: dict[str, np.ndarray], scheme: None
 ) -> dict[str, np.ndarray]:
-    """Leaves the names as they are: Keras itself writes these files."""
+    """Returns the arrays unchanged: Keras writes these files."""
     return arrays
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Reads off names and config what the checkpoint has."""
+    """Returns the metadata that names and config show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -73,7 +74,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def _classifier(arrays, config):
-    """Reads the pooling off the graph; weights alone show only the token."""
+    """Returns the pooling in the graph; weights only show the class token."""
     norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
@@ -87,9 +88,9 @@ def _classifier(arrays, config):
 
 
 def settings(config: dict) -> dict:
-    """What the model's config.json in a `.keras` file specifies.
+    """Returns the metadata in the config.json of a `.keras` file.
 
-    Of a `.weights.h5` file, which has none, nothing.
+    A `.weights.h5` file has no config and specifies nothing.
     """
 
     def of(name):
@@ -141,7 +142,7 @@ def _pixels(scaling):
 
 
 def _positions(layer, block):
-    """Kind, grid and placement of the position embeddings."""
+    """Returns the kind, grid and placement of the position embeddings."""
     if not block:
         return {}
     if not layer:
@@ -162,7 +163,7 @@ def _positions(layer, block):
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the table, written out for an architecture."""
+    """Returns the expanded table of an architecture."""
     block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
     attention = f"{block}MultiHeadDotProductAttention_0"
     dense = ["embedding", "pre_logits", "head"]

@@ -1,7 +1,7 @@
 """Names of keras-hub's ViTBackbone and ViTImageClassifier.
 
-As in their `.weights.h5` files, where variables have numbers; checked against
-keras-hub 0.32.
+The names in their `.weights.h5` files, where variables are numbered; checked
+against keras-hub 0.32.
 """
 
 import re
@@ -24,7 +24,7 @@ _EMBEDDING = "vit_patching_and_embedding"
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
-    """Leaves out what belongs to the optimizer."""
+    """Removes the arrays of the optimizer."""
     return {
         name: array
         for name, array in arrays.items()
@@ -40,7 +40,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Reads off names and config what the checkpoint has."""
+    """Returns the metadata that names and config show."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
     pooling = configs.choice(config, "pooling", ("token", "gap"))
@@ -66,7 +66,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What a preset's config.json and preprocessor specify."""
+    """Returns the metadata in a preset's config.json and preprocessor."""
     shape = config.get("image_shape")
     if shape is not None and not (
         isinstance(shape, (list, tuple)) and len(shape) == 3
@@ -76,7 +76,7 @@ def settings(config: dict) -> dict:
             f"{shape!r}"
         )
     found = configs.known(
-        # Keras' own "gelu": the exact form.
+        # Keras' "gelu" is the exact form.
         gelu_approximate=False,
         layer_norm_epsilon=configs.epsilon(config, "layer_norm_epsilon"),
         num_heads=configs.integer(config, "num_heads"),
@@ -103,7 +103,7 @@ def settings(config: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the table, written out for an architecture."""
+    """Returns the expanded table of an architecture."""
     heads = architecture.num_heads
     qkv = table.Transform(fuse_heads, lambda fused: part_heads(fused, heads))
     out = table.Transform(
@@ -128,7 +128,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
         f"{ours}LayerNorm_0": f"{theirs}ln_1",
         f"{ours}LayerNorm_1": f"{theirs}ln_2",
     }
-    rows = [
+    rows: list[tuple] = [
         ("class_token/cls", f"{_EMBEDDING}/0"),
         (
             "posembed_input/pos_embedding",

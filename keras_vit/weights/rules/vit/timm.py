@@ -22,7 +22,7 @@ from keras_vit.weights.stored import Stored
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
 _BACKBONE = "patch_embed.backbone."
-# timm builds these, with `model_args` in place of their own sizes.
+# timm builds these architectures, with sizes replaced by `model_args`.
 _PLAIN = "vit_base_patch16_224"
 ARCHITECTURES = {
     (): "vit_tiny_r_s16_p8_224",
@@ -35,17 +35,17 @@ ARCHITECTURES = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
-    """Gives position embeddings a row for the class token.
+    """Adds a row for the class token to position embeddings without one.
 
-    Where nothing specifies the grid, only the number of rows says whether they
-    have one: a square grid has, or has not, one row more than a square.
+    If nothing specifies the grid, it is assumed to be square, and the number of
+    rows decides: a square, or one row more.
 
     Returns:
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
-    # A state dict alone is that of timm's own class with its defaults. Every
-    # such model with a class token computes erf; without one, some do not.
+    # Without a config, a state dict belongs to timm's class with its defaults.
+    # All such models with a class token use erf; some without one do not.
     if not metadata.get("architecture") and "cls_token" in arrays:
         metadata.setdefault("gelu_approximate", False)
     positions = arrays.get("pos_embed")
@@ -96,7 +96,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Reads off names and config what the checkpoint has."""
+    """Returns the metadata that names and config show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -135,11 +135,14 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """What timm computes with, and what its config says of the input."""
+    """Returns the numerics of timm and the metadata in its config."""
     arguments = configs.section(config, "model_args")
     name = timm_config.architecture_of(config)
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
-    heads, width = timm_names.HEADS_AND_WIDTH.get(name, (None, None))
+    heads, width = timm_names.HEADS_AND_WIDTH.get(name or "") or (
+        None,
+        None,
+    )
     found = timm_config.read(config) | dict(
         resnet_numerics="timm",
         num_heads=configs.integer(arguments, "num_heads") or heads,
@@ -151,7 +154,7 @@ def settings(config: dict) -> dict:
     ratio = configs.number(arguments, "mlp_ratio", 0.0, 1000.0)
     if ratio and found["hidden_size"]:
         found["mlp_dim"] = int(found["hidden_size"] * ratio)
-    # An architecture of another name may compute anything.
+    # Architectures of other names may compute something different.
     if heads or not name:
         found["layer_norm_epsilon"] = 1e-6
     if activation:
@@ -179,14 +182,16 @@ def config_of(metadata: dict) -> dict:
     )
     if metadata["gelu_approximate"]:
         arguments["act_layer"] = "gelu_tanh"
-    name = ARCHITECTURES.get(architecture.resnet_units, _PLAIN)
+    name = _PLAIN
+    if architecture.resnet_units is not None:
+        name = ARCHITECTURES.get(architecture.resnet_units, _PLAIN)
     return timm_config.write(metadata, name, **arguments) | dict(
         num_features=metadata["hidden_size"]
     )
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the table, written out for an architecture."""
+    """Returns the expanded table of an architecture."""
 
     def join(array):
         rows = array.T  # [..., 3 D], in the order [3, A, E]
@@ -205,7 +210,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
     pooled_first = architecture.classifier in ("gap_norm", "token_gap")
     norm = "fc_norm" if pooled_first else "norm"
-    # The root alone is a plain sequence, not a ResNet with a stem.
+    # Without stages, timm's root is a plain sequence, not a ResNet with a stem.
     root = _BACKBONE + ("stem." if architecture.resnet_units else "")
     dense = {
         "pre_logits": "pre_logits.fc",
@@ -255,7 +260,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists what a model has and timm has no place for."""
+    """Lists the parts of a model that timm cannot store."""
     units = metadata.get("resnet_units")
     has = dict(
         pre_logits=metadata.get("representation_size"),
@@ -266,7 +271,7 @@ def refused(metadata: dict, format: str) -> list[str]:
 
 
 def differences(metadata: dict) -> list[str]:
-    """Says what timm computes otherwise."""
+    """Lists what timm computes differently."""
     found = table.pixel_differences(metadata)
     if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
         found.append("it adds 1e-6 in LayerNorm")

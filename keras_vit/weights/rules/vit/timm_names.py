@@ -1,8 +1,9 @@
-"""What timm's architectures compute with, by name.
+"""The settings of timm's architectures, by name.
 
-A config of timm names an architecture and the arguments that differ from it;
-the architecture's own number of heads and form of GELU are in timm's code
-alone. Read from timm 1.0.31, where each of these adds 1e-6 in LayerNorm.
+A config of timm has the name of an architecture and the arguments that differ
+from it; the number of heads and the form of GELU of the architecture are only
+in timm's code. Taken from timm 1.0.31, in which all of these add 1e-6 in
+LayerNorm.
 """
 
 # (heads, width): architectures.

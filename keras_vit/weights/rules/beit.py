@@ -1,0 +1,166 @@
+"""BEiT and BEiT v2, in timm and transformers.
+
+Checked against timm/models/beit.py of timm 1.0, and beit of transformers 5.23.
+"""
+
+import functools
+
+from keras_vit.weights import resize
+from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules.encoder import timm, transformers
+
+TITLE = "BEiT"
+grid = patches.grid
+_FIELDS = ("activation", "layer_scale", "qkv_bias")
+_FIXED = dict(relative_positions=True, positions=False)
+_RELATIVE = "attention.attention.relative_position_bias"
+_NAMES = transformers.BERT_NAMES | dict(
+    positions=None,
+    scale1="encoder.layer.{i}.lambda_1",
+    scale2="encoder.layer.{i}.lambda_2",
+    relative=f"encoder.layer.{{i}}.{_RELATIVE}.relative_position_bias_table",
+    fc_norm="pooler.layernorm",
+)
+_DEFAULTS = dict(
+    hidden_act="gelu",
+    layer_norm_eps=1e-12,
+    num_attention_heads=12,
+    image_size=224,
+    use_mean_pooling=True,
+)
+RESIZES = encoder.RESIZES
+
+
+def _adapt(arrays, found, wanted, matrix):
+    """Resamples the tables of relative positions as a library does."""
+    source, target = found.get("grid"), wanted.get("grid")
+    if source is None and "image_size" in found:
+        source = grid(found)
+    if None in (source, target) or tuple(source) == tuple(target):
+        return arrays
+    rows, columns = target
+    length = (2 * rows - 1) * (2 * columns - 1) + 3
+
+    def fitted(name, stored):
+        if not name.endswith(("relative_position_bias_table", "relative_bias")):
+            return stored
+        return stored.map(
+            lambda a: resize.resample_distances(a, source, target, matrix),
+            (length, stored.shape[1]),
+        )
+
+    return {name: fitted(name, stored) for name, stored in arrays.items()}
+
+
+def _timm_config_of(metadata):
+    classifier = metadata["classifier"]
+    return timm.config_of(
+        metadata,
+        "beit_base_patch16_224",
+        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
+        swiglu_mlp=metadata["activation"] == "swiglu",
+        init_values=metadata["layer_scale"] or None,
+        qkv_bias=metadata["qkv_bias"] == "qv",
+        use_rel_pos_bias=classifier in ("token", "gap_norm"),
+    )
+
+
+def _settings(config):
+    for name in (
+        "use_shared_relative_position_bias",
+        "use_absolute_position_embeddings",
+    ):
+        if configs.flag(config, name):
+            raise ValueError(f"{name}=True is not supported")
+    found = transformers.settings(config, dict(beit=_DEFAULTS))
+    mean = configs.flag(config, "use_mean_pooling")
+    return found | dict(pooling="token" if mean is False else "avg")
+
+
+def _flatten(arrays, metadata):
+    return transformers.flatten(
+        arrays, ("beit.",), r".*(mask_token|relative_position_index)"
+    )
+
+
+def _config_of(metadata):
+    top = metadata["classes"] is not None
+    return transformers.config_of(
+        metadata,
+        "beit",
+        "BeitForImageClassification" if top else "BeitModel",
+        use_mean_pooling=metadata["classifier"] == "gap_norm",
+        use_relative_position_bias=True,
+        layer_scale_init_value=metadata["layer_scale"],
+        **(transformers.labels(metadata) if top else {}),
+    )
+
+
+def _refused(metadata, format):
+    found = transformers.refused(metadata, format)
+    has = {
+        "no LayerScale": not metadata["layer_scale"],
+        f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
+        "activation='swiglu'": metadata["activation"] == "swiglu",
+    }
+    return found + [name for name, value in has.items() if value]
+
+
+FORMATS = {
+    "timm": timm.with_heads(
+        encoder.formats(
+            timm.EVA_NAMES,
+            fields=_FIELDS,
+            fixed=_FIXED,
+            requires=(
+                r"(module\.)?patch_embed\.proj\.weight",
+                r"(module\.)?blocks\.0\.attn\.relative_position_bias_table",
+                r"(module\.)?cls_token",
+            ),
+            forbids={r"layers\..*": "windows (Swin) are"},
+            read_config=functools.partial(
+                timm.settings, known=r"beit(v2)?_.*", epsilon=1e-6
+            ),
+            flatten=timm.flatten,
+            restore=timm.restore,
+            resample=functools.partial(_adapt, matrix=resize.geometric),
+            naming_schemes={"timm": frozenset()},
+            config_of=_timm_config_of,
+            refused=timm.refused,
+            differences=functools.partial(timm.differences, epsilon=1e-6),
+        )
+    ),
+    "huggingface": encoder.formats(
+        _NAMES,
+        fields=_FIELDS,
+        fixed=_FIXED,
+        requires=(
+            r".*embeddings\.patch_embeddings\.projection\.weight",
+            r".*encoder\.layer\.0\.lambda_1",
+        ),
+        forbids={
+            r".*encoder\.relative_position_bias\..*": "a table of relative "
+            "positions that all blocks share is",
+            r".*position_embeddings": "learned positions beside LayerScale are",
+            r"lm_head\..*": "a head that predicts visual tokens is",
+        },
+        read_config=_settings,
+        flatten=_flatten,
+        restore=lambda arrays, prefix: transformers.restore(
+            arrays, prefix, ("classifier.",)
+        ),
+        resample=functools.partial(_adapt, matrix=resize.resizing),
+        naming_schemes={
+            "huggingface": lambda metadata: (
+                "" if metadata["classes"] is None else "beit."
+            )
+        },
+        config_of=_config_of,
+        refused=_refused,
+    ),
+}
+FORMATS["keras_vit"] = encoder.keras_files(
+    FORMATS["timm"],
+    r"encoderblock_0/MultiHeadDotProductAttention_0/2",
+    resample=functools.partial(_adapt, matrix=resize.geometric),
+)

@@ -1,0 +1,136 @@
+"""CycleMLP in the authors' names, and in our own files.
+
+Checked against cycle_mlp.py of ShoufaChen/CycleMLP, whose files contain the
+offsets of a deformable convolution, always the same.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.rules import (
+    imagenet,
+    keras_format,
+    table,
+)
+from keras_vit.weights.rules.torch_modules import norm, product
+
+TITLE = "CycleMLP"
+_BLOCK = re.compile(r"network\.(\d+)\.(\d+)\.norm1\.weight")
+_OFFSETS = re.compile(r".*\.sfc_([hw])\.offset")
+# Convolutions of one cell.
+_POINTWISE = table.Transform(
+    lambda array: array[:, :, 0, 0].T,
+    lambda kernel: (kernel.T[:, :, None, None],),
+)
+
+
+def _rules(metadata):
+    rows = []
+    for i, depth in enumerate(metadata["depths"]):
+        name = f"network.{2 * i - 1}.proj" if i else "patch_embed.proj"
+        rows += product(f"stage{i}_embedding", name, "convolution")
+        for j in range(depth):
+            rows += _block(f"stage{i}_block{j}", f"network.{2 * i}.{j}")
+    rows += norm("norm", "norm") + product("head", "head")
+    return table.expand(rows, absent=table.without_top(metadata))
+
+
+def _block(ours, theirs):
+    rows = product(f"{ours}/mlp_c", f"{theirs}.attn.mlp_c", bias=False)
+    for name in ("sfc_h", "sfc_w"):
+        layer = f"{theirs}.attn.{name}"
+        rows += [
+            (f"{ours}/{name}/kernel", f"{layer}.weight", _POINTWISE),
+            (f"{ours}/{name}/bias", f"{layer}.bias"),
+        ]
+    rows += product(f"{ours}/proj", f"{theirs}.attn.proj")
+    for n in (1, 2):
+        rows += norm(f"{ours}/norm{n}", f"{theirs}.norm{n}")
+        rows += product(
+            f"{ours}/reweight_fc{n}", f"{theirs}.attn.reweight.fc{n}"
+        )
+        rows += product(f"{ours}/mlp/Dense_{n - 1}", f"{theirs}.mlp.fc{n}")
+    return rows
+
+
+def grid(metadata: dict) -> None:
+    """Returns None: no weight depends on the size of the images."""
+    return None
+
+
+def _offsets(channels, branch):
+    """Returns the (row, column) of each channel's cell, `[1, 2 C, 1, 1]`."""
+    cells = np.zeros((channels, 2), "float32")
+    cells[:, "wh".index(branch)] = (np.arange(channels) + 1) % 3 - 1
+    return cells.reshape(1, -1, 1, 1)
+
+
+def _flatten(arrays, specified):
+    """Removes the offsets, which must be those of the paper."""
+    arrays = dict(arrays)
+    for name in list(arrays):
+        match = _OFFSETS.fullmatch(name)
+        if match:
+            found = arrays.pop(name).read()
+            if not np.array_equal(found, _offsets(found.size // 2, match[1])):
+                raise ValueError(
+                    f"expected `{name}` to be 0, 1 and -1 by turns along one "
+                    "axis, as in the paper; found other offsets"
+                )
+    return arrays, None
+
+
+def _restore(arrays, scheme):
+    """Adds the offsets, a buffer of the authors' modules."""
+    offsets = {
+        f"{layer}.offset": _offsets(arrays[f"{layer}.bias"].size, layer[-1])
+        for layer in (name.removesuffix(".bias") for name in arrays)
+        if layer.endswith((".sfc_h", ".sfc_w"))
+    }
+    return arrays | offsets
+
+
+def _read_arrays(arrays, config, specified):
+    blocks = {}
+    for match in filter(None, map(_BLOCK.fullmatch, arrays)):
+        blocks.setdefault(int(match[1]) // 2, set()).add(match[2])
+    depths = tuple(len(blocks[i]) for i in sorted(blocks))
+    shape_of = table.shapes(arrays, _rules(dict(depths=depths, classes=1)))
+    sizes = [
+        shape_of(f"stage{i}_block0/mlp/Dense_0/kernel", 2)
+        for i in range(len(depths))
+    ]
+    has_head = "head.bias" in arrays
+    return dict(
+        depths=depths,
+        hidden_sizes=tuple(width for width, _ in sizes),
+        mlp_ratios=tuple(hidden // width for width, hidden in sizes),
+        channels=shape_of("stage0_embedding/kernel", 4)[2],
+        classes=shape_of("head/bias", 1)[0] if has_head else None,
+        representation_size=None,
+    )
+
+
+RESIZES = {"stage0_embedding/kernel": table.fit_pixels}
+FORMATS = {
+    "authors": table.Format(
+        requires=(
+            r"patch_embed\.proj\.weight",
+            r"network\.0\.0\.attn\.sfc_h\.weight",
+        ),
+        rules=_rules,
+        read_arrays=_read_arrays,
+        read_config=lambda config: dict(imagenet.PIXELS),
+        flatten=_flatten,
+        restore=_restore,
+        naming_schemes={"authors": None},
+        config_of=lambda metadata: dict(num_classes=metadata["classes"]),
+        refused=table.refuse_pre_logits,
+        differences=imagenet.differences,
+    ),
+}
+FORMATS["keras_vit"] = keras_format.derive(
+    FORMATS["authors"],
+    requires=("stage0_embedding/0", r"stage0_block0/sfc_h/0"),
+)

@@ -1,0 +1,219 @@
+"""DINOv2, DeiT III and ViTs with registers, in timm and transformers.
+
+Checked against timm/models/vision_transformer.py of timm 1.0, and dinov2 and
+dinov2_with_registers of transformers 5.23.
+"""
+
+import functools
+
+import numpy as np
+
+from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules.encoder import timm, transformers
+
+TITLE = "DINOv2, DeiT III or ViT with registers"
+grid = patches.grid
+RESIZES = encoder.RESIZES
+_FIELDS = (
+    *("class_token", "num_registers", "position_prefix", "activation"),
+    *("layer_scale", "qkv_bias"),
+)
+_KNOWN = (
+    r"deit3_.*|vit_\w+_patch14_(reg\d_)?(dinov2|tipsv2)|vit_\w+_gap_\d+"
+    r"|vit_\w+_reg\d_map_\d+|test_vit[23]|vit_intern300m_patch14_448"
+    r"|vit_base_patch16_plus_240|vit_base_patch32_plus_256"
+    r"|vit_small_patch16_36x1_224"
+)
+_PREFIXES = ("dinov2_with_registers.", "dinov2.")
+_DEFAULTS = dict(hidden_act="gelu", layer_norm_eps=1e-6, num_attention_heads=12)
+# What has other parts, under names that this family has.
+_FORBIDS = {
+    r"norm_pre\..*": "registers or LayerScale with a norm before the blocks "
+    "are",
+    r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
+    r"input_conditioner\..*": "a RADIO, whose input conditioner is",
+    r"patch_embed\.(cls_token|pos_embed|patch_generator.*)": "a RADIO, whose "
+    "patch generator is",
+    r"patch_embed\.backbone\..*": "a hybrid stem with LayerScale is",
+    r".*\.lambda_[qk]\d": "differential attention is",
+    r".*\.(in_proj|attns\.0\.attn\.qkv)\..*": "parallel attention and MLP are",
+}
+
+
+def _config_of(metadata):
+    """Returns a config of the architecture whose MLP is the same."""
+    swiglu = metadata["activation"] == "swiglu"
+    name = "vit_base_patch14_dinov2"
+    if not metadata["class_token"]:
+        name = "vit_medium_patch16_reg4_gap_256"
+    elif swiglu:
+        name = "vit_giant_patch14_dinov2"
+    elif not metadata["position_prefix"] and not metadata["num_registers"]:
+        name = "deit3_base_patch16_224"
+    arguments = dict(
+        class_token=metadata["class_token"],
+        reg_tokens=metadata["num_registers"],
+        no_embed_class=not metadata["position_prefix"],
+        fc_norm=metadata["classifier"] == "gap_norm",
+        qkv_bias=metadata["qkv_bias"] == "qkv",
+        init_values=metadata["layer_scale"] or None,
+        # timm counts both halves of a SwiGLU.
+        mlp_ratio=(1 + swiglu) * metadata["mlp_dim"] / metadata["hidden_size"],
+        **(
+            {}
+            if swiglu or metadata["activation"] == "gelu"
+            else dict(act_layer=metadata["activation"])
+        ),
+    )
+    if metadata["classifier"].endswith("_unnormed"):
+        arguments["final_norm"] = False
+    return timm.config_of(metadata, name, **arguments)
+
+
+def _timm_forms(metadata):
+    """timm adds the position of a class token beside registers to the token."""
+    prefix = metadata["class_token"] + metadata["num_registers"]
+    apart = metadata["position_prefix"] not in (0, prefix)
+    return frozenset({"packed", *(("merge_class",) if apart else ())})
+
+
+def _settings(config):
+    swiglu = configs.flag(config, "use_swiglu_ffn")
+    found = transformers.settings(
+        config, dict(dinov2=_DEFAULTS, dinov2_with_registers=_DEFAULTS)
+    )
+    if swiglu:
+        found["activation"] = "swiglu"
+    return found
+
+
+def _flatten(arrays, metadata):
+    """Cuts a packed SwiGLU; a classifier reads the mean of patches as well."""
+    arrays, prefix = transformers.flatten(
+        arrays, _PREFIXES, r".*embeddings\.mask_token"
+    )
+    if "classifier.weight" in arrays:
+        metadata["pooling"] = "token_and_gap"
+    for name in [n for n in arrays if ".mlp.weights_in." in n]:
+        gate = name.replace("weights_in", "gate")
+        timm.cut(arrays, name, (gate, name.replace("weights_in", "fc1")))
+        out = name.replace("weights_in", "weights_out")
+        arrays[out.replace("weights_out", "fc2")] = arrays.pop(out)
+    return arrays, (prefix, False)
+
+
+def _restore(arrays, scheme):
+    """Inverts `_flatten`, and adds a position of zeros for the class token."""
+    prefix, adds_row = scheme
+    arrays = dict(arrays)
+    for gate in [n for n in arrays if ".mlp.gate." in n]:
+        first, second, out = (
+            gate.replace("mlp.gate", f"mlp.{part}")
+            for part in ("fc1", "fc2", "weights_in")
+        )
+        both = [arrays.pop(gate), arrays.pop(first)]
+        arrays[out] = np.concatenate(both)
+        arrays[out.replace("weights_in", "weights_out")] = arrays.pop(second)
+    if adds_row:
+        name = "embeddings.position_embeddings"
+        arrays[name] = np.pad(arrays[name], ((0, 0), (1, 0), (0, 0)))
+    return transformers.restore(arrays, prefix, ("classifier.",))
+
+
+def _scheme(metadata):
+    name = "dinov2_with_registers" if metadata["num_registers"] else "dinov2"
+    prefix = "" if metadata["classes"] is None else f"{name}."
+    return prefix, not metadata["position_prefix"]
+
+
+def _transformers_config_of(metadata):
+    registers, top = metadata["num_registers"], metadata["classes"] is not None
+    swiglu = metadata["activation"] == "swiglu"
+    config = transformers.config_of(
+        metadata,
+        "dinov2_with_registers" if registers else "dinov2",
+        ("Dinov2WithRegisters" if registers else "Dinov2")
+        + ("ForImageClassification" if top else "Model"),
+        mlp_ratio=_mlp_ratio(metadata),
+        use_swiglu_ffn=swiglu,
+        qkv_bias=metadata["qkv_bias"] == "qkv",
+        layerscale_value=metadata["layer_scale"],
+        **(dict(num_register_tokens=registers) if registers else {}),
+        **({} if registers else dict(use_mask_token=False)),
+        **(transformers.labels(metadata) if top else {}),
+    )
+    if swiglu:
+        config["hidden_act"] = "gelu"
+    del config["intermediate_size"]
+    return config
+
+
+def _mlp_ratio(metadata):
+    """Returns the ratio of widths from which transformers computes them."""
+    width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
+    return 4 if metadata["activation"] == "swiglu" else hidden // width
+
+
+def _transformers_refused(metadata, format):
+    found = transformers.refused(metadata, format)
+    top = metadata["classes"] is not None
+    width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
+    wanted = "token_and_gap" if top else "token"
+    expected = width * _mlp_ratio(metadata)
+    if metadata["activation"] == "swiglu":
+        expected = (int(expected * 2 / 3) + 7) // 8 * 8
+    has = {
+        "no class token": not metadata["class_token"],
+        f"classifier={metadata['classifier']!r}": (
+            metadata["classifier"] != wanted
+        ),
+        "no LayerScale": not metadata["layer_scale"],
+        "positions of registers": metadata["position_prefix"] > 1,
+        f"mlp_dim={hidden}": hidden != expected,
+    }
+    return found + [name for name, value in has.items() if value]
+
+
+FORMATS = {
+    "timm": timm.with_heads(
+        encoder.formats(
+            timm.NAMES,
+            fields=_FIELDS,
+            requires=(
+                r"(module\.)?patch_embed\.proj\.weight",
+                r"(module\.)?(blocks\.0\.ls1\.gamma|reg_token)",
+                r"(module\.)?pos_embed",
+            ),
+            forbids=_FORBIDS,
+            read_config=functools.partial(
+                timm.settings, known=_KNOWN, epsilon=1e-6
+            ),
+            flatten=timm.flatten,
+            restore=timm.restore,
+            naming_schemes={"timm": _timm_forms},
+            config_of=_config_of,
+            refused=timm.refused,
+            differences=functools.partial(timm.differences, epsilon=1e-6),
+        )
+    ),
+    "huggingface": encoder.formats(
+        transformers.DINOV2_NAMES,
+        fields=_FIELDS,
+        requires=(
+            r".*embeddings\.patch_embeddings\.projection\.weight",
+            r".*encoder\.layer\.0\.layer_scale1\.lambda1",
+        ),
+        read_config=_settings,
+        flatten=_flatten,
+        restore=_restore,
+        antialias=lambda metadata: metadata["num_registers"] > 0,
+        naming_schemes={"huggingface": _scheme},
+        config_of=_transformers_config_of,
+        refused=_transformers_refused,
+    ),
+}
+FORMATS["keras_vit"] = encoder.keras_files(
+    FORMATS["timm"],
+    r"posembed_input/0",
+    r"encoderblock_0/LayerScale_0/0|register_tokens/0",
+)

@@ -1,0 +1,134 @@
+"""What the arrays of a ViT after the paper show of its architecture."""
+
+import math
+import re
+
+from keras_vit.weights.rules import patches, table
+from keras_vit.weights.rules.encoder import rows
+
+
+def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
+    """Returns the metadata that names and shapes show.
+
+    Args:
+        names: See `rules`.
+        arrays: Of the checkpoint, flattened.
+        specified: Metadata of its config. `pooling` is the pooling that it
+            has: "token", "avg", "map" or "token_and_gap".
+    """
+
+    def has(key, ending=""):
+        name = names.get(key)
+        name = name if isinstance(name, (str, type(None))) else name[0]
+        return bool(name) and f"{name}{ending}".format(i=0) in arrays
+
+    found = dict(
+        num_layers=table.count(arrays, _pattern(names["norm1"])),
+        num_heads=specified.get("num_heads"),
+        class_token=has("class_token"),
+        positions=has("positions"),
+        pre_norm=has("pre_norm", ".weight"),
+        patch_bias=has("embedding", ".bias"),
+        layer_scale=1e-5 if has("scale1") else 0.0,
+        attention_norm=has("attention_norm", ".weight"),
+        mlp_norm=has("mlp_norm", ".weight"),
+        relative_positions=has("relative"),
+        num_registers=0,
+        qkv_bias="none",
+    )
+    if has("qkv", ".bias"):
+        found["qkv_bias"] = "qkv"
+    # Without a bias of keys, three projections have names of their own.
+    if has("q_bias") and not _has_key_bias(names, arrays):
+        found["qkv_bias"] = "qv"
+    if has("registers"):
+        found["num_registers"] = arrays[names["registers"]].shape[1]
+    if has("gate", ".weight"):
+        found["activation"] = "swiglu"
+    if has("frequencies"):
+        found["rotary"] = "mixed"
+    found["classifier"] = _classifier(
+        found, specified, has("norm", ".weight"), has("fc_norm", ".weight")
+    )
+    if not found["num_layers"]:
+        raise KeyError(names["norm1"].format(i=0) + ".weight")
+    head = f"{names.get('head', 'head')}.weight"
+    found["classes"] = arrays[head].shape[0] if head in arrays else None
+    named = rows.readout(names, found["classifier"])
+    shape_of = table.shapes(arrays, rows.rules(named, dict(found, num_heads=1)))
+    kernel = shape_of("embedding/kernel", 4)
+    found |= dict(
+        patch_size=kernel[:2],
+        stride=kernel[:2],
+        channels=kernel[2],
+        hidden_size=kernel[3],
+        mlp_dim=shape_of(f"{rows.MLP}Dense_0/kernel".format(i=0), 2)[1],
+        representation_size=None,
+    )
+    heads = found["num_heads"]
+    if heads and found["hidden_size"] % heads:
+        raise ValueError(
+            "expected a number of heads that divides its width, "
+            f"{found['hidden_size']}; found {heads}"
+        )
+    if found["positions"]:
+        name = names["positions"]
+        table_shape = arrays[name].shape
+        if len(table_shape) not in (2, 3):
+            raise ValueError(
+                f"expected `{name}` of 2 or 3 axes; found shape {table_shape}"
+            )
+        tokens = table_shape[-2]
+        found |= _positions(found, tokens, specified)
+    elif "image_size" in specified:
+        found["grid"] = patches.grid(dict(found, **specified))
+    return found
+
+
+def _pattern(name):
+    return re.compile(re.escape(name).replace(r"\{i\}", r"(\d+)") + r"\.")
+
+
+def _has_key_bias(names, arrays):
+    qkv = names["qkv"]
+    return not isinstance(qkv, str) and f"{qkv[1]}.bias".format(i=0) in arrays
+
+
+def _classifier(found, specified, norm, norm_after):
+    """Returns what the head reads."""
+    pooling = specified.get("pooling")
+    if pooling is None:
+        pooling = "token" if found["class_token"] else "avg"
+    if pooling == "avg":
+        if norm_after:
+            return "gap_norm"
+        return "gap" if norm else "gap_unnormed"
+    if pooling == "token" and not found["class_token"]:
+        raise ValueError(
+            "expected a class token, which its config says the head reads; "
+            "found none"
+        )
+    if not norm:
+        return f"{pooling}_unnormed"
+    return pooling
+
+
+def _positions(found, tokens, specified):
+    """Returns the grid of the position embeddings, and `position_prefix`.
+
+    They cover no token before the patches, the class token, or all of them.
+    """
+    first = int(found["class_token"])
+    prefixes = (0, first, first + found["num_registers"])
+    grid = specified.get("grid")
+    if grid is None and "image_size" in specified:
+        grid = patches.grid(dict(specified, patch_size=found["stride"]))
+
+    def fits(patches):
+        if grid is not None:
+            return math.prod(grid) == patches
+        return math.isqrt(patches) ** 2 == patches
+
+    prefix = next((n for n in prefixes if fits(tokens - n)), first)
+    grid = table.grid_of(tokens - prefix, found["stride"], specified)
+    return dict(grid=grid, position_prefix=prefix)

@@ -1,0 +1,182 @@
+"""The variables of the ViTs after the paper, and their names in a library."""
+
+import numpy as np
+
+from keras_vit.weights.rules import table
+from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
+
+# Properties that a family may lack, because all its models have this value.
+DEFAULTS = dict(
+    class_token=True,
+    num_registers=0,
+    positions=True,
+    position_prefix=1,
+    pre_norm=False,
+    patch_bias=True,
+    activation="gelu",
+    qkv_bias="qkv",
+    layer_scale=0.0,
+    attention_norm=False,
+    mlp_norm=False,
+    relative_positions=False,
+    rotary="none",
+)
+_BLOCK = "encoderblock_{i}/"
+_ATTENTION = f"{_BLOCK}MultiHeadDotProductAttention_0/"
+MLP = f"{_BLOCK}MlpBlock_0/"
+_POOL = "attention_pooling/"
+# Key of a library's names -> layer of the model.
+_DENSE = {
+    "out": f"{_ATTENTION}out",
+    "fc1": f"{MLP}Dense_0",
+    "gate": f"{MLP}Gate",
+    "fc2": f"{MLP}Dense_1",
+    "pool_q": f"{_POOL}query",
+    "pool_kv": f"{_POOL}key_value",
+    "pool_out": f"{_POOL}out",
+    "pool_fc1": f"{_POOL}MlpBlock_0/Dense_0",
+    "pool_fc2": f"{_POOL}MlpBlock_0/Dense_1",
+}
+_NORMS = {
+    "pre_norm": "pre_norm",
+    "norm1": f"{_BLOCK}LayerNorm_0",
+    "norm2": f"{_BLOCK}LayerNorm_1",
+    "attention_norm": f"{_ATTENTION}norm",
+    "mlp_norm": f"{MLP}norm",
+    "norm": "encoder_norm",
+    "pool_norm": f"{_POOL}LayerNorm_0",
+}
+# Arrays that are variables on their own.
+SINGLE = {
+    "class_token": "class_token/cls",
+    "registers": "register_tokens/registers",
+    "positions": "posembed_input/pos_embedding",
+    "q_bias": f"{_ATTENTION}q_bias",
+    "v_bias": f"{_ATTENTION}v_bias",
+    "relative": f"{_ATTENTION}relative_bias",
+    "frequencies": f"{_ATTENTION}frequencies",
+    "scale1": f"{_BLOCK}LayerScale_0/gamma",
+    "scale2": f"{_BLOCK}LayerScale_1/gamma",
+    "probe": f"{_POOL}probe",
+}
+
+
+def _absent(has):
+    """Returns the prefixes of paths that a model does not have."""
+    presence = {
+        "class_token/": has["class_token"],
+        "register_tokens/": has["num_registers"],
+        "posembed_input/": has["positions"],
+        "pre_norm/": has["pre_norm"],
+        "embedding/bias": has["patch_bias"],
+        f"{_BLOCK}LayerScale": has["layer_scale"],
+        f"{_ATTENTION}qkv/bias": has["qkv_bias"] == "qkv",
+        f"{_ATTENTION}q_bias": has["qkv_bias"] == "qv",
+        f"{_ATTENTION}v_bias": has["qkv_bias"] == "qv",
+        f"{_ATTENTION}norm/": has["attention_norm"],
+        f"{_ATTENTION}relative": has["relative_positions"],
+        f"{_ATTENTION}frequencies": has["rotary"] == "mixed",
+        f"{MLP}norm/": has["mlp_norm"],
+        f"{MLP}Gate/": has["activation"] == "swiglu",
+        _POOL: has["classifier"] == "map",
+        "encoder_norm/": not has["classifier"].endswith("_unnormed"),
+    }
+    absent = tuple(path for path, present in presence.items() if not present)
+    return absent + table.without_top(has)
+
+
+def rules(names: dict, metadata: dict) -> list[table.Rule]:
+    """Returns the expanded table of a model for a library.
+
+    Args:
+        names: Names of the library's layers and arrays, by the keys of
+            `_DENSE`, `_NORMS` and `SINGLE`, with `embedding`, `qkv` (one
+            name, or three of q, k and v) and `head`; `head_bias` is False if
+            the head has none. What is absent has no place there.
+        metadata: Of the model.
+    """
+    has = dict(classifier="token") | DEFAULTS | metadata
+    rows = [
+        ("embedding/kernel", f"{names['embedding']}.weight", table.CONVOLUTION),
+        ("embedding/bias", f"{names['embedding']}.bias"),
+        *_qkv_rows(names, has["num_heads"]),
+    ]
+    for key, path in SINGLE.items():
+        if names.get(key):
+            transform = _SHAPES.get(names[key], table.SAME)
+            rows.append((path, names[key], transform))
+    for key, layer in _DENSE.items():
+        if names.get(key):
+            name = names[key]
+            rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
+            rows.append((f"{layer}/bias", f"{name}.bias"))
+    for key, layer in _NORMS.items():
+        if names.get(key):
+            rows.append((f"{layer}/gamma", f"{names[key]}.weight"))
+            rows.append((f"{layer}/beta", f"{names[key]}.bias"))
+    head = names.get("head", "head")
+    rows.append(("head/kernel", f"{head}.weight", table.TRANSPOSED))
+    if names.get("head_bias", True):
+        rows.append(("head/bias", f"{head}.bias"))
+    else:
+        rows.append(("head/bias", (), _no_bias(has["classes"])))
+    return table.expand(rows, num_layers=has["num_layers"], absent=_absent(has))
+
+
+# Arrays whose shape differs from that of their variable.
+_SHAPES = {
+    "embeddings.class_embedding": table.Transform(
+        lambda array: array[None, None], lambda array: (array[0, 0],)
+    ),
+    "embeddings.position_embedding.weight": table.Transform(
+        lambda array: array[None], lambda array: (array[0],)
+    ),
+}
+
+
+def _qkv_rows(names, heads):
+    """Returns the rows of the projection, from one array or three."""
+
+    def join(*arrays):
+        if len(arrays) == 1:
+            arrays = np.split(arrays[0], 3, axis=0)
+        columns = [array.T for array in arrays]  # [..., D]
+        return fuse_heads(
+            *(part.reshape(*part.shape[:-1], heads, -1) for part in columns)
+        )
+
+    def split(fused):
+        parts = part_heads(fused, heads)  # [..., A, E]
+        parts = tuple(part.reshape(*part.shape[:-2], -1).T for part in parts)
+        if isinstance(names["qkv"], str):
+            return (np.concatenate(parts, axis=0),)
+        return parts
+
+    qkv = table.Transform(join, split)
+    sources = names["qkv"]
+    sources = (sources,) if isinstance(sources, str) else sources
+    return [
+        (f"{_ATTENTION}qkv/kernel", tuple(f"{n}.weight" for n in sources), qkv),
+        (f"{_ATTENTION}qkv/bias", tuple(f"{n}.bias" for n in sources), qkv),
+    ]
+
+
+def _no_bias(size):
+    """Returns the transform of a head's bias in a file without one."""
+
+    def split(bias):
+        if bias.any():
+            raise ValueError(
+                "The format has no place for the bias of the head, which is "
+                "not zero. Save the model in another format."
+            )
+        return ()
+
+    return table.Transform(lambda: np.zeros(size, "float32"), split)
+
+
+def readout(names, classifier):
+    """Returns the names with that of the last norm."""
+    if classifier == "gap_norm" and names.get("fc_norm"):
+        return {**names, "norm": names["fc_norm"]}
+    return names

@@ -1,0 +1,290 @@
+"""Names and settings of timm's VisionTransformer, Eva and Beit.
+
+A config of timm has the name of an architecture, and the arguments that differ
+from it; other constants are only in timm's code. Taken from timm 1.0.31.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from keras_vit.weights.rules import configs, table, timm_config
+from keras_vit.weights.stored import Stored
+
+NAMES = dict(
+    embedding="patch_embed.proj",
+    class_token="cls_token",
+    registers="reg_token",
+    positions="pos_embed",
+    pre_norm="norm_pre",
+    norm1="blocks.{i}.norm1",
+    norm2="blocks.{i}.norm2",
+    qkv="blocks.{i}.attn.qkv",
+    q_bias="blocks.{i}.attn.q_bias",
+    v_bias="blocks.{i}.attn.v_bias",
+    attention_norm="blocks.{i}.attn.norm",
+    relative="blocks.{i}.attn.relative_position_bias_table",
+    frequencies="blocks.{i}.rope.freqs",
+    out="blocks.{i}.attn.proj",
+    scale1="blocks.{i}.ls1.gamma",
+    scale2="blocks.{i}.ls2.gamma",
+    # Where there is a gate, `flatten` names the other half.
+    fc1="blocks.{i}.mlp.fc1",
+    gate="blocks.{i}.mlp.fc1_g",
+    mlp_norm="blocks.{i}.mlp.norm",
+    fc2="blocks.{i}.mlp.fc2",
+    norm="norm",
+    fc_norm="fc_norm",
+    probe="attn_pool.latent",
+    pool_q="attn_pool.q",
+    pool_kv="attn_pool.kv",
+    pool_out="attn_pool.proj",
+    pool_norm="attn_pool.norm",
+    pool_fc1="attn_pool.mlp.fc1",
+    pool_fc2="attn_pool.mlp.fc2",
+    head="head",
+)
+# The names of LayerScale in timm's Eva and Beit.
+EVA_NAMES = NAMES | dict(
+    scale1="blocks.{i}.gamma_1", scale2="blocks.{i}.gamma_2"
+)
+
+_FC1 = re.compile(r"(blocks\.\d+\.mlp\.)fc1\.(weight|bias)")
+_FC1_X = re.compile(r"(blocks\.\d+\.mlp\.)fc1_x\.(weight|bias)")
+_Q_PROJ = re.compile(r"(blocks\.\d+\.attn\.)q_proj\.weight")
+# Heads by width, of architectures whose heads are not 64 wide.
+_HEADS = {1152: 16, 1280: 16, 1408: 16, 1536: 16, 1664: 16, 1792: 16, 4096: 32}
+# Patterns of architectures whose GELU is another.
+_TANH = re.compile(
+    r"vit_base_patch32_siglip_(gap_)?256|vit_giantopt_patch16_siglip_.*"
+    r"|vit_large_patch16_siglip_(gap_)?512|vit_so400m_patch16_siglip_.*"
+)
+_ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "silu")
+
+
+def flatten(
+    arrays: dict[str, Stored], metadata: dict
+) -> tuple[dict[str, Stored], frozenset]:
+    """Gives arrays that timm stores in several forms one form.
+
+    The halves of a packed SwiGLU become two arrays, separate projections of
+    queries, keys and values one, and frequencies one for each block.
+
+    Returns:
+        The arrays, and the forms that they had.
+    """
+    arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
+    forms = set()
+    for name in list(arrays):
+        if match := _FC1_X.fullmatch(name):
+            arrays[f"{match[1]}fc1.{match[2]}"] = arrays.pop(name)
+            forms.add("gate_apart")
+        elif (match := _FC1.fullmatch(name)) and _is_packed(arrays, match[1]):
+            forms.add("packed")
+            cut(arrays, name, (f"{match[1]}fc1_g.{match[2]}", name))
+        elif match := _Q_PROJ.fullmatch(name):
+            forms.add("separate")
+            _join_projections(arrays, match[1])
+    if "rope.freqs" in arrays:
+        forms.add("mixed")
+        _part_frequencies(arrays)
+    return arrays, frozenset(forms)
+
+
+def _is_packed(arrays, mlp):
+    """Whether the first layer has twice the width that the second reads."""
+    first, second = f"{mlp}fc1.weight", f"{mlp}fc2.weight"
+    if f"{mlp}fc1_g.weight" in arrays:  # the weight was cut, not the bias
+        return arrays[f"{mlp}fc1.bias"].shape[0] == 2 * arrays[second].shape[1]
+    return (
+        second in arrays
+        and arrays[first].shape[0] == 2 * arrays[second].shape[1]
+    )
+
+
+def cut(arrays: dict[str, Stored], name: str, names: tuple) -> None:
+    """Cuts an array into equal parts along its first axis."""
+    stored = arrays.pop(name)
+    size = stored.shape[0] // len(names)
+    for i, part in enumerate(names):
+        arrays[part] = stored.map(
+            lambda a, i=i: a[i * size : (i + 1) * size],
+            (size, *stored.shape[1:]),
+        )
+
+
+def _join_projections(arrays, attention):
+    """Joins the kernels of q, k and v; renames the biases of q and v."""
+    names = [f"{attention}{part}_proj.weight" for part in "qkv"]
+    parts = [arrays.pop(name) for name in names]
+    rows = sum(part.shape[0] for part in parts)
+    arrays[f"{attention}qkv.weight"] = Stored(
+        (rows, *parts[0].shape[1:]),
+        lambda: np.concatenate([part.read() for part in parts]),
+    )
+    for part in "qv":
+        bias = arrays.pop(f"{attention}{part}_proj.bias", None)
+        if bias is not None:
+            arrays[f"{attention}{part}_bias"] = bias
+
+
+def _part_frequencies(arrays):
+    stored = arrays.pop("rope.freqs")
+    if len(stored.shape) != 4:
+        raise ValueError(
+            f"expected `rope.freqs` of 4 axes; found shape {stored.shape}"
+        )
+    shape = (stored.shape[0], *stored.shape[2:])
+    for i in range(stored.shape[1]):
+        arrays[f"blocks.{i}.rope.freqs"] = stored.map(
+            lambda a, i=i: a[:, i], shape
+        )
+
+
+def restore(
+    arrays: dict[str, np.ndarray], forms: frozenset
+) -> dict[str, np.ndarray]:
+    """The inverse of `flatten`."""
+    arrays = dict(arrays)
+    for name in list(arrays):
+        match = _FC1.fullmatch(name)
+        if match and f"{match[1]}fc1_g.{match[2]}" in arrays:
+            if "packed" in forms:
+                gate = arrays.pop(f"{match[1]}fc1_g.{match[2]}")
+                arrays[name] = np.concatenate([gate, arrays[name]])
+            else:
+                arrays[f"{match[1]}fc1_x.{match[2]}"] = arrays.pop(name)
+    if "separate" in forms:
+        for name in [n for n in arrays if n.endswith(".attn.qkv.weight")]:
+            attention = name.removesuffix("qkv.weight")
+            parts = np.split(arrays.pop(name), 3)
+            for part, array in zip("qkv", parts, strict=True):
+                arrays[f"{attention}{part}_proj.weight"] = array
+            for part in "qv":
+                bias = arrays.pop(f"{attention}{part}_bias", None)
+                if bias is not None:
+                    arrays[f"{attention}{part}_proj.bias"] = bias
+    if "merge_class" in forms:
+        first, rest = np.split(arrays["pos_embed"], [1], axis=1)
+        arrays["cls_token"] = arrays["cls_token"] + first
+        arrays["pos_embed"] = rest
+    frequencies = [n for n in arrays if n.endswith(".rope.freqs")]
+    if frequencies:
+        parts = [
+            arrays.pop(f"blocks.{i}.rope.freqs")
+            for i in range(len(frequencies))
+        ]
+        arrays["rope.freqs"] = np.stack(parts, axis=1)
+    return arrays
+
+
+def settings(config: dict, known: str, epsilon: float) -> dict:
+    """Returns the metadata in a config of timm, and the constants of its name.
+
+    Args:
+        config: The config.json.
+        known: Pattern of the names of architectures whose constants are these.
+        epsilon: Epsilon of LayerNorm of these.
+    """
+    arguments = configs.section(config, "model_args")
+    name = timm_config.architecture_of(config) or ""
+    activation = configs.choice(arguments, "act_layer", _ACTIVATIONS)
+    found = timm_config.read(config) | dict(
+        num_heads=configs.integer(arguments, "num_heads"),
+        hidden_size=configs.integer(arguments, "embed_dim"),
+        num_layers=configs.integer(arguments, "depth"),
+        patch_size=configs.pair(arguments, "patch_size"),
+        pooling=arguments.get("global_pool") or config.get("global_pool"),
+    )
+    if found["pooling"] not in (None, "token", "avg", "map"):
+        raise ValueError(
+            f"global_pool={found['pooling']!r} is not supported; expected "
+            "'token', 'avg' or 'map'"
+        )
+    if re.fullmatch(known, name):
+        found["layer_norm_epsilon"] = epsilon
+        found["activation"] = "gelu"
+        if _TANH.fullmatch(name):
+            found["activation"] = "gelu_tanh"
+        elif "quickgelu" in name:
+            found["activation"] = "quick_gelu"
+        found["default_heads"] = not found["hidden_size"]
+    if activation and activation != "silu":
+        found["activation"] = activation
+    return configs.known(**found)
+
+
+def heads_of(width: int, name: str) -> int:
+    """Returns the number of heads of an architecture of timm."""
+    if width == 1536 and "siglip" not in name and "pe_" not in name:
+        return 24
+    if width == 1280 and "dinov3" in name:
+        return 20
+    return _HEADS.get(width, width // 64)
+
+
+def with_heads(format: table.Format, **required) -> table.Format:
+    """Returns a format whose architectures specify their number of heads.
+
+    Args:
+        format: The format.
+        **required: Further fields that must be known; see `table.Format`.
+    """
+    read_arrays = format.read_arrays
+
+    def read(arrays, config, specified):
+        # A config that gives a width of its own gives the heads as well.
+        default = specified.pop("default_heads", False)
+        if "num_heads" not in specified and default:
+            width = arrays["patch_embed.proj.weight"].shape[0]
+            name = timm_config.architecture_of(config)
+            specified["num_heads"] = heads_of(width, name)
+        return read_arrays(arrays, config, specified)
+
+    return dataclasses.replace(
+        format,
+        read_arrays=read,
+        required=lambda metadata: format.required(metadata) | required,
+    )
+
+
+def config_of(metadata: dict, architecture: str, **arguments) -> dict:
+    """Returns the config.json of timm for a model; inverts `settings`.
+
+    Args:
+        metadata: Of the model.
+        architecture: Name of an architecture with its constants.
+        **arguments: Further arguments of the architecture.
+    """
+    classifier = metadata["classifier"]
+    pooling = "avg" if classifier.startswith("gap") else classifier
+    pooling = pooling.removesuffix("_unnormed")
+    arguments = dict(
+        img_size=list(metadata["image_size"]),
+        patch_size=list(metadata["patch_size"]),
+        embed_dim=metadata["hidden_size"],
+        depth=metadata["num_layers"],
+        num_heads=metadata["num_heads"],
+        global_pool=pooling,
+        **arguments,
+    )
+    return timm_config.write(metadata, architecture, **arguments) | dict(
+        num_features=metadata["hidden_size"], global_pool=pooling
+    )
+
+
+def differences(metadata: dict, epsilon: float) -> list[str]:
+    """Lists what timm computes differently."""
+    found = table.pixel_differences(metadata)
+    if metadata.get("layer_norm_epsilon", epsilon) != epsilon:
+        found.append(f"it adds {epsilon} in LayerNorm")
+    return found
+
+
+def refused(metadata: dict, format: str) -> list[str]:
+    """Lists the parts of a model that timm cannot store."""
+    found = table.refuse_pre_logits(metadata)
+    if metadata["classifier"] == "token_and_gap":
+        found.append("classifier='token_and_gap'")
+    return found

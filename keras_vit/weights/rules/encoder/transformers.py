@@ -1,0 +1,234 @@
+"""Names and configs of the vision models of transformers, as saved in files.
+
+Checked against transformers 5.23.
+"""
+
+import functools
+import re
+
+import numpy as np
+
+from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.vit.huggingface import read_pixels
+from keras_vit.weights.stored import Stored
+
+_LAYER = "encoder.layer.{i}."
+_SELF = f"{_LAYER}attention.attention."
+# DeiT and BEiT; DINOv2 differs in a few of these names.
+BERT_NAMES = dict(
+    embedding="embeddings.patch_embeddings.projection",
+    class_token="embeddings.cls_token",
+    positions="embeddings.position_embeddings",
+    norm1=f"{_LAYER}layernorm_before",
+    norm2=f"{_LAYER}layernorm_after",
+    qkv=tuple(f"{_SELF}{part}" for part in ("query", "key", "value")),
+    q_bias=f"{_SELF}query.bias",
+    v_bias=f"{_SELF}value.bias",
+    out=f"{_LAYER}attention.output.dense",
+    fc1=f"{_LAYER}intermediate.dense",
+    fc2=f"{_LAYER}output.dense",
+    norm="layernorm",
+    head="classifier",
+)
+DINOV2_NAMES = BERT_NAMES | dict(
+    registers="embeddings.register_tokens",
+    norm1=f"{_LAYER}norm1",
+    norm2=f"{_LAYER}norm2",
+    scale1=f"{_LAYER}layer_scale1.lambda1",
+    scale2=f"{_LAYER}layer_scale2.lambda1",
+    fc1=f"{_LAYER}mlp.fc1",
+    gate=f"{_LAYER}mlp.gate",
+    fc2=f"{_LAYER}mlp.fc2",
+)
+_TOWER = "encoder.layers.{i}."
+TOWER_NAMES = dict(
+    embedding="embeddings.patch_embedding",
+    positions="embeddings.position_embedding.weight",
+    norm1=f"{_TOWER}layer_norm1",
+    norm2=f"{_TOWER}layer_norm2",
+    qkv=tuple(f"{_TOWER}self_attn.{part}_proj" for part in "qkv"),
+    out=f"{_TOWER}self_attn.out_proj",
+    fc1=f"{_TOWER}mlp.fc1",
+    fc2=f"{_TOWER}mlp.fc2",
+    norm="post_layernorm",
+)
+_TEXT = re.compile(
+    r"text_model\..*|text_projection\..*|logit_(scale|bias)|.*\.position_ids"
+)
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "silu": "swiglu",
+}
+_NAMES_OF = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "quick_gelu": "quick_gelu",
+    "swiglu": "silu",
+}
+
+
+def flatten(
+    arrays: dict[str, Stored], prefixes: tuple[str, ...], ignored: str
+) -> tuple[dict[str, Stored], str]:
+    """Removes a prefix of names, and arrays that play no part.
+
+    Args:
+        arrays: Of the checkpoint.
+        prefixes: Those that names may have.
+        ignored: Pattern of the names of arrays to leave out.
+
+    Returns:
+        The arrays, and the prefix.
+    """
+    arrays = {n: a for n, a in arrays.items() if not re.fullmatch(ignored, n)}
+    found = [p for p in prefixes if any(n.startswith(p) for n in arrays)]
+    prefix = found[0] if found else ""
+    return table.rename(arrays, lambda n: n.removeprefix(prefix)), prefix
+
+
+def restore(arrays: dict, prefix: str, heads: tuple[str, ...]) -> dict:
+    """Puts a prefix before all names but those of heads."""
+    return {
+        name if name.startswith(heads) else f"{prefix}{name}": array
+        for name, array in arrays.items()
+    }
+
+
+def settings(config: dict, defaults: dict[str, dict]) -> dict:
+    """Returns the metadata in config.json and preprocessor_config.json.
+
+    Args:
+        config: The config.json, with that of the processor.
+        defaults: For each `model_type` the values that published files omit.
+
+    Raises:
+        ValueError: If the config belongs to another model, or has an
+            impossible value.
+    """
+    processor = configs.section(config, "preprocessor")
+    towers = configs.section(config, "vision_config")
+    kind = configs.choice(config, "model_type", tuple(defaults))
+    class_names = configs.names(config, "id2label")
+    config = defaults.get(kind or "", {}) | configs.known(**(towers or config))
+    activation = configs.choice(config, "hidden_act", _ACTIVATIONS)
+    if class_names == tuple(
+        f"LABEL_{i}" for i in range(len(class_names or ()))
+    ):
+        class_names = None
+    return configs.known(
+        activation=activation and _ACTIVATIONS[activation],
+        layer_norm_epsilon=configs.epsilon(config, "layer_norm_eps"),
+        num_heads=configs.integer(config, "num_attention_heads"),
+        hidden_size=configs.integer(config, "hidden_size"),
+        num_layers=configs.integer(config, "num_hidden_layers"),
+        mlp_dim=configs.integer(config, "intermediate_size"),
+        patch_size=configs.pair(config, "patch_size"),
+        channels=configs.integer(config, "num_channels"),
+        image_size=configs.pair(config, "image_size"),
+        class_names=class_names,
+        **read_pixels(processor),
+    )
+
+
+def config_of(
+    metadata: dict, model_type: str, architecture: str, **fields
+) -> dict:
+    """Returns the config of transformers for a model; inverts `settings`.
+
+    Args:
+        metadata: Of the model.
+        model_type: Its name in transformers.
+        architecture: Its class there.
+        **fields: Further fields.
+    """
+    height, width = metadata["image_size"]
+    patch_size, *_ = metadata["patch_size"]
+    config = dict(
+        architectures=[architecture],
+        model_type=model_type,
+        hidden_size=metadata["hidden_size"],
+        num_hidden_layers=metadata["num_layers"],
+        num_attention_heads=metadata["num_heads"],
+        intermediate_size=metadata["mlp_dim"],
+        hidden_act=_NAMES_OF[metadata["activation"]],
+        layer_norm_eps=metadata["layer_norm_epsilon"],
+        image_size=height if height == width else [height, width],
+        patch_size=patch_size,
+        num_channels=metadata["channels"],
+        **fields,
+    )
+    if metadata.get("pixel_mean") is not None:
+        config["preprocessor"] = dict(
+            image_processor_type="BitImageProcessor",
+            do_resize=True,
+            size=dict(height=height, width=width),
+            resample=3,
+            do_center_crop=False,
+            do_rescale=True,
+            rescale_factor=1 / 255,
+            do_normalize=True,
+            image_mean=[n / 255 for n in metadata["pixel_mean"]],
+            image_std=[n / 255 for n in metadata["pixel_std"]],
+        )
+    return config
+
+
+def labels(metadata: dict) -> dict:
+    """Returns the fields of a config that name the classes."""
+    names = metadata["class_names"] or [
+        f"LABEL_{i}" for i in range(metadata["classes"] or 0)
+    ]
+    return dict(
+        id2label={str(i): name for i, name in enumerate(names)},
+        label2id={name: i for i, name in enumerate(names)},
+    )
+
+
+def refused(metadata: dict, format: str) -> list[str]:
+    """Lists the parts of a model that no model of transformers can store."""
+    found = table.refuse_pre_logits(metadata)
+    if len(set(metadata["patch_size"])) > 1:
+        found.append("patches of unequal sides")
+    return found
+
+
+def tower(arrays: dict[str, Stored], metadata: dict):
+    """Flattens an image tower: as `flatten`, of a file with or without texts.
+
+    The fused projection of attention pooling becomes that of the query, and
+    that of keys and values.
+    """
+    arrays, prefix = flatten(arrays, ("vision_model.",), _TEXT.pattern)
+    for ending in ("weight", "bias"):
+        stored = arrays.pop(f"head.attention.in_proj_{ending}", None)
+        if stored is None:
+            continue
+        third, rest = stored.shape[0] // 3, stored.shape[1:]
+        arrays[f"head.attention.q.{ending}"] = stored.map(
+            functools.partial(_rows, stop=third), (third, *rest)
+        )
+        arrays[f"head.attention.kv.{ending}"] = stored.map(
+            functools.partial(_rows, start=third),
+            (stored.shape[0] - third, *rest),
+        )
+    return arrays, prefix
+
+
+def _rows(array, start=None, stop=None):
+    return array[start:stop]
+
+
+def restore_tower(arrays: dict[str, np.ndarray], prefix: str) -> dict:
+    """The inverse of `tower`."""
+    arrays = dict(arrays)
+    for ending in ("weight", "bias"):
+        name = "head.attention."
+        if f"{name}q.{ending}" in arrays:
+            parts = [arrays.pop(f"{name}{p}.{ending}") for p in ("q", "kv")]
+            arrays[f"{name}in_proj_{ending}"] = np.concatenate(parts)
+    return restore(arrays, prefix, ("visual_projection.",))

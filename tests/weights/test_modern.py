@@ -1,0 +1,210 @@
+"""ViTs after the paper give the numbers of timm and transformers.
+
+The cases are in tests/goldens/modern; its README describes them.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import evaluation, inspection, training
+from keras_vit.weights import checkpoint, resize
+
+FOLDER = pathlib.Path(__file__).parents[1] / "goldens" / "modern"
+sys.path.insert(0, str(FOLDER))
+
+from drawn import draw_arrays, draw_pixels  # noqa: E402
+
+CASES = sorted(path.stem for path in FOLDER.glob("*.json"))
+# The cases that have all operations, for every backend.
+EVERYWHERE = (
+    "timm_dinov2_swiglu",
+    "timm_clip_quickgelu",
+    "timm_siglip_tanh",
+    "timm_dinov3",
+    "timm_eva02_clip",
+    "timm_rope_mixed",
+    "timm_beit",
+)
+
+
+def open_case(name, folder):
+    """Writes the files of a library; returns the case and its arrays."""
+    from safetensors.numpy import save_file
+
+    case = json.loads((FOLDER / f"{name}.json").read_text())
+    arrays = draw_arrays(case["shapes"])
+    folder.mkdir(exist_ok=True)
+    save_file(arrays, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(case["config"]))
+    if name.startswith("hf"):
+        processor = json.dumps(case["processor"])
+        (folder / "preprocessor_config.json").write_text(processor)
+    return case, arrays
+
+
+def difference(found, expected):
+    found = keras.ops.convert_to_numpy(found)
+    assert found.shape == np.shape(expected)
+    return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+def assert_agrees(name, folder):
+    case, _ = open_case(name, folder)
+    pixels = draw_pixels(case["size"])
+    shape = pixels.shape[1:]
+    model = keras_vit.from_pretrained(str(folder), input_shape=shape)
+    outputs = model.predict_on_batch(pixels)
+    expected = case["logits"] or case["pooled"]
+    assert difference(outputs, expected) <= 1e-5
+    return case, model, pixels
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_those_of_the_library(name, tmp_path):
+    case, model, pixels = assert_agrees(name, tmp_path)
+    if case["pooled"] and case["logits"]:
+        # Where a classifier reads more, the library's pooling is a part.
+        features = keras.Model(model.input, model.representation)(pixels)
+        width = len(case["pooled"][0])
+        assert difference(features[:, :width], case["pooled"]) <= 1e-5
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.backend("tensorflow", "jax")
+def test_outputs_are_the_same_on_every_backend(name, tmp_path):
+    assert_agrees(name, tmp_path)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_written_back_as_it_was(name, tmp_path):
+    _, arrays = open_case(name, tmp_path / "theirs")
+    model = keras_vit.from_pretrained(str(tmp_path / "theirs"))
+    format = "timm" if name.startswith("timm") else "huggingface"
+    keras_vit.save_checkpoint(model, tmp_path / "ours", format=format)
+    sources = [
+        checkpoint.open_checkpoint(tmp_path / part)
+        for part in ("theirs", "ours")
+    ]
+    theirs, ours = sources
+    assert set(ours.arrays) == set(theirs.arrays)
+    for key, value in ours.arrays.items():
+        np.testing.assert_array_equal(value.read(), theirs.arrays[key].read())
+    same = {
+        key
+        for key in theirs.metadata
+        if key not in ("architecture", "image_size", "grid")
+    }
+    assert {k: ours.metadata.get(k) for k in same} == {
+        k: theirs.metadata[k] for k in same
+    }
+    # Under the names of the file, too.
+    written = ours.format.restore(
+        {k: v.read() for k, v in ours.arrays.items()}, theirs.naming_scheme
+    )
+    assert set(written) <= set(arrays)
+    for key, value in written.items():
+        np.testing.assert_array_equal(value, arrays[key])
+
+
+READERS = {
+    "timm_bicubic_antialias_cls": True,
+    "timm_bicubic_antialias_no_prefix": True,
+    "hf_dinov2_bicubic": False,
+    "hf_dinov2_registers_bicubic_antialias": True,
+    "hf_clip_bicubic": False,
+    "hf_siglip_bicubic": False,
+}
+
+
+@pytest.mark.backend_independent
+def test_positions_are_resampled_as_each_library_does():
+    with np.load(FOLDER / "positions.npz") as archive:
+        tables = dict(archive)
+    checked = set()
+    for name, before in tables.items():
+        reader, grids, moment = name.split("/")
+        source, target = (
+            tuple(map(int, grid.split("_"))) for grid in grids.split("_to_")
+        )
+        if moment == "after":
+            continue
+        if "relative" in reader:
+            found = resize.resample_distances(
+                before, source, target, resize.geometric
+            )
+        elif reader in READERS:
+            found = resize.resample_bicubic(
+                before, source, target, antialias=READERS[reader]
+            )
+        else:
+            continue
+        checked.add(reader)
+        after = tables[f"{reader}/{grids}/after"]
+        np.testing.assert_allclose(found, after, atol=3e-6)
+    assert len(checked) == len(READERS) + 1
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("name", "antialias"),
+    [("timm_deit3", True), ("hf_dinov2", False), ("hf_clip", False)],
+)
+def test_a_larger_image_resamples_positions_likewise(name, antialias, tmp_path):
+    _, arrays = open_case(name, tmp_path)
+    model = keras_vit.from_pretrained(str(tmp_path), input_shape=(16, 12, 3))
+    found = keras.ops.convert_to_numpy(
+        model.get_layer("posembed_input").pos_embedding
+    )
+    (key,) = [n for n in arrays if re.search("pos_|position", n)]
+    table = arrays[key].reshape(1, *arrays[key].shape[-2:])
+    expected = resize.resample_bicubic(table, (2, 2), (4, 3), antialias)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["timm_deit3", "timm_beit"])
+def test_our_own_file_is_resampled_as_timm_does(name, tmp_path):
+    open_case(name, tmp_path)
+    keras_vit.from_pretrained(str(tmp_path)).save(tmp_path / "model.keras")
+    shape, path = (16, 12, 3), str(tmp_path / "model.keras")
+    ours = keras_vit.from_pretrained(path, input_shape=shape)
+    theirs = keras_vit.from_pretrained(str(tmp_path), input_shape=shape)
+    for one, other in zip(ours.weights, theirs.weights, strict=True):
+        np.testing.assert_array_equal(
+            *map(keras.ops.convert_to_numpy, (one, other))
+        )
+
+
+@pytest.mark.backend("torch")
+def test_the_tools_read_registers_and_rotary_positions(tmp_path):
+    open_case("timm_dinov3", tmp_path)
+    model = keras_vit.from_pretrained(str(tmp_path))
+    pixels = draw_pixels((8, 12))
+    block = model.get_layer("encoderblock_0")
+    tokens = keras.Model(model.input, block.output).predict(pixels, verbose=0)
+    found = evaluation.representation(model, "encoderblock_0")
+    # A class token and four registers precede the patches.
+    np.testing.assert_allclose(
+        found.predict(pixels, verbose=0), tokens[:, 5:].mean(axis=1), rtol=1e-5
+    )
+    rollout = inspection.attention_rollout(model, pixels)
+    assert rollout.shape == (2, 2, 3)
+    np.testing.assert_allclose(rollout.sum(axis=(1, 2)), 1, rtol=1e-5)
+    assert training.depth_factor(model, 0.5)("embedding/kernel") == 0.125
+
+
+@pytest.mark.backend("torch")
+def test_another_number_of_classes_replaces_the_projection(tmp_path):
+    open_case("hf_clip_projection", tmp_path)
+    assert keras_vit.from_pretrained(str(tmp_path)).output_shape == (None, 6)
+    tuned = keras_vit.from_pretrained(str(tmp_path), classes=4)
+    assert not keras.ops.convert_to_numpy(tuned.head.kernel).any()

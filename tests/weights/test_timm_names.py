@@ -1,0 +1,133 @@
+"""Which names of timm's ViTs open, walked over without weights."""
+
+import re
+
+import pytest
+
+from keras_vit.weights import checkpoint, contents, load
+from keras_vit.weights.rules import table
+from keras_vit.weights.stored import Stored
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.backend("torch"),
+]
+
+MODULES = (
+    *("vision_transformer", "vision_transformer_hybrid", "deit"),
+    *("eva", "beit"),
+)
+# Of timm 1.0.31, in all and those that open; neither may fall.
+NAMES, TAGS = 265, 443
+OPEN_NAMES, OPEN_TAGS = 214, 390
+
+
+def vit_names(timm):
+    return [
+        name
+        for name in timm.list_models()
+        if timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
+        in MODULES
+    ]
+
+
+def make(timm, name):
+    """Returns a model of one block, without memory."""
+    with torch.device("meta"):
+        try:
+            return timm.create_model(name, depth=1)
+        except (TypeError, ValueError, AssertionError, IndexError):
+            return timm.create_model(name)
+
+
+def opened(model, name, monkeypatch):
+    """Opens the names and shapes of a model, with the config of its name."""
+
+    def unread():
+        raise AssertionError("no weights are read")
+
+    arrays = {
+        key: Stored(tuple(value.shape), unread)
+        for key, value in model.state_dict().items()
+        if value.is_floating_point()
+    }
+    config = dict(
+        architecture=name,
+        num_classes=model.num_classes,
+        global_pool=model.global_pool,
+        pretrained_cfg={
+            key: model.pretrained_cfg[key]
+            for key in ("input_size", "mean", "std")
+        },
+    )
+    monkeypatch.setattr(contents, "read", lambda path: (arrays, config))
+    source = checkpoint.open_checkpoint(name)
+    checkpoint.require(source, {})
+    load.check_names(source, source.rules)
+    for rule in source.rules:
+        blanks = [table.blank(arrays_of(source, n)) for n in rule.sources]
+        rule.transform.join(*blanks)
+    return source
+
+
+def arrays_of(source, name):
+    return source.arrays[name].shape
+
+
+def check_constants(source, model):
+    """Compares what only timm's code says with what is known of the name."""
+    found, block = source.metadata, model.blocks[0]
+    assert found["num_heads"] == block.attn.num_heads
+    assert found["layer_norm_epsilon"] == block.norm1.eps
+    activation = found.get("activation") or (
+        "gelu_tanh" if found["gelu_approximate"] else "gelu"
+    )
+    kinds = {
+        "GELU(approximate='none')": "gelu",
+        "GELUTanh()": "gelu_tanh",
+        "QuickGELU()": "quick_gelu",
+        "SiLU()": "swiglu",
+    }
+    assert kinds[repr(block.mlp.act)] == activation
+    positions = getattr(model, "rope", None)
+    if positions is None:
+        assert found.get("rotary", "none") == "none"
+    elif type(positions).__name__ == "RotaryEmbeddingMixed":
+        assert found["rotary"] == "mixed"
+    else:
+        is_centered = type(positions).__name__ == "RotaryEmbeddingDinoV3"
+        assert found["rotary"] == ("centered" if is_centered else "index")
+        assert found["rotary_theta"] == positions.temperature
+        reference = getattr(positions, "ref_feat_shape", None)
+        wanted = found.get("rotary_reference")
+        assert (wanted and tuple(wanted)) == (reference and tuple(reference))
+        assert found.get("rotary_offset", 0.0) == positions.grid_offset
+        assert found.get("rotary_order", "ij") == positions.grid_indexing
+    pool = getattr(model, "attn_pool", None)
+    if pool is not None:
+        heads = found.get("pooling_heads") or found["num_heads"]
+        assert heads == pool.num_heads
+
+
+def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
+    names = vit_names(timm)
+    tags = {name: len(timm.list_pretrained(name)) for name in names}
+    refused = {}
+    for name in names:
+        model = make(timm, name)
+        try:
+            source = opened(model, name, monkeypatch)
+        except ValueError as error:
+            refused[name] = str(error)
+            continue
+        check_constants(source, model)
+    fine = [name for name in names if name not in refused]
+    print(f"{len(fine)} of {len(names)} names open,", end=" ")
+    print(f"{sum(tags[n] for n in fine)} of {sum(tags.values())} tags")
+    assert (len(names), sum(tags.values())) >= (NAMES, TAGS)
+    assert len(fine) >= OPEN_NAMES
+    assert sum(tags[name] for name in fine) >= OPEN_TAGS
+    for name, text in refused.items():
+        # Each by the name of its feature, or as none of the families.
+        assert re.search("not supported|names are of none", text), (name, text)
