@@ -1,20 +1,23 @@
-"""Refuses to run beside files of another project of the same name."""
+"""Refuses to run when files of another project of the same name are mixed
+in."""
 
 import os
 
-# The modules of `keras_vit` 1.0 on the package index, none of which is ours.
-# Their files alone are looked for: metadata may be stale, or missing.
+# The modules of `keras_vit` 1.0 on the package index. This package has none of
+# these names. The check looks for files, since metadata may be stale or
+# missing.
 OTHERS = ("config.py", "layers.py", "utils.py", "vit.py")
 
 
 def refuse_other_package(directory: str | os.PathLike) -> None:
     """Refuses a package directory that two distributions were written to.
 
-    The other one's `__init__.py` may have replaced ours: so the packages that
-    all others import call this, and not `keras_vit/__init__.py`.
+    The other distribution's `__init__.py` may have replaced ours, so this is
+    called by the subpackages that all others import, not by
+    `keras_vit/__init__.py`.
 
     Args:
-        directory: That of the package.
+        directory: The directory of the package.
 
     Raises:
         ImportError: If it holds modules of the other project.

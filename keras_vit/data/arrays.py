@@ -28,19 +28,20 @@ def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
 
 
 def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
-    """Reads x_train and y_train, and x_test and y_test where they are there.
+    """Reads x_train and y_train, and x_test and y_test if present.
 
     Args:
-        path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, or of clips
-            `[N, T, H, W, C]`; y `[N]` or `[N, 1]`, classes counted from 0.
-        eval_fraction: Share of each class held out where there is no x_test.
+        path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, or for clips
+            `[N, T, H, W, C]`; y `[N]` or `[N, 1]`, classes counted from 0, or
+            `[N, K]`, 0 or 1 for each of K classes.
+        eval_fraction: Share of each class held out if there is no x_test.
         seed: Seed of that choice.
 
     Returns:
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the file is damaged, lacks an array, holds pickles, or
+        ValueError: If the file is damaged, lacks an array, contains pickles, or
             shapes or labels are wrong.
     """
     data = _read(path)
@@ -57,7 +58,8 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
         )
     images = _images(path, "x_train", data["x_train"])
     labels = _labels(path, "y_train", data["y_train"], len(images))
-    classes = int(labels.max()) + 1
+    several = labels.ndim == 2
+    classes = labels.shape[1] if several else int(labels.max()) + 1
     names = tuple(str(label) for label in range(classes))
     if classes < 2:
         raise ValueError(
@@ -73,7 +75,12 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
             f"clips. Received: shapes {images.shape} and {test_images.shape}"
         )
     test_labels = _labels(path, "y_test", data["y_test"], len(test_images))
-    if test_labels.max() >= classes:
+    if test_labels.shape[1:] != labels.shape[1:]:
+        raise ValueError(
+            f"`y_train` and `y_test` of {path!r} must have the same form. "
+            f"Received: shapes {labels.shape} and {test_labels.shape}"
+        )
+    if not several and test_labels.max() >= classes:
         raise ValueError(
             f"`y_test` of {path!r} must hold classes of `y_train`, 0 to "
             f"{classes - 1}. Received: {int(test_labels.max())}"
@@ -122,10 +129,20 @@ def _images(path, key, images):
 
 
 def _labels(path, key, labels, count):
+    """Returns `[N]`, int64, or of several labels an image `[N, K]`, uint8."""
+    if labels.ndim == 2 and labels.shape[1] > 1 and len(labels) == count:
+        if not np.isin(labels, (0, 1)).all():
+            raise ValueError(
+                f"`{key}` of {path!r} must hold 0 or 1 for each image and "
+                f"class. Received: shape {labels.shape}, {labels.dtype}, such "
+                f"as {np.unique(labels)[:5].tolist()}"
+            )
+        return labels.astype("uint8")
     if labels.shape not in ((count,), (count, 1)):
         raise ValueError(
             f"`{key}` of {path!r} must hold one label for each of {count} "
-            f"images. Received: shape {labels.shape}"
+            "images, or 0 or 1 for each image and class. Received: shape "
+            f"{labels.shape}"
         )
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "ui" or labels.min() < 0:
@@ -155,5 +172,6 @@ def _fields(name, images, labels, class_names):
         is_video=images.ndim == 5,
         num_frames=images.shape[1] if images.ndim == 5 else None,
         images=images,
-        labels=labels.astype("int64"),
+        labels=labels,
+        multi_label=labels.ndim == 2,
     )

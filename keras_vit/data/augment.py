@@ -1,4 +1,5 @@
-"""Augmentation by layers of Keras and KerasCV, named with their arguments."""
+"""Augmentation with layers of Keras and KerasCV, given by name and
+arguments."""
 
 import ast
 import difflib
@@ -13,7 +14,7 @@ from keras_vit.data.seeds import fold
 
 # Layers that mix the images of a batch.
 MIXING = ("CutMix", "FourierMix", "MixUp", "Mosaic")
-# Image augmentation layers are those that have one of these: Keras' and the
+# Image augmentation layers have one of these methods: those of Keras and the
 # two kinds of KerasCV.
 METHODS = ("transform_images", "augment_image", "augment_images")
 # Settings of "How to train your ViT", section 3: operations and magnitude of
@@ -36,7 +37,7 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     Each text is one of:
 
     - `"RandomErasing(factor=0.5)"`, an image augmentation layer of
-      `keras.layers` with literal arguments, applied to each image by itself.
+      `keras.layers` with literal arguments, applied to each image separately.
       Those that mix images, such as `"MixUp(alpha=0.2)"`, are applied to the
       batch, and mix the labels as well;
     - `"batch:RandomErasing(factor=0.5)"`, applied to the batch;
@@ -44,16 +45,16 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     - a setting of the augreg models: none, light0, light1, medium1, medium2,
       strong1 or strong2, (operations, magnitude) of RandAugment and alpha of
       MixUp. The authors' magnitude m, of 10 or more, becomes Keras' factor
-      0.03 m, with which the largest shear and translation are theirs (0.3 at
-      m = 10). Keras draws each strength between 0 and the largest, turns
-      further and changes colours less; its MixUp draws a weight for each
-      image, theirs for each batch.
+      0.03 m, which gives the authors' largest shear and translation (0.3 at m =
+      10). Keras draws each strength between 0 and the largest, rotates further
+      and changes colours less; its MixUp draws a weight for each image, the
+      authors' for each batch.
 
-    The range of pixels, 0 to 255, and the seed are given to layers that take
-    them, the number of classes too.
+    Layers that have these arguments get the range of pixels, 0 to 255, the seed
+    and the number of classes.
 
     Args:
-        augment: The texts; layers of one image come first, whatever the order.
+        augment: The texts; layers of one image are applied first, in any order.
         classes: Number of classes.
 
     Returns:
@@ -62,7 +63,7 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     Raises:
         ValueError: If a text is none of these (with the nearest names), or
             the layer refuses its arguments.
-        ImportError: If KerasCV is asked for and not installed.
+        ImportError: If KerasCV is needed and not installed.
 
     Reference:
         Steiner et al. 2021 (arXiv 2106.10270), section 3.
@@ -82,9 +83,9 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
 
 
 def augment_image(layers: list, image, seed):
-    """Applies layers to one image; a function of the arguments alone.
+    """Applies layers to one image; the result depends only on the arguments.
 
-    The frames of a clip are augmented alike.
+    All frames of a clip are augmented in the same way.
 
     Args:
         layers: The first result of `find_layers`.
@@ -92,8 +93,7 @@ def augment_image(layers: list, image, seed):
         seed: Two integers.
 
     Returns:
-        float32, of the same shape, or the image itself where there are no
-        layers.
+        float32, of the same shape, or the image itself without layers.
     """
     tf = tensorflow()
 
@@ -112,7 +112,7 @@ def augment_image(layers: list, image, seed):
 
 
 def augment_batch(layers: list, batch: dict, seed) -> dict:
-    """Applies layers to a batch; a function of the arguments alone.
+    """Applies layers to a batch; the result depends only on the arguments.
 
     Args:
         layers: The second result of `find_layers`.
@@ -129,8 +129,8 @@ def augment_batch(layers: list, batch: dict, seed) -> dict:
     images = tf.cast(batch["images"], "float32")
     if images.shape.rank == 4:
         return _augment_frames(layers, {**batch, "images": images}, seed)
-    # The frames of a clip one after the other, from the same seed: each is
-    # mixed with the same example at the same place, and has the same label.
+    # The frames of a clip one after the other, with the same seed: each is
+    # mixed with the same example at the same position, and has the same label.
     frames = tf.transpose(images, (1, 0, 2, 3, 4))
     mixed = tf.map_fn(
         lambda frame: _augment_frames(layers, {**batch, "images": frame}, seed),
@@ -168,9 +168,9 @@ def _augment_frames(layers, batch, seed):
 
 
 class RandAugment(keras.layers.RandAugment):
-    """Keras' RandAugment, computing the operations that were drawn alone.
+    """Keras' RandAugment, which computes only the operations that were drawn.
 
-    Keras computes each of its eleven for every image and then chooses.
+    Keras computes all eleven operations for every image and then selects.
     """
 
     def build(self, input_shape):
@@ -196,9 +196,10 @@ class RandAugment(keras.layers.RandAugment):
 
 
 class Equalization(keras.layers.Equalization):
-    """Keras' Equalization, counting as it does on the TensorFlow backend.
+    """Keras' Equalization, with the histogram of the TensorFlow backend.
 
-    On JAX' Keras counts each of 256 values by itself, in tf.data too.
+    On the JAX backend, Keras counts each of 256 values separately, even in
+    tf.data.
     """
 
     def _custom_histogram_fixed_width(self, values, value_range, nbins):
@@ -212,13 +213,13 @@ class Equalization(keras.layers.Equalization):
 
 
 class _Draws(keras.random.SeedGenerator):
-    """Seeds that follow from one, where Keras counts in a variable.
+    """A sequence of seeds derived from one; Keras would count in a variable.
 
-    A variable would be counted up by parallel calls in any order, and would
-    start at its beginning whatever the step.
+    Parallel calls would increment a variable in any order, and it would start
+    from the beginning at any step.
     """
 
-    def __init__(self):  # not Keras', which makes that variable
+    def __init__(self):  # without that of Keras, which makes the variable
         self.begin(None)
 
     def begin(self, seed):
@@ -245,7 +246,7 @@ class _Seeded:
             if self.of_keras_cv:
                 with drawing(self.layer, self.draws.next):
                     return self.layer(data)
-            # Keras' code has no Python that AutoGraph should look at.
+            # Keras' code has no Python that AutoGraph needs to convert.
             unconverted = tensorflow().autograph.experimental.do_not_convert
             return unconverted(self.layer)(data)
         except (
@@ -262,7 +263,7 @@ class _Seeded:
 
 
 def _expand(text):
-    """Returns the layers behind the name of a setting."""
+    """Returns the layers of a named setting."""
     if text not in AUGREG:
         return (text,)
     num_ops, magnitude, alpha = AUGREG[text]
@@ -286,10 +287,10 @@ def _make(text, classes):
                 f"{known}. Received: {argument!r} in {text!r}. "
                 f"Nearest names: {nearest or 'none'}"
             )
-    # Pipelines are in float32, whatever the model computes in.
+    # Pipelines use float32, whatever the dtype policy of the model.
     given = {"value_range": (0, 255), "seed": 0, "num_classes": classes}
     given = {key: given[key] for key in given if key in parameters}
-    # What stands without a name is one of the first parameters.
+    # Positional arguments are the first parameters.
     for key in list(parameters)[: len(positional)]:
         given.pop(key, None)
     try:
@@ -333,7 +334,8 @@ def _find(name, text):
     if not package:
         layers = {**layers, "RandAugment": RandAugment}
         layers["Equalization"] = Equalization
-        # It chooses its operations in Python: once, when tf.data traces it.
+        # It chooses its operations in Python, so only once, when tf.data traces
+        # it.
         del layers["AugMix"]
     names = [
         name

@@ -1,4 +1,4 @@
-"""From a source to batches {"images", "labels"}, all of them or a shard."""
+"""Makes batches {"images", "labels"} of a source, or of a shard of it."""
 
 import numpy as np
 
@@ -33,62 +33,62 @@ def train_batches(
     num_shards: int = 1,
     num_replicas: int = 1,
 ):
-    """Returns training batches without end.
+    """Returns an infinite data set of training batches.
 
-    Order and augmentation are a function of (seed, epoch, example) alone, and
-    what mixes a batch of (seed, step, shard), so a run can start at any step
-    and see what it would have seen. Examples are shuffled as indices, or as
-    files and then as encoded bytes in a stream, never decoded.
+    Order and augmentation depend only on (seed, epoch, example), and the mixing
+    of a batch only on (seed, step, shard), so that a run that starts at any
+    step sees the same batches as an uninterrupted one. Examples are shuffled as
+    indices, or in a stream as files and then as encoded bytes, never decoded.
 
-    Where several processes train together, each reads only its shard of
-    every batch: of files and arrays the shards are consecutive pieces of the
-    batch that one process would have; of a stream each process reads, and
-    shuffles, its own run of the examples.
+    With several processes, each reads only its shard of every batch. For files
+    and arrays the shards are consecutive parts of the batch that a single
+    process would have; of a stream each process reads and shuffles its own
+    range of examples.
 
     Args:
         source: The training source of `load`.
-        batch_size: Examples in each batch, those of all processes together.
+        batch_size: Examples in each batch, over all processes.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
-        num_frames: Frames T of a clip, of videos; 0 of images. A clip starts
-            at random, and is cropped, flipped and augmented as one.
-        frame_step: Frames of the video from one frame of a clip to the next.
-            Of a video that is too short the last frame is repeated.
-        frame_rate: Frames per second that `frame_step` counts in, of video
-            files; 0 counts each file's own.
+        num_frames: Frames T of a clip; 0 for images. A clip has a random start,
+            and is cropped, flipped and augmented as a unit.
+        frame_step: Frames of the video from one frame of a clip to the next. If
+            a video is too short, its last frame is repeated.
+        frame_rate: Frames per second at which `frame_step` counts frames of
+            video files; 0 uses the rate of each file.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
             a random crop), "resize" (resized directly to somewhat more, then
             a random crop) or "none" (resized directly).
-        min_area: Least share of the area for "inception".
+        min_area: Smallest share of the area for "inception".
         pad: Pixels on each side for "pad".
         resize: Pixels of the shorter side for "resize".
-        flip: Whether to flip left to right, half of the time.
+        flip: Whether to flip left to right, with probability one half.
         augment: Layers of Keras or KerasCV by name and arguments, or settings
             of the augreg models by name: see `augment.find_layers`.
-        repeats: How often an example follows itself, each time augmented
-            otherwise (repeated augmentation); divides the batch of a process.
-        cache: Whether to keep the encoded images in memory once they were
-            read; it changes no number.
+        repeats: Number of consecutive copies of each example, augmented
+            differently (repeated augmentation); divides the batch of a process.
+        cache: Whether to keep encoded images, or video files, in memory after
+            the first read; the batches are the same.
         seed: Seed of order and augmentation.
-        start_step: Number of batches to pass over.
+        start_step: Number of batches to skip.
         shard_index: Index of the shard of this process.
         num_shards: Number of shards, one for each process.
         num_replicas: Replicas of this process; the shard's batch is split
             into as many consecutive elements.
 
     Returns:
-        A tf.data.Dataset of {"images": `[B, H, W, C]`, or of videos
-        `[B, T, H, W, C]`, float32 or, where nothing needs float, uint8, in
-        [0, 255], "labels": one-hot float32 `[B, K]`, or
-        1 for each label of an image that may have several}, B being
-        batch_size / num_shards / num_replicas.
+        A tf.data.Dataset of {"images": `[B, H, W, C]`, or for videos
+        `[B, T, H, W, C]`, float32 or, if nothing needs floats, uint8, in
+        [0, 255], "labels": one-hot float32 `[B, K]`, or 1 for each label of an
+        image that may have several}, where B is batch_size / num_shards /
+        num_replicas.
 
     Raises:
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
     sampling = _sampling(num_frames, frame_step, frame_rate)
-    views = Views(source, image_size, channels, sampling)
+    views = Views(source, image_size, channels, sampling, cache)
     _check_shard(batch_size, shard_index, num_shards, num_replicas)
     check_crop(crop, pad, resize, image_size)
     _check_repeats(repeats, batch_size // num_shards)
@@ -120,18 +120,18 @@ def train_batches(
         )
         return _element(source, image, label)
 
-    shard_size = batch_size // num_shards
+    reading = order.Reading(
+        batch_size=batch_size,
+        shard_index=shard_index,
+        num_shards=num_shards,
+        repeats=repeats,
+        start_step=start_step,
+        seed=seed,
+        cache=cache,
+    )
+    shard_size = reading.shard_size
     batches = (
-        order.shuffled(
-            source,
-            seed=seed,
-            batch_size=batch_size,
-            start_step=start_step,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            repeats=repeats,
-            cache=cache,
-        )
+        order.shuffled(source, reading)
         .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .batch(
             shard_size // (1 if of_batch else num_replicas), drop_remainder=True
@@ -140,14 +140,14 @@ def train_batches(
     if of_batch:
 
         def mix(step, batch):
-            # Another number than any example's seed is folded from.
+            # A number from which no example's seed is derived.
             batch_seed = fold((seed, 1), step, shard_index)
             return augmentation.augment_batch(of_batch, batch, batch_seed)
 
         batches = (
             batches.enumerate(start_step)
             .map(mix, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            # What is mixed does not depend on the number of replicas.
+            # Mixing does not depend on the number of replicas.
             .rebatch(shard_size // num_replicas, drop_remainder=True)
         )
     return batches.prefetch(tf.data.AUTOTUNE)
@@ -172,9 +172,9 @@ def eval_batches(
     """Returns every example once, in order, in batches of one size.
 
     Images are resized directly to `image_size`, as the authors evaluate, or
-    in proportion and then cut to their middle.
-    Process i of several reads the i-th run of the examples. Every process
-    yields the same number of batches, filled up with zeros of weight 0.
+    resized in proportion and cropped to their centre. Process i of several
+    reads the i-th range of examples. Every process yields the same number of
+    batches, padded with zeros of weight 0.
 
     Args:
         source: A source of `load`.
@@ -182,8 +182,8 @@ def eval_batches(
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
         num_frames, frame_step, frame_rate: See `train_batches`.
-        num_clips: Clips of each video, spread evenly over it; a single one is
-            its middle.
+        num_clips: Clips of each video, spread evenly over it; a single clip is
+            from its middle.
         num_crops: Crops of each clip, spread evenly over the longer side.
         resize: Pixels of the shorter side before the central crop; 0 resizes
             directly.
@@ -193,11 +193,11 @@ def eval_batches(
             into as many consecutive elements.
 
     Returns:
-        A tf.data.Dataset of elements as those of `train_batches`, with more
-        than one clip or crop "images" `[B, V, T, H, W, C]`, and
-        "weights": float32 `[B]`, 0 where there is no example. The weights of
-        all processes are 1 on average, so that a mean over all entries, which
-        is how Keras forms the loss, is the mean over the examples.
+        A tf.data.Dataset of elements like those of `train_batches`, with
+        "images" `[B, V, T, H, W, C]` for more than one clip or crop, and
+        "weights": float32 `[B]`, 0 for padding. The mean of the weights over
+        all processes is 1, so that the mean over all entries, with which Keras
+        computes the loss, is the mean over the examples.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -237,7 +237,10 @@ def eval_batches(
 
 
 def as_pairs(dataset):
-    """Turns batches into the tuples that `fit` and `evaluate` take.
+    """Converts batches to the tuples that `fit` and `evaluate` take.
+
+    The weights of `eval_batches` are 0 for what fills the last batch. Pass
+    `weighted_metrics` to `compile`: Keras does not weight `metrics`.
 
     Args:
         dataset: A tf.data.Dataset of {"images", "labels"}, with "weights" or
@@ -281,7 +284,7 @@ def _check_shard(batch_size, shard_index, num_shards, num_replicas):
 
 
 def _sampling(num_frames, frame_step, frame_rate):
-    """Which frames make a clip; None of images."""
+    """Returns the sampling of frames of a clip; None for images."""
     if not num_frames:
         return None
     return clips.Sampling(
@@ -316,7 +319,7 @@ def _check_num_views(source, num_clips, num_crops, resize):
 
 
 def _zeros(element_spec):
-    """A data set of one element, all zeros."""
+    """Returns a data set of one element, all zeros."""
     tf = tensorflow()
     with tf.device("CPU"):
         return tf.data.Dataset.from_tensors(

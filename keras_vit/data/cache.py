@@ -4,27 +4,28 @@ from keras_vit.data.optional_imports import tensorflow
 
 
 class ByteCache:
-    """Byte strings by number, filled while an input pipeline runs.
+    """Byte strings by index, filled while an input pipeline runs.
 
-    Not `tf.data.Dataset.cache`, which stores an order as well: here each epoch
-    has its own.
+    `tf.data.Dataset.cache` would also store the order, which changes in each
+    epoch.
     """
 
     def __init__(self):
         tf = tensorflow()
-        # Outside of the data set's function that asks for it, which would
-        # begin an empty one at each call; anonymous ones live while used.
+        # Created outside of the data set's function, which would create an
+        # empty one at each call; an anonymous table lives as long as it is
+        # used.
         with tf.init_scope(), tf.device("CPU"):
             self._table = tf.lookup.experimental.MutableHashTable(
                 "int64", "string", "", experimental_is_anonymous=True
             )
 
     def has(self, index):
-        """Returns whether there is a string for a number."""
+        """Returns whether there is a string for an index."""
         return tensorflow().strings.length(self.get(index)) > 0
 
     def get(self, index):
-        """Returns the scalar string of a number; empty where there is none."""
+        """Returns the scalar string of an index, empty if there is none."""
         return tensorflow().ensure_shape(self._table.lookup(index), ())
 
     def put(self, index, value):

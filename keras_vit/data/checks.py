@@ -11,18 +11,17 @@ from keras_vit.data.sources import Source
 
 
 def check_pixels(images) -> None:
-    """Warns where float images are evidently scaled already.
+    """Warns if float images are evidently scaled already.
 
-    Models take pixels in [0, 255] and scale them themselves. Images that all
-    lie within [0, 1] or [-1, 1] go through `fit` and `predict` all the same,
-    and cost accuracy. A compiled model cannot look at its input, so call this
-    once before.
+    Models take pixels in [0, 255] and scale them. `fit` and `predict` also
+    accept images within [0, 1] or [-1, 1], with a loss of accuracy. A compiled
+    model cannot inspect its input, so call this once before.
 
     Args:
         images: `[B, H, W, C]`, an array or a tensor, of which the first 1,000
-            are looked at; or batches of such, alone or before their labels, as
-            `fit` takes them (`tf.data`, a DataLoader, a PyDataset), of which
-            the first is.
+            are checked; or batches, with or without labels, as `fit` takes them
+            (`tf.data`, a DataLoader, a PyDataset), of which the first is
+            checked.
 
     Example:
         keras_vit.data.check_pixels(images)
@@ -65,7 +64,7 @@ def warn_if_scaled(source: Source) -> None:
     """Does what `check_pixels` does, for a source of `load`.
 
     Args:
-        source: A source of `load`; files hold pixels and are not looked at.
+        source: A source of `load`; files contain pixels and are not checked.
     """
     if source.images is not None:
         _check_pixels(source.images[:1000], f"The images of {source.name!r}")
@@ -74,13 +73,13 @@ def warn_if_scaled(source: Source) -> None:
 def explain_broken(
     source: Source, limit: int = 10, error: Exception | None = None
 ) -> str | None:
-    """Looks for the files behind a decoding error.
+    """Finds the files that caused a decoding error.
 
     Args:
         source: A source of `load`.
-        limit: How many files to name.
-        error: That of TensorFlow. It names a video, so that not all of them
-            are decoded to find it.
+        limit: Largest number of files to name.
+        error: The error of TensorFlow. It names a video, so that not all videos
+            must be decoded to find it.
 
     Returns:
         A message that names them with the decoder's reasons, or None if
@@ -100,19 +99,20 @@ def explain_broken(
     kind = "video" if source.is_video else "image"
     return (
         f"{len(broken)} of {source.num_examples} {kind} files of "
-        f"{source.name!r} do not decode:\n{shown}\nMend or remove them, or "
-        "leave them out with broken='skip'."
+        f"{source.name!r} do not decode:\n{shown}\nRepair or remove them, or "
+        "skip them with broken='skip'."
     )
 
 
 def describe_ignored(*sources: Source) -> str:
-    """Says how many files of a folder were not read, and why.
+    """Returns how many files of a folder were not read, and why.
 
     Args:
         *sources: The sources of `load`.
 
     Returns:
-        Such as "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)".
+        A text such as "34 files ignored (hidden: 1 .jpg; unsupported: 33
+        .heic)".
     """
     ignored = sum(
         (collections.Counter(source.ignored) for source in sources),

@@ -1,4 +1,4 @@
-"""Clips of videos: which frames they have, and what is done to each frame."""
+"""Clips of videos: the choice of their frames, and functions on frames."""
 
 import dataclasses
 
@@ -8,13 +8,13 @@ from keras_vit.data.seeds import fold
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Which frames of a video make a clip: T frames every `step`.
+    """The frames of a video that form a clip: T frames, every `step`-th one.
 
     Attributes:
-        num_frames: Frames T of a clip.
+        num_frames: Number T of frames of a clip.
         step: Frames of the video from one frame of the clip to the next.
-        rate: Frames per second that `step` counts in, of video files; 0 counts
-            each file's own frames.
+        rate: Frames per second in which `step` counts, for video files; 0
+            counts each file's own frames.
     """
 
     num_frames: int
@@ -23,20 +23,20 @@ class Sampling:
 
     @property
     def span(self) -> int:
-        """Frames of the video from the first of a clip to the last."""
+        """Number of video frames from the first of a clip to the last."""
         return (self.num_frames - 1) * self.step + 1
 
 
 def first_frame(place, num_frames, sampling: Sampling):
-    """Returns the first frame of a clip.
+    """Returns the number of the first frame of a clip.
 
     Args:
-        place: Where in the video, from 0, at its start, to 1.
-        num_frames: Frames of the video, a scalar int32 tensor.
-        sampling: Which frames make a clip.
+        place: Position of the clip in the video, from 0 (its start) to 1.
+        num_frames: Number of frames of the video, a scalar int32 tensor.
+        sampling: The frames of a clip.
 
     Returns:
-        Scalar int32 tensor; 0 of a video that is too short.
+        Scalar int32 tensor; 0 for a video that is too short.
     """
     tf = tensorflow()
     latest = tf.maximum(num_frames - sampling.span, 0)
@@ -45,12 +45,12 @@ def first_frame(place, num_frames, sampling: Sampling):
 
 
 def take_frames(video, place, sampling: Sampling):
-    """Returns the frames of a clip; a short video's last one is repeated.
+    """Returns the frames of a clip; repeats the last one of a short video.
 
     Args:
-        video: All frames, `[F, ...]`: pixels, or the bytes of each.
-        place: Where in the video, from 0, at its start, to 1.
-        sampling: Which frames make a clip.
+        video: All frames, `[F, ...]`: pixels, or the bytes of each frame.
+        place: Position of the clip in the video, from 0 (its start) to 1.
+        sampling: The frames of a clip.
 
     Returns:
         `[T, ...]`.
@@ -63,10 +63,10 @@ def take_frames(video, place, sampling: Sampling):
 
 
 def places(num_clips: int) -> list[float]:
-    """Returns where clips lie that are spread evenly over a video.
+    """Returns the positions of clips that are spread evenly over a video.
 
     Args:
-        num_clips: How many; a single one lies in the middle.
+        num_clips: Number of clips; a single one lies in the middle.
     """
     if num_clips == 1:
         return [0.5]
@@ -74,14 +74,14 @@ def places(num_clips: int) -> list[float]:
 
 
 def shuffle_frames(batches, seed: int = 0):
-    """Shuffles the frames of each clip, in an order of its own.
+    """Shuffles the frames of each clip, each in its own random order.
 
     Args:
         batches: Elements with "images", `[B, ..., T, H, W, C]`.
         seed: Seed of the orders.
 
     Returns:
-        A tf.data.Dataset of the same elements otherwise.
+        A tf.data.Dataset of the same elements with shuffled "images".
 
     Reference:
         Fan et al. 2021, the test of frame shuffling: a model that uses time

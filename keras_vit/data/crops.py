@@ -1,14 +1,14 @@
-"""Random crops and flips for training, a pure function of image and seed.
+"""Random crops and flips for training, as pure functions of image and seed.
 
-What takes pixels takes an image, `[H, W, C]`, or the frames of a clip,
-`[T, H, W, C]`, which are cropped alike.
+Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
+`[T, H, W, C]`, which are cropped in the same way.
 """
 
 from keras_vit.data import orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.optional_imports import tensorflow
 
-# The least share of the area that an Inception crop has, as the authors'.
+# The smallest share of the area of an Inception crop, as in the authors' code.
 MIN_AREA = 0.05
 
 
@@ -26,7 +26,7 @@ def inception_crop(
         image_size: (height, width) in pixels of the result.
         channels: Channels of the result.
         seed: Two integers.
-        min_area: The least share of the area.
+        min_area: The smallest share of the area.
 
     Returns:
         float32 `[..., height, width, channels]`.
@@ -39,10 +39,10 @@ def inception_crop(
 
 
 def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
-    """Cuts the window of `inception_crop` out, before anything is resized.
+    """Cuts out the window of `inception_crop`, before any resizing.
 
-    Of a JPEG, only the window is decoded, but for CMYK in grey. The window is
-    one of the upright image.
+    Only the window of a JPEG is decoded, except from CMYK to grey. The window
+    refers to the upright image.
 
     Args:
         image: Bytes of a file (a scalar string) or pixels.
@@ -141,7 +141,7 @@ def flip(image, seed):
     tf = tensorflow()
     if image.shape.rank == 3:
         return tf.image.stateless_random_flip_left_right(image, seed)
-    # All frames or none: as one high image.
+    # All frames or none: the clip is one tall image.
     high = tf.reshape(image, (-1, *image.shape[-2:]))
     flipped = tf.image.stateless_random_flip_left_right(high, seed)
     return tf.reshape(flipped, image.shape)
@@ -150,8 +150,8 @@ def flip(image, seed):
 def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
     """Resizes directly, shorter side to `shorter`, and crops at random.
 
-    The sides have the proportion of `image_size`, whatever the image's: where
-    that is a square, so is what is cropped.
+    The aspect ratio after resizing is that of `image_size`, whatever that of
+    the image: for a square, the resized image is square.
 
     Args:
         image: Pixels.
@@ -173,18 +173,19 @@ def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
 
 
 def scaled(image_size: tuple[int, int], shorter: int) -> tuple[int, int]:
-    """Returns a size in proportion.
+    """Returns a size of the same aspect ratio.
 
     Args:
         image_size: (height, width) in pixels.
         shorter: Pixels of the shorter side of the result.
     """
     scale = shorter / min(image_size)
-    return tuple(round(side * scale) for side in image_size)
+    height, width = image_size
+    return round(height * scale), round(width * scale)
 
 
 def central_crop(image, image_size: tuple[int, int], shorter: int):
-    """Resizes in proportion, shorter side to `shorter`, and cuts the middle.
+    """Resizes in proportion, shorter side to `shorter`, and crops the centre.
 
     Args:
         image: Pixels.
@@ -196,8 +197,8 @@ def central_crop(image, image_size: tuple[int, int], shorter: int):
         `[..., height, width, C]`.
     """
     tf = tensorflow()
-    # Of a very long image only the middle is resized, which would else be
-    # thousands of times the size of the file.
+    # Only the centre of a very long image is resized, since the result could be
+    # thousands of times larger than the file.
     sides = tf.shape(image)[-3:-1]
     image = _cut(image, tf.minimum(sides, 4 * tf.reduce_min(sides)), 0.5)
     image = resize_shorter(image, shorter)
@@ -222,13 +223,13 @@ def resize_shorter(image, shorter: int):
 
 
 def cut(image, image_size: tuple[int, int], place: float):
-    """Cuts a window out, anywhere along the longer side.
+    """Cuts out a window at a position along the longer side.
 
     Args:
         image: Pixels.
         image_size: (height, width) in pixels of the result.
-        place: Where along the longer side, from 0, at its start, to 1; of the
-            other side it is the middle.
+        place: Position along the longer side, from 0, the start, to 1; along
+            the other side the window is centred.
 
     Returns:
         `[..., height, width, C]`.
@@ -244,8 +245,8 @@ def bit_hyper_rule(
     """Returns the sizes of BiT's HyperRule for fine-tuning.
 
     Args:
-        image_shape: (height, width, ...) in pixels of the images of a set;
-            None where they have no common one, which counts as large.
+        image_shape: (height, width, ...) in pixels of the images of a data set;
+            None if sizes differ, which counts as large.
 
     Returns:
         (resize, crop) in pixels: (160, 128) for images of less than 96 x 96
@@ -261,7 +262,7 @@ def bit_hyper_rule(
 
 
 def _cut(image, sides, place):
-    """Cuts a window out whose sides are a tensor of two."""
+    """Cuts out a window whose sides are given as a tensor."""
     tf = tensorflow()
     shape = tf.shape(image)[-3:-1]
     is_longer = [shape[0] > shape[1], shape[0] <= shape[1]]
@@ -271,7 +272,7 @@ def _cut(image, sides, place):
 
 
 def _slice(image, begin, sides):
-    """Cuts a window out whose first row and column and sides are given."""
+    """Cuts out a window with a given first row and column, and sides."""
     tf = tensorflow()
     leading = len(image.shape) - 3
     window = tf.slice(

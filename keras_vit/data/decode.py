@@ -1,4 +1,4 @@
-"""Bytes of an image file into pixels, exactly as evaluation sees them."""
+"""Decodes image files to pixels, exactly as in evaluation."""
 
 import os
 import re
@@ -8,18 +8,18 @@ import numpy as np
 from keras_vit.data import formats, orientation
 from keras_vit.data.optional_imports import tensorflow
 
-# Endings of the files that `decode_image` reads.
+# Extensions of the files that `decode_image` reads.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def decode_image(encoded, channels: int = 3):
-    """Decodes JPEG, PNG, GIF, BMP or WebP, by content, and turns upright.
+    """Decodes JPEG, PNG, GIF, BMP or WebP, detected by content, and rotates.
 
-    Grey becomes colour or colour grey as `channels` asks; alpha is dropped;
-    16-bit PNG is brought to 8 bits, CMYK JPEG to RGB; palettes are applied. Of
-    an animation, the first frame is decoded, and only that. The orientation
-    that EXIF states is applied to JPEG, PNG and WebP (`orientation` says where
-    it is looked for). WebP needs a TensorFlow that decodes it, such as 2.21.
+    Grey is converted to colour, or colour to grey, according to `channels`;
+    alpha is dropped; 16-bit PNG is converted to 8 bits, CMYK JPEG to RGB;
+    palettes are applied. Only the first frame of an animation is decoded. The
+    EXIF orientation of JPEG, PNG and WebP is applied (see `orientation`). WebP
+    needs a TensorFlow that decodes it, such as 2.21.
 
     Args:
         encoded: Scalar string tensor, the bytes of a file.
@@ -88,7 +88,7 @@ def _decode_other(encoded, channels):
         return recolour(_decode(frame, 3), channels)
 
     def webp():
-        # It has 4 channels where it has alpha, and no other number is taken.
+        # An image with alpha has 4 channels, and no other number is accepted.
         frame = formats.first_webp_frame(encoded)[0]
         image = recolour(_decode(frame, 0), channels)
         return orientation.upright(image, orientation.of_webp(encoded))
@@ -107,11 +107,11 @@ def _decode_other(encoded, channels):
 
 
 def cmyk_to_grey(encoded, channels: int):
-    """Returns whether this is the one JPEG that the decoder cannot turn grey.
+    """Returns whether this is a JPEG that the decoder cannot convert to grey.
 
     Args:
         encoded: Scalar string tensor, the bytes of a file.
-        channels: 1 or 3, as asked for.
+        channels: 1 or 3, the wanted number.
 
     Returns:
         Scalar bool tensor.
@@ -127,7 +127,8 @@ def cmyk_to_grey(encoded, channels: int):
 
 
 def recolour(image, channels: int):
-    """Gives an image 1 or 3 channels; a second or fourth, alpha, is dropped.
+    """Converts an image to 1 or 3 channels; a second or fourth, alpha, is
+    dropped.
 
     Args:
         image: `[H, W, C]`, C from 1 to 4, or the frames of a clip.
@@ -155,14 +156,15 @@ def recolour(image, channels: int):
 def resize(image, image_size: tuple[int, int]):
     """Resizes directly to (height, width), bilinearly, as the authors do.
 
-    An image whose static size is right already stays as it is, uint8 and all.
+    An image that already has this static size is returned unchanged, also as
+    uint8.
 
     Args:
         image: `[H, W, C]`, or the frames of a clip, `[T, H, W, C]`.
         image_size: (height, width) in pixels.
 
     Returns:
-        `[..., height, width, C]`, float32 where it was resized.
+        `[..., height, width, C]`, float32 if it was resized.
     """
     tf = tensorflow()
     if tuple(image.shape[-3:-1]) == tuple(image_size):
@@ -187,13 +189,33 @@ def read_image(
         ValueError: If the file is missing or does not decode, or `channels`
             is neither 1 nor 3.
     """
+    return _read(path, channels, lambda image: resize(image, image_size))
+
+
+def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
+    """Reads one image file in its own size.
+
+    Args:
+        path: The file.
+        channels: 1 or 3.
+
+    Returns:
+        uint8 `[H, W, channels]`, upright.
+
+    Raises:
+        ValueError: As `read_image`.
+    """
+    return _read(path, channels, lambda image: image)
+
+
+def _read(path, channels, finish):
     tf = tensorflow()
     if not os.path.isfile(path):
         raise ValueError(f"There is no image file {os.fspath(path)!r}.")
     try:
         with tf.device("CPU"):
             image = decode_image(tf.io.read_file(os.fspath(path)), channels)
-            return resize(image, image_size).numpy()
+            return finish(image).numpy()
     except tf.errors.OpError as error:
         raise ValueError(
             f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF, BMP or "
@@ -218,7 +240,7 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
 
     def try_one(i, path):
         image = decode_image(tf.io.read_file(path), channels)
-        # An image without pixels is as good as none.
+        # An image without pixels counts as broken.
         with tf.control_dependencies(
             [tf.debugging.assert_positive(tf.size(image))]
         ):
@@ -231,7 +253,7 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
     )
     valid = {int(i) for i in valid.as_numpy_iterator()}
     broken = [path for i, path in enumerate(paths) if i not in valid]
-    # `ignore_errors` drops the reason: only these are decoded once more.
+    # `ignore_errors` drops the reason: only these files are decoded again.
     return {path: _why_broken(path, channels) for path in broken}
 
 
@@ -246,7 +268,7 @@ def _why_broken(path, channels):
 
 
 def _reason(error):
-    """The message of a TensorFlow error without the names of its ops."""
-    # A function of the graph reports first, above an empty line, its code.
+    """Returns the message of a TensorFlow error without the names of ops."""
+    # A function of the graph first reports its code, above an empty line.
     message = error.message.split("\n\n")[-1]
     return re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message).strip()

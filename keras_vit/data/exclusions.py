@@ -1,4 +1,4 @@
-"""Examples to leave out, such as near-duplicates of test images."""
+"""Examples to exclude, such as near-duplicates of test images."""
 
 import csv
 import os
@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit.data.sources import Source, take
 
-# Header of the column of a CSV file that lists what to leave out.
+# Header of the column of a CSV file that lists the examples to exclude.
 COLUMN = "pretrain"
 
 
@@ -38,10 +38,10 @@ def read(path: str) -> frozenset[str]:
 
 
 def names_of(source: Source) -> list[str]:
-    """Returns what each example of files or arrays is called in such a list.
+    """Returns the name of each example of files or arrays in such a list.
 
-    A file is called by its path from the folder of its classes on,
-    "class/file.jpg", whatever the system; an array by its index.
+    The name of a file is its path relative to the folder of classes,
+    "class/file.jpg" on every system; the name of an array is its index.
 
     Args:
         source: A source of `load`.
@@ -63,16 +63,16 @@ def names_of(source: Source) -> list[str]:
 
 
 def leave_out(source: Source, names: frozenset[str]) -> Source:
-    """Returns a folder's or arrays' examples without some.
+    """Returns a source of files or arrays without some examples.
 
     Args:
-        source: A source of `load` that is no stream. TFRecords are written
-            anew without what is to be left out.
-        names: Of the examples to leave out, see `names_of`.
+        source: A source of `load` that is not a stream. TFRecords must be
+            written again without the excluded examples.
+        names: Names of the examples to exclude, see `names_of`.
 
     Raises:
-        ValueError: If the source is a stream, or a name is none of its
-            examples', or no example would be left.
+        ValueError: If the source is a stream, a name is unknown, or no example
+            would remain.
     """
     own = names_of(source)
     unknown = sorted(names - set(own))

@@ -1,4 +1,4 @@
-"""A person's images or videos, in one folder for each class."""
+"""Images or videos in one folder for each class."""
 
 import collections
 import os
@@ -19,16 +19,16 @@ def find(
 
     A class has the images in its folder and in all folders below it, as in
     Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
-    What is hidden, a linked folder, outside the class folders or of another
-    extension is ignored, and counted. A folder with more videos than images is
-    one of videos, whose images are ignored; else its videos are.
+    Hidden files, linked folders, files outside the class folders and files with
+    another extension are ignored and counted. If a folder has more videos than
+    images, its images are ignored; otherwise its videos are.
 
     Args:
         path: The folder.
-        eval_fraction: Share of each class held out where the folder has no
-            `test` (or `val`, `validation`, `eval`).
+        eval_fraction: Share of each class held out if the folder has no `test`
+            (or `val`, `validation`, `eval`).
         seed: Seed of that choice.
-        broken: "skip" leaves out files that do not decode.
+        broken: "skip" skips files that do not decode.
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -36,7 +36,7 @@ def find(
     Raises:
         ValueError: If the folder is empty, a class has no image (or none
             that decodes, when skipping), there are fewer than two classes, or
-            evaluation has classes of its own.
+            evaluation has other classes.
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
@@ -145,7 +145,7 @@ def find_broken(paths, is_video: bool) -> dict[str, str]:
 
     Args:
         paths: Image files or video files.
-        is_video: Which of the two.
+        is_video: Whether they are videos.
     """
     return (video_files if is_video else decode).find_broken(paths)
 
@@ -172,7 +172,7 @@ def _extensions(is_video):
 def _classes(root, is_video):
     """Returns paths, labels and class names of the files under a folder.
 
-    And the number of files that were ignored, by reason and extension.
+    Also returns the number of ignored files, by reason and extension.
     """
     folders = sorted(
         entry
@@ -202,7 +202,7 @@ def _classes(root, is_video):
 
 
 def _ignored_beside(root, used, is_video):
-    """Counts the files below a folder outside of the folders that are used."""
+    """Counts the files below a folder outside of the class folders."""
     images, ignored = _scan(root, is_video, without=used)
     for path in images:
         ignored["outside the class folders", _extension(path)] += 1
@@ -235,7 +235,7 @@ def _extension(path):
 
 
 def _raise(error):
-    """Stops at a folder that cannot be read, which `os.walk` passes over."""
+    """Raises an error for a folder that cannot be read; `os.walk` skips it."""
     raise error
 
 

@@ -1,27 +1,27 @@
-"""GIF, WebP and BMP as bytes: what TensorFlow's decoder does not do itself.
+"""Parts of GIF, WebP and BMP decoding that TensorFlow's decoder lacks.
 
-It decodes every frame of a GIF to return the first, refuses WebP files with
-transparency where three channels are asked for, and reads palettes of BMP as
-grey. All functions run inside a graph, on the bytes of one file. They raise
-`tf.errors.InvalidArgumentError` where a file is malformed.
+It decodes every frame of a GIF to return the first, refuses to decode WebP
+files with transparency to three channels, and reads palettes of BMP as grey.
+All functions run in a graph, on the bytes of one file. They raise
+`tf.errors.InvalidArgumentError` if a file is malformed.
 """
 
 import functools
 
 from keras_vit.data.optional_imports import tensorflow
 
-# More blocks than any writer puts before an image.
+# More blocks than any writer places before an image.
 _MAX_BLOCKS = 1000
-# The data of a GIF comes in blocks of up to 255 bytes, nearly all of one
-# size. This many of one size are passed in one step.
+# The data of a GIF are blocks of up to 255 bytes, nearly all of one size. This
+# many blocks of one size are skipped in one step.
 _BLOCKS_A_STEP, _MAX_STEPS = 256, 4096
 
 
 def apart(function):
-    """Makes a function one of the graph, built there when it first runs.
+    """Decorates a function of the graph, which is built when it first runs.
 
-    The graph that reads images is built anew for each request that is served.
-    What few images need would cost all others time.
+    The graph that reads images is built for each served request. Functions that
+    only few images need would cost time for all others.
     """
 
     @functools.cache
@@ -46,7 +46,7 @@ def bytes_of(encoded):
 
 
 def number(data, position, count: int, big_endian=False):
-    """Reads an unsigned integer; bytes beyond the end are zeros.
+    """Reads an unsigned integer; bytes beyond the end count as zero.
 
     Args:
         data: uint8 `[length]`.
@@ -108,10 +108,10 @@ def require(condition, message: str, *values):
 
 
 def first_gif_frame(encoded):
-    """Cuts a GIF down to its first frame.
+    """Reduces a GIF to its first frame.
 
-    Extensions go too: that of transparency has TensorFlow paint black, where
-    alpha is dropped from other kinds of file.
+    Extensions are removed too: with that of transparency TensorFlow would paint
+    pixels black, while other formats just drop alpha.
 
     Args:
         encoded: Scalar string tensor, the bytes of a GIF.
@@ -128,7 +128,7 @@ def first_gif_frame(encoded):
         return tf.where(packed >= 128, 3 * 2 ** (packed % 8 + 1), 0)
 
     def end_of_blocks(position):
-        """Passes sub-blocks, up to the empty one that ends them."""
+        """Skips sub-blocks, up to the empty one that ends them."""
 
         def step(position):
             size = number(data, position, 1)
@@ -177,17 +177,17 @@ def first_gif_frame(encoded):
 
 
 def first_webp_frame(encoded):
-    """Takes the image, or the first frame of an animation, out of a WebP file.
+    """Extracts the image, or the first frame of an animation, of a WebP file.
 
     TensorFlow 2.21 writes beyond its buffer when it decodes some animations.
-    What is returned here never is one.
+    The result is never an animation.
 
     Args:
         encoded: Scalar string tensor, the bytes of a WebP file.
 
     Returns:
-        The bytes of a WebP file of this frame alone, without the chunk of
-        transparency of a lossy one; its height and its width.
+        The bytes of a WebP file with only this frame, without the transparency
+        chunk of a lossy one; its height and its width.
     """
     tf = tensorflow()
     data = bytes_of(encoded)
@@ -224,7 +224,7 @@ def first_webp_frame(encoded):
         number(data, position + 16, 2) % 2**14,
     )
     complete = (is_lossless | (number(data, position, 4) == lossy)) & (
-        # Some writers leave the last padding byte out.
+        # Some writers omit the last padding byte.
         position + size <= tf.size(data, tf.int64) + size % 2
     )
     with require(complete, "The image of a WebP file is missing or cut short."):
@@ -262,8 +262,8 @@ def bmp_size(data):
 def decode_bmp(encoded):
     """Decodes a BMP of 1, 4 or 8 bits with a palette, or of 24 or 32 bits.
 
-    Alpha is dropped. Packed ones (run lengths, JPEG, PNG), those of 16 bits
-    and OS/2's of the first version are refused.
+    Alpha is dropped. Compressed files (run lengths, JPEG, PNG), those of 16
+    bits and those of the first version of OS/2 are refused.
 
     Args:
         encoded: Scalar string tensor, the bytes of a BMP.
@@ -278,7 +278,7 @@ def decode_bmp(encoded):
     row = (width * bits + 31) // 32 * 4
     palette = bits <= 8
     packing = number(data, 30, 4)
-    # Packing 3 gives masks of bits; these are the ones of blue, green, red.
+    # Compression 3 has bit masks; these are the ones for blue, green and red.
     masks = [number(data, 54 + 4 * i, 4) for i in range(3)]
     plain = (packing == 0) | (
         (packing == 3)
@@ -289,7 +289,7 @@ def decode_bmp(encoded):
         (header >= 40)
         & plain
         & tf.reduce_any(bits == tf.constant([1, 4, 8, 24, 32], tf.int64))
-        # Each by itself: their product may be too large for 64 bits.
+        # Checked separately: their product may be too large for 64 bits.
         & (width > 0)
         & (height > 0)
         & (width < 2**28)

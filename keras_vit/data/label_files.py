@@ -25,24 +25,24 @@ def find(
 ) -> tuple[dict, dict]:
     """Reads `train/labels.csv` and `test/labels.csv`, or one to be split.
 
-    A file has the columns `image`, a path from the file's own folder, and
-    `labels`, class names between semicolons, or nothing for an image of no
-    class. The classes are those of the training images, sorted.
+    A file has the columns `image`, a path relative to the folder of the file,
+    and `labels`, class names separated by semicolons, empty for an image
+    without labels. The classes are those of the training images, sorted.
 
     Args:
         path: The folder.
-        eval_fraction: Share of the images held out where the folder has no
-            `test` (or `val`, `validation`, `eval`) with a list.
+        eval_fraction: Share of the images held out if the folder has no `test`
+            (or `val`, `validation`, `eval`) with a list.
         seed: Seed of that choice.
-        broken: "skip" leaves out files that do not decode.
+        broken: "skip" skips files that do not decode.
 
     Returns:
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If a file has other columns, an image that is not there or
-            is listed twice, or fewer than two classes; or if evaluation has
-            classes of its own.
+        ValueError: If a file has other columns, lists a missing image or one
+            twice, or has fewer than two classes; or if evaluation has other
+            classes.
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train" / NAME).is_file() else root
@@ -90,7 +90,7 @@ def find(
 
 
 def _read(path):
-    """Returns (path of an image, its class names) by the lines of a file."""
+    """Returns (path of an image, its class names) for each line of a file."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []

@@ -23,21 +23,23 @@ NUM_DIGITS, SPEEDS = 2, (1, 2, 3)
 
 
 def find(eval_fraction: float, seed: int) -> tuple[dict, dict]:
-    """Makes clips of scikit-learn's digits: the set "moving_digits".
+    """Makes clips of scikit-learn's digits: the data set "moving_digits".
 
-    In each clip two digits move in one of eight directions, at speeds of their
-    own, and leave the frame to return on the other side. So they are
-    everywhere equally often: no single frame shows the class. Their
-    positions without an order show its axis, and the order shows which of its
-    two directions it is. The clips to evaluate on are of other digits.
+    In each clip two digits move in one of eight directions, at different
+    speeds; a digit that leaves the frame returns on the opposite side. Digits
+    are thus equally frequent everywhere, and no single frame shows the class.
+    Their unordered positions show the axis of the motion, and the order of
+    frames shows which of its two directions it is. The clips for evaluation use
+    other digits.
 
     Args:
-        eval_fraction: Share of each digit's images held out for them.
+        eval_fraction: Share of each digit's images held out for evaluation.
         seed: Seed of that choice and of the clips.
 
     Returns:
         The fields of a training and an evaluation `Source`: 4,000 and 800
-        clips of 8 frames of 16 x 16 pixels in grey, each class as often.
+        clips of 8 frames of 16 x 16 pixels in grey, with equally frequent
+        classes.
     """
     images, digits = optional("sklearn.datasets").load_digits(return_X_y=True)
     # The set has 17 shades, 0 to 16.
@@ -82,7 +84,7 @@ def _clips(images, count, rng):
 
 
 def _draw(clips, images, corners):
-    """Draws an image in each clip, where it is darker, around the edges.
+    """Draws an image into each clip, as the maximum, wrapping around the edges.
 
     Args:
         clips: `[N, T, side, side]`.

@@ -20,8 +20,8 @@ def optional(module: str, extra: str = "recipes"):
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"Reading data needs `{module.split('.')[0]}`, which is not "
-            f"installed: pip install 'keras-vision-transformer[{extra}]'"
+            f"`{module.split('.')[0]}` is needed and not installed: "
+            f"pip install 'keras-vision-transformer[{extra}]'"
         ) from error
 
 

@@ -1,4 +1,6 @@
-"""Examples of a source, one by one, in the order of training or their own."""
+"""Examples of a source, one by one, shuffled or in their own order."""
+
+import dataclasses
 
 import numpy as np
 
@@ -7,14 +9,43 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold, shuffled_index
 from keras_vit.data.sources import Source
 
-# Encoded images held back to shuffle a stream: some 1 GB of ImageNet's.
+# Number of encoded images in the shuffle buffer of a stream: about 1 GB for
+# ImageNet.
 SHUFFLE_BUFFER = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The examples that a process reads in training, and the first step.
+
+    Attributes:
+        batch_size: Number of examples in each batch of all processes together.
+        shard_index: Index of the shard of this process.
+        num_shards: Number of shards.
+        repeats: Number of times that each example appears in succession.
+        start_step: Number of batches to skip.
+        seed: Seed of the order.
+        cache: Whether to keep the encoded images in memory.
+    """
+
+    batch_size: int
+    shard_index: int
+    num_shards: int
+    repeats: int
+    start_step: int
+    seed: int
+    cache: bool
+
+    @property
+    def shard_size(self) -> int:
+        """Number of examples of a batch that this process reads."""
+        return self.batch_size // self.num_shards
 
 
 def shard_range(
     source: Source, shard_index: int, num_shards: int
 ) -> tuple[int, int]:
-    """Returns where a shard starts and stops; shards are as even as can be.
+    """Returns the start and the stop of a shard; sizes differ by at most 1.
 
     Args:
         source: A source of `load`.
@@ -31,7 +62,7 @@ def in_order(source: Source, start: int, stop: int):
 
     Args:
         source: A source of `load`.
-        start, stop: Places in its own order.
+        start, stop: Positions in the source's own order.
 
     Returns:
         A tf.data.Dataset of (file's bytes or pixels, label).
@@ -46,45 +77,26 @@ def in_order(source: Source, start: int, stop: int):
     )
 
 
-def shuffled(
-    source: Source,
-    *,
-    seed: int,
-    batch_size: int,
-    start_step: int,
-    shard_index: int,
-    num_shards: int,
-    repeats: int,
-    cache: bool,
-):
-    """Returns examples without end, in an order of its own for each epoch.
+def shuffled(source: Source, reading: Reading):
+    """Returns an infinite sequence of examples, shuffled anew in each epoch.
 
     Args:
-        source, seed, batch_size, start_step, shard_index, num_shards, repeats,
-            cache: See `batches.train_batches`.
+        source: A source of `load`.
+        reading: The examples that this process reads.
 
     Returns:
         A tf.data.Dataset of (epoch, index, repeat, file's bytes or pixels,
-        label); the index is the example's own, but of a stream its place in
-        the order in which the epoch reads the files.
+        label). The index is that of the example; for a stream it is the
+        position in the order in which the epoch reads the files.
     """
     by_kind = _random_access if source.stream is None else _stream
-    return by_kind(
-        source,
-        seed,
-        batch_size,
-        start_step,
-        shard_index,
-        num_shards,
-        repeats,
-        cache,
-    )
+    return by_kind(source, reading)
 
 
 def _reader(source, cache=False):
     """Returns a function from an index to (file's bytes or pixels, label).
 
-    Of a video's file to its path.
+    For a video file it returns the path in place of the bytes.
     """
     tf = tensorflow()
     with tf.device("CPU"):
@@ -94,7 +106,7 @@ def _reader(source, cache=False):
             images = tf.constant(source.images)
             return lambda i: (images[i], labels[i])
         paths = tf.constant(source.paths)
-    if source.is_video:  # what is needed of a file is read with its decoding
+    if source.is_video:  # decoding reads only the needed parts of a file
         return lambda i: (paths[i], labels[i])
     if not cache:
         return lambda i: (tf.io.read_file(paths[i]), labels[i])
@@ -111,23 +123,14 @@ def _reader(source, cache=False):
     return read
 
 
-def _random_access(
-    source,
-    seed,
-    batch_size,
-    start_step,
-    shard_index,
-    num_shards,
-    repeats,
-    cache,
-):
+def _random_access(source, reading):
     tf = tensorflow()
-    read = _reader(source, cache)
+    read = _reader(source, reading.cache)
     num_examples = source.num_examples
-    shard_size = batch_size // num_shards
+    shard_size, repeats = reading.shard_size, reading.repeats
 
     def positions_in(step):
-        first = step * batch_size + shard_index * shard_size
+        first = step * reading.batch_size + reading.shard_index * shard_size
         return tf.data.Dataset.range(first, first + shard_size)
 
     def at(position):
@@ -135,31 +138,23 @@ def _random_access(
         epoch, offset = position // num_examples, position % num_examples
         index = shuffled_index(
             offset,
-            tf.stack([tf.constant(seed, "int64"), epoch]),
+            tf.stack([tf.constant(reading.seed, "int64"), epoch]),
             num_examples,
         )
         return epoch, index, repeat, *read(index)
 
-    steps = tf.data.Dataset.counter(start=start_step)
+    steps = tf.data.Dataset.counter(start=reading.start_step)
     positions = steps.flat_map(positions_in)
     return positions.map(
         at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
-def _stream(
-    source,
-    seed,
-    batch_size,
-    start_step,
-    shard_index,
-    num_shards,
-    repeats,
-    cache,
-):
-    """Shuffled by files, and then within a buffer."""
+def _stream(source, reading):
+    """Returns the examples of a stream, shuffled by file and in a buffer."""
     tf = tensorflow()
-    start, stop = shard_range(source, shard_index, num_shards)
+    num_shards = reading.num_shards
+    start, stop = shard_range(source, reading.shard_index, num_shards)
     count = stop - start
     if not count:
         raise ValueError(
@@ -169,27 +164,30 @@ def _stream(
         )
 
     def epoch_of(epoch):
-        epoch_seed = fold((seed, 0), epoch)
-        examples = source.stream(start, stop, seed=epoch_seed, cache=cache)
-        # `shuffle` mixes in the seed of the graph, here that of this function
-        # alone, which would else be the process' global seed. A shuffle that
-        # reshuffles itself would continue where the last iterator stopped.
+        epoch_seed = fold((reading.seed, 0), epoch)
+        examples = source.stream(
+            start, stop, seed=epoch_seed, cache=reading.cache
+        )
+        # `shuffle` also uses the graph's seed, which would otherwise be the
+        # global seed of the process. Here it is set for this function's graph
+        # alone. A shuffle that reshuffles itself would continue where the last
+        # iterator stopped.
         tf.compat.v1.set_random_seed(1)
         shuffled = examples.enumerate(start).shuffle(
             min(SHUFFLE_BUFFER, count),
-            # Folding once leaves the first number the same in each epoch.
+            # After one fold, the first number is the same in every epoch.
             seed=fold(epoch_seed, np.int64(0))[0],
             reshuffle_each_iteration=False,
         )
         return shuffled.map(lambda index, example: (epoch, index, *example))
 
     def repeated(epoch, index, image, label):
-        return tf.data.Dataset.range(repeats).map(
+        return tf.data.Dataset.range(reading.repeats).map(
             lambda repeat: (epoch, index, repeat, image, label)
         )
 
-    # `repeats` divides a process' part of a batch.
-    first = start_step * (batch_size // num_shards) // repeats
+    # `repeats` divides the shard of a batch.
+    first = reading.start_step * reading.shard_size // reading.repeats
     epochs = tf.data.Dataset.counter(start=first // count)
     examples = epochs.flat_map(epoch_of).skip(first % count)
     return examples.flat_map(repeated)

@@ -1,23 +1,22 @@
-"""The orientation of photographs: cameras store turned pixels and say so.
+"""The EXIF orientation of photographs: cameras store rotated pixels.
 
-Orientation k of EXIF, 1 to 8, means: transpose the stored pixels where
-k >= 5, then flip the rows where k is 3, 4, 7 or 8 and the columns where k is
-2, 3, 6 or 7.
+Orientation k of EXIF, 1 to 8, means: transpose the stored pixels if k >= 5,
+then flip the rows if k is 3, 4, 7 or 8 and the columns if k is 2, 3, 6 or 7.
 """
 
 from keras_vit.data import formats
 from keras_vit.data.formats import number
 from keras_vit.data.optional_imports import tensorflow
 
-# More blocks than any writer puts before EXIF.
+# More blocks than any writer places before EXIF.
 _MAX_BLOCKS = 1000
 _ORIENTATION, _SHORT = 0x0112, 3  # a tag and a type of TIFF
 
 
-# EXIF is found in the first segment of it (APP1) of a JPEG, where only APP and
-# COM segments precede it; in the eXIf chunk of a PNG, where that precedes the
-# pixels; and in the EXIF chunk of a WebP. That is where cameras and image
-# libraries write it. XMP and text chunks are not read.
+# EXIF is read from the first such segment (APP1) of a JPEG, if only APP and COM
+# segments precede it; from the eXIf chunk of a PNG, if it precedes the pixels;
+# and from the EXIF chunk of a WebP. Cameras and image libraries write it there.
+# XMP and text chunks are not read.
 
 
 def of_jpeg(encoded):
@@ -27,12 +26,12 @@ def of_jpeg(encoded):
         encoded: Scalar string tensor, the bytes of a JPEG.
 
     Returns:
-        Scalar int64 tensor, 1 to 8; 1, upright, where EXIF states none.
+        Scalar int64 tensor, 1 to 8; 1, upright, without EXIF.
     """
     tf = tensorflow()
 
-    # Padded: TensorFlow's error of a position beyond the end holds the bytes
-    # themselves, and Python cannot decode it.
+    # Padded: TensorFlow's error for a position beyond the end contains the
+    # bytes, which Python cannot decode.
     start = tf.strings.join([tf.strings.substr(encoded, 0, 22), b"\0" * 22])
 
     def at(position, count):
@@ -63,14 +62,14 @@ def of_webp(encoded):
 
 
 def upright(image, orientation):
-    """Turns stored pixels as their orientation asks.
+    """Rotates and flips stored pixels according to their orientation.
 
     Args:
         image: `[H, W, C]`.
         orientation: Scalar int64 tensor, 1 to 8.
 
     Returns:
-        `[H, W, C]`, or `[W, H, C]` where the orientation is 5 or more.
+        `[H, W, C]`, or `[W, H, C]` if the orientation is 5 or more.
     """
     tf = tensorflow()
 
@@ -109,7 +108,7 @@ def stored_window(begin, size, shape, orientation):
 
 
 def swap(pair, orientation):
-    """Exchanges (rows, columns) where the orientation is 5 or more."""
+    """Swaps (rows, columns) if the orientation is 5 or more."""
     return tensorflow().where(orientation >= 5, pair[::-1], pair)
 
 
@@ -122,7 +121,7 @@ def _flips(orientation):
 
 
 def _read(encoded, begin, block):
-    """Walks a file's blocks to EXIF.
+    """Iterates over the blocks of a file up to EXIF.
 
     Args:
         encoded: The bytes of the file.
@@ -179,7 +178,7 @@ def _webp_chunk(data, position):
     tf = tensorflow()
     name = number(data, position, 4, big_endian=True)
     size = number(data, position + 4, 4)
-    # Some writers begin with the name as in a JPEG.
+    # Some writers begin with the name, as in a JPEG.
     named = number(data, position + 8, 4, True) == int.from_bytes(b"Exif")
     return (
         name == int.from_bytes(b"EXIF"),

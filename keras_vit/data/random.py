@@ -1,4 +1,4 @@
-"""KerasCV's layers draw through TensorFlow's state: here without it."""
+"""Stateless random numbers for the layers of KerasCV."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from keras_vit.data.optional_imports import tensorflow
 
 
 class Draws:
-    """Stands in for `tf.random` and for `tf.random.Generator`.
+    """Replaces `tf.random` and `tf.random.Generator`.
 
     Args:
         next_seed: Returns another seed, two integers, at each call.
@@ -30,7 +30,7 @@ class Draws:
         )
 
     def gamma(self, shape, alpha, beta=None, dtype="float32", **unused):
-        """As `tf.random.gamma`, whose shape is one for each alpha."""
+        """Like `tf.random.gamma`, with `shape` samples for each alpha."""
         tf = tensorflow()
         alpha = tf.convert_to_tensor(alpha, dtype)
         shape = tf.reshape(tf.cast(shape, "int32"), [-1])
@@ -48,7 +48,8 @@ class Draws:
 
 @contextlib.contextmanager
 def drawing(layer, next_seed: Callable):
-    """Within it a layer of KerasCV, being traced, draws from seeds alone.
+    """A context in which a layer of KerasCV, while traced, draws from seeds
+    only.
 
     Args:
         layer: The layer.

@@ -7,13 +7,15 @@
         "validation": {"validation-00000-of-00004.tfrecord": 12801, ...}
       },
       "image_shape": null,
+      "multi_label": false,
       "about": {...}
     }
 
 gives each file's number of examples. An example is a tf.train.Example of
 `image` (the bytes of a JPEG, PNG, BMP, GIF or WebP file), `label` (int64, an
-index into `class_names`) and `name` (anything that distinguishes images). Files
-that lie in a bucket are read as well, "gs://bucket/folder".
+index into `class_names`, or with `multi_label` any number of them) and `name`
+(anything that distinguishes images). Files that lie in a bucket are read as
+well, "gs://bucket/folder".
 """
 
 import contextlib
@@ -30,14 +32,14 @@ from keras_vit.data.optional_imports import tensorflow
 
 INDEX = "dataset.json"
 EVALUATION_SPLITS = ("test", "validation")
-# Ends the name of a file that is not shuffled yet.
+# Suffix of files that are not shuffled yet.
 SPREAD = ".spread"
-# Descriptors that a process has open besides the files of a set.
+# File descriptors that a process needs besides the files of a data set.
 OTHER_FILES = 256
 
 
 def exists(path: str) -> bool:
-    """Returns whether a folder, local or in a bucket, is such a set."""
+    """Returns whether a folder, local or in a bucket, is such a data set."""
     if "://" not in path:
         return os.path.isfile(os.path.join(path, INDEX))
     tf = tensorflow()
@@ -49,8 +51,8 @@ def exists(path: str) -> bool:
 
 def find(
     path: str, train_split: str = "", eval_split: str = ""
-) -> tuple[dict, dict]:
-    """Finds the two parts of a set.
+) -> tuple[dict, ...]:
+    """Finds the two parts of a data set.
 
     Args:
         path: The folder of dataset.json.
@@ -67,6 +69,8 @@ def find(
     """
     index = _read_index(path)
     splits = index["splits"]
+    multi_label = index["multi_label"]
+    parse = _several_labels(len(index["class_names"]))
     eval_split = eval_split or evaluation_split(path)
     there = set(tensorflow().io.gfile.listdir(path))
     parts = []
@@ -92,14 +96,19 @@ def find(
                 num_examples=sum(splits[split].values()),
                 image_shape=index["image_shape"]
                 and tuple(index["image_shape"]),
-                stream=_stream(path, splits[split], _image_and_label),
+                multi_label=multi_label,
+                stream=_stream(
+                    path,
+                    splits[split],
+                    parse if multi_label else _image_and_label,
+                ),
             )
         )
     return tuple(parts)
 
 
 def evaluation_split(path: str) -> str:
-    """Returns the split of a set that is evaluated on unless one is named.
+    """Returns the default split for evaluation.
 
     Args:
         path: The folder of dataset.json.
@@ -120,7 +129,7 @@ def read(path: str, split: str):
         split: One of its splits.
 
     Returns:
-        A function of (start, stop) that gives a tf.data.Dataset of (name,
+        A function of (start, stop) that returns a tf.data.Dataset of (name,
         encoded image), the examples from `start` up to `stop`.
 
     Raises:
@@ -141,34 +150,35 @@ def write(
     *,
     class_names: tuple[str, ...] | None = None,
     image_shape: tuple[int, int, int] | None = None,
+    multi_label: bool = False,
     about: dict | None = None,
 ):
-    """Writes a set, which is there when it is complete and not before.
+    """Writes a data set, which appears at `path` only when it is complete.
 
-    The images come in any order, one by one. Which file one comes to, and
-    where it stands in it, follows from a hash of its name alone, so that a
-    file is a random sample of its split. Images are first spread over the
-    files, which are then shuffled one after another: what is in memory is at
-    most one file, on disk the set and once more its largest file.
+    Images may be added in any order. A hash of its name determines the file of
+    an image and its position there, so that each file is a random sample of its
+    split. Images are first distributed over the files, which are then shuffled
+    one after another: memory contains at most one file, the disk the data set
+    and a copy of its largest file.
 
     Args:
-        path: A local folder that is not there yet. The set is made in
-            `path`.incomplete, which an error removes.
+        path: A local folder that does not exist yet. The data set is written to
+            `path`.incomplete, which is removed after an error.
         num_shards: Number of files of each split, such as
             `{"train": 1024, "validation": 4}`.
-        class_names: Class names by index; None is all that occur,
-            sorted.
+        class_names: Class names by index; None takes all that occur, sorted.
         image_shape: (height, width, channels) in pixels if all images share
             it.
+        multi_label: Whether an image has any number of classes.
         about: Other metadata for dataset.json, added to until the end.
 
     Yields:
         A function of (split, name, class name, encoded image) that adds an
-        image.
+        image; with `multi_label` it takes a sequence of class names.
 
     Raises:
-        ValueError: If an argument is wrong, the set or an incomplete one is
-            there, or an image has another split or class.
+        ValueError: If an argument is wrong, the data set or an incomplete one
+            exists, or an image has an unknown split or class.
         OSError: If the disk is full.
 
     Example:
@@ -188,8 +198,9 @@ def write(
     try:
         with _errors_of_disk(path):
             classes = {name: i for i, name in enumerate(class_names or ())}
-            with _spreading(incomplete, files, classes, class_names) as add:
-                yield add
+            closed = class_names is not None
+            with _spreading(incomplete, files, classes, closed) as spread:
+                yield spread if multi_label else _of_one_class(spread)
             order = sorted(classes) if class_names is None else class_names
             positions = {name: i for i, name in enumerate(order)}
             labels = {i: positions[name] for name, i in classes.items()}
@@ -203,6 +214,7 @@ def write(
                     for split, names in files.items()
                 },
                 image_shape=image_shape,
+                multi_label=multi_label,
                 about=about or {},
             )
             (incomplete / INDEX).write_text(json.dumps(index, indent=1))
@@ -213,7 +225,7 @@ def write(
 
 
 def hash_of(name: str) -> int:
-    """Returns 64 bits that follow from a name, everywhere the same."""
+    """Returns a 64-bit hash of a name, the same on every machine."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -228,6 +240,7 @@ def _read_index(path):
             index = json.loads(opened.read())
         names, splits = index["class_names"], index["splits"]
         shape = index.setdefault("image_shape", None)
+        index.setdefault("multi_label", False)  # of sets of earlier versions
         valid = (
             len(names) >= 2
             and len(set(names)) == len(names)
@@ -274,6 +287,25 @@ def _image_and_label(record):
     return example["image"], example["label"]
 
 
+def _several_labels(num_classes):
+    """Returns a function of a record: the image, and 0 or 1 for each class."""
+    tf = tensorflow()
+
+    def parse(record):
+        example = tf.io.parse_single_example(
+            record,
+            {
+                "image": tf.io.FixedLenFeature((), "string"),
+                "label": tf.io.RaggedFeature("int64"),
+            },
+        )
+        # An image may have no label, and one twice.
+        hot = tf.one_hot(example["label"], num_classes, dtype="int32")
+        return example["image"], tf.cast(tf.reduce_sum(hot, 0) > 0, "uint8")
+
+    return parse
+
+
 def _name_and_image(record):
     tf = tensorflow()
     feature = tf.io.FixedLenFeature((), "string")
@@ -304,7 +336,7 @@ def _check_arguments(path, incomplete, num_shards):
 
 
 def _allow_open_files(count):
-    """Raises the process' limit of open files where it is lower."""
+    """Raises the process' limit of open files if necessary."""
     try:
         import resource
     except ImportError:  # Windows has no such limit.
@@ -323,7 +355,7 @@ def _allow_open_files(count):
 
 @contextlib.contextmanager
 def _errors_of_disk(path):
-    """Makes TensorFlow's errors of a full disk, or of any, Python's."""
+    """Converts TensorFlow's errors of writing to those of Python."""
     tf = tensorflow()
     try:
         yield
@@ -336,8 +368,11 @@ def _errors_of_disk(path):
 
 
 @contextlib.contextmanager
-def _spreading(folder, files, classes, class_names):
-    """Yields the function that adds an image to the file its name hashes to."""
+def _spreading(folder, files, classes, closed):
+    """Yields the function that adds an image to the file its name hashes to.
+
+    Unless the classes are closed, they receive those that occur.
+    """
     tf = tensorflow()
     with contextlib.ExitStack() as stack:
         writers = {
@@ -350,23 +385,31 @@ def _spreading(folder, files, classes, class_names):
             for split, names in files.items()
         }
 
-        def add(split, name, class_name, image):
+        def add(split, name, class_names, image):
             if split not in writers:
                 raise ValueError(
                     f"`split` must be one of {list(writers)}. "
                     f"Received: {split!r} for {name!r}"
                 )
-            if class_names is None:
-                classes.setdefault(class_name, len(classes))
-            elif class_name not in classes:
+            if isinstance(class_names, str):
                 raise ValueError(
-                    f"The class of {name!r} must be one of the "
-                    f"{len(classes)} `class_names`. Received: {class_name!r}"
+                    "With `multi_label` the class names must be a sequence. "
+                    f"Received: {class_names!r} for {name!r}"
                 )
+            for class_name in class_names:
+                if not closed:
+                    classes.setdefault(class_name, len(classes))
+                elif class_name not in classes:
+                    raise ValueError(
+                        f"The class of {name!r} must be one of the "
+                        f"{len(classes)} `class_names`. Received: "
+                        f"{class_name!r}"
+                    )
             example = tf.train.Example()
             feature = example.features.feature
             feature["image"].bytes_list.value.append(image)
-            feature["label"].int64_list.value.append(classes[class_name])
+            labels = [classes[class_name] for class_name in class_names]
+            feature["label"].int64_list.value.extend(labels)
             feature["name"].bytes_list.value.append(name.encode())
             chosen = writers[split][hash_of(name) % len(writers[split])]
             chosen.write(example.SerializeToString(deterministic=True))
@@ -374,8 +417,15 @@ def _spreading(folder, files, classes, class_names):
         yield add
 
 
+def _of_one_class(add):
+    def add_one(split, name, class_name, image):
+        add(split, name, (class_name,), image)
+
+    return add_one
+
+
 def _shuffle(file, labels):
-    """Orders what was spread to a file by hash, and gives the last labels.
+    """Sorts the examples of a file by hash, and writes their final labels.
 
     Returns:
         The number of examples.
@@ -387,7 +437,7 @@ def _shuffle(file, labels):
         example = tf.train.Example.FromString(record)
         feature = example.features.feature
         label = feature["label"].int64_list
-        label.value[0] = labels[label.value[0]]
+        label.value[:] = [labels[i] for i in label.value]
         name = feature["name"].bytes_list.value[0].decode()
         examples.append(
             (hash_of(name), example.SerializeToString(deterministic=True))

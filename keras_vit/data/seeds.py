@@ -1,10 +1,10 @@
-"""Random numbers that are a function of what they are for."""
+"""Stateless random numbers: seeds and permutations."""
 
 from keras_vit.data.optional_imports import tensorflow
 
 
 def fold(seed, *values):
-    """Makes a seed for each value out of one.
+    """Derives a seed from a seed and integers.
 
     Args:
         seed: Two integers.
@@ -21,12 +21,12 @@ def fold(seed, *values):
 
 
 def shuffled_index(index, seed, count: int):
-    """Returns where a permutation of `count` places sends one of them.
+    """Returns the value of a random permutation of `count` at an index.
 
     Args:
         index: Scalar int64, from 0 to count - 1.
         seed: Two integers that choose the permutation.
-        count: Number of places.
+        count: Length of the permutation.
     """
     tf = tensorflow()
     return tf.random.experimental.index_shuffle(

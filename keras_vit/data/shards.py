@@ -1,4 +1,4 @@
-"""Examples that lie one after another in TFRecord files."""
+"""Ranges of examples in TFRecord files."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,16 +16,16 @@ def read_shards(
     seed=None,
     cache: bool = False,
 ):
-    """Reads runs of records, one file after another.
+    """Reads a range of records of each file, one file after another.
 
     Args:
         paths: TFRecord files.
-        skips: Records to pass over at the start of each file.
-        takes: Records to read of each file after those.
-        seed: Two integers (a tensor may be one of a `tf.data` function) that
-            draw the order of the files; None is the order given.
-        cache: Whether to keep the records in memory once a file has been read
-            to its end; order and content stay what they are.
+        skips: Records to skip at the start of each file.
+        takes: Records to read from each file after those.
+        seed: Two integers (also a tensor within a `tf.data` function) that
+            determine the order of the files; None keeps the given order.
+        cache: Whether to keep the records in memory after a file has been read
+            to its end; order and content do not change.
 
     Returns:
         A tf.data.Dataset of serialized records, scalar strings.
@@ -79,7 +79,7 @@ def stream_of(
     takes: Sequence[int],
     parse: Callable,
 ) -> Callable:
-    """Makes the `stream` of a `Source` from runs of records.
+    """Returns the `stream` of a `Source` that reads ranges of records.
 
     Args:
         paths, skips, takes: See `read_shards`.
@@ -97,7 +97,7 @@ def stream_of(
         lows, highs = np.maximum(firsts, start), np.minimum(ends, stop)
         used = np.flatnonzero(lows < highs)
         records = read_shards(
-            # An empty run still has a data set of the right type.
+            # An empty range still needs a data set of the right type.
             [paths[i] for i in used] or paths[:1],
             (skips + lows - firsts)[used] if len(used) else [0],
             (highs - lows)[used] if len(used) else [0],

@@ -1,4 +1,4 @@
-"""Where labelled images and videos come from."""
+"""Sources of labelled images and videos."""
 
 import dataclasses
 import difflib
@@ -21,31 +21,31 @@ from keras_vit.data.optional_imports import optional
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Source:
-    """A set of labelled images or videos, not yet decoded.
+    """A data set of labelled images or videos, not yet decoded.
 
-    Exactly one of `paths`, `images` and `stream` holds them.
+    Exactly one of `paths`, `images` and `stream` is given.
 
     Attributes:
-        name: What to call it in messages.
+        name: Its name in messages.
         class_names: Class names by index.
         num_examples: Number of images or videos.
-        image_shape: (height, width, channels) in pixels where all images, or
-            all frames of videos, share it, else None.
+        image_shape: (height, width, channels) in pixels if all images, or all
+            frames of videos, share it, else None.
         is_video: Whether the examples are videos.
-        num_frames: Frames of each video where all have as many, else None.
+        num_frames: Frames of each video if all have the same number, else None.
         labels: Class of each image, `[N]`, for `paths` and `images`.
-        multi_label: Whether an image has any number of labels: labels are
-            then 0 or 1 for each class, `[N, K]`, a stream's `[K]`.
+        multi_label: Whether an image may have any number of labels: labels are
+            then 0 or 1 for each class, `[N, K]`, in a stream `[K]`.
         paths: Files of images or videos.
-        images: Pixels, `[N, H, W, C]`, or of videos `[N, F, H, W, C]`.
+        images: Pixels, `[N, H, W, C]`, or for videos `[N, F, H, W, C]`.
         stream: A function of (start, stop, seed=None, cache=False) that
             returns a tf.data.Dataset of (encoded image, label), the examples
-            from `start` up to `stop`; of a video all its encoded frames.
-            `seed`, a tensor of two int64, draws the order of the files; None
-            is the set's own order. `cache` keeps the bytes in memory.
-            `shards.stream_of` makes one.
-        skipped: Files left out because they do not decode, with the
-            decoder's reason.
+            from `start` up to `stop`; for a video all its encoded frames.
+            `seed`, a tensor of two int64, determines the order of the files;
+            None is the original order. `cache` keeps the bytes in memory.
+            `shards.stream_of` makes such a function.
+        skipped: Files skipped because they do not decode, with the decoder's
+            reason.
         ignored: Number of files of a folder that were not read, by reason and
             extension, such as {("unsupported", ".heic"): 33}.
     """
@@ -85,23 +85,23 @@ def load(
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
             "moving_digits" (clips of them, see
             `keras_vit.data.moving_digits.find`), a folder of images or of
-            videos (see `keras_vit.data.folder.find`; of images with several
-            labels, `keras_vit.data.label_files.find`) or of TFRecords
+            videos (see `keras_vit.data.folder.find`; for images with several
+            labels `keras_vit.data.label_files.find`) or of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
             (`keras_vit.data.vtab.TASKS`).
-        train_split: TFDS split to train on; "" is "train", and of VTAB-1k
+        train_split: TFDS split to train on; "" is "train", for VTAB-1k
             "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,
             "validation".
-        eval_fraction: Share of each class held out for evaluation where the
-            data set has no part of its own for it.
+        eval_fraction: Share of each class held out for evaluation if the data
+            set has no such part.
         seed: Seed of that choice.
-        data_dir: Where TFDS keeps prepared data; "" is its default.
-        manual_dir: Where TFDS finds archives that are fetched by hand.
+        data_dir: Directory of TFDS for prepared data; "" is its default.
+        manual_dir: Directory of archives that are downloaded by hand for TFDS.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
-        broken: "error", or "skip" to leave out the files of a folder that do
-            not decode (`Source.skipped` lists them).
+        broken: "error", or "skip" to skip the files of a folder that do not
+            decode (`Source.skipped` lists them).
 
     Returns:
         Training and evaluation source.
@@ -179,8 +179,7 @@ def sample(source: Source, count: int) -> Source:
 
     Args:
         source: A source of `load`.
-        count: How many examples; a stream is not cut, only read from its
-            start.
+        count: Number of examples; of a stream the first ones are returned.
     """
     if source.stream is not None or source.num_examples <= count:
         return source
@@ -192,13 +191,13 @@ def take(source: Source, indices: np.ndarray) -> Source:
     """Returns some examples of a source of files or arrays.
 
     Args:
-        source: A source that is no stream.
-        indices: Which examples, in which order.
+        source: A source that is not a stream.
+        indices: Indices of the examples, in their new order.
     """
     return dataclasses.replace(
         source,
         num_examples=len(indices),
-        labels=source.labels[indices],
+        labels=None if source.labels is None else source.labels[indices],
         paths=source.paths and tuple(source.paths[i] for i in indices),
         images=None if source.images is None else source.images[indices],
     )

@@ -1,4 +1,4 @@
-"""A part of every class held out for evaluation."""
+"""Holds out a part of every class for evaluation."""
 
 import numpy as np
 
@@ -11,15 +11,15 @@ def hold_out(
     name: str,
     class_names: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits examples so that each class gives the same share.
+    """Splits examples so that the same share of each class is held out.
 
     Args:
-        labels: Class of each example, `[N]`. Of several labels an example,
-            `[N, K]`, the same share of all is held out.
-        fraction: Share of each class to hold out; at least one example of
-            each class is held out, and one kept.
+        labels: Class of each example, `[N]`. With several labels per example,
+            `[N, K]`, a share of all examples is held out.
+        fraction: Share of each class to hold out; at least one example of each
+            class is held out, and at least one is not.
         seed: Seed of the choice.
-        name: What to call the data set in messages.
+        name: Name of the data set in messages.
         class_names: Class names by index.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Parts of a source: the first shots of every class, a dev split."""
+"""Subsets of a source: a number of examples or of shots, a dev split."""
 
 import dataclasses
 
@@ -12,16 +12,16 @@ from keras_vit.data.split import hold_out
 def hold_out_dev(
     source: Source, fraction: float, seed: int
 ) -> tuple[Source, Source]:
-    """Splits a training set into what to train on and what to choose by.
+    """Splits a training set into a training part and a development part.
 
-    Of files and arrays the same share of every class is held out, drawn from
-    the seed; of a stream its end.
+    From files and arrays the same share of every class is drawn at random.
+    From a stream the last examples are held out.
 
     Args:
         source: The training source of `load`.
         fraction: Share of the examples to hold out, such as the 0.02 of
-            CIFAR-10's that the paper chooses learning rates by.
-        seed: Seed of the choice.
+            CIFAR-10 on which the paper selects learning rates.
+        seed: Seed of the random draw.
 
     Raises:
         ValueError: If `fraction` does not lie between 0 and 1 or leaves one
@@ -32,7 +32,7 @@ def hold_out_dev(
             "`dev_fraction` must lie between 0 and 1. "
             f"Received: dev_fraction={fraction}"
         )
-    if source.stream is None:
+    if source.labels is not None:
         kept, held_out = hold_out(
             source.labels,
             fraction,
@@ -40,7 +40,7 @@ def hold_out_dev(
             name=source.name,
             class_names=source.class_names,
         )
-        # Files that are no examples are listed once, with the training part.
+        # The training part alone lists the files that are not examples.
         dev = dataclasses.replace(source, skipped={}, ignored={})
         return take(source, kept), take(dev, held_out)
     count = round(fraction * source.num_examples)
@@ -63,20 +63,21 @@ def hold_out_dev(
 def keep_shots(source: Source, shots: int, seed: int) -> Source:
     """Returns a source of `shots` examples of each class, drawn at random.
 
-    Of a stream all labels are read once, and what is kept stays in memory,
-    encoded.
+    All labels of a stream are read once, and the chosen examples are kept in
+    memory, encoded.
 
     Args:
         source: The training source of `load`.
-        shots: Examples of each class.
-        seed: Seed of the choice.
+        shots: Number of examples of each class.
+        seed: Seed of the random draw.
 
     Raises:
-        ValueError: If a class has fewer, or images may have several labels.
+        ValueError: If a class has fewer examples, or if images may have
+            several labels.
     """
     if source.multi_label:
         raise ValueError(
-            "`shots` needs one label an image. Received: "
+            "`shots` needs one label per image. Received: "
             f"{source.name!r}, whose images may have several"
         )
     if source.stream is None:
@@ -92,7 +93,7 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
     images, labels = map(list, zip(*kept, strict=True))
 
     def from_memory(start, stop, seed=None, cache=False):
-        if source.is_video:  # which differ in their number of frames
+        if source.is_video:  # videos differ in their number of frames
             return tensorflow().data.Dataset.from_generator(
                 lambda: iter(kept[start:stop]),
                 output_signature=everything.element_spec,
@@ -104,6 +105,43 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
     return dataclasses.replace(
         source, num_examples=len(labels), stream=from_memory
     )
+
+
+def keep_images(source: Source, count: int, seed: int) -> Source:
+    """Returns a source of `count` examples, for studies of data set size.
+
+    Subsets of the same seed are nested: a smaller one is contained in each
+    larger one. From files and arrays they are drawn at random, with the same
+    share of each class; with several labels per image they are drawn from all
+    images. From a stream they are the first examples in its order, which is
+    random if `records.write` or TFDS wrote the files.
+
+    Args:
+        source: The training source of `load`.
+        count: Number of examples.
+        seed: Seed of the random draw.
+
+    Raises:
+        ValueError: If the source has fewer examples.
+    """
+    if not 1 <= count <= source.num_examples:
+        raise ValueError(
+            "`train_images` must be at least 1 and at most the training "
+            f"images of {source.name!r}, {source.num_examples}, or 0 for all "
+            f"of them. Received: train_images={count}"
+        )
+    if source.labels is None:
+        return dataclasses.replace(source, num_examples=count)
+    rng = np.random.default_rng(seed)
+    position = rng.random(source.num_examples)
+    if not source.multi_label:
+        # The members of a class are evenly spaced from 0 to 1, so that any
+        # prefix of the order contains the same share of each class.
+        for label in np.unique(source.labels):
+            members = rng.permutation(np.flatnonzero(source.labels == label))
+            offsets = np.arange(len(members)) + rng.random()
+            position[members] = offsets / len(members)
+    return take(source, np.sort(np.argsort(position)[:count]))
 
 
 def _draw(source, labels, shots, seed):

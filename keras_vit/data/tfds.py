@@ -1,4 +1,4 @@
-"""Sets of TensorFlow Datasets."""
+"""Data sets of TensorFlow Datasets."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from keras_vit.data.optional_imports import optional, tensorflow
 
 
 def exists(name: str) -> bool:
-    """Returns whether TFDS has a set of that name (config, version allowed)."""
+    """Returns whether TFDS has a data set of this name, config and version."""
     tfds = optional("tensorflow_datasets")
     return name.split("/")[0].split(":")[0] in tfds.list_builders()
 
@@ -20,11 +20,11 @@ def find(
     data_dir: str,
     manual_dir: str,
     try_gcs: bool,
-) -> tuple[dict, dict]:
-    """Prepares a set and returns its two splits, images still encoded.
+) -> tuple[dict, ...]:
+    """Prepares a data set and returns its two splits, images still encoded.
 
-    Of a video all frames are read, encoded each by itself, and those of a clip
-    are decoded.
+    All frames of a video are read, each encoded separately; only those of a
+    clip are decoded.
 
     Args:
         name: TFDS name, such as "oxford_iiit_pet" or "eurosat/rgb:2.0.0".
@@ -35,7 +35,7 @@ def find(
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the set has no labelled images or videos, no such
+        ValueError: If the data set has no labelled images or videos, or no such
             split, config or version.
     """
     tfds = optional("tensorflow_datasets")
@@ -81,7 +81,7 @@ def find(
 
 
 def _keys_of_sequences(features):
-    """Returns the names of the image and of its labels, if these are clear."""
+    """Returns the names of the image and of its labels, if unambiguous."""
     tfds = optional("tensorflow_datasets")
 
     def is_labels(feature):
@@ -105,7 +105,7 @@ def _multi_hot(name, label):
     tf = tensorflow()
 
     def read(example):
-        # An image may have no label, and one twice.
+        # An image may have no label, or the same one twice.
         hot = tf.one_hot(example[name], label.num_classes, dtype="int32")
         return tf.cast(tf.reduce_sum(hot, axis=0) > 0, "uint8")
 
@@ -113,9 +113,9 @@ def _multi_hot(name, label):
 
 
 def _keys_of_videos(features):
-    """Returns the features of video and class, where there is one of each.
+    """Returns the features of video and class, if there is one of each.
 
-    The sets of videos name no supervised keys.
+    The data sets of videos have no supervised keys.
     """
     kinds = optional("tensorflow_datasets").features
     found = [
@@ -132,7 +132,7 @@ def _keys_of_videos(features):
 
 
 def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
-    """Returns the builder of a set whose files are there.
+    """Returns the builder of a data set that is prepared.
 
     Args:
         name: TFDS name.
@@ -145,7 +145,7 @@ def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
     try:
         builder = tfds.builder(name, data_dir=data_dir or None, try_gcs=try_gcs)
     except (AssertionError, ValueError) as error:
-        # TFDS asserts that it knows the version.
+        # TFDS checks the version with an assertion.
         raise ValueError(
             "`dataset` must name a config and version that TFDS has. "
             f"Received: dataset={name!r}: {error}"
@@ -168,21 +168,22 @@ def parts(
     class_names: tuple[str, ...],
     reads: dict | None = None,
     multi_label: bool = False,
-) -> tuple[dict, dict]:
-    """Returns two splits of a set.
+) -> tuple[dict, ...]:
+    """Returns two splits of a data set.
 
-    No other features are read, whose decoding may cost more than the image's.
+    Other features are not read, since decoding them may cost more than decoding
+    the image.
 
     Args:
-        builder: As of `prepare`.
-        name: What to call the set in messages.
+        builder: The result of `prepare`.
+        name: Name of the data set in messages.
         train_split, eval_split: Split names, slices allowed.
         keys: Feature of the image, and feature of the class or a function of
             an example that returns it.
         class_names: Class names.
-        reads: What the function of an example reads, as
-            `tfds.decode.PartialDecoding` takes it, such as
-            {"objects": ["size"]}.
+        reads: Features that the function of an example reads, as
+            `tfds.decode.PartialDecoding` takes it, such as {"objects":
+            ["size"]}.
         multi_label: Whether that function returns 0 or 1 for each class.
 
     Returns:
@@ -205,7 +206,7 @@ def parts(
     ):
         read = _reader(builder, keys, decoding)
         try:
-            # Some sets, mocked ones among them, do not state their sizes.
+            # Some data sets, such as mocked ones, do not state their sizes.
             num_examples = (
                 splits[split].num_examples
                 if splits
@@ -257,12 +258,12 @@ def _image_and_label(example, keys):
 
 
 def _stream(builder, keys, decoding, split):
-    """Reads the files of a set, or leaves it to TFDS where there are none."""
+    """Reads the files of a data set, or lets TFDS read it if it has none."""
     tfds, tf = optional("tensorflow_datasets"), tensorflow()
     splits = builder.info.splits
     files = splits[split].file_instructions if splits else []
     records = builder.info.file_format is tfds.core.FileFormat.TFRECORD
-    # Mocked sets state files that are not there.
+    # Mocked data sets state files that do not exist.
     if files and records and tf.io.gfile.exists(files[0].filename):
         features = decoding.extract_features(builder.info.features)
         return shards.stream_of(
@@ -286,7 +287,8 @@ def _stream(builder, keys, decoding, split):
     def stream(start, stop, seed=None, cache=False):
         # Outside of the function of a data set, so that the cache persists.
         with tf.init_scope():
-            # TFDS cuts only what states its size, and leaves nothing empty.
+            # TFDS can only slice splits that state their size, and returns no
+            # empty ones.
             if not splits or start == stop:
                 examples = read(split).skip(start).take(stop - start)
             else:
@@ -299,7 +301,7 @@ def _stream(builder, keys, decoding, split):
 def _cut(split, splits, start, stop):
     """Names the examples from `start` up to `stop` of a split.
 
-    The even splits of TFDS would cut each term of "train+test" by itself.
+    The even splits of TFDS would divide each term of "train+test" separately.
     """
     instruction = optional("tensorflow_datasets").core.ReadInstruction
     terms = []

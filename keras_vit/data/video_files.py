@@ -1,13 +1,13 @@
 """Clips of video files, decoded by PyAV.
 
-A file is sought at the keyframe before a clip and decoded from there to its
-end, never as a whole. Frames are chosen by their time stamps, so that a
-variable frame rate changes nothing: a clip has the frame that is shown at each
-of its times.
+Decoding starts at the keyframe before a clip and stops at the clip's end. The
+whole file is never decoded. Frames are selected by their time stamps: a clip
+has the frame that is shown at each of its times, also at a variable frame rate.
 """
 
 import concurrent.futures
 import contextlib
+import io
 import os
 from collections.abc import Callable
 
@@ -18,8 +18,8 @@ from keras_vit.data.optional_imports import optional, tensorflow
 
 EXTENSIONS = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 BROKEN = "does not decode as a video"
-# A frame this much later than a time, in frames, still counts as shown then:
-# containers round time stamps.
+# A frame that is later than a time by at most this fraction of a frame counts
+# as shown at that time, because containers round time stamps.
 TOLERANCE = 0.25
 
 
@@ -27,9 +27,10 @@ class VideoFile:
     """An open file; see `open_video`.
 
     Args:
-        path: What to call it in messages.
-        container: What PyAV opened.
-        rate: Frames per second to count in; 0 counts the file's own.
+        path: The file's name in messages.
+        container: The container that PyAV opened.
+        rate: Frames per second in which frames are counted; 0 is the file's
+            own rate.
     """
 
     def __init__(self, path: str, container, rate: float = 0.0):
@@ -38,7 +39,7 @@ class VideoFile:
         self.path = path
         self.container = container
         self.stream = container.streams.video[0]
-        # Clips are decoded side by side.
+        # Clips are decoded in parallel, each in one thread.
         self.stream.thread_count = 1
         self.start = float(
             (self.stream.start_time or 0) * self.stream.time_base
@@ -51,22 +52,22 @@ class VideoFile:
 
     @property
     def num_frames(self) -> int:
-        """Frames of the whole video, at its rate."""
+        """Number of frames of the whole video, at its rate."""
         return max(1, round(self.seconds * self.rate))
 
     def frames(self, numbers: list[int]) -> list:
         """Returns frames by number, at the video's rate, as PyAV decodes them.
 
         Args:
-            numbers: Which, in ascending order.
+            numbers: Numbers of the frames, in ascending order.
 
         Raises:
-            ValueError: If one of them cannot be decoded.
+            ValueError: If a frame cannot be decoded.
         """
         last = self.num_frames - 1
         times = [self.start + min(n, last) / self.rate for n in numbers]
         found = self._decode(times, seek=numbers[0] > 0)
-        # Some files say of a keyframe that it comes earlier than it does.
+        # Some files state a time for a keyframe that is too early.
         found = found or self._decode(times, seek=False)
         if not found:
             raise ValueError("no frame of it can be decoded")
@@ -112,14 +113,14 @@ class VideoFile:
         base = self.stream.time_base
         if self.stream.duration:
             return float(self.stream.duration * base), True
-        stated = self.stream.metadata.get("DURATION")  # of Matroska
+        stated = self.stream.metadata.get("DURATION")  # in Matroska files
         if stated:
             hours, minutes, seconds = map(float, stated.split(":"))
             return 3600 * hours + 60 * minutes + seconds - self.start, True
         if self.container.duration:
-            # The longest stream's, perhaps that of the sound.
+            # The duration of the longest stream, which may be the audio.
             return self.container.duration / 1_000_000 - self.start, False
-        # Recorded live: nobody came back to write it down.
+        # A live recording states no duration: read the time of each packet.
         ends = [
             float((packet.pts + (packet.duration or 0)) * base)
             for packet in self.container.demux(self.stream)
@@ -131,12 +132,15 @@ class VideoFile:
 
 
 @contextlib.contextmanager
-def open_video(path: str, rate: float = 0.0):
-    """Opens a video file, and names it in what goes wrong.
+def open_video(path: str, rate: float = 0.0, stored: dict | None = None):
+    """Opens a video file; errors in the context name the file.
 
     Args:
         path: The file.
-        rate: Frames per second to count in; 0 counts the file's own.
+        rate: Frames per second in which frames are counted; 0 is the file's
+            own rate.
+        stored: Path -> bytes of files. The bytes of this file are added. None
+            reads only the parts of the file that are needed.
 
     Raises:
         ImportError: If PyAV is not installed.
@@ -144,24 +148,24 @@ def open_video(path: str, rate: float = 0.0):
     """
     av = _av()
     try:
-        with av.open(path) as container:
+        with av.open(_content(path, stored)) as container:
             yield VideoFile(path, container, rate)
     except (OSError, ValueError, OverflowError) as error:
-        # Errors of PyAV are of these classes.
+        # PyAV raises errors of these classes.
         raise ValueError(f"{path!r} {BROKEN}: {_reason(error)}") from error
 
 
 def to_pixels(
     frames: list, channels: int = 3, plan: Callable | None = None
 ) -> np.ndarray:
-    """Crops and resizes frames, upright, in the step that colours them.
+    """Turns frames upright, crops, resizes and converts them in one step.
 
     Args:
-        frames: Of one file.
+        frames: Frames of one file.
         channels: 1 or 3.
-        plan: From (height, width) of the upright frames to the window to cut
-            out, (row, column, rows, columns), and the (height, width) to
-            resize it to; None takes the whole frame as it is.
+        plan: Function from (height, width) of the upright frames to the window
+            to crop, (row, column, rows, columns), and the (height, width) to
+            resize it to; None returns whole frames at their own size.
 
     Returns:
         uint8 `[T, height, width, channels]`.
@@ -175,7 +179,7 @@ def to_pixels(
             shape = (frame.height, frame.width)
             shape = shape[::-1] if turns % 2 else shape
             window, wanted = plan(*shape) if plan else ((0, 0, *shape), shape)
-            # All frames are of the first one's size.
+            # All frames get the size of the first one.
             size = size or wanted
             graphs[key] = _graph(frame, turns, window, size, channels)
         graph = graphs[key]
@@ -186,11 +190,11 @@ def to_pixels(
 
 
 def write_video(path: str, frames: np.ndarray, rate: int = 25) -> None:
-    """Writes a video without loss, FFV1 in Matroska.
+    """Writes a lossless video, FFV1 in Matroska.
 
     Args:
-        path: The file, .mkv.
-        frames: uint8 `[T, H, W, C]`, C 1 or 3.
+        path: The file, `*.mkv`.
+        frames: uint8 `[T, H, W, C]`, with 1 or 3 channels.
         rate: Frames per second.
 
     Raises:
@@ -212,17 +216,24 @@ def write_video(path: str, frames: np.ndarray, rate: int = 25) -> None:
 
 
 def read_clip(
-    path, place, sampling: clips.Sampling, channels: int, plan: Callable, *seed
+    path,
+    place,
+    *seed,
+    sampling: clips.Sampling,
+    channels: int,
+    plan: Callable,
+    stored: dict | None = None,
 ):
-    """Returns the pixels of a clip, in a pipeline of `tf.data`.
+    """Returns the pixels of a clip, in a `tf.data` pipeline.
 
     Args:
         path: The file, a scalar string tensor.
-        place: Where in the video, from 0, at its start, to 1.
-        sampling: Which frames make a clip.
+        place: Position of the clip in the video, from 0 (its start) to 1.
+        *seed: Tensors that `plan` takes.
+        sampling: The frames of a clip.
         channels: 1 or 3.
         plan: See `to_pixels`; it takes `seed` after height and width.
-        *seed: Tensors.
+        stored: See `open_video`.
 
     Returns:
         uint8 `[T, height, width, channels]`.
@@ -230,7 +241,8 @@ def read_clip(
     tf = tensorflow()
 
     def read(path, place, *seed):
-        with tf.device("CPU"), open_video(_text(path), sampling.rate) as video:
+        file = open_video(_text(path), sampling.rate, stored)
+        with tf.device("CPU"), file as video:
             first = clips.first_frame(place, video.num_frames, sampling)
             numbers = int(first) + np.arange(sampling.num_frames) * (
                 sampling.step
@@ -243,7 +255,7 @@ def read_clip(
 
 
 def find_broken(paths) -> dict[str, str]:
-    """Returns the files that do not decode and why, after trying every frame.
+    """Decodes every frame; returns the files that fail, and the reasons.
 
     Args:
         paths: Video files.
@@ -274,7 +286,7 @@ def _why_broken(path):
 
 
 def _graph(frame, turns, window, size, channels):
-    """Returns PyAV's filters: turn, cut, resize, and colour."""
+    """Returns PyAV's filters: turn, crop, resize and convert the format."""
     graph = _av().filter.Graph()
     row, column, rows, columns = window
     steps = [("transpose", "clock")] * turns + [
@@ -298,8 +310,18 @@ def _graph(frame, turns, window, size, channels):
 
 
 def _turns(frame):
-    """How often a quarter clockwise the file asks to turn its frames."""
+    """Returns the clockwise quarter turns that make a frame upright."""
     return -round((frame.rotation or 0) / 90) % 4
+
+
+def _content(path, stored):
+    """Returns the argument for `av.open`: the path, or the bytes in memory."""
+    if stored is None:
+        return path
+    if path not in stored:
+        with open(path, "rb") as file:
+            stored[path] = file.read()
+    return io.BytesIO(stored[path])
 
 
 def _text(path):
@@ -307,7 +329,7 @@ def _text(path):
 
 
 def _reason(error):
-    """The message of an error without PyAV's number and the path."""
+    """Returns the message of an error without PyAV's number and the path."""
     return getattr(error, "strerror", None) or str(error)
 
 

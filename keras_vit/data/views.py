@@ -1,4 +1,4 @@
-"""What a model sees of an example: crops of an image, clips of a video."""
+"""Model inputs from examples: crops of an image, clips of a video."""
 
 import numpy as np
 
@@ -11,13 +11,14 @@ CROPS = ("inception", "pad", "resize", "none")
 
 
 class Views:
-    """Turns the examples of a source into what a model sees of them.
+    """Turns the examples of a source into inputs of a model.
 
     Args:
         source: A source of `load`.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
-        sampling: Which frames of a video make a clip; None of images.
+        sampling: The frames of a clip of a video; None for images.
+        cache: Whether to keep video files in memory after the first reading.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -29,6 +30,7 @@ class Views:
         image_size: tuple[int, int],
         channels: int,
         sampling: clips.Sampling | None,
+        cache: bool = False,
     ):
         _check_image_size(image_size)
         _check_channels(source, channels)
@@ -37,6 +39,8 @@ class Views:
         self.image_size = tuple(image_size)
         self.channels = channels
         self.sampling = sampling
+        # Video files are decoded in Python, so a dictionary is the cache.
+        self._stored = {} if cache else None
 
     @property
     def reads_files(self) -> bool:
@@ -44,7 +48,7 @@ class Views:
         return self.source.is_video and self.source.paths is not None
 
     def drawn(self, example, seed, *, crop, pad, resize, min_area):
-        """Returns a random crop, of a video that of a random clip.
+        """Returns a random crop of an image, or of a random clip of a video.
 
         Args:
             example: Bytes, pixels or frames.
@@ -58,7 +62,7 @@ class Views:
         if self.sampling is not None:
             place = tf.random.stateless_uniform([], fold(seed, 3))
             if self.reads_files and crop == "inception":
-                # Cut out and resized as it is decoded.
+                # Cropped and resized while it is decoded.
                 return self._drawn_of_file(example, place, seed, min_area)
             size = self.image_size
             if crop == "resize":
@@ -78,15 +82,15 @@ class Views:
         return decode.resize(image, self.image_size)
 
     def fixed(self, example, *, resize, num_clips=1, num_crops=1):
-        """Returns the whole image or its middle, or crops of clips.
+        """Returns the whole image or its central crop, or crops of clips.
 
         Args:
             example: Bytes, pixels or frames.
             resize, num_clips, num_crops: See `batches.eval_batches`.
 
         Returns:
-            `[..., height, width, C]`, one image or one clip, or with more
-            than one clip or crop `[V, T, height, width, C]`.
+            `[..., height, width, C]`, one image or one clip; for several clips
+            or crops `[V, T, height, width, C]`.
         """
         tf = tensorflow()
         if self.sampling is None:
@@ -121,8 +125,9 @@ class Views:
     def _clip(self, video, place, size_of_file, static):
         """Returns the frames of a clip, pixels or bytes.
 
-        Of a file they are resized as they are decoded, to what `size_of_file`
-        returns for their height and width; `static` is what is known of it.
+        Frames of a file are resized while they are decoded, to the size that
+        `size_of_file` returns for their height and width; `static` is that
+        size as far as it is known.
         """
         if not self.reads_files:
             return clips.take_frames(video, place, self.sampling)
@@ -130,9 +135,7 @@ class Views:
         def plan(height, width):
             return (0, 0, height, width), size_of_file(height, width)
 
-        pixels = video_files.read_clip(
-            video, place, self.sampling, self.channels, plan
-        )
+        pixels = self._read_clip(video, place, plan)
         pixels.set_shape((self.sampling.num_frames, *static, self.channels))
         return pixels
 
@@ -144,14 +147,23 @@ class Views:
             window = (*begin[:2].numpy().tolist(), *size[:2].numpy().tolist())
             return window, self.image_size
 
-        pixels = video_files.read_clip(
-            path, place, self.sampling, self.channels, plan, seed
-        )
+        pixels = self._read_clip(path, place, plan, seed)
         shape = (self.sampling.num_frames, *self.image_size, self.channels)
         return tensorflow().ensure_shape(pixels, shape)
 
+    def _read_clip(self, path, place, plan, *seed):
+        return video_files.read_clip(
+            path,
+            place,
+            *seed,
+            sampling=self.sampling,
+            channels=self.channels,
+            plan=plan,
+            stored=self._stored,
+        )
+
     def _pixels(self, image):
-        """Pixels `[..., H, W, channels]` of encoded bytes or of an array."""
+        """Returns pixels `[..., H, W, channels]` of bytes or of an array."""
         tf = tensorflow()
         shape = self.source.image_shape or (None, None)
         if image.dtype == tf.string:
@@ -166,7 +178,7 @@ class Views:
         return image
 
     def _decoded(self, encoded):
-        """Pixels of a file's bytes, or of each frame's."""
+        """Returns the pixels of a file's bytes, or of those of each frame."""
         tf = tensorflow()
         if encoded.shape.rank == 0:
             return decode.decode_image(encoded, self.channels)
@@ -180,7 +192,7 @@ class Views:
 
 
 def check_crop(crop: str, pad: int, resize: int, image_size) -> None:
-    """Refuses what is no crop of training.
+    """Raises ValueError for invalid crop arguments of training.
 
     Args:
         crop, pad, resize, image_size: See `batches.train_batches`.
@@ -194,22 +206,22 @@ def check_crop(crop: str, pad: int, resize: int, image_size) -> None:
 
 
 def check_resize(resize: int, least: int) -> None:
-    """Refuses a size that is smaller than what is cropped of it.
+    """Raises ValueError for a size that is smaller than its crop.
 
     Args:
         resize: Pixels of the shorter side.
-        least: The fewest that it may be.
+        least: Smallest valid value.
     """
     if not is_count(resize) or resize < least:
         raise ValueError(
             f"`resize` must be at least the {least} pixels that are cropped "
-            f"of it. Received: resize={resize}"
+            f"from it. Received: resize={resize}"
         )
 
 
 def is_count(value) -> bool:
     """Returns whether a value is an integer of at least 1."""
-    return isinstance(value, int | np.integer) and value >= 1
+    return isinstance(value, int | np.integer) and bool(value >= 1)
 
 
 def _check_image_size(image_size):
@@ -232,7 +244,7 @@ def _check_channels(source, channels):
         raise ValueError(
             "`channels` must be 1 or 3, or the channels of arrays. Received: "
             f"channels={channels} for {source.name!r}"
-            + (f" of {native} channels" if native else "")
+            + (f" with {native} channels" if native else "")
         )
 
 
@@ -240,7 +252,7 @@ def _check_sampling(source, sampling):
     if source.is_video != (sampling is not None):
         kind = "videos" if source.is_video else "images"
         raise ValueError(
-            "`num_frames` must be given for videos, and for nothing else. "
+            "`num_frames` must be given for videos, and only for videos. "
             f"Received: {sampling} for {source.name!r}, a set of {kind}"
         )
     if sampling is not None and not (

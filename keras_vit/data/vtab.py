@@ -1,4 +1,4 @@
-"""The 19 tasks of VTAB-1k, made of sets of TensorFlow Datasets."""
+"""The 19 tasks of VTAB-1k, made from TensorFlow Datasets."""
 
 import dataclasses
 import difflib
@@ -15,7 +15,7 @@ SPLITS = ("train800", "val200", "train800val200", "test")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """What to predict, and which examples count.
+    """The labels and the examples of a task.
 
     Attributes:
         group: One of `GROUPS`.
@@ -24,12 +24,12 @@ class Task:
         val: (TFDS split, percentage of it where the validation part begins).
         test: (TFDS split, percentage of it where the test part begins).
         label: Feature that holds the class, or a function of an example.
-        reads: What that function reads, as `tfds.decode.PartialDecoding` has
-            it.
-        class_names: Names of the classes where TFDS has none.
+        reads: Features that this function reads, as in
+            `tfds.decode.PartialDecoding`.
+        class_names: Names of the classes if TFDS has none.
         crop: Whether the label survives a random crop.
-        flip: Whether it survives a flip from left to right.
-        scale: What makes the pixels lie in [0, 255].
+        flip: Whether the label survives a flip from left to right.
+        scale: Factor that scales the pixels to [0, 255].
     """
 
     group: str
@@ -46,21 +46,21 @@ class Task:
 
 
 def _nearest_object(example):
-    """The interval of the smallest distance from the camera."""
+    """Returns the interval of the smallest distance from the camera."""
     distances = example["objects"]["pixel_coords"][:, 2]
     return _interval(distances, (8.0, 8.5, 9.0, 9.5, 10.0))
 
 
 def _nearest_vehicle(example):
-    """The same of cars, vans and trucks alone, in metres."""
+    """The same for cars, vans and trucks only, in metres."""
     tf, objects = tensorflow(), example["objects"]
     depths = tf.boolean_mask(objects["location"][:, 2], objects["type"] < 3)
-    # Where there is no vehicle, the last interval.
+    # Without a vehicle, the last interval.
     return _interval(tf.concat([depths, [1000.0]], 0), (8.0, 20.0, 999.0))
 
 
 def _interval(values, thresholds):
-    """Number of thresholds that the smallest value exceeds."""
+    """Returns the number of thresholds that the smallest value exceeds."""
     tf = tensorflow()
     return tf.reduce_sum(
         tf.cast(tf.reduce_min(values) > tf.constant(thresholds), "int64")
@@ -68,20 +68,21 @@ def _interval(values, thresholds):
 
 
 def _num_objects(example):
-    """Scenes of CLEVR have 3 to 10 objects."""
+    """Returns the class of a scene of CLEVR, which has 3 to 10 objects."""
     tf = tensorflow()
     return tf.size(example["objects"]["size"], tf.int64) - 3
 
 
 def _in_16(key, values):
-    """One of so many values, neighbours taken together to 16 classes."""
+    """Returns a label function that groups a feature into 16 classes."""
     return lambda example: example[key] * 16 // values
 
 
-# In the order of Table 9 of the ViT paper. Sets, splits, labels and numbers of
-# classes: github.com/google-research/task_adaptation, task_adaptation/data at
-# ed9b417, and scripts/run_all_tasks.sh. Crops and flips: appendix F of BiT
-# (arXiv 1912.11370), whose pre-processing the ViT paper follows.
+# In the order of Table 9 of the ViT paper. Data sets, splits, labels and
+# numbers of classes: github.com/google-research/task_adaptation,
+# task_adaptation/data at ed9b417, and scripts/run_all_tasks.sh. Crops and
+# flips: appendix F of BiT (arXiv 1912.11370), whose pre-processing the ViT
+# paper follows.
 TASKS = {
     "caltech101": Task(
         "natural", "caltech101", 102, ("train", 90), ("test", 0)
@@ -196,10 +197,10 @@ TASKS = {
 
 
 def task_of(name: str) -> Task:
-    """Returns the task of that name, with "vtab/" before it or without.
+    """Returns the task of a name, with or without "vtab/".
 
     Args:
-        name: Such as "vtab/clevr_count".
+        name: Name of the task, such as "vtab/clevr_count".
 
     Raises:
         ValueError: If there is none.
@@ -215,12 +216,12 @@ def task_of(name: str) -> Task:
 
 
 def tfds_split(task: Task, split: str, sizes: dict[str, int]) -> str:
-    """Returns what TFDS calls a part of a task.
+    """Returns the TFDS split of a part of a task.
 
     Args:
         task: One of `TASKS`.
         split: One of `SPLITS`.
-        sizes: Number of examples of each split of the TFDS set; where one is
+        sizes: Number of examples of each split of the TFDS data set; if one is
             not stated, the part is taken from its start.
 
     Raises:
@@ -247,8 +248,8 @@ def tfds_split(task: Task, split: str, sizes: dict[str, int]) -> str:
 
 def find(
     name: str, train_split: str, eval_split: str, **prepare
-) -> tuple[dict, dict]:
-    """Prepares the set of a task and returns two of its parts.
+) -> tuple[dict, ...]:
+    """Prepares the data set of a task and returns two of its parts.
 
     Args:
         name: "vtab/" and a task of `TASKS`.

@@ -1,4 +1,4 @@
-"""One call that puts a backend on its devices."""
+"""Sets up a backend on its devices with one call."""
 
 import contextlib
 import dataclasses
@@ -6,13 +6,14 @@ import glob
 import json
 import os
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from keras_vit.distribution import layouts
 
 DEVICES = ("auto", "cpu", "gpu", "tpu")
-# From these jax.distributed.initialize() finds a cluster.
+# Environment variables from which jax.distributed.initialize() finds a cluster.
 JAX_CLUSTERS = (
     "JAX_COORDINATOR_ADDRESS",
     "OMPI_MCA_orte_hnp_uri",
@@ -26,7 +27,7 @@ HEARTBEAT_TIMEOUT = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Devices:
-    """The devices of a run, and this process' part in it.
+    """The devices of a run, and the role of this process.
 
     Attributes:
         kind: "cpu", "gpu" or "tpu".
@@ -44,7 +45,7 @@ class Devices:
     num_replicas: int = 1
     num_processes: int = 1
     process_index: int = 0
-    strategy: object = None
+    strategy: Any = None
 
     @property
     def is_main(self) -> bool:
@@ -62,21 +63,21 @@ class Devices:
     def training_scope(self):
         """Returns the context to train and evaluate in.
 
-        Under TensorFlow there is none: Keras enters the strategy itself, and
-        variables of callbacks are not to be the strategy's.
+        Under TensorFlow it does nothing: Keras enters the strategy itself, and
+        variables of callbacks must not belong to the strategy.
         """
         if keras.backend.backend() == "tensorflow":
             return contextlib.nullcontext()
         return self.scope()
 
     def batches(self, make: Callable):
-        """Returns what `model.fit` takes, each process reading its shard.
+        """Returns batches for `model.fit`; each process reads its shard.
 
         Args:
-            make: A function of shard_index, num_shards and num_replicas, as
-                `keras_vit.data.train_batches` has them, that returns a
-                tf.data.Dataset. Under a strategy of TensorFlow it starts again
-                at its end: give Keras the number of steps.
+            make: A function of shard_index, num_shards and num_replicas, see
+                `keras_vit.data.train_batches`, that returns a tf.data.Dataset.
+                Under a strategy of TensorFlow the data set is repeated, so pass
+                the number of steps to Keras.
         """
         if keras.backend.backend() != "tensorflow" or self.strategy is None:
             return make(self.process_index, self.num_processes, 1)
@@ -84,7 +85,7 @@ class Devices:
         def shard(context):
             num_shards = context.num_input_pipelines
             num_replicas = self.num_replicas // num_shards
-            # Before it evaluates again, Keras asks for one batch more.
+            # Before an evaluation, Keras requests one batch more.
             return make(
                 context.input_pipeline_id, num_shards, num_replicas
             ).repeat()
@@ -99,7 +100,7 @@ class Devices:
             micro_batches: Parts that are computed one after the other.
 
         Raises:
-            ValueError: If a device would have more to do than another.
+            ValueError: If the devices would get different amounts of work.
         """
         if batch_size % (self.num_replicas * micro_batches):
             split = f" in {micro_batches} micro_batches" * (micro_batches > 1)
@@ -121,20 +122,20 @@ def setup(
     process_id: int = -1,
     tpu: str = "",
 ) -> Devices:
-    """Puts the backend on its devices; the first call of a program.
+    """Sets the backend up on its devices; must be a program's first call.
 
-    TensorFlow has data parallelism: TPUStrategy where there is a TPU,
-    MultiWorkerMirroredStrategy where TF_CONFIG specifies several workers,
-    MirroredStrategy on several devices. JAX has every strategy, in one
-    process or several; on Cloud TPUs and under Slurm, Open MPI and Kubernetes
-    it finds the others itself. PyTorch has one device.
+    TensorFlow has data parallelism: TPUStrategy on a TPU,
+    MultiWorkerMirroredStrategy if TF_CONFIG specifies several workers,
+    MirroredStrategy on several devices. JAX has every strategy, in one process
+    or several; on Cloud TPUs and under Slurm, Open MPI and Kubernetes it finds
+    the other processes itself. PyTorch has one device.
 
     Args:
         devices: "auto" (TPU, else GPU, else CPU), "cpu", "gpu" or "tpu".
         strategy: "data", "fsdp", "tensor" or "fsdp+tensor"; see
             `layouts.distribution`.
-        model_parallel: Devices that share a block with "tensor"; 0 is as many
-            as a process has.
+        model_parallel: Devices that share a block with "tensor"; 0 means all
+            devices of a process.
         coordinator: Address of the first process, "host:port" (JAX).
         num_processes: Number of processes (JAX).
         process_id: Number of this process, from 0 (JAX).
@@ -145,8 +146,8 @@ def setup(
         `training_scope()`.
 
     Raises:
-        ValueError: If the backend cannot do what is asked, or the devices
-            are not there.
+        ValueError: If the backend does not support the arguments, or the
+            devices do not exist.
 
     Example:
         def make_batches(shard_index, num_shards, num_replicas):
@@ -246,10 +247,11 @@ def _tensorflow(devices, tpu):
 
 
 def _multi_worker_strategy():
-    """MultiWorkerMirroredStrategy, such that Keras 3 can train under it.
+    """A MultiWorkerMirroredStrategy under which Keras 3 can train.
 
-    Keras reduces whole batches, to see their shapes, and scalar logs along
-    an axis they lack; MirroredStrategy takes both (keras issue 20585).
+    Keras reduces complete batches, to find their shapes, and scalar logs along
+    an axis that they do not have; MirroredStrategy accepts both (keras issue
+    20585).
     """
     import tensorflow as tf
 
@@ -316,8 +318,8 @@ def _jax(
     if not jax.distributed.is_initialized() and (
         asked or in_cluster or (devices in ("auto", "tpu") and _is_tpu_pod())
     ):
-        # Keras' own initialize() does the same, but leaves it at 100 seconds
-        # before a process that has died is missed.
+        # Keras' initialize() does the same, but a dead process is then detected
+        # only after 100 seconds.
         jax.distributed.initialize(
             coordinator or None,
             num_processes or None,

@@ -10,11 +10,11 @@ def gather(model: keras.Model, devices: Devices) -> keras.Model:
 
     Args:
         model: A model.
-        devices: What `setup` returned.
+        devices: The result of `setup`.
 
     Returns:
-        `model` itself where this process can read all of its variables, else
-        in the main process a copy on one device.
+        `model` itself if this process can read all of its variables; otherwise,
+        in the main process, a copy on one device.
     """
     if keras.backend.backend() != "jax" or all(
         v.value.is_fully_addressable or v.value.is_fully_replicated

@@ -1,8 +1,8 @@
 """Layouts: the device of each shard of each variable, on the JAX backend.
 
-Devices stand in a mesh of two axes: "data", over which a batch is divided,
-and "model", over which a block is. XLA derives all communication from where
-variables and the outputs of a few layers lie.
+The devices form a mesh of two axes: a batch is divided along "data", a block
+along "model". XLA derives all communication from the layouts of variables and
+of the outputs of a few layers.
 """
 
 import math
@@ -18,12 +18,12 @@ STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
 
 
 class Layouts(keras.distribution.ModelParallel):
-    """Cuts the variables of a ViT over the axes "data" and "model".
+    """Divides the variables of a model along the axes "data" and "model".
 
     Args:
         device_mesh: A mesh with these two axes.
-        fully_sharded: Whether each variable is cut over "data".
-        tensor: Whether blocks are cut over "model".
+        fully_sharded: Whether each variable is divided along "data".
+        tensor: Whether blocks are divided along "model".
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Layouts(keras.distribution.ModelParallel):
         self._fully_sharded = fully_sharded
         self._tensor = tensor
         self._sharded = {
-            # "_" also stands for the "/" of paths: an optimizer's variables
-            # have the path of their weight in their name.
+            # "_" also matches the "/" of paths, since the names of an
+            # optimizer's variables contain the paths of their weights.
             path.replace("/", "_"): cut
             for family in FAMILIES.values()
             for path, cut in getattr(family.block, "SHARDED", {}).items()
@@ -49,8 +49,8 @@ class Layouts(keras.distribution.ModelParallel):
         self._sharded_path = re.compile(
             rf"(?:^|_)({'|'.join(self._sharded)})(?:_|$)"
         )
-        # Outputs that stay divided by examples alone, so that XLA moves
-        # variables to them and not them to variables,
+        # Outputs that stay divided along the batch only, so that XLA moves
+        # variables to them, not them to variables,
         patterns = [family.layers for family in FAMILIES.values()]
         patterns = ["pre_logits", "head", *filter(None, patterns)]
         self._by_example = re.compile(
@@ -73,9 +73,9 @@ class Layouts(keras.distribution.ModelParallel):
                 metrics and seeds every device holds a copy.
 
         Raises:
-            ValueError: If a block cannot be cut as asked.
+            ValueError: If a block cannot be divided in this way.
         """
-        # Keras gives what an optimizer keeps of a weight the weight's layout.
+        # Keras gives an optimizer's slots the layout of their weight.
         if getattr(variable, "_layout", None) is not None:
             return variable._layout
         axes = [None] * len(variable.shape)
@@ -97,24 +97,26 @@ class Layouts(keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def _cut_block(self, variable, axes):
-        """Cuts what belongs to heads and hidden units over "model"."""
+        """Divides the axes of heads and hidden units along "model"."""
         found = self._sharded_path.search(variable.path.replace("/", "_"))
         if not found or len(self._sharded[found[1]][0]) != len(axes):
             return axes
-        # How many heads there are, only `check_model` sees.
+        # Only `check_model` knows the number of heads.
         cut, argument, times = self._sharded[found[1]]
         size = variable.shape[cut.index("model")] // times
         _check_multiple(argument, size, self.device_mesh.shape[1])
         return list(cut)
 
     def _cut_all(self, variable, axes):
-        """Cuts the last axis that is left and divides, if any, over "data".
+        """Divides the last free axis of a suitable length, if any, along
+        "data".
 
-        The last axis of a kernel is that of its outputs. Their layout is
-        fixed by `get_tensor_layout`, so that XLA can only gather the kernel;
-        cut along its inputs, it would also cut their gradients, and gather
-        those of the outputs. And the statistics of a standardised kernel,
-        taken for each output channel, need no other device.
+        The last axis of a kernel is that of its outputs. Their layout is fixed
+        by `get_tensor_layout`, so that XLA must gather the kernel. If kernels
+        were divided along their inputs, XLA would divide the gradients of the
+        inputs and gather those of the outputs. Also, the statistics of a
+        standardised kernel, computed for each output channel, then need no
+        communication.
         """
         num_shards = self.device_mesh.shape[0]
         for axis in reversed(range(len(axes))):
@@ -139,22 +141,22 @@ def distribution(
     it.
 
     Args:
-        strategy: "data": every device holds the whole model and a shard of
-            the batch. "fsdp": besides, it holds only a shard of each
-            variable, of weights as of optimizer slots, and gathers the rest
-            when it needs it (Zhao et al. 2023, 2304.11277). "tensor": groups
-            of `model_parallel` devices divide the heads and the hidden units
-            of each block among themselves. "fsdp+tensor": both.
-        devices: Names as of `keras.distribution.list_devices()`, or
-            jax.Device objects, including those of hardware that is absent.
-            Groups are made of neighbours.
+        strategy: "data": every device holds the complete model and a shard of
+            the batch. "fsdp": every device also holds only a shard of each
+            variable, of weights and optimizer slots, and gathers the rest when
+            needed (Zhao et al. 2023, 2304.11277). "tensor": groups of
+            `model_parallel` devices divide the heads and the hidden units of
+            each block among themselves. "fsdp+tensor": both.
+        devices: Names as in `keras.distribution.list_devices()`, or jax.Device
+            objects, including those of absent hardware. Groups consist of
+            neighbours.
         model_parallel: Devices that share a block; 1 without "tensor".
-        num_heads, mlp_dim: The model's, to have them checked before it is
-            built; otherwise `check_model` does it after.
+        num_heads, mlp_dim: Sizes of the model, to check them before it is
+            built; otherwise `check_model` checks them afterwards.
 
     Raises:
-        ValueError: If the strategy is unknown, or if `model_parallel` divides
-            not the number of devices, of heads or of hidden units.
+        ValueError: If the strategy is unknown, or if `model_parallel` does not
+            divide the number of devices, heads or hidden units.
 
     Example:
         layout = distribution("fsdp", keras.distribution.list_devices())
@@ -206,14 +208,14 @@ def check_model(
     layout: keras.distribution.DataParallel | keras.distribution.ModelParallel,
     model: keras.Model,
 ) -> None:
-    """Checks that every device gets complete heads and equally many units.
+    """Checks that every device gets complete heads and as many hidden units.
 
     Args:
-        layout: What `distribution` returned.
+        layout: The result of `distribution`.
         model: A model of this package, built under it or not.
 
     Raises:
-        ValueError: If a size is no multiple of `model_parallel`.
+        ValueError: If a size is not a multiple of `model_parallel`.
     """
     if not getattr(layout, "_tensor", False):
         return
@@ -226,7 +228,7 @@ def check_model(
 
 
 def _is_weight(variable):
-    """Whether a variable is none of a metric and no seed."""
+    """Whether a variable belongs neither to a metric nor to a seed."""
     aggregation = getattr(variable, "aggregation", "none")
     dtype = getattr(variable, "dtype", "float32")
     return aggregation != "sum" and keras.backend.is_float_dtype(dtype)
@@ -245,4 +247,4 @@ def _check_multiple(argument, size, model_parallel):
 def _remedy(number):
     divisors = [n for n in range(1, math.isqrt(number) + 1) if not number % n]
     divisors += [number // n for n in reversed(divisors) if n * n < number]
-    return f"These would do: model_parallel={', '.join(map(str, divisors))}"
+    return f"Possible values: model_parallel={', '.join(map(str, divisors))}"

@@ -1,4 +1,4 @@
-"""Stopping all processes at the same step on a signal to any of them."""
+"""Stops all processes at the same step after a signal to any of them."""
 
 import contextlib
 import functools
@@ -14,27 +14,28 @@ import numpy as np
 from keras_vit.distribution.devices import Devices
 
 # Programs that start others, such as `uv run`, forward the Ctrl-C that the
-# terminal has sent to all of them: two signals at once are one key press.
+# terminal has already sent to all of them: two signals at once are one key
+# press.
 SAME_KEY_PRESS = 0.1  # seconds
 
 
 @contextlib.contextmanager
 def preemption(devices: Devices):
-    """Catches SIGTERM, sent before a machine is taken back, and Ctrl-C.
+    """Catches SIGTERM, sent before a machine is preempted, and Ctrl-C.
 
     A second Ctrl-C ends the process at once, with exit status 130.
 
     Args:
-        devices: What `setup` returned.
+        devices: The result of `setup`.
 
     Yields:
-        A function without arguments, to be called equally often by every
-        process. It returns 0, or the number of the signal because of which
-        all processes must save and stop now, the same in each of them.
+        A function without arguments, which every process must call equally
+        often. It returns 0, or the number of the signal after which all
+        processes must save and stop now; the value is the same in all of them.
     """
     caught = []
-    # JAX' own service has caught SIGTERM in each of several processes since
-    # initialize(), and agrees with the others on a step.
+    # With several processes, JAX' service catches SIGTERM in each of them since
+    # initialize(), and they agree on a step.
     agreed = keras.backend.backend() == "jax" and devices.num_processes > 1
 
     def on_ctrl_c(count):
@@ -60,10 +61,10 @@ def end_at_ctrl_c(message: str):
 
     For a program that has nothing to save: Python's own KeyboardInterrupt
     waits until compiled code returns, and is lost in callbacks of libraries.
-    Inside `preemption` that counts.
+    Within `preemption`, its handler has precedence.
 
     Args:
-        message: What to print then.
+        message: The message to print.
     """
     with (
         _handled((signal.SIGINT,), lambda number: None),
@@ -79,7 +80,7 @@ def any_process(devices: Devices, *flags: bool) -> tuple[bool, ...]:
 
     Args:
         devices: What `setup` returned.
-        *flags: Those of this process.
+        *flags: The flags of this process.
     """
     if devices.num_processes == 1:
         return flags
@@ -93,7 +94,7 @@ def any_process(devices: Devices, *flags: bool) -> tuple[bool, ...]:
 
 
 def _signal_of(devices, caught):
-    """The number of the signal that any process has caught, or 0."""
+    """Returns the number of the signal that any process has caught, or 0."""
     signals = (signal.SIGINT, signal.SIGTERM)
     flags = any_process(devices, *(number in caught for number in signals))
     return next((n for n, flag in zip(signals, flags, strict=True) if flag), 0)
@@ -130,7 +131,7 @@ def _sum_over_workers(strategy):
 def _handled(signals, handle):
     """Calls `handle(number)` in the main thread, where compiled code ends."""
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread may say what a signal does.
+        # Only the main thread may set signal handlers.
         yield
         return
     before = {
@@ -178,7 +179,7 @@ def _watched(on_ctrl_c):
 
 
 def _say(message):
-    # Not by print(), whose lock the main thread may hold.
+    # Without print(), whose lock the main thread may hold.
     os.write(2, f"\n{message}\n".encode())
 
 

@@ -1,6 +1,6 @@
-"""What a frozen representation is worth, and how often a model is right."""
+"""Evaluation of frozen representations and of classifiers."""
 
-from keras_vit.evaluation.callback import FewShot
+from keras_vit.evaluation.callback import FewShot, MeanAveragePrecision
 from keras_vit.evaluation.features import (
     features,
     predictions,
@@ -30,6 +30,7 @@ __all__ = [
     "FewShot",
     "FewShotResult",
     "LeastSquares",
+    "MeanAveragePrecision",
     "PrecisionAt1",
     "average_scores",
     "few_shot",

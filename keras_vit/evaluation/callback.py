@@ -1,4 +1,4 @@
-"""Few-shot accuracy while a model is trained."""
+"""Measurements of a model during training, besides its loss."""
 
 import contextlib
 from collections.abc import Iterable
@@ -10,37 +10,41 @@ from keras import ops
 from keras_vit.evaluation.features import features, labels_of, representation
 from keras_vit.evaluation.few_shot import L2, few_shot
 from keras_vit.evaluation.least_squares import few_shot_subset
+from keras_vit.evaluation.multi_label import (
+    mean_average_precision,
+    scores_and_targets,
+)
 
 
 class FewShot(keras.callbacks.Callback):
     """Adds few-shot accuracies to the logs of evaluations.
 
-    The logs receive "{name}/{shots}-shot" for each of `shots`, NaN where it
-    was not measured, so that a CSV file has the column from its first line.
-    Put it before the callbacks that write logs, and after one that swaps
-    averaged weights in.
+    The logs receive "{name}/{shots}-shot" for each of `shots`, NaN in epochs
+    without a measurement, so that a CSV file has the column from its first
+    line. Place this callback before those that write logs, and after one that
+    swaps in averaged weights.
 
-    It works on a copy of what makes the representation, on one device of
-    each process: training, and the state that a resumed run must find
-    again, are left alone. It therefore costs the memory of the weights once
-    more, and the speed of one device. In several processes each computes the
-    same. Each process must hold complete variables: it refuses weights of
-    which other processes of JAX hold a part ("fsdp" or "tensor" over several
-    machines). Under TPUStrategy of TensorFlow the copy is on the host.
+    It computes representations with a copy of the model on one device of each
+    process, so that it changes neither training nor the state from which a run
+    resumes. The copy needs the memory of the weights a second time, and runs at
+    the speed of one device. With several processes each computes the same
+    result. Each process must hold complete variables: variables that are
+    divided among JAX processes ("fsdp" or "tensor" on several machines) are
+    refused. Under TensorFlow's TPUStrategy the copy is on the host.
 
     Args:
-        name: What to call the data set in the logs.
+        name: Name of the data set in the logs.
         train: Batches to draw the labelled images from, as `features` takes
             them; they are read at each measurement.
         test: Batches to measure on.
         num_classes: Number of classes of that data set.
         shots: Numbers of labelled images of each class.
         l2: Penalties to choose from.
-        num_draws: Number of draws whose mean is logged; they are the same
-            each time.
+        num_draws: Number of draws whose mean is logged; each measurement uses
+            the same draws.
         layer: Layer to read, see `representation`.
-        measured: The model to measure, of variables that are trained; None
-            is the one that `fit` is called on.
+        measured: The model to measure, which shares the trained variables; None
+            measures the model on which `fit` is called.
         every: Epochs of `fit` between two measurements; the last epoch is
             measured too.
         seed: Seed of the draws.
@@ -87,24 +91,20 @@ class FewShot(keras.callbacks.Callback):
         self._source = None
 
     def on_train_begin(self, logs=None):
-        # What cannot work is refused now, not after hours.
+        # Fail when training begins, not after hours.
         labels = np.concatenate([labels_of(batch) for batch in self.train])
         few_shot_subset(labels, max(self.shots), self.seed)
         self._source = representation(self.measured or self.model, self.layer)
-        _check_whole(self._source)
-        with _one_device():
-            self._copy = keras.models.clone_model(self._source)
+        self._copy = _copy_of(self._source)
 
     def on_epoch_end(self, epoch, logs=None):
         keys = [f"{self.name}/{shots}-shot" for shots in self.shots]
         logs.update(dict.fromkeys(keys, float("nan")))
-        # Other callbacks end training before the last epoch of `fit`.
+        # Other callbacks may end training before the last epoch of `fit`.
         is_last = self.model.stop_training or epoch + 1 == self.params["epochs"]
         if (epoch + 1) % self.every and not is_last:
             return
-        values = [ops.convert_to_numpy(v) for v in self._source.weights]
-        with _one_device():
-            self._copy.set_weights(values)
+        with _updated(self._copy, self._source):
             results = few_shot(
                 features(self._copy, self.train),
                 features(self._copy, self.test),
@@ -118,6 +118,57 @@ class FewShot(keras.callbacks.Callback):
             (key, result.mean)
             for key, result in zip(keys, results, strict=True)
         )
+
+
+class MeanAveragePrecision(keras.callbacks.Callback):
+    """Adds the mean average precision to the logs of evaluations.
+
+    The logs receive "val_mean_average_precision", see
+    `mean_average_precision`. Put it where `FewShot` says; as there a copy of
+    the model is measured on one device of each process. The scores of all
+    images are in memory at once, 4 bytes for each class.
+
+    Args:
+        batches: Batches to measure on, as `scores_and_targets` takes them;
+            they are read at each measurement.
+        measured: The model to measure, of variables that are trained; None
+            is the one that `fit` is called on.
+
+    Raises:
+        ValueError: When training begins, if variables are sharded over
+            processes.
+    """
+
+    def __init__(self, batches: Iterable, measured: keras.Model | None = None):
+        super().__init__()
+        self.batches = batches
+        self.measured = measured
+        self._source = None
+
+    def on_train_begin(self, logs=None):
+        self._source = self.measured or self.model
+        self._copy = _copy_of(self._source)
+
+    def on_epoch_end(self, epoch, logs=None):
+        with _updated(self._copy, self._source):
+            found = scores_and_targets(self._copy, self.batches)
+        logs["val_mean_average_precision"], _ = mean_average_precision(*found)
+
+
+def _copy_of(source):
+    """Returns the same model of variables of its own, on one device."""
+    _check_whole(source)
+    with _one_device():
+        return keras.models.clone_model(source)
+
+
+@contextlib.contextmanager
+def _updated(copy, source):
+    """Gives a copy the present values, and runs it on one device."""
+    values = [ops.convert_to_numpy(v) for v in source.weights]
+    with _one_device():
+        copy.set_weights(values)
+        yield
 
 
 @contextlib.contextmanager
@@ -138,7 +189,8 @@ def _check_whole(model):
         value = variable.value
         if not (value.is_fully_addressable or value.is_fully_replicated):
             raise ValueError(
-                "FewShot needs variables that are complete in each process, as "
-                "with strategy='data' or in a single process. Received: "
-                f"{variable.path}, divided as {value.sharding}"
+                "Measuring during training needs variables that are complete "
+                "in each process, as with strategy='data' or in a single "
+                f"process. Received: {variable.path}, divided as "
+                f"{value.sharding}"
             )

@@ -11,24 +11,25 @@ from keras_vit.layers import Metadata
 
 
 def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
-    """Returns the model that ends in one vector for each image.
+    """Returns a model that computes one vector for each image.
 
-    Tokens are read as a classifier would: from the class token where there is
-    one (but with classifier="token_gap"), else from the mean of all patches or
-    of all places of a grid.
+    Tokens are read as a classifier does: from the class token if there is one
+    (except with classifier="token_gap"), otherwise from the mean of all patches
+    or of all positions of a grid.
 
     Args:
         model: A functional model with one input, of this package or not.
-        layer: Name of the layer to read; None is what `head` reads, after
-            `pre_logits` if there is one, and the output of a model that has
-            no `head`.
+        layer: Name of the layer to read. None reads the input of `head`, after
+            `pre_logits` if there is one, or the output of a model without
+            `head`.
 
     Returns:
-        A model of the same variables, `[B, H, W, C]` to `[B, D]`, in float32.
+        A model that shares the variables, from `[B, H, W, C]` to `[B, D]`, in
+        float32.
 
     Raises:
-        ValueError: If there is no such layer, or its output is none of
-            `[B, D]`, `[B, N, D]` and `[B, H, W, D]`.
+        ValueError: If there is no such layer, or its output is not `[B, D]`,
+            `[B, N, D]` or `[B, H, W, D]`.
     """
     names = [x.name for x in model.layers]
     if layer is not None and layer not in names:
@@ -46,14 +47,17 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
             "`layer` must give [B, D], [B, N, D] or [B, H, W, D]. Received: "
             f"layer={layer!r} of {model.name}, which gives {x}"
         )
-    if rank == 3 and _has_class_token(model, x):
-        x = ops.mean(x[:, 1:], axis=1) if _averages(model) else x[:, 0]
+    first = _num_prefix_tokens(model, x) if rank == 3 else 0
+    if first and not _averages(model):
+        x = x[:, 0]
+    elif first:
+        x = ops.mean(x[:, first:], axis=1)
     elif rank > 2:
         x = ops.mean(x, axis=tuple(range(1, rank - 1)))
     if x.dtype != "float32":
         x = ops.cast(x, "float32")
     if x is model.output:
-        return model  # with what it has compiled
+        return model  # keeps its compiled functions
     return keras.Model(model.input, x, name=model.name)
 
 
@@ -96,9 +100,9 @@ def predictions(
     top_k: int = 5,
     from_logits: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what a classifier says of each image of a data set.
+    """Returns the predictions of a classifier for each image of a data set.
 
-    All but the best classes of each image is dropped on the device.
+    Only the best classes of each image leave the device.
 
     Args:
         model: A functional classifier, `[B, H, W, C]` to `[B, K]`.
@@ -138,7 +142,7 @@ def predictions(
         best.append(found[0].astype("int64"))
         losses.append(found[1])
         labels.append(labels_of(batch))
-    return tuple(map(np.concatenate, (best, losses, labels)))
+    return np.concatenate(best), np.concatenate(losses), np.concatenate(labels)
 
 
 def labels_of(batch: dict) -> np.ndarray:
@@ -166,8 +170,8 @@ def _run(model, *inputs, mask):
     """Returns the outputs for the inputs that the mask selects."""
     inputs = [np.asarray(x) for x in inputs]
     outputs = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
-    # A model of several replicas of TensorFlow has each of them answer for
-    # the whole batch, one after the other.
+    # With TensorFlow, each replica of the model would compute the whole batch,
+    # one after the other.
     return [x[: len(mask)][mask] for x in keras.tree.flatten(outputs)]
 
 
@@ -178,16 +182,29 @@ def _is_example(batch):
 
 
 def _averages(model):
-    """Whether a model averages its patches beside a class token."""
+    """Whether a model with a class token reads the mean of its patches."""
     for layer in model.layers:
         if isinstance(layer, Metadata):
-            return layer.architecture.get("classifier") == "token_gap"
+            architecture = layer.architecture
+            kind = architecture.get("classifier") or "token"
+            if not architecture.get("class_token", True):
+                return True  # registers alone
+            return not kind.startswith("token") or kind == "token_gap"
     return False
 
 
-def _has_class_token(model, tokens):
-    """Whether there is one token more than patches."""
+def _num_prefix_tokens(model, tokens):
+    """Returns the number of class tokens and registers before the patches."""
+    grid, registers = None, 0
+    for layer in model.layers:
+        if isinstance(layer, Metadata):
+            registers = layer.architecture.get("num_registers") or 0
     for layer in model.layers:
         if hasattr(layer, "grid_size"):
-            return tokens.shape[1] == math.prod(layer.grid_size) + 1
-    return False
+            grid = getattr(layer, "output_grid", layer.grid_size)
+        if layer is tokens._keras_history.operation:
+            break  # later blocks may pool the grid
+    if grid is None:
+        return 0
+    first = tokens.shape[1] - math.prod(grid)
+    return first if first in (1, registers, registers + 1) else 0

@@ -7,20 +7,21 @@ import numpy as np
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 
 SHOTS = (1, 5, 10, 25)
-# Weights of the penalty to choose from: features of every scale find theirs.
+# Weights of the penalty to choose from, for features of any scale.
 L2 = tuple(4.0**n for n in range(-5, 11))
-# Training images beyond these would not make the choice of `l2` any better.
+# More training images than these would not improve the choice of `l2`.
 MAX_DEV = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class FewShotResult:
-    """Accuracies with a number of labels, one for each draw of them.
+    """Accuracies with a number of labels, one for each draw.
 
     Attributes:
         shots: Labelled images of each class.
-        l2: The penalty that was chosen.
-        accuracies: Share of test images that are right, for each draw.
+        l2: The chosen weight of the penalty.
+        accuracies: Share of test images that are classified correctly, for each
+            draw.
     """
 
     shots: int
@@ -34,7 +35,7 @@ class FewShotResult:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the draws (N - 1); NaN of a single one."""
+        """Standard deviation of the draws (N - 1); NaN for a single draw."""
         if len(self.accuracies) < 2:
             return float("nan")
         return float(np.std(self.accuracies, ddof=1))
@@ -53,17 +54,17 @@ def few_shot(
     """Returns the accuracy of least squares on a few labels of each class.
 
     For each number of shots, images are drawn from the training part
-    `num_draws` times. Of several `l2` the one is taken that is best, on
-    average over the draws, on training images that were not drawn; the test
-    part is looked at with that one alone.
+    `num_draws` times. Of several `l2` the best on average over the draws is
+    chosen on training images that were not drawn; the test part is evaluated
+    with that one only.
 
     Args:
         train: Representations `[N, D]` and classes `[N]` to draw from.
         test: Representations and classes to measure on.
         num_classes: Number of classes K.
         shots: Numbers of labelled images of each class.
-        l2: Weights of the penalty to choose from; with one alone no other
-            training image is needed.
+        l2: Weights of the penalty to choose from; a single one needs no further
+            training images.
         num_draws: Number of draws.
         seed: Seed of the draws.
 

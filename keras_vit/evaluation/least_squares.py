@@ -8,9 +8,9 @@ class LeastSquares:
 
         W = argmin |(X - mean(X)) W - (Y - mean(Y))|^2 + l2 |W|^2
 
-    The targets Y, `[N, K]`, are never written down: all that the solution
-    needs of them are sums over the examples of each class. The eigenvectors
-    of X^T X serve every `l2`, so that trying many costs little.
+    The targets Y, `[N, K]`, are never stored: the solution needs only sums over
+    the examples of each class. The eigenvectors of X^T X are the same for every
+    `l2`, so that trying many is cheap.
 
     Args:
         features: Representations of the labelled images, `[N, D]`.
@@ -18,7 +18,7 @@ class LeastSquares:
         num_classes: Number of classes K.
 
     Raises:
-        ValueError: If features or labels are not what they must be.
+        ValueError: If features or labels have a wrong shape, type or value.
 
     Example:
         solver = LeastSquares(train_features, train_labels, num_classes=10)
@@ -55,8 +55,9 @@ class LeastSquares:
         centred = features - self._mean  # float64: squares lose half the digits
         values, self._vectors = np.linalg.eigh(centred.T @ centred)
         self._values = np.maximum(values, 0)
-        # X^T (Y - mean(Y)): as columns of X sum to 0, the means drop out, and
-        # of Y = 2 onehot - 1 the one; sums over classes are left.
+        # X^T (Y - mean(Y)): columns of X sum to 0, so that the means cancel,
+        # and so does the constant of Y = 2 onehot - 1; only sums over classes
+        # remain.
         sums = np.zeros((num_classes, features.shape[1]))
         np.add.at(sums, labels, centred)
         self._projected = self._vectors.T @ (2 * sums.T)  # [D, K]

@@ -1,4 +1,4 @@
-"""How good a classifier of images with several labels is."""
+"""Metrics of classifiers of images with several labels."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from keras import ops
 def scores_and_targets(
     model: keras.Model, batches: Iterable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of a data set, and what they should be.
+    """Returns the scores of a data set, and the targets.
 
     Args:
         model: A functional classifier, `[B, H, W, C]` to `[B, K]`.
@@ -38,17 +38,17 @@ def mean_average_precision(
 
         AP = sum_n (R_n - R_(n-1)) P_n
 
-    over the distinct scores of a class, from the highest on, with precision P
+    over the distinct scores of a class in descending order, with precision P
     and recall R of the images that have at least that score, without
-    interpolation, as scikit-learn defines it.
+    interpolation, as in scikit-learn.
 
     Args:
         scores: `[N, K]`, higher where a label is likelier.
         targets: `[N, K]`, 0 or 1.
 
     Returns:
-        The mean over the classes that any image has, and the average
-        precision of each class, `[K]`, NaN where none has it.
+        The mean over the classes that at least one image has, and the average
+        precision of each class, `[K]`, NaN for classes without images.
 
     Raises:
         ValueError: If the shapes differ, or no image has a label.
@@ -58,7 +58,7 @@ def mean_average_precision(
     for k in np.flatnonzero(targets.any(axis=0)):
         order = np.argsort(-scores[:, k], kind="stable")
         score, right = scores[order, k], targets[order, k]
-        # Images of the same score have the same rank, the last one's.
+        # Images of equal score share a rank, that of the last one.
         last = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
         hits = np.cumsum(right)[last]
         precision = hits / (last + 1)
@@ -84,9 +84,9 @@ def precision_at_1(scores: np.ndarray, targets: np.ndarray) -> float:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PrecisionAt1(keras.metrics.MeanMetricWrapper):
-    """Share of images whose highest score is of one of their labels.
+    """Share of images whose highest score belongs to one of their labels.
 
-    Of one label an image it is the accuracy.
+    With one label per image it is the accuracy.
 
     Args:
         name: Name of the metric.
@@ -106,7 +106,7 @@ class PrecisionAt1(keras.metrics.MeanMetricWrapper):
 def _is_right(y_true, y_pred):
     best = ops.expand_dims(ops.argmax(y_pred, axis=-1), -1)
     label = ops.take_along_axis(ops.cast(y_true, "float32"), best, axis=-1)
-    return ops.cast(label[:, 0] > 0, "float32")  # mixed images have shares
+    return ops.cast(label[:, 0] > 0, "float32")  # mixup gives fractions
 
 
 def _checked(scores, targets):

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vit.data.optional_imports import optional
 
-# Images classified at a time, and what their similarities may take.
+# Images classified at a time, and the most bytes of their similarities.
 _BLOCK = 1024
 _MEGABYTES = 64
 
@@ -16,18 +16,18 @@ def nearest_neighbours(
     k: int = 20,
     temperature: float | None = 0.07,
 ) -> np.ndarray:
-    """Returns the classes for which the nearest training images vote.
+    """Returns the classes that the nearest training images vote for.
 
-    Near is what has a high cosine similarity s. The images that are asked
-    about are taken in blocks, so that the similarities of all to all are
-    never there at once.
+    Nearest means the highest cosine similarity s. The images to classify are
+    processed in blocks, so that the similarities of all pairs are never in
+    memory at once.
 
     Args:
         train: Representations `[N, D]` and classes `[N]`.
         features: Representations to classify, `[M, D]`.
         k: Number of neighbours that vote.
-        temperature: Votes weigh exp(s / temperature); None lets all weigh
-            the same. The lowest of equally strong classes is taken.
+        temperature: Votes have the weight exp(s / temperature), with None equal
+            weights. A tie goes to the lowest class.
 
     Returns:
         Classes, `[M]`.
@@ -51,8 +51,8 @@ def nearest_neighbours(
         )
 
     def weights(distances):
-        # A distance is 1 - s: all weights are smaller by the same factor,
-        # and none overflows.
+        # A distance is 1 - s: all weights are scaled by the same factor, and
+        # none overflows.
         return np.exp(-distances / temperature)
 
     classifier = (

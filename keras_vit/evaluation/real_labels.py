@@ -25,7 +25,7 @@ def load_real(
         split: TFDS split.
         name: TFDS name; a version or a set of the same features.
         data_dir: Where TFDS keeps prepared data; "" is its default.
-        manual_dir: Where ILSVRC2012_img_val.tar lies.
+        manual_dir: Directory that contains ILSVRC2012_img_val.tar.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
 
     Returns:
@@ -52,7 +52,7 @@ def load_real(
         class_names=tuple(builder.info.features["original_label"].names),
         reads=reads,
     )
-    # Once more in the same order, the images passed over still encoded.
+    # A second pass in the same order, without decoding the images.
     examples = builder.as_dataset(
         split=split,
         decoders=decode.PartialDecoding(
@@ -74,14 +74,15 @@ def real_accuracy(
 
     Args:
         predicted: The best class of each image, `[N]`.
-        labels: The labels of each; an image without any does not count.
+        labels: The labels of each image; an image without labels is not
+            counted.
 
     Returns:
-        The share, and the number of images that count.
+        The share, and the number of images counted.
 
     Raises:
-        ValueError: If there is not one set of labels for each prediction, or
-            no image with a label.
+        ValueError: If the number of label sets differs from that of
+            predictions, or no image has a label.
     """
     if len(predicted) != len(labels):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""One answer for several views: frames, clips and crops."""
+"""One prediction from several views: frames, clips and crops."""
 
 import keras
 from keras import ops
@@ -7,7 +7,7 @@ from keras import ops
 def average_scores(
     model: keras.Model, num_views: int, activation: str | None = None
 ) -> keras.Model:
-    """Returns a model of several inputs at once, whose scores are averaged.
+    """Returns a model that averages the scores of several inputs.
 
     Args:
         model: A functional classifier, from `[B, ...]` to `[B, K]`.
@@ -17,7 +17,7 @@ def average_scores(
             "softmax" for the mean of probabilities.
 
     Returns:
-        A model of the same variables, from `[B, V, ...]` to `[B, K]`.
+        A model that shares the variables, from `[B, V, ...]` to `[B, K]`.
 
     Example:
         model = keras_vit.ViTB16(classes=8, input_shape=(32, 32, 3))

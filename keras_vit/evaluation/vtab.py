@@ -14,9 +14,10 @@ def vtab_scores(accuracies: dict[str, float]) -> dict[str, float]:
             in any unit; some may be missing.
 
     Returns:
-        The mean accuracy of each of "natural", "specialized" and "structured"
-        whose tasks are all there, and as "mean" that of all 19, where they
-        are: every task counts the same, so it is not the mean of the groups.
+        The mean accuracy of each of the groups "natural", "specialized" and
+        "structured" whose tasks are complete, and with all 19 tasks also their
+        "mean". Every task has the same weight, so this is not the mean of the
+        groups.
 
     Raises:
         ValueError: If a name is no task, or an accuracy is not finite.

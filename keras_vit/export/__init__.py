@@ -1,6 +1,10 @@
-"""Models for other programs: SavedModels for TF Serving, ONNX, LiteRT."""
+"""SavedModels for TF Serving; files for ONNX, LiteRT and OpenVINO."""
 
-from keras_vit.export.formats import export_litert, export_onnx
+from keras_vit.export.formats import (
+    export_litert,
+    export_onnx,
+    export_openvino,
+)
 from keras_vit.export.precision import compare, in_precision
 from keras_vit.export.savedmodel import export_savedmodel
 
@@ -8,6 +12,7 @@ __all__ = [
     "compare",
     "export_litert",
     "export_onnx",
+    "export_openvino",
     "export_savedmodel",
     "in_precision",
 ]

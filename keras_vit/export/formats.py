@@ -1,29 +1,33 @@
-"""A model as one file for another runtime: ONNX and LiteRT.
+"""Exports a model to a file for another runtime: ONNX, LiteRT and OpenVINO.
 
-Keras writes both. What it writes from which backend was measured with Keras
-3.15.1; the file is run before it is handed over, so a later Keras, or a model
-that a converter gets wrong, ends in an error and not in a wrong file.
+Keras writes the files. The supported backends were measured with Keras 3.15.1.
+Each file is run and compared with the model before it is moved to its path, so
+an error of a later Keras or of a converter raises ValueError and leaves no
+wrong file.
 
-Only backends are offered that write files for any number of images. PyTorch
-does not: its tracers fix the batch, or where they do not, fail on the class
-token's, and its LiteRT converter refuses the stem of a hybrid (`tfl.pow`).
+Only backends that write files for any number of images are supported. PyTorch
+is not: its tracers fix the batch size, or else fail on the batch size of the
+class token, and its LiteRT converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util
 import os
+import sys
 import tempfile
+import zipfile
 
 import keras
 import numpy as np
 
-from keras_vit.export import precision
+from keras_vit.export import description, precision
 
-# Largest difference to the model's own outputs, by the largest output. In an
-# int8 model a difference in a float's last bit moves some activations to the
-# next of their 255 steps: on ViT-B/16 calling and predicting differ by 1.3e-2
-# in Keras itself, its ONNX file by 1.8e-2. That finds a wrong file, no more.
+# Largest difference from the model's own outputs, relative to the largest
+# output. In an int8 model a difference in the last bit of a float moves some
+# activations to the next of their 255 steps: for ViT-B/16, `call` and `predict`
+# of Keras itself differ by 1.3e-2, and the ONNX file by 1.8e-2. The tolerance
+# only detects a wrong file.
 TOLERANCES = dict(float32=1e-3, int8=5e-2)
-# Both formats address their content with 31 bits.
+# ONNX and LiteRT address their contents with 31 bits.
 MAX_BYTES = 2**31 - 1
 
 LIMITS = {
@@ -39,27 +43,37 @@ LIMITS = {
         "holds neither JPEG decoding nor resizing, and less than 2 GiB. Made "
         "of float32 models, on TensorFlow."
     ),
+    "openvino": (
+        "An OpenVINO model takes any number of images as float32 pixels in "
+        "[0, 255], decoded and of the model's size; it holds neither JPEG "
+        "decoding nor resizing. The weights are in the .bin file beside it. "
+        "Made of float32 models, on TensorFlow."
+    ),
 }
 
-_SUFFIXES = dict(onnx=".onnx", litert=".tflite")
-# Format -> backend -> modules that Keras or the check import, as pip has them.
+_SUFFIXES = dict(onnx=".onnx", litert=".tflite", openvino=".xml")
+# Format -> backend -> modules that Keras or the check import -> pip packages.
 _NEEDS = {
     "onnx": {
         "tensorflow": dict(tf2onnx="tf2onnx", onnxruntime="onnxruntime"),
         "jax": dict(jax2onnx="jax2onnx", onnxruntime="onnxruntime"),
     },
     "litert": {"tensorflow": dict(ai_edge_litert="ai-edge-litert")},
+    "openvino": {"tensorflow": dict(openvino="openvino")},
 }
-_DTYPES = dict(onnx=("float32", "int8"), litert=("float32",))
+_DTYPES = dict(
+    onnx=("float32", "int8"), litert=("float32",), openvino=("float32",)
+)
 
 
 def export_onnx(model: keras.Model, path: str) -> str:
     """Writes a model as an ONNX file, checked with ONNX Runtime.
 
-    The file takes float32 images `[B, H, W, C]` of any batch size, with what
-    scaling of pixels the model has, and gives what the model gives. Decoding
-    and resizing of images are not in it. Of a model that
-    `in_precision(model, "int8")` made it keeps the 8-bit kernels.
+    The file takes float32 images `[B, H, W, C]` of any batch size, scales
+    pixels as the model does, and returns the model's outputs. It does not
+    decode or resize images. For a model from `in_precision(model, "int8")` it
+    contains the 8-bit kernels. Its metadata contain the fields that
+    `keras_vit.export.description` lists, each as JSON.
 
     Args:
         model: A float32 or int8 model of this package, below 2 GiB.
@@ -74,16 +88,18 @@ def export_onnx(model: keras.Model, path: str) -> str:
             differ from the model's by more than 1e-3 of the largest (5e-2
             for int8).
     """
-    return _export(model, path, "onnx", _run_onnx)
+    return _export(model, path, "onnx", _run_onnx, _describe_onnx)
 
 
 def export_litert(model: keras.Model, path: str) -> str:
     """Writes a model as a LiteRT (TFLite) file, checked with its interpreter.
 
     The file takes float32 images `[1, H, W, C]`, or `[B, H, W, C]` after the
-    interpreter's `resize_tensor_input`, with what scaling of pixels the model
-    has, and gives what the model gives. Decoding and resizing of images are
-    not in it. It needs no TensorFlow operators, so LiteRT runs it alone.
+    interpreter's `resize_tensor_input`, scales pixels as the model does, and
+    returns the model's outputs. It does not decode or resize images. It needs
+    no TensorFlow operators, so LiteRT alone can run it. The file is also a zip
+    archive of associated files: `labels.txt`, one class name per line, and
+    `description.json` (`keras_vit.export.description`).
 
     Args:
         model: A float32 model of this package, below 2 GiB.
@@ -95,31 +111,59 @@ def export_litert(model: keras.Model, path: str) -> str:
     Raises:
         ValueError: As for `export_onnx`.
     """
-    return _export(model, path, "litert", _run_litert)
+    return _export(model, path, "litert", _run_litert, _describe_litert)
 
 
-def _export(model, path, file_format, run):
-    """Writes beside `path`, runs what was written, then moves it there."""
+def export_openvino(model: keras.Model, path: str) -> str:
+    """Writes a model for OpenVINO, checked with its runtime.
+
+    It takes float32 images `[B, H, W, C]` of any batch size, scales pixels as
+    the model does, and returns the model's outputs. It does not decode or
+    resize images. Its `rt_info` has a section "keras_vit" with the fields that
+    `keras_vit.export.description` lists, each as JSON.
+
+    Args:
+        model: A float32 model of this package, below 2 GiB.
+        path: The file, `*.xml`; the weights are written beside it, `*.bin`.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: As for `export_onnx`.
+    """
+    return _export(model, path, "openvino", _run_openvino, _describe_openvino)
+
+
+def _export(model, path, file_format, run, describe):
+    """Writes a file beside `path`, runs it, then moves it to `path`."""
     path = os.fspath(path)
     tolerance = TOLERANCES[_check(model, path, file_format)]
-    # Two images: a file that fixed the batch to one would not take them.
+    fields = description.describe(model)
+    # Two images: a file with a fixed batch size of one would reject them.
     images = np.random.default_rng(0).uniform(
         0, 255, (2, *model.input_shape[1:])
     )
     images = images.astype("float32")
-    # On the CPU, as in the runtimes: GPUs round products of float32. Called
-    # and not predicted, since Keras exports no model that was never called.
+    # On the CPU, as in the runtimes: GPUs round products of float32. The model
+    # is called rather than `predict`, because Keras exports only models that
+    # were called.
     with keras.device("cpu:0"):
         expected = keras.ops.convert_to_numpy(model(images, training=False))
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    # A folder of its own in the same file system: then the move is atomic,
-    # and nothing is left of a failure.
+    # A temporary folder in the same file system: the move is atomic, and a
+    # failure leaves nothing behind.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as parts:
         part = os.path.join(parts, "model" + _SUFFIXES[file_format])
-        # Converters and runtimes raise what they like.
+        # Converters and runtimes raise many kinds of exceptions.
         try:
+            if file_format == "openvino":
+                _openvino()
+            if file_format == "onnx" and keras.backend.backend() != "jax":
+                _prepare_tf2onnx()
             model.export(part, format=file_format, verbose=False)
+            describe(part, fields)
             outputs = run(part, images)
         except Exception as error:
             raise ValueError(
@@ -133,12 +177,45 @@ def _export(model, path, file_format, run):
                 f"{tolerance:g} of the largest. Received: a difference of "
                 f"{relative:.2g}, so {path!r} was not written"
             )
-        os.replace(part, path)
+        stem = path.removesuffix(_SUFFIXES[file_format])
+        # Move the weights first: a model without them would not load.
+        for name in sorted(os.listdir(parts)):
+            suffix = os.path.splitext(name)[1]
+            os.replace(os.path.join(parts, name), stem + suffix)
     return path
 
 
+def _prepare_tf2onnx():
+    """Adds the operation in TensorFlow's exact GELU, erfc(x) = 1 - erf(x).
+
+    It also stops tf2onnx from copying the graph, with all weights, before each
+    of 36 optimizations, which took 60 % of the time, to continue without those
+    that fail: a file that is wrong is found when it is run.
+    """
+    from tf2onnx.handler import tf_op
+
+    os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
+
+    @tf_op("Erfc")
+    class _:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            [x], [y] = node.input, node.output
+            shape, dtype = ctx.get_shape(y), ctx.get_dtype(y)
+            ctx.remove_node(node.name)
+            one = ctx.make_const(f"{node.name}/one", np.array(1, "float32"))
+            erf = ctx.make_node("Erf", [x]).output[0]
+            ctx.make_node(
+                "Sub",
+                [one.output[0], erf],
+                outputs=[y],
+                shapes=[shape],
+                dtypes=[dtype],
+            )
+
+
 def _check(model, path, file_format):
-    """Refuses at once what could only fail later; returns the precision."""
+    """Raises early for an export that would fail; returns the precision."""
     backend = keras.backend.backend()
     if backend not in _NEEDS[file_format]:
         raise ValueError(
@@ -178,7 +255,7 @@ def _check(model, path, file_format):
 
 
 def _remedy(file_format):
-    """Says what works for every model."""
+    """Returns the remedy that works for every model."""
     return (
         "Save the model as .keras and export it with KERAS_BACKEND=tensorflow"
         f" (pip install tensorflow "
@@ -190,7 +267,7 @@ def _run_onnx(path, images):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # its errors come as exceptions, too
+    options.log_severity_level = 4  # errors are raised as exceptions anyway
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"]
     )
@@ -207,3 +284,45 @@ def _run_litert(path, images):
     interpreter.set_tensor(index, images)
     interpreter.invoke()
     return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
+def _run_openvino(path, images):
+    core = _openvino().Core()
+    # The default on some processors is bfloat16.
+    hints = {"INFERENCE_PRECISION_HINT": "f32"}
+    return core.compile_model(path, "CPU", hints)(images)[0]
+
+
+def _describe_onnx(path, fields):
+    import onnx
+
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, description.as_json(fields))
+    onnx.save(model, path)
+
+
+def _describe_litert(path, fields):
+    # The format of TensorFlow Lite's own metadata tool: an archive of the
+    # associated files after the model, which readers of the model ignore.
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, text in description.as_files(fields).items():
+            archive.writestr(name, text)
+
+
+def _describe_openvino(path, fields):
+    openvino = _openvino()
+    # Read into memory, because the same files are overwritten.
+    with open(path, "rb") as structure:
+        with open(path.removesuffix(".xml") + ".bin", "rb") as weights:
+            model = openvino.Core().read_model(structure.read(), weights.read())
+    for name, text in description.as_json(fields).items():
+        model.set_rt_info(text, ["keras_vit", name])
+    openvino.serialize(model, path)
+
+
+def _openvino():
+    """Imports OpenVINO without its telemetry."""
+    sys.modules.setdefault("openvino_telemetry", None)
+    import openvino
+
+    return openvino

@@ -1,21 +1,22 @@
-"""Limits on the cost of decoding an image, read off its bytes beforehand.
+"""Limits on the cost of decoding an image, checked on its bytes first.
 
 A file of some kilobytes can claim billions of pixels, or thousands of passes
-over millions. TensorFlow's decoders allocate and run as the file claims.
+over millions of them. TensorFlow's decoders allocate and compute what the file
+claims.
 """
 
 from keras_vit.data import formats
 from keras_vit.data.optional_imports import tensorflow
 
-# A decoded image and what the decoder needs beside it stay below 450 MB.
+# A decoded image and the memory of its decoder stay below 450 MB.
 MAX_PIXELS = 50_000_000
 # A progressive JPEG has about ten scans; each is a pass over all pixels.
 MAX_SCANS = 100
 _MAX_SCANNED_PIXELS = 2**30
-# libpng unpacks each compressed text of a PNG to up to 8 MB, and keeps it.
+# libpng decompresses each compressed text of a PNG to up to 8 MB, in memory.
 _MAX_TEXTS = 8
-# A photograph has at least a byte for so many pixels, and a small image may
-# have that many. Beyond, all images of a request together may have so many.
+# Largest number of pixels per byte of a photograph; pixels of a small image;
+# and pixels of all other images of a request together.
 _PIXELS_A_BYTE = 64
 _SMALL = 2**17
 _MAX_SURPLUS = 2 * MAX_PIXELS
@@ -43,12 +44,12 @@ def claimed_pixels(encoded):
 
 
 def jpeg_pixels(encoded):
-    """As `claimed_pixels`, of bytes that begin as a JPEG's."""
+    """Like `claimed_pixels`, for bytes that begin like a JPEG."""
     return _pixels(*_jpeg_size(encoded))
 
 
 def _pixels(height, width):
-    # Each side by itself first: the product may be too large for 64 bits.
+    # Each side separately first: the product may be too large for 64 bits.
     few = (height > 0) & (width > 0) & (height <= MAX_PIXELS)
     few &= (width <= MAX_PIXELS) & (height * width <= MAX_PIXELS)
     with formats.require(few, "The image has no pixels, or too many."):
@@ -56,14 +57,13 @@ def _pixels(height, width):
 
 
 def fitting(pixels, lengths):
-    """Returns which images of a request fit into what it may cost.
+    """Returns which images of a request are within its limits.
 
-    Photographs and small images always do, whatever stands beside them;
-    others that claim many pixels in few bytes, until they are too many
-    together.
+    Photographs and small images always are, whatever the other images; images
+    that claim many pixels in few bytes are until their total is too large.
 
     Args:
-        pixels: Claimed ones, int64 `[N]`.
+        pixels: Claimed pixels, int64 `[N]`.
         lengths: Bytes of each image, int64 `[N]`.
 
     Returns:
@@ -78,8 +78,8 @@ def _jpeg_size(encoded):
     tf = tensorflow()
     shape = tf.cast(tf.io.extract_jpeg_shape(encoded), tf.int64)
     pixels = shape[0] * shape[1]
-    # A block of 8 x 8 pixels takes a bit at least. The decoder paints what is
-    # missing grey.
+    # A block of 8 x 8 pixels takes at least one bit. The decoder paints missing
+    # blocks grey.
     length = tf.cast(tf.strings.length(encoded), tf.int64)
     # The third byte is the high one of the length, which is 6 to 14.
     scans = _count(encoded, b"\xff\xda\0", MAX_SCANS)
@@ -87,7 +87,7 @@ def _jpeg_size(encoded):
         (8 * 64 * length >= pixels)
         & (scans <= MAX_SCANS)
         & (scans * pixels <= _MAX_SCANNED_PIXELS)
-        # Of several scans all coefficients are held, of two bytes.
+        # With several scans all coefficients are in memory, two bytes each.
         & (pixels * (3 + 2 * shape[2]) <= 9 * MAX_PIXELS)
     )
     message = "The JPEG is cut short, or has too many scans or pixels."
@@ -131,7 +131,7 @@ def _png_size(encoded):
 
 
 def _count(encoded, pattern, most):
-    """Counts where bytes occur, up to one more than `most`."""
+    """Counts the occurrences of bytes, up to `most` + 1."""
     tf = tensorflow()
     parts = tf.raw_ops.StringSplitV2(
         input=encoded[None], sep=pattern, maxsplit=most + 1

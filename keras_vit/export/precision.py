@@ -1,4 +1,4 @@
-"""A model in fewer bits, and the report of what that costs."""
+"""Copies of a model in fewer bits, and a report of the differences."""
 
 import keras
 import numpy as np
@@ -18,20 +18,20 @@ _ALWAYS_FLOAT32 = (
 def in_precision(model: keras.Model, precision: str) -> keras.Model:
     """Returns a copy of a model that holds and computes in a precision.
 
-    "bfloat16" and "float16" hold every weight and compute in that type, except
-    for what our layers and Keras' norms do in float32 under any policy:
-    softmax, means and variances, the scaling of pixels, the head. "int8" holds
-    the kernels of all dense layers, the head's too, in 8 bits, with one scale
-    per output, and multiplies them with activations that are rounded to 8 bits
-    row by row; all else stays float32, the patch embedding and the stem of a
-    hybrid included.
+    "bfloat16" and "float16" store every weight and compute in that type, except
+    for the computations that the layers of this package and Keras' norms
+    perform in float32 under any policy: softmax, means and variances, the
+    scaling of pixels, the head. "int8" stores the kernels of all dense layers,
+    including the head, in 8 bits, with one scale per output, and multiplies
+    them with activations that are rounded to 8 bits row by row; everything else
+    stays float32, including the patch embedding and the stem of a hybrid.
 
-    Fewer bits save memory first: on a CPU TensorFlow runs ViT-B/16 in int8 at
-    less than half its float32 speed.
+    Fewer bits save memory, not always time: on a CPU TensorFlow runs ViT-B/16
+    in int8 at less than half its float32 speed.
 
-    Scores come out as float32. What a model without a head returns is in the
-    type it computes in. The copy is not compiled, saves and loads as any
-    other, and an int8 copy does not train its 8-bit kernels.
+    Scores are float32. The output of a model without a head has its compute
+    type. The copy is not compiled, and is saved and loaded like any other
+    model; the 8-bit kernels of an int8 copy cannot be trained.
 
     Args:
         model: A functional model of this package, in any float precision.
@@ -66,20 +66,21 @@ def compare(
     images: np.ndarray,
     batch_size: int = 32,
 ) -> dict:
-    """Says how far the outputs of two models lie apart on images.
+    """Measures the differences of the outputs of two models on images.
 
     Args:
         model: The model to compare with.
         other: The model that is compared, such as a copy in fewer bits.
-        images: What both take, `[B, H, W, C]`.
+        images: Input of both, `[B, H, W, C]`.
         batch_size: Images at a time.
 
     Returns:
         `images`, their number; `max_difference`, the largest difference of two
-        outputs; `relative_difference`, that by the largest output of `model`;
-        `top1_agreement`, the share of images (of places, if `model` scores
-        each) whose largest output is the same. The differences are infinite
-        where outputs are not finite, as when float16 overflows.
+        outputs; `relative_difference`, its ratio to the largest output of
+        `model`; `top1_agreement`, the share of images (or positions, if `model`
+        scores each) whose largest output is the same. The differences are
+        infinite if outputs are not finite, for example after an overflow in
+        float16.
 
     Raises:
         ValueError: If there are no images or they do not fit a model.
@@ -112,10 +113,10 @@ def compare(
 def differences(
     expected: np.ndarray, outputs: np.ndarray
 ) -> tuple[float, float]:
-    """Returns max |outputs - expected|, and that by max |expected|.
+    """Returns max |outputs - expected|, and its ratio to max |expected|.
 
-    Both are infinite if a number of either is not finite. The second is zero
-    where nothing differs, even if all is zero.
+    Both are infinite if a number of either is not finite. The ratio is zero if
+    nothing differs, even if all numbers are zero.
     """
     if not (np.isfinite(expected).all() and np.isfinite(outputs).all()):
         return float("inf"), float("inf")
@@ -127,11 +128,11 @@ def differences(
 
 
 def report_text(precision: str, comparison: dict) -> str:
-    """Returns what `compare` found, as a line for people.
+    """Returns the result of `compare` as a line of text.
 
     Args:
-        precision: What to call the copy.
-        comparison: The answer of `compare`.
+        precision: Name of the copy.
+        comparison: The result of `compare`.
     """
     images = comparison["images"]
     on = f"{precision}: on {images} image{'' if images == 1 else 's'}"

@@ -1,18 +1,17 @@
-"""A model as a SavedModel: bytes of an image in, class names out."""
+"""Exports a model as a SavedModel, from image bytes to class names."""
 
-import contextlib
 import datetime
 import importlib.metadata
-import json
 import os
 import re
 import shutil
 import tempfile
 
 import keras
+import numpy as np
 
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import serving_assets, signatures
+from keras_vit.export import graph, serving_assets
 from keras_vit.models import ImageModel
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
@@ -25,14 +24,15 @@ def export_savedmodel(
     top_k: int = 5,
     activation: str | None = None,
     warmup_images: tuple[bytes, ...] = (),
+    warmup_videos: tuple[np.ndarray, ...] = (),
     metadata: dict | None = None,
     overwrite: bool = False,
     max_images: int = 1024,
 ) -> str:
     """Writes a SavedModel for TF Serving, with its preprocessing.
 
-    Images are decoded, resized and scaled as evaluation does it, in the
-    graph. Signatures, all with a free number N of images:
+    The graph decodes, resizes and scales images as in evaluation. Signatures,
+    each for any number N of images:
 
     - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP, WebP;
       grey, colour, with alpha, CMYK; of any sizes) -> `scores` float32 [N, k],
@@ -42,49 +42,56 @@ def export_savedmodel(
     - `features`: `image_bytes` -> `features` float32 [N, D], `valid`
     - `predict`: `image_bytes` -> `probabilities` float32 [N, K], `valid`
     - `logits`: `images` float32 of the model's own size -> `features`,
-      `logits`, `valid`: the model as it is
+      `logits`, `valid`: the model alone, without decoding and resizing
 
-    The signatures of a model of video take N tensors of frames, since the
+    - `attention`, for a model with attention: `image_bytes` -> `rollout`
+      float32 [N, rows, columns], and `layer_1` and so on, float32
+      [N, A, rows, columns] for A heads, as in `keras_vit.inspection`; `valid`
+
+    The signatures of a video model take N tensors of frames, because the
     client decodes video files:
 
     - `serving_default`, also named `video`: `video` uint8 [N, T, H, W, C], of
       the model's number of frames T and of any size -> `scores`, `classes`,
       `indices`, `valid`
     - `video_float`: `video` float32 in [0, 255] -> the same
-    - `features`, `predict`: `video` uint8 -> as of images
-    - `logits`: `videos` float32 of the model's own size -> as of images
+    - `features`, `predict`, `attention`: `video` uint8 -> as for images; maps
+      have an axis of frames before that of rows
+    - `logits`: `videos` float32 of the model's own size -> as for images
 
-    Where `valid` is false, the bytes do not decode, or decoding them would
-    cost too much (`keras_vit.export.limits`), or the model's outputs are no
-    finite numbers. Such an image gets zeros, classes "" and indices -1; the
-    others of the request get their answers.
+    `valid` is false if the bytes do not decode, if decoding them would cost
+    too much (`keras_vit.export.limits`), or if the model's outputs are not
+    finite. Such an image gets zeros, classes "" and indices -1; the other
+    images of the request are answered.
 
     Args:
         model: A classifier of this package, or one that contains a model of
-            it and scales no pixels before that, on the TensorFlow or the JAX
-            backend.
+            it and does not scale pixels before that, on the TensorFlow or the
+            JAX backend.
         path: Directory of a version, such as "serving/vit/1"; its last part
             is a number. It appears only when it is complete.
-        class_names: Class names; None takes the model's, or
-            numbers.
-        top_k: Number of classes k to answer with, at most all.
-        activation: "softmax", "sigmoid" or "none" over the outputs; None
-            chooses by the model's loss: sigmoid for a binary cross-entropy, and
-            none where the head has an activation of its own.
+        class_names: Class names; None takes the model's, or else numbers.
+        top_k: Number k of classes in an answer, at most all.
+        activation: "softmax", "sigmoid" or "none", applied to the outputs.
+            None selects it by the model's loss: sigmoid for a binary
+            cross-entropy, and none if the head has an activation.
         warmup_images: Bytes of images, for requests that TF Serving runs
-            before it serves a version of a model of images.
-        metadata: More for the model card: weights, licence, metrics, commit.
-        overwrite: Whether to replace a version that exists.
+            before it serves a version of an image model.
+        warmup_videos: The same for a video model: uint8 clips `[T, H, W, C]`
+            with the model's number of frames, all of one size.
+        metadata: Further entries of the model card: weights, licence, metrics,
+            commit.
+        overwrite: Whether to replace an existing version.
         max_images: Largest number of images, or videos, in a request. A
-            request with more is refused, all of it.
+            request with more is rejected as a whole.
 
     Returns:
         `path`, absolute.
 
     Raises:
-        ValueError: If the model is no classifier, an argument is
-            wrong, the backend cannot export, the version exists, or a
-            warm-up image is not one.
+        ValueError: If the model is not a classifier, an argument is invalid,
+            the backend cannot export, the version exists, or a warm-up image
+            or video is invalid.
 
     Example:
         keras_vit.export_savedmodel(model, "serving/vit/1")
@@ -92,7 +99,8 @@ def export_savedmodel(
     path = os.path.abspath(os.fspath(path))
     activation = activation or activation_of(model)
     model = _functional(model)
-    _check(model, path, top_k, activation, overwrite, warmup_images)
+    _check(model, path, top_k, activation, overwrite)
+    _check_warmup(model, warmup_images, warmup_videos)
     if not isinstance(max_images, int) or max_images < 1:
         raise ValueError(
             f"`max_images` must be at least 1. Received: {max_images!r}"
@@ -102,10 +110,10 @@ def export_savedmodel(
     class_names = _class_names(class_names, inner.class_names, classes)
     base, version = os.path.split(path)
     os.makedirs(base, exist_ok=True)
-    # TF Serving looks at directories whose names are numbers, and no others.
+    # TF Serving only looks at directories whose names are numbers.
     part = tempfile.mkdtemp(prefix=f"incomplete-{version}-", dir=base)
     try:
-        _write(
+        graph.write(
             model,
             part,
             class_names=class_names,
@@ -117,9 +125,8 @@ def export_savedmodel(
         serving_assets.write_class_names(part, class_names)
         if warmup_images:
             _try(part, warmup_images)
-            serving_assets.write_warmup(
-                part, list(warmup_images), name, max_images
-            )
+        if requests := warmup_images or warmup_videos:
+            serving_assets.write_warmup(part, requests, name, max_images)
         card = describe(model, class_names) | dict(activation=activation)
         serving_assets.write_model_card(
             part, card | dict(name=name) | (metadata or {})
@@ -160,7 +167,7 @@ def _class_names(class_names, own, classes):
     return class_names
 
 
-def _check(model, path, top_k, activation, overwrite, warmup_images):
+def _check(model, path, top_k, activation, overwrite):
     backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax"):
         raise ValueError(
@@ -187,12 +194,6 @@ def _check(model, path, top_k, activation, overwrite, warmup_images):
             "`model` must take 1 or 3 channels, as files have. "
             f"Received: input_shape={model.input_shape}"
         )
-    if warmup_images and inner.num_frames is not None:
-        raise ValueError(
-            "`warmup_images` must be empty for a model of video, whose "
-            "requests contain frames, not image files. Received: "
-            f"{len(warmup_images)} images"
-        )
     if not re.fullmatch("0|[1-9][0-9]{0,17}", os.path.basename(path)):
         raise ValueError(
             "`path` must end in the number of a version, such as "
@@ -213,10 +214,38 @@ def _check(model, path, top_k, activation, overwrite, warmup_images):
         )
 
 
-def activation_of(model: keras.Model) -> str:
-    """Returns what makes probabilities of a model's outputs, by its loss.
+def _check_warmup(model, warmup_images, warmup_videos):
+    *frames, _, _, channels = model.input_shape[1:]
+    if warmup_images and frames:
+        raise ValueError(
+            "`warmup_images` must be empty for a model of video; pass its "
+            f"clips as `warmup_videos`. Received: {len(warmup_images)} images"
+        )
+    if warmup_videos and not frames:
+        raise ValueError(
+            "`warmup_videos` must be empty for a model of images. Received: "
+            f"{len(warmup_videos)} videos"
+        )
+    shapes = [np.shape(video) for video in warmup_videos]
+    for video, shape in zip(warmup_videos, shapes, strict=True):
+        if (
+            getattr(video, "dtype", None) != np.uint8
+            or len(shape) != 4
+            or 0 in shape
+            or (shape[0], shape[-1]) != (*frames, channels)
+            or shape != shapes[0]
+        ):
+            raise ValueError(
+                f"`warmup_videos` must be uint8 arrays [{frames[0]}, H, W, "
+                f"{channels}] of one size. Received: shapes {shapes}, one of "
+                f"dtype {getattr(video, 'dtype', type(video).__name__)}"
+            )
 
-    "none" where its last layer does so itself.
+
+def activation_of(model: keras.Model) -> str:
+    """Returns the activation from outputs to probabilities, by the loss.
+
+    It is "none" if the model's last layer has an activation.
     """
     last = _last_layer(model)
     own = getattr(last, "activation", keras.activations.linear)
@@ -235,14 +264,14 @@ def activation_of(model: keras.Model) -> str:
 
 
 def _last_layer(model):
-    """Returns the layer that makes the output, within however many models."""
+    """Returns the layer of the output, also within nested models."""
     history = getattr(getattr(model, "output", None), "_keras_history", None)
     last = history.operation if history else model.layers[-1]
     return _last_layer(last) if getattr(last, "layers", None) else last
 
 
 def describe(model: keras.Model, class_names) -> dict:
-    """Returns the metadata of a model's card that the model specifies."""
+    """Returns the fields of the model card that the model itself specifies."""
     *frames, height, width, channels = model.input_shape[1:]
     return dict(
         architecture=model.name,
@@ -258,7 +287,7 @@ def describe(model: keras.Model, class_names) -> dict:
         num_parameters=model.count_params(),
         precision=ImageModel.find(model).blocks[0].dtype_policy.name,
         keras=keras.__version__,
-        keras_vit=_package_version(),
+        keras_vit=package_version(),
         backend=keras.backend.backend(),
         exported_at=datetime.datetime.now(datetime.UTC).isoformat(
             "T", "seconds"
@@ -266,15 +295,16 @@ def describe(model: keras.Model, class_names) -> dict:
     )
 
 
-def _package_version():
+def package_version() -> str | None:
+    """Returns the version of this package, or None if it is not installed."""
     try:
         return importlib.metadata.version("keras-vision-transformer")
-    except importlib.metadata.PackageNotFoundError:  # a checkout on the path
+    except importlib.metadata.PackageNotFoundError:  # used from a checkout
         return None
 
 
 def _try(directory, images):
-    """Asks about each warm-up image: one that is not valid warms nothing."""
+    """Runs each warm-up image, and raises ValueError for an invalid one."""
     tf = tensorflow()
     loaded = tf.saved_model.load(directory)
     function = loaded.signatures["serving_default"]
@@ -287,117 +317,8 @@ def _try(directory, images):
             )
 
 
-def _write(model, directory, **arguments):
-    tf = tensorflow()
-    both = _with_features(model)
-    images = tf.TensorSpec((None, *model.input_shape[1:]), "float32")
-
-    def serve(forward):
-        answers = signatures.Answers(forward, **arguments)
-        *frames, height, width, channels = model.input_shape[1:]
-        if frames:
-            return signatures.video_signatures(
-                answers, *frames, (height, width), channels
-            )
-        return signatures.signatures(answers, (height, width), channels)
-
-    if keras.backend.backend() == "jax":
-        with _without_paths():
-            _write_from_jax(both, images, directory, serve)
-        return
-
-    # Keras' archive would save each variable twice on TensorFlow.
-    @tf.function(input_signature=[images])
-    def forward(images):
-        return both(images, training=False)
-
-    module = tf.Module()
-    module.weights_of_the_model = [v.value for v in both.variables]
-    module.functions = serve(lambda images, number: forward(images))
-    tf.saved_model.save(module, directory, signatures=module.functions)
-
-
-def _with_features(model):
-    """Returns a model that gives features and scores."""
-    inner = ImageModel.find(model)
-    if getattr(inner, "input", None) is getattr(model, "input", None):
-        return keras.Model(model.input, [inner.representation, model.output])
-    return _Watching(model, inner)
-
-
-class _Watching(keras.Model):
-    """Gives the output of a model within another, and the other's."""
-
-    def __init__(self, model, inner):
-        super().__init__(name="with_features")
-        self.model, self.inner = model, inner
-        self.built = True
-
-    def call(self, images, training=None):
-        with self.inner.watched() as seen:
-            scores = self.model(images, training=False)
-        return [seen[-1][1], scores]
-
-
-@contextlib.contextmanager
-def _without_paths():
-    """Keeps the paths of this machine's source files out of JAX' programs."""
-    import jax
-
-    values = dict(
-        jax_hlo_source_file_canonicalization_regex=".*",
-        jax_include_full_tracebacks_in_locations=False,
-    )
-    before = {name: getattr(jax.config, name) for name in values}
-    try:
-        for name, value in values.items():
-            jax.config.update(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-
-
-def _write_from_jax(model, images, directory, serve):
-    tf = tensorflow()
-    symbolic = keras.KerasTensor(tuple(images.shape), "float32")
-    outputs = keras.tree.flatten(model.compute_output_spec(symbolic))
-    archive = keras.export.ExportArchive()
-    of_some = archive.track_and_add_endpoint(
-        "forward",
-        model,
-        input_signature=[images],
-        # Made on one kind of machine, served on another.
-        jax2tf_kwargs={
-            "with_gradient": False,
-            "native_serialization_platforms": ("cpu", "cuda"),
-        },
-    )
-
-    def forward(images, number):
-        # XLA compiles for each number of images that it meets: the number in
-        # the request, or a power of two where some of them are not valid.
-        found = tf.shape(images)[0]
-        powers = tf.constant([2**i for i in range(31)])
-        batch = tf.reduce_min(powers[powers >= found])
-        rest = tf.minimum(batch, number) - found
-
-        def run():
-            padding = [[0, rest], *[[0, 0]] * (len(images.shape) - 1)]
-            return [x[:found] for x in of_some(tf.pad(images, padding))]
-
-        def nothing():
-            return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in outputs]
-
-        return tf.cond(found > 0, run, nothing)
-
-    for name, function in serve(forward).items():
-        archive.add_endpoint(name, function)
-    archive.write_out(directory, verbose=False)
-
-
 def _move(part, path, overwrite):
-    """Puts a complete version in its place, in one step."""
+    """Moves a complete version to its path, in one step."""
     if not (overwrite and os.path.exists(path)):
         try:
             os.rename(part, path)
@@ -423,18 +344,3 @@ def _move(part, path, overwrite):
         raise
     finally:
         shutil.rmtree(old)
-
-
-def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
-    """Reads class names: one per line, or a JSON list."""
-    with open(path, encoding="utf-8-sig") as file:
-        text = file.read()
-    if not os.fspath(path).endswith(".json"):
-        return tuple(text.splitlines())
-    found = json.loads(text)
-    if not isinstance(found, list):
-        raise ValueError(
-            f"{os.fspath(path)!r} must hold a JSON list of names. Received: "
-            f"{type(found).__name__}"
-        )
-    return tuple(map(str, found))

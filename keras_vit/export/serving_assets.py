@@ -1,24 +1,25 @@
-"""The files beside a SavedModel: warm-up, class names, model card, configs."""
+"""Files for a SavedModel: warm-up requests, class names, card and configs."""
 
 import json
 import math
 import os
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from keras_vit.data import optional_imports
 
-# TF Serving refuses to load a version with more.
+# TF Serving does not load a version with more warm-up records.
 MAX_WARMUP_RECORDS = 1000
-# The sizes that batching.config allows, up to the largest request; the last is
-# the largest batch, too.
+# The batch sizes that batching.config allows, up to the largest request. The
+# last is also the largest batch.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 NOT_STATED = "not stated"
 
 _MODELS = """\
 # For tensorflow_model_server --model_config_file. Mount this directory at
-# base_path, which must be absolute, or write here where it is.
+# base_path, or change base_path to its absolute path.
 model_config_list {{
   config {{
     name: "{name}"
@@ -29,15 +30,15 @@ model_config_list {{
 """
 _BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file.
-# A request of more images than max_batch_size is refused.
+# A request with more images than max_batch_size is rejected.
 max_batch_size {{ value: {largest} }}
 batch_timeout_micros {{ value: 5000 }}
-# Batches computed at once; about the number of cores, or of GPUs.
+# Number of parallel batches; about the number of cores, or of GPUs.
 num_batch_threads {{ value: 4 }}
-# Ascending, and the last is max_batch_size.
+# In ascending order; the last must be max_batch_size.
 {allowed}
-# Only signatures that take pixels have sizes that differ; padding would change
-# their images, so the server refuses to merge those instead.
+# Only signatures that take pixels have inputs of different sizes. Padding would
+# change their images, so the server rejects merging them instead.
 pad_variable_length_inputs: false
 """
 _CARD = """\
@@ -60,24 +61,26 @@ not specified at the export says "{not_stated}".
 
 def write_warmup(
     directory: str | os.PathLike,
-    requests: list[bytes],
+    requests: Sequence[bytes] | Sequence[np.ndarray],
     model_name: str,
     max_images: int = BATCH_SIZES[-1],
 ) -> None:
     """Writes requests that TF Serving runs before it serves a version.
 
-    They are of `serving_default`: each image alone, then all in batches of at
-    most 32, the largest that `batching.config` lets in. A request that fails
-    keeps TF Serving from loading the version, so give only images that decode.
+    The requests call `serving_default`: each image or clip alone, then all in
+    batches of at most 32, the largest batch of `batching.config`. TF Serving
+    does not load a version if one of these requests fails, so pass only images
+    that decode.
 
     Args:
         directory: The SavedModel's directory.
-        requests: Bytes of images: JPEG, PNG, GIF, BMP or WebP.
-        model_name: Name that the model is served under.
+        requests: Bytes of images: JPEG, PNG, GIF, BMP or WebP. For a video
+            model, uint8 clips `[T, H, W, C]` of one size.
+        model_name: Name under which the model is served.
         max_images: Largest number of images in a request.
 
     Raises:
-        ValueError: If there are no images or too many, or
+        ValueError: If there are no requests or too many, or
             tensorflow-serving-api is not installed.
 
     Reference:
@@ -85,10 +88,12 @@ def write_warmup(
     """
     check_model_name(model_name)
     requests = list(requests)
-    if not requests or not all(isinstance(r, bytes) for r in requests):
+    kind = type(requests[0]) if requests else None
+    if kind not in (bytes, np.ndarray) or {*map(type, requests)} != {kind}:
         raise ValueError(
-            "`requests` must be a list of one or more images' bytes. "
-            f"Received: {[type(request).__name__ for request in requests]}"
+            "`requests` must be a list of one or more images' bytes, or of "
+            "arrays of frames. Received: "
+            f"{[type(request).__name__ for request in requests]}"
         )
     batches = [[request] for request in requests]
     if len(requests) > 1:
@@ -99,8 +104,8 @@ def write_warmup(
     if len(batches) > MAX_WARMUP_RECORDS:
         raise ValueError(
             f"`requests` must make at most {MAX_WARMUP_RECORDS} records, each "
-            f"image alone and all in batches. Received: {len(requests)} "
-            f"images, which make {len(batches)}"
+            f"alone and all in batches. Received: {len(requests)} requests, "
+            f"which make {len(batches)}"
         )
     tf = optional_imports.tensorflow()
     try:
@@ -118,9 +123,11 @@ def write_warmup(
             request = log.predict_log.request
             request.model_spec.name = model_name
             request.model_spec.signature_name = "serving_default"
-            request.inputs["image_bytes"].CopyFrom(
-                tf.make_tensor_proto(batch, tf.string, shape=[len(batch)])
-            )
+            if kind is bytes:
+                name, values = "image_bytes", np.array(batch, object)
+            else:
+                name, values = "video", np.array(batch)
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
             writer.write(log.SerializeToString())
 
 
@@ -134,7 +141,7 @@ def write_class_names(
         class_names: The names.
 
     Raises:
-        ValueError: If a name is no string, or has a line break.
+        ValueError: If a name is not a string, or has a line break.
     """
     for i, name in enumerate(class_names):
         if not isinstance(name, str) or "".join(name.splitlines()) != name:
@@ -147,18 +154,32 @@ def write_class_names(
     )
 
 
+def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
+    """Reads class names: one per line, or a JSON list."""
+    with open(path, encoding="utf-8-sig") as file:
+        text = file.read()
+    if not os.fspath(path).endswith(".json"):
+        return tuple(text.splitlines())
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise ValueError(
+            f"{os.fspath(path)!r} must hold a JSON list of names. Received: "
+            f"{type(found).__name__}"
+        )
+    return tuple(map(str, found))
+
+
 def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
-    """Writes what is known of the model: `model_card.json` and `.md`.
+    """Writes the model card: `model_card.json` and `model_card.md`.
 
     Args:
         directory: The SavedModel's directory.
         metadata: name, architecture, weights, licence, classes, class_names
-            (the first few), input (height, width, channels, scaling; of
-            video also frames),
-            activation, metrics, precision, comparison (of precisions),
-            num_parameters, exported_at, commit, keras, backend, keras_vit.
-            Any may be absent or None; then the card says that it is not
-            stated. Others are kept.
+            (the first few), input (height, width, channels, scaling; for
+            video also frames), activation, metrics, precision, comparison (of
+            precisions), num_parameters, exported_at, commit, keras, backend,
+            keras_vit. Each may be absent or None; the card then says that it
+            is not stated. Other keys are written too.
     """
     known = dict.fromkeys((*_MODEL_ROWS, "metrics", *_EXPORT_ROWS, "name"))
     metadata = _plain(known | metadata)
@@ -188,19 +209,20 @@ def write_serving_configs(
     model_name: str,
     max_images: int = BATCH_SIZES[-1],
 ) -> None:
-    """Writes TF Serving's configs beside the versions, unless they are there.
+    """Writes TF Serving's configs beside the versions, unless they exist.
 
-    `models.config` (a ModelServerConfig) names the model and where docker
-    mounts it, `/models/NAME`; `batching.config` (BatchingParameters) lets TF
-    Serving merge requests. What somebody has edited stays.
+    `models.config` (a ModelServerConfig) contains the model's name and the path
+    at which docker mounts it, `/models/NAME`. `batching.config`
+    (BatchingParameters) lets TF Serving merge requests. Existing files are not
+    changed, as they may be edited by hand.
 
     Args:
-        base_directory: The directory of the versions' directories.
-        model_name: Name to serve the model under.
+        base_directory: The directory that contains the versions' directories.
+        model_name: Name under which the model is served.
         max_images: Largest number of images in a request.
 
     Raises:
-        ValueError: If the name does not fit into a URL.
+        ValueError: If the name is not valid in a URL.
     """
     check_model_name(model_name)
     sizes = _batch_sizes(max_images)
@@ -220,7 +242,7 @@ def _batch_sizes(max_images):
 
 
 def check_model_name(model_name: str) -> None:
-    """Refuses a name that URLs, text protos or directories would not take."""
+    """Raises for a name that is invalid in URLs, text protos or directories."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", model_name):
         raise ValueError(
             "`model_name` must be letters, digits, `_`, `.` and `-`, as it is "
@@ -228,7 +250,7 @@ def check_model_name(model_name: str) -> None:
         )
 
 
-# Field -> what the card calls it.
+# Field -> its title in the card.
 _MODEL_ROWS = dict(
     architecture="architecture",
     weights="weights from",
@@ -256,7 +278,7 @@ def _num_frames(metadata):
 
 
 def _phrases(metadata):
-    """Returns what reads better as a phrase than as it is."""
+    """Returns the fields that the card writes as phrases."""
     phrases = {}
     image, class_names = metadata["input"], metadata["class_names"]
     if isinstance(image, dict):
@@ -301,7 +323,7 @@ def _cell(value):
 
 
 def _plain(value):
-    """Returns a value that JSON has; what is not finite becomes None."""
+    """Returns a value that JSON can hold; None for numbers not finite."""
     if isinstance(value, dict):
         return {str(key): _plain(content) for key, content in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):
@@ -316,7 +338,7 @@ def _plain(value):
 
 
 def _extra(directory, name):
-    # TF Serving and TensorFlow leave this directory to others.
+    # A directory that TensorFlow and TF Serving reserve for other files.
     folder = os.path.join(directory, "assets.extra")
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, name)

@@ -35,7 +35,7 @@ def decode_valid(image_bytes, image_size: tuple[int, int], channels: int):
     number = tf.size(image_bytes, tf.int64)
 
     def one():
-        # It needs no plan, and no threads.
+        # A single image needs no order by size, and no threads.
         return _gather(tf.data.Dataset.range(number).map(read), number)
 
     def one_jpeg():
@@ -59,9 +59,9 @@ def decode_valid(image_bytes, image_size: tuple[int, int], channels: int):
 def _decode_one_jpeg(encoded, image_size, channels):
     """Returns float32 `[M, height, width, C]`, and M: 0 if it fails, or 1.
 
-    The most frequent request of all. Only what may fail is left to a dataset,
-    whose graph is built anew for each request: that takes longer than the
-    work itself.
+    This is the most frequent request. Only the operations that may fail are in
+    a data set, since its graph is built for each request, which takes longer
+    than the decoding itself.
     """
     tf = tensorflow()
 
@@ -97,7 +97,8 @@ def _plan(image_bytes):
     )
     lengths = tf.strings.length(tf.gather(image_bytes, indices))
     fitting = limits.fitting(pixels, tf.cast(lengths, tf.int64))
-    # Large ones one after the other: each may take hundreds of megabytes.
+    # Large images are decoded one after the other: each may need hundreds of
+    # megabytes.
     largest = tf.reduce_max(tf.concat([pixels, [1]], 0))
     parallel = limits.MAX_PIXELS // 4 // largest
     return (
@@ -109,7 +110,7 @@ def _plan(image_bytes):
 def _gather(dataset, most):
     """Stacks the elements of a dataset that are computed without an error."""
     tf = tensorflow()
-    # One more, since a batch must have elements.
+    # One image more, since a batch must not be empty.
     last = tf.data.Dataset.from_tensors(
         tuple(tf.zeros(x.shape, x.dtype) for x in dataset.element_spec)
     )
@@ -129,8 +130,8 @@ class Answers:
         forward: Function of float32 images `[M, H, W, C]`, or of videos, and
             of their number in the request that returns features and logits.
         class_names: Class names by index.
-        top_k: Number of classes to answer with.
-        activation: "softmax", "sigmoid" or "none" over the logits.
+        top_k: Number of classes in the answer.
+        activation: "softmax", "sigmoid" or "none", applied to the logits.
         max_images: Largest number of images, or videos, in a request.
     """
 
@@ -208,6 +209,33 @@ class Answers:
             valid=valid,
         )
 
+    def attention(self, rollout, layers, put_back=None):
+        """Answers with rollout and the maps of all heads.
+
+        Args:
+            rollout: `[M, rows, columns]`, of a video `[M, T, rows, columns]`.
+            layers: For each layer `[M, A, rows, columns]`, of a video
+                `[M, A, T, rows, columns]`.
+            put_back: Returns rows of images that decoded as rows of all; None
+                where these are the same.
+        """
+        tf = self._tf
+        maps = {"rollout": rollout}
+        maps |= {f"layer_{i}": x for i, x in enumerate(layers, 1)}
+        maps = {name: tf.cast(x, "float32") for name, x in maps.items()}
+        finite = [
+            tf.reduce_all(tf.math.is_finite(x), list(range(1, len(x.shape))))
+            for x in maps.values()
+        ]
+        valid = tf.reduce_all(tf.stack(finite), axis=0)
+        if put_back is not None:
+            valid = put_back(tf.cast(valid, tf.int32)) > 0
+            maps = {name: put_back(x) for name, x in maps.items()}
+        for name, x in maps.items():
+            shape = (-1, *[1] * (len(x.shape) - 1))
+            maps[name] = tf.where(tf.reshape(valid, shape), x, 0)
+        return maps | dict(valid=valid)
+
     def _probabilities(self, logits):
         if self._activation == "none":
             return logits
@@ -219,7 +247,7 @@ class Answers:
 
 
 def signatures(
-    answers: Answers, image_size: tuple[int, int], channels: int
+    answers: Answers, image_size: tuple[int, int], channels: int, attend=None
 ) -> dict:
     """Returns the functions that are served for a model of images, by name.
 
@@ -227,6 +255,9 @@ def signatures(
         answers: What they answer.
         image_size: (height, width) in pixels that the model takes.
         channels: Channels that it takes, 1 or 3.
+        attend: Function of float32 images `[M, H, W, C]` and of their number
+            in the request that returns rollout, and for each layer the maps
+            of its heads; None of a model without attention.
     """
     tf = tensorflow()
     size = (*image_size, channels)
@@ -235,17 +266,25 @@ def signatures(
     of_bytes = {"input_signature": [image_bytes]}
 
     @tf.function(**of_bytes)  # one graph for all signatures that read bytes
-    def from_bytes(image_bytes):
+    def read(image_bytes):
         with answers.limited(image_bytes):
             image_bytes = tf.identity(image_bytes)
+        return decode_valid(image_bytes, image_size, channels)
+
+    def from_bytes(image_bytes, function):
+        """Returns what a function gives of images, and what puts it back."""
         number = tf.size(image_bytes)
-        images, indices = decode_valid(image_bytes, image_size, channels)
+        images, indices = read(image_bytes)
         places = tf.cast(indices[:, None], tf.int32)
 
         def put_back(rows):
             return tf.scatter_nd(places, rows, (number, *rows.shape[1:]))
 
-        *outputs, valid = answers.run(images, number)
+        return function(images, number), put_back
+
+    @tf.function(**of_bytes)
+    def run(image_bytes):
+        (*outputs, valid), put_back = from_bytes(image_bytes, answers.run)
         valid = put_back(tf.cast(valid, tf.int32)) > 0
         return (*map(put_back, outputs), valid)
 
@@ -257,17 +296,17 @@ def signatures(
 
     @tf.function(**of_bytes)
     def serving_default(image_bytes):
-        _, logits, valid = from_bytes(image_bytes)
+        _, logits, valid = run(image_bytes)
         return answers.top(logits, valid)
 
     @tf.function(**of_bytes)
     def features(image_bytes):
-        found, _, valid = from_bytes(image_bytes)
+        found, _, valid = run(image_bytes)
         return answers.features(found, valid)
 
     @tf.function(**of_bytes)
     def predict(image_bytes):
-        _, logits, valid = from_bytes(image_bytes)
+        _, logits, valid = run(image_bytes)
         return answers.probabilities(logits, valid)
 
     @tf.function(
@@ -290,7 +329,12 @@ def signatures(
             images = tf.identity(images)
         return answers.raw(*answers.run_pixels(images))
 
-    return dict(
+    @tf.function(**of_bytes)
+    def attention(image_bytes):
+        (rollout, *layers), put_back = from_bytes(image_bytes, attend)
+        return answers.attention(rollout, layers, put_back)
+
+    found = dict(
         serving_default=serving_default,
         pixels=pixels,
         pixels_float=pixels_float,
@@ -298,6 +342,7 @@ def signatures(
         predict=predict,
         logits=logits,
     )
+    return found if attend is None else found | dict(attention=attention)
 
 
 def video_signatures(
@@ -305,12 +350,14 @@ def video_signatures(
     num_frames: int,
     image_size: tuple[int, int],
     channels: int,
+    attend=None,
 ) -> dict:
     """Returns the functions that are served for a model of videos, by name.
 
     Args:
         answers: What they answer.
         num_frames, image_size, channels: Of the videos that the model takes.
+        attend: As for `signatures`, of videos.
     """
     tf = tensorflow()
     size = (num_frames, *image_size, channels)
@@ -323,16 +370,24 @@ def video_signatures(
             video, (number * num_frames, height, width, channels)
         )
         frames = tf.image.resize(frames, image_size)
-        return answers.run_pixels(tf.reshape(frames, (number, *size)))
+        return tf.reshape(frames, (number, *size))
 
     def serve(answer, dtype="uint8"):
         spec = tf.TensorSpec(any_size, dtype, name="video")
 
         @tf.function(input_signature=[spec])
         def function(video):
-            return answer(*from_frames(video))
+            return answer(*answers.run_pixels(from_frames(video)))
 
         return function
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(any_size, tf.uint8, name="video")]
+    )
+    def attention(video):
+        videos = from_frames(video)
+        rollout, *layers = attend(videos, tf.shape(videos)[0])
+        return answers.attention(rollout, layers)
 
     @tf.function(
         input_signature=[tf.TensorSpec((None, *size), "float32", name="videos")]
@@ -346,7 +401,7 @@ def video_signatures(
         return answers.top(logits, valid)
 
     video = serve(top)
-    return dict(
+    found = dict(
         serving_default=video,
         video=video,
         video_float=serve(top, "float32"),
@@ -356,3 +411,4 @@ def video_signatures(
         ),
         logits=logits,
     )
+    return found if attend is None else found | dict(attention=attention)

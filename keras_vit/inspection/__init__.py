@@ -1,8 +1,9 @@
-"""What a model has learned and where it looks."""
+"""Attention, filters, position embeddings and costs of models."""
 
 from keras_vit.inspection.attention import (
     attended_distances,
     attention_by_head,
+    attention_maps,
     attention_rollout,
     attention_weights,
     has_rollout,
@@ -20,6 +21,7 @@ __all__ = [
     "LayerCost",
     "attended_distances",
     "attention_by_head",
+    "attention_maps",
     "attention_rollout",
     "attention_weights",
     "cost",

@@ -1,4 +1,4 @@
-"""What a model costs: its parameters, multiply-accumulates and activations."""
+"""The cost of a model: its parameters, multiply-accumulates and activations."""
 
 import contextlib
 import dataclasses
@@ -9,16 +9,18 @@ import sys
 import keras
 from keras import ops
 
+from keras_vit.layers import dense
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What one layer costs, without the layers in it.
+    """The cost of one layer, without its sublayers.
 
     Attributes:
         path: Names of the layer and of those that contain it, such as
             "predictions/dense"; "" for the model itself.
         parameters: Values of its variables.
-        macs: Multiply-accumulates of an example.
+        macs: Multiply-accumulates for one example.
         activations: Values that its matrix products and convolutions write.
     """
 
@@ -30,7 +32,7 @@ class LayerCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """What a model costs, by layer and in all; printed, it is a table.
+    """The cost of a model, by layer and in total; prints as a table.
 
     Attributes:
         layers: The layers that cost anything, in the order of the forward
@@ -59,7 +61,7 @@ class Cost:
         return sum(layer.activations for layer in self.layers)
 
     def grouped(self, depth: int = 1) -> tuple[LayerCost, ...]:
-        """Returns the costs of layers with the layers in them.
+        """Returns the costs of layers, including their sublayers.
 
         Args:
             depth: Names of a path that make a group; 1 gives the model's own
@@ -122,7 +124,7 @@ def cost(
         input_shape: Shape of an example, without the batch; the model's.
 
     Raises:
-        ValueError: If the model's input leaves sizes open, or does not fit.
+        ValueError: If the model's input has unknown sizes, or does not fit.
 
     Example:
         model = keras_vit.ViTB16(input_shape=(32, 32, 3))
@@ -133,21 +135,22 @@ def cost(
     counters = []
 
     def run(x):
-        # PyTorch traces again on a processor where shapes do not suffice.
+        # If shapes do not suffice, PyTorch traces again on the CPU.
         counters.append(_Counter(model))
-        # Zeros that are traced, in the place of what the variables hold.
+        # Traced zeros replace the values of the variables.
         values = [(v, ops.zeros(v.shape, v.dtype)) for v in model.variables]
         with keras.StatelessScope(values), counters[-1]:
             return model(x, training=False)
 
-    # The outermost scope would initialise a model that was built without.
+    # The outermost scope would initialise a model that was built without
+    # values.
     with keras.StatelessScope(initialize_variables=False):
         _Traced(run).compute_output_spec(spec)
     return counters[-1].result()
 
 
 class _Traced(keras.Operation):
-    """A function of symbolic tensors, which the backend traces."""
+    """Returns a function of symbolic tensors, which the backend traces."""
 
     def __init__(self, function):
         super().__init__()
@@ -158,7 +161,7 @@ class _Traced(keras.Operation):
 
 
 class _Counter(contextlib.ExitStack):
-    """Counts the products of a model's layers while it is entered."""
+    """A context that counts the products of a model's layers."""
 
     def __init__(self, model):
         super().__init__()
@@ -175,9 +178,11 @@ class _Counter(contextlib.ExitStack):
 
     def __enter__(self):
         super().__enter__()
-        # Keras' layers know these functions by other modules than `keras.ops`.
+        # Keras' layers import these functions from other modules than
+        # `keras.ops`.
         for name, count in _COUNTED.items():
-            function = getattr(ops, name)
+            is_ours = name == "linear"
+            function = dense.linear if is_ours else getattr(ops, name)
             for module in list(sys.modules.values()):
                 if getattr(module, "__dict__", {}).get(name) is function:
                     watch = functools.partial(self._count, count)
@@ -187,7 +192,7 @@ class _Counter(contextlib.ExitStack):
         return self
 
     def _replace(self, owner, name, watch):
-        """Has `watch(function, ...)` called instead of a function."""
+        """Replaces a function by a call of `watch(function, ...)`."""
         function = getattr(owner, name)
         is_own = name in vars(owner)
         setattr(owner, name, functools.partial(watch, function))
@@ -205,7 +210,7 @@ class _Counter(contextlib.ExitStack):
 
     @contextlib.contextmanager
     def _paused(self):
-        """Counts nothing within; yields whether it did before."""
+        """Suspends counting; yields whether counting was active."""
         before, self.counting = self.counting, False
         try:
             yield before
@@ -223,7 +228,7 @@ class _Counter(contextlib.ExitStack):
         self.owners.setdefault(path, layer)
         self.counts.setdefault(path, [0, 0])
         try:
-            # A layer that writes its products in another form counts them.
+            # A layer that computes products in another form counts them itself.
             count = getattr(layer, "count_products", None)
             if count is None or not self.counting:
                 return function(*args, **kwargs)
@@ -234,7 +239,8 @@ class _Counter(contextlib.ExitStack):
             self.path.pop()
 
     def result(self):
-        """Returns the `Cost`, each variable with the first of its layers."""
+        """Returns the `Cost`; each variable counts for the first of its
+        layers."""
         counted, parameters = set(), {}
         owners = self.owners | {"": self.model}
         for layer in self.layers:  # those that the forward pass does not call
@@ -282,7 +288,7 @@ def _shape(model, given):
     return tuple(shape)
 
 
-def _matmul(shape, x1, x2):
+def _matmul(shape, x1, x2, bias=None):
     return math.prod(shape) * x1.shape[-1], math.prod(shape)
 
 
@@ -342,6 +348,7 @@ def _attention(shape, query, key, *args, **kwargs):
 # output and the arguments, MACs and values written.
 _COUNTED = dict(
     matmul=_matmul,
+    linear=_matmul,  # of our dense layers
     dot=_tensordot,
     tensordot=_tensordot,
     einsum=_einsum,

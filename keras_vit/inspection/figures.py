@@ -1,4 +1,4 @@
-"""Pictures of a training run and of where a model looked."""
+"""Figures of training runs and of attention."""
 
 import csv
 import importlib
@@ -17,9 +17,9 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
     """Draws loss, accuracy and learning rate of a run.
 
     Args:
-        csv_path: What `keras.callbacks.CSVLogger` wrote, with the columns
-            loss, accuracy, val_loss, val_accuracy and, if it has them, step
-            and learning_rate.
+        csv_path: A file of `keras.callbacks.CSVLogger`, with the columns loss,
+            accuracy, val_loss, val_accuracy and, optionally, step and
+            learning_rate.
         out_path: The picture to write; its ending says the format.
 
     Raises:
@@ -41,7 +41,7 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
         if "step" in columns
         else (columns["epoch"] + 1, "epoch")
     )
-    panels = [
+    panels: list[tuple[str, list[tuple[str, str | None]]]] = [
         ("loss", [("loss", "training"), ("val_loss", "evaluation")]),
         (
             "accuracy",
@@ -75,7 +75,7 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
             axes.legend(frameon=False)
         evaluated = columns.get("val_accuracy", np.array(np.nan))
         if title == "accuracy" and np.isfinite(evaluated).any():
-            # The last: the best is chosen by the images it is measured on.
+            # The last value, since the best one is selected on the same images.
             last = int(np.flatnonzero(np.isfinite(evaluated))[-1])
             height = evaluated[last]
             axes.plot(x[last], height, "o", color=_EVAL, markersize=5)
@@ -138,13 +138,12 @@ def plot_attention(
     *,
     right: np.ndarray | None = None,
 ):
-    """Draws each image, and beside it where the model looked.
+    """Draws each image and, beside it, its attention.
 
     Attention is shown as a multiple of the uniform share, 1 / (rows *
     columns): orange where a patch has more than that, on one logarithmic scale
-    for all images, which the colour bar states. Full orange is the largest
-    multiple, or 1.5 where none is as large, so that near-uniform attention
-    looks so.
+    for all images, shown by the colour bar. Full orange is the largest
+    multiple, but at least 1.5, so that nearly uniform attention looks uniform.
 
     Args:
         images: `[B, H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -197,7 +196,7 @@ def plot_clips(
     right: np.ndarray | None = None,
     num_frames: int = 8,
 ):
-    """Draws each clip as a strip of frames, below it where the model looked.
+    """Draws each clip as a strip of frames and, below it, its attention.
 
     Args:
         clips: `[B, T, H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -227,7 +226,7 @@ def plot_clips(
         2, 1, height_ratios=(height * len(clips), bar)
     )
     grid = cells.add_gridspec(len(clips), 1)
-    if lines == 2:
+    if attention is not None:
         relative = np.asarray(attention) * np.size(attention[0])
         highest = max(float(relative.max()), 1.5)
         spans = frames * attention.shape[1] // length
@@ -269,7 +268,8 @@ def as_colours(image: np.ndarray) -> np.ndarray:
 
 
 def _draw_overlay(figure, image, multiples, highest):
-    """Left the image; right the same in grey, orange where attention is."""
+    """Draws the image on the left; on the right in grey, with attention in
+    orange."""
     _show(figure.add_subplot(1, 2, 1), as_colours(image))
     _show_overlay(figure.add_subplot(1, 2, 2), image, multiples, highest)
 
@@ -283,7 +283,7 @@ def _show(axes, pixels):
 def _show_overlay(axes, image, multiples, highest):
     pixels = as_colours(image)
     grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
-    grey = 0.15 + 0.55 * grey  # orange shows on black and on white alike
+    grey = 0.15 + 0.55 * grey  # orange is visible on black and on white
     _show(axes, grey)
     shares = np.log(np.maximum(multiples, 1)) / np.log(highest)
     extent = (0, pixels.shape[1], pixels.shape[0], 0)
@@ -323,7 +323,7 @@ def _number(text):
     try:
         return float(text)
     except ValueError:
-        return float("nan")  # CSVLogger writes NA where it has no value
+        return float("nan")  # CSVLogger writes NA for missing values
 
 
 def new_figure(width: float, height: float):

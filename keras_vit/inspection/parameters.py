@@ -1,4 +1,4 @@
-"""What a model has learned: filters, positions, the mixing of tokens."""
+"""Learned parameters: filters, position embeddings, token mixing."""
 
 import keras
 import numpy as np
@@ -13,15 +13,16 @@ def filter_components(
 ) -> np.ndarray:
     """Returns the principal components of the first layer's filters.
 
-    Of the D filters that see the pixels, about their mean: the patch
-    embedding's; of hybrids and ResNets the root convolution's, standardised
-    as it is applied; of embeddings of several scales their sum. A component's
-    sign is free: its largest value is positive here.
+    The components of the D filters applied to pixels, after subtracting their
+    mean: the filters of the patch embedding; in hybrids and ResNets of the root
+    convolution, standardised as in the forward pass; with embeddings of several
+    scales their sum. The sign of a component is arbitrary; here its largest
+    value is positive.
 
     Args:
         model: A model of this package, or one that contains it.
-        num_components: How many, from the strongest on; the paper shows 28.
-            There are no more than filters or pixels.
+        num_components: Number of components, strongest first; the paper shows
+            28. At most the number of filters or of pixels.
 
     Returns:
         `[K, height, width, C]`, of a video `[K, frames, height, width, C]`,
@@ -34,7 +35,7 @@ def filter_components(
     filters = kernel.reshape(-1, kernel.shape[-1]).T  # [D, pixels]
     filters = filters - filters.mean(axis=0)
     *_, components = np.linalg.svd(filters, full_matrices=False)
-    # Centred, D filters have no more than D - 1 directions.
+    # D centred filters span at most D - 1 directions.
     count = min(num_components, len(filters) - 1, filters.shape[1])
     components = components[:count]
     largest = np.abs(components).argmax(axis=1)
@@ -43,22 +44,23 @@ def filter_components(
 
 
 def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns how similar the position embeddings are, by their tables.
+    """Returns the similarity of position embeddings, for each table.
 
-    The cosine of the angle between the embeddings of each two positions; the
-    class token's is left out. Embeddings in rows and columns are compared as
-    they are added, together.
+    The cosine similarity of the embeddings of each pair of positions, without
+    the class token. Embeddings of rows and columns are compared together, as
+    they are added.
 
     Args:
         model: A model with position embeddings, or one that contains it.
 
     Returns:
-        Name of the layer -> `[rows, columns, rows, columns]` in [-1, 1]; of
-        separate tables of space and time also "temporal", `[T, T]`; of a
-        joint one of a video `[T, rows, columns, T, rows, columns]`.
+        Name of the layer -> `[rows, columns, rows, columns]` in [-1, 1]; with
+        separate tables of space and time also "temporal", `[T, T]`; for a joint
+        table of videos `[T, rows, columns, T, rows, columns]`.
 
     Raises:
-        ValueError: If the model adds no embeddings of positions.
+        ValueError: If the model has no position embeddings that are added to
+            tokens.
 
     Reference:
         Dosovitskiy et al. 2021, Figure 7 (centre) and appendix D.4.
@@ -80,15 +82,15 @@ def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns what the hidden units of MLPs over tokens see.
+    """Returns the weights of the hidden units of MLPs over tokens.
 
     Args:
         model: An MLP-Mixer or RaftMLP, or a model that contains it.
 
     Returns:
         Path of each MLP -> the weights of its hidden units on the tokens,
-        `[units, rows, columns]`; of MLPs along an axis of rafts `[units,
-        rafts, tokens]`.
+        `[units, rows, columns]`; for MLPs along an axis of rafts
+        `[units, rafts, tokens]`.
 
     Raises:
         ValueError: If the model has no MLP over tokens.
@@ -114,7 +116,7 @@ def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _filters(inner):
-    """Returns the kernel that sees the pixels, `[..., C, D]`."""
+    """Returns the kernel that is applied to pixels, `[..., C, D]`."""
     for layer in inner.layers:
         if isinstance(layer, layers.ResNetV2Stem):
             layer = layer.conv_root
@@ -136,7 +138,7 @@ def _filters(inner):
 
 
 def _summed(layer):
-    """Returns the one kernel that does what those of all scales do."""
+    """Returns the single kernel that equals the sum of all scales."""
     kernel = ops.convert_to_numpy(layer.kernel)
     side, start = max(layer.kernel_sizes), 0
     total = np.zeros((side, side, *kernel.shape[1:]), kernel.dtype)

@@ -1,4 +1,4 @@
-"""The pictures of what the other modules of `inspection` compute."""
+"""Draws the results of the other modules of `inspection`."""
 
 import math
 import os
@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.inspection.figures import as_colours, new_figure
 
-# Pixels between the tiles of a mosaic, and the least side of a tile.
+# Pixels between the tiles of a mosaic, and the smallest side of a tile.
 _GAP, _SIDE = 2, 24
 
 
@@ -16,8 +16,9 @@ def plot_filters(components: np.ndarray, out_path: str | os.PathLike) -> None:
     """Draws principal components of filters, each scaled to its own range.
 
     Args:
-        components: Those of `filter_components`. A video's frames stand side
-            by side; other than three channels are averaged to grey.
+        components: Those of `filter_components`. Frames of a video are placed
+            side by side; any number of channels other than three is averaged to
+            grey.
         out_path: The picture to write; its ending says the format.
 
     Raises:
@@ -50,12 +51,12 @@ def plot_filters(components: np.ndarray, out_path: str | os.PathLike) -> None:
 def plot_position_similarity(
     similarity: np.ndarray, title: str, out_path: str | os.PathLike
 ) -> None:
-    """Draws, for each position, how similar all others are.
+    """Draws, for each position, its similarity to all others.
 
     Args:
-        similarity: One of `position_similarity`. Of a joint table of a video
-            the first frame is drawn; of more than 16 rows or columns every
-            second, third or so.
+        similarity: An entry of `position_similarity`. For a joint table of
+            videos the first frame is drawn; of more than 16 rows or columns a
+            regular subset.
         title: The line over it.
         out_path: The picture to write; its ending says the format.
 
@@ -184,7 +185,7 @@ def plot_heads(
     heads: list[np.ndarray],
     out_path: str | os.PathLike,
 ) -> None:
-    """Draws an image and where each head of each layer looks in it.
+    """Draws an image and the attention of each head of each layer.
 
     Args:
         image: `[H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -229,10 +230,10 @@ def plot_token_mixing(
     *,
     num_units: int = 16,
 ) -> None:
-    """Draws what hidden units of the MLPs over tokens see.
+    """Draws the weights of hidden units of the MLPs over tokens.
 
-    A line for each MLP: its units of the largest weights, from the largest
-    on, each over its maximum; red is positive, blue negative.
+    A line for each MLP: its units with the largest weights, in descending
+    order, each divided by its maximum; red is positive, blue negative.
 
     Args:
         kernels: Those of `token_mixing`.
@@ -266,7 +267,7 @@ def plot_token_mixing(
             interpolation="nearest",
             aspect="auto",
         )
-        axes.set_facecolor("0.6")  # between the tiles, which may be white
+        axes.set_facecolor("0.6")  # contrasts with tiles, which may be white
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
@@ -277,7 +278,7 @@ def plot_token_mixing(
 def _mosaic(tiles):
     """Returns tiles `[rows, columns, H, W]` as one picture with gaps.
 
-    Also the places of the rows' and the columns' centres in it.
+    Also the positions of the centres of rows and columns in it.
     """
     scale = -(-_SIDE // min(tiles.shape[2:]))
     tiles = tiles.repeat(scale, axis=2).repeat(scale, axis=3)

@@ -1,4 +1,4 @@
-"""What training needs beyond Keras."""
+"""Schedules, losses, callbacks and training steps that Keras lacks."""
 
 from keras_vit.training import masked_patch
 from keras_vit.training.accumulation import accumulate

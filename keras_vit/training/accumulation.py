@@ -1,10 +1,11 @@
 """Gradient accumulation inside the training step.
 
-The paper trains with batches of 4096 images. Where such a batch does not fit,
-its parts are run one after the other and their gradients averaged; then the
-optimizer is applied once, as if the batch had been run at once. Keras' own
-`gradient_accumulation_steps` applies it at every part and so counts, decays
-and averages between them, and fails under tf.distribute.
+The paper trains with batches of 4096 images. If such a batch does not fit in
+memory, it is computed in parts, one after the other; their gradients are
+averaged and applied once, with the same result as one large batch. Keras'
+`gradient_accumulation_steps` calls the optimizer for every part, so that steps,
+weight decay and averages advance with each part; it also fails under
+tf.distribute.
 """
 
 import keras
@@ -14,21 +15,21 @@ from keras import ops
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
     """Returns a model to train, which runs each batch in parts.
 
-    The gradient of a batch is the mean of those of its parts, each
-    `1 / micro_batches` of the batch, of which one at a time is in memory:
+    The gradient of a batch is the mean of the gradients of its k parts. Only
+    one part at a time is in memory:
 
         g = (g_1 + ... + g_k) / k
 
-    Part i holds the examples i, i + k, i + 2 k, ..., so that a batch spread
-    over devices has its parts spread over the same.
+    Part i contains the examples i, i + k, i + 2 k, ..., so that the parts of a
+    batch that is divided among devices are divided in the same way.
 
-    What is trained, and what is saved, is `model`: the one returned shares
-    its layers and weights. Compile and fit the returned one, under a
-    tf.distribute strategy in the scope in which `model` was made.
+    The returned model shares the layers and weights of `model`. Compile and fit
+    the returned model, with tf.distribute in the scope in which `model` was
+    built, and save `model`.
 
-    Optimizer, metrics and logs behave as with the whole batch, if the loss
-    is a mean over the examples. A layer that looks across examples, such as
-    BatchNormalization, sees those of its part.
+    Optimizer, metrics and logs behave as with the full batch, provided that the
+    loss is a mean over the examples. A layer that depends on other examples,
+    such as BatchNormalization, sees only those of its part.
 
     Args:
         model: A functional model.
@@ -36,7 +37,7 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
             With 1 the model itself is returned.
 
     Raises:
-        ValueError: If `micro_batches` is no positive integer and, in
+        ValueError: If `micro_batches` is not a positive integer or, in
             training, if it does not divide the batch of a replica.
 
     Example:
@@ -69,7 +70,7 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
 
 
 class _Accumulation(keras.Model):
-    """What the training steps of the backends share."""
+    """The base class of the training steps of the backends."""
 
     def _check_batch(self, data, replicas=1):
         """Refuses a batch whose known size is not divisible.
@@ -165,7 +166,7 @@ class _TensorFlowAccumulation(_Accumulation):
         import tensorflow as tf
 
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        self._check_batch(data)  # that of this replica
+        self._check_batch(data)  # the batch of this replica
         divisible = tf.debugging.assert_equal(
             tf.shape(keras.tree.flatten(data)[0])[0] % self.micro_batches,
             0,

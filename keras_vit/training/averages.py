@@ -1,13 +1,13 @@
-"""Polyak averages in the place of the weights while a model is evaluated."""
+"""Replaces the weights by their Polyak averages during evaluation."""
 
 import keras
 
 
 class SwapAverages(keras.callbacks.SwapEMAWeights):
-    """Keras' `SwapEMAWeights`, also for variables that lie on many machines.
+    """Keras' `SwapEMAWeights`, also for variables divided among machines.
 
-    With JAX, Keras swaps by way of NumPy, which sees those of its own machine
-    alone.
+    With JAX, Keras swaps through NumPy, which can only read the values on its
+    own machine.
     """
 
     def _backend_swap_variables(self, optimizer):

@@ -1,7 +1,7 @@
 """The complete state of a training run on disk, from which it resumes exactly.
 
-Orbax writes, in the background and atomically; what it does not have is a
-checksum of the numbers, so a finished checkpoint is sealed with one.
+Orbax writes atomically and in the background, but without a checksum of the
+values, so each finished checkpoint is sealed with one.
 """
 
 import concurrent.futures
@@ -21,16 +21,16 @@ SEAL = "crc32.json"
 class Checkpoints:
     """The last checkpoints of a run, by step.
 
-    A checkpoint holds the model's variables (those of dropout's random state
-    with them), the optimizer's (step, moments and averages) and the running
-    metrics. Variables are known by their order: Keras names seeds by a
-    counter of the process.
+    A checkpoint contains the variables of the model (including the random state
+    of dropout), of the optimizer (step, moments and averages) and of the
+    running metrics. Variables are identified by their order, since Keras names
+    seed generators by a per-process counter.
 
     Args:
-        directory: Where to keep them. Several processes must share it.
-        keep: Number of the last checkpoints to keep.
-        is_main: Whether this is the one process of several that writes; with
-            JAX every process writes its shard, and this one commits the set.
+        directory: Directory of the checkpoints. All processes must share it.
+        keep: Number of newest checkpoints to keep.
+        is_main: Whether this is the process that writes; with JAX every process
+            writes its shard, and this one commits the checkpoint.
 
     Raises:
         ImportError: If orbax-checkpoint is not installed.
@@ -48,7 +48,7 @@ class Checkpoints:
         self._seals = is_main
         self._writes = is_main or keras.backend.backend() == "jax"
         self._sealing = concurrent.futures.ThreadPoolExecutor(1)
-        self._sealed = None
+        self._sealed: concurrent.futures.Future | None = None
         self._damaged = []
         self._generators = None
         self._manager = ocp.CheckpointManager(
@@ -66,7 +66,7 @@ class Checkpoints:
         return self._manager.latest_step() or 0
 
     def save(self, step: int, model: keras.Model) -> None:
-        """Begins to write a checkpoint, and returns when training may continue.
+        """Starts to write a checkpoint; returns when training may continue.
 
         Args:
             step: Number of steps that the state has seen.
@@ -75,7 +75,8 @@ class Checkpoints:
         Raises:
             FloatingPointError: If a weight is not finite; nothing is written.
         """
-        # Every process takes part: to read a variable may take them all.
+        # Every process takes part, since reading a variable may need all of
+        # them.
         state = _map(_state(model), _to_save) | {"generators": _generators()}
         state["metrics"] = _settled(state["metrics"])
         if not _all_finite(list(state["trainable"].values())):
@@ -92,21 +93,21 @@ class Checkpoints:
             self._sealed = self._sealing.submit(self._seal, step)
 
     def wait(self) -> None:
-        """Returns when all is on disk."""
+        """Returns when everything is on disk."""
         if self._sealed is not None:
             self._sealed.result()
 
     def close(self) -> None:
-        """Waits, and ends the threads."""
+        """Waits for the writes, and ends the threads."""
         self.wait()
         self._sealing.shutdown()
         self._manager.close()
 
-    def restore(self, model: keras.Model) -> tuple[int, list]:
+    def restore(self, model: keras.Model) -> tuple[int, list | None]:
         """Restores the newest complete checkpoint into a model.
 
-        If it is damaged, the one before it is taken, with a line that says
-        so; the next `save` sets it aside as `damaged-{step}`.
+        If it is damaged, a message is printed and the one before it is
+        restored; the next `save` renames the damaged one to `damaged-{step}`.
 
         Args:
             model: The compiled model, with its optimizer and metrics built.
@@ -147,17 +148,18 @@ class Checkpoints:
         return 0, None
 
     def restore_generators(self) -> None:
-        """Sets the random generators as they were, once after a `restore`.
+        """Restores the random generators, once after a `restore`.
 
-        Call it before the first step: iterators over batches, which `fit`
-        makes, draw from PyTorch's generator.
+        Call it just before the first step: the iterators over batches that
+        `fit` makes draw from PyTorch's generator.
         """
         if self._generators is not None:
             _set_generators(self._generators)
             self._generators = None
 
     def _set_damaged_aside(self):
-        """Not before a `save`, when every process has restored."""
+        """Renames damaged checkpoints. Only a `save` calls it, when every
+        process has restored."""
         while self._damaged:
             name = str(self._damaged.pop())
             if self._seals:
@@ -166,7 +168,7 @@ class Checkpoints:
             self._manager.reload()
 
     def _seal(self, step):
-        """Waits for the files of a checkpoint, and notes their checksums."""
+        """Waits for the files of a checkpoint, and writes their checksums."""
         self._manager.wait_until_finished()
         if not self._seals:
             return
@@ -186,7 +188,8 @@ def _orbax():
             "pip install 'keras-vision-transformer[recipes]'"
         ) from error
     if keras.backend.backend() != "jax":
-        # There JAX only comes with Orbax, and must not take the accelerator.
+        # On the other backends only Orbax uses JAX, which must not claim the
+        # accelerator.
         jax.config.update("jax_platforms", "cpu")
     return ocp
 
@@ -212,11 +215,10 @@ def _jax_all_finite(arrays):
 
 
 def _settled(arrays):
-    """Arrays that Orbax can read shard by shard.
+    """Returns arrays that Orbax can read shard by shard.
 
-    What Keras has just set to zero in one of several JAX processes is an
-    array of arrays, whose shards cannot be listed; a computation's result has
-    none of these.
+    With several JAX processes, variables that Keras has just set to zero are
+    arrays whose shards cannot be listed; the result of a computation can be.
     """
     if keras.backend.backend() != "jax":
         return arrays
@@ -235,7 +237,8 @@ def _jitted(function):
 
 
 def _generators():
-    """States of PyTorch's own generators, which Keras' dropout draws from."""
+    """Returns the states of PyTorch's generators, from which Keras' dropout
+    draws."""
     if keras.backend.backend() != "torch":
         return {"none": np.zeros(1)}  # Orbax has no empty dictionaries
     import torch
@@ -254,7 +257,8 @@ def _set_generators(states):
 
 
 def _map(state, function):
-    """Values by their order, for Orbax knows dictionaries best."""
+    """Returns values keyed by their order, since Orbax handles dictionaries
+    best."""
     return {
         part: {f"{i:05d}": function(v) for i, v in enumerate(variables)}
         for part, variables in state.items()
@@ -279,7 +283,7 @@ def _to_restore(variable):
 
 
 def _checksums(folder):
-    """CRC-32 of each file of a checkpoint, by its path in there."""
+    """Returns the CRC-32 of each file of a checkpoint, by its relative path."""
     checksums = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith(SEAL):
@@ -292,17 +296,17 @@ def _checksums(folder):
 
 
 def _damage(folder):
-    """Says what is wrong with a sealed checkpoint, or "".
+    """Returns what is wrong with a checkpoint, or "".
 
-    The process may have died between the end of a checkpoint and its seal:
-    without a seal only what Orbax itself checks is checked.
+    The process may have died between writing a checkpoint and sealing it. A
+    checkpoint without a seal passes; only Orbax' own checks apply to it.
     """
     try:
         seal = json.loads((folder / SEAL).read_text())
     except FileNotFoundError:
         return ""
     except ValueError:
-        return f"{SEAL} does not read"
+        return f"{SEAL} cannot be read"
     found = _checksums(folder)
     wrong = [name for name in seal if found.get(name) != seal[name]]
     return f"{wrong[0]} is missing or changed" if wrong else ""

@@ -6,10 +6,10 @@ import keras
 def clip_whole_gradient(optimizer_class: type) -> type:
     """Returns an optimizer class that clips as on one device.
 
-    Under tf.distribute, Keras clips what each replica has before it adds them
-    up: on eight replicas `global_clipnorm=1` lets gradients of a norm of eight
-    pass. Here they are added up first. Elsewhere the class is returned as it
-    is.
+    Under tf.distribute, Keras clips the gradient of each replica before it sums
+    them: on eight replicas `global_clipnorm=1` lets a gradient of norm eight
+    pass. Here they are summed first. Without tf.distribute the class is
+    returned unchanged.
 
     Args:
         optimizer_class: A class of `keras.optimizers`.
@@ -26,7 +26,7 @@ def clip_whole_gradient(optimizer_class: type) -> type:
             return super()._clip_gradients(grads)
 
         def _all_reduce_sum_gradients(self, grads_and_vars):
-            return grads_and_vars  # they are already
+            return grads_and_vars  # already clipped
 
     WholeGradient.__name__ = optimizer_class.__name__
     return WholeGradient

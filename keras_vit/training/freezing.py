@@ -8,12 +8,12 @@ from keras_vit.models import ImageModel
 def train_head_only(model: keras.Model) -> None:
     """Freezes every layer but the head: a linear probe.
 
-    It stays one when it is saved and loaded, or cloned; `layer.trainable =
-    True` thaws.
+    The model stays a linear probe when it is saved and loaded, or cloned;
+    `layer.trainable = True` unfreezes a layer.
 
     Args:
-        model: A model of this package, not yet compiled, or one that contains
-            it: then your own layers around it stay trainable too.
+        model: A model of this package, not yet compiled, or a model that
+            contains one: your own layers around it then stay trainable too.
 
     Raises:
         ValueError: If nothing is left to train, or `model` contains no model
@@ -36,19 +36,19 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
 
     for the projections of each block's attention (where blocks have none, for
     all their dense layers), with A `[D, rank]`
-    random and B `[rank, .]` zero at first. What is saved is W, without A and B,
-    and loads as any other model; there the projections and the head are
-    trainable and all else is frozen. (Compile another `keras.Model` of the same
-    input and output: with it, its optimizer would be saved, which has more
-    variables than the model that is loaded.)
+    random and B `[rank, .]` zero at first. The saved file contains W, without A
+    and B, and loads like any other model; in the loaded model the projections
+    and the head are trainable and everything else is frozen. (Compile a second
+    `keras.Model` of the same input and output. Otherwise the file would contain
+    the optimizer, which has more variables than the loaded model.)
 
     Args:
-        model: A model of this package, neither compiled nor run, or one that
-            contains it: then your own layers around it stay trainable.
+        model: A model of this package, neither compiled nor run, or a model
+            that contains one: your own layers around it then stay trainable.
         rank: Rank of the update.
 
     Raises:
-        ValueError: If `rank` is no positive integer, if the blocks have no
+        ValueError: If `rank` is not a positive integer, if the blocks have no
             dense layers, or if `model` contains no model of this package or
             several.
 
@@ -57,7 +57,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
     """
     if not isinstance(rank, int) or rank < 1:
         raise ValueError(
-            f"`rank` must be at least 1 and a whole number. Received: {rank!r}"
+            f"`rank` must be an integer of at least 1. Received: {rank!r}"
         )
     inner = ImageModel.find(model)
     projections = [x for block in inner.blocks for x in _projections(block)]

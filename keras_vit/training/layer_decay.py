@@ -1,4 +1,4 @@
-"""Learning rates that fall from the head of a model to its input."""
+"""Layer-wise learning rates, which decrease from the head to the input."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,8 @@ class DepthFactor:
     See `depth_factor`, which makes one for a model.
 
     Args:
-        depths: Name of a layer -> its depth l; of all others it is L + 1.
+        depths: Name of a layer -> its depth l; all other layers have depth L +
+            1.
         num_layers: Number of blocks, L.
         decay: Share of the rate of the layer above.
     """
@@ -47,17 +48,17 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
 
         factor = decay^(L + 1 - l)
 
-    with l = 0 for what stands before the blocks, l = i + 1 for block i of L
-    and what stands before the next, and l = L + 1 for every other layer: the
-    last norm, the head, and layers of your own, whatever their names.
+    with l = 0 for the layers before the blocks, l = i + 1 for block i of L and
+    the layers between it and the next block, and l = L + 1 for every other
+    layer: the last norm, the head, and your own layers, whatever their names.
 
     Args:
         model: A model of this package, or one that contains it.
         decay: Share of the rate of the layer above, such as 0.75.
 
     Raises:
-        ValueError: If `decay` does not lie above 0 and at most at 1, or if
-            `model` contains no model of this package or several.
+        ValueError: If `decay` is not above 0 and at most 1, or if `model`
+            contains no model of this package or several.
 
     Reference:
         Clark et al. 2020 (ELECTRA), section 3.1; for ViT, Bao et al. 2022
@@ -82,14 +83,15 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
 def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
     """Returns an optimizer class with another learning rate per variable.
 
-    Steps and weight decay of a variable are those of the optimizer at
-    `learning_rate` times its factor; clipping and averages are unchanged, over
-    all variables together. (A `keras.optimizers.MultiOptimizer` would clip
-    and average each group by itself, and has no learning rate to log.)
+    Each variable has the steps and the weight decay that the optimizer would
+    give it at `learning_rate` times its factor; clipping and averaging still
+    cover all variables together. (A `keras.optimizers.MultiOptimizer` would
+    clip and average each group separately, and has no learning rate to log.)
 
-    A compiled model saves and loads such an optimizer as any other. A function
-    of your own, or an optimizer class that is not Keras', must be registered
-    (`keras.saving.register_keras_serializable`) or wrapped here before.
+    A compiled model saves and loads such an optimizer like any other. Your own
+    function, or an optimizer class that is not part of Keras, must be
+    registered (`keras.saving.register_keras_serializable`) or wrapped here
+    before loading.
 
     Args:
         optimizer_class: A class of `keras.optimizers`.
@@ -104,7 +106,8 @@ def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
 
 
 class _ScaledRates:
-    """What an optimizer needs for a rate per variable; comes before it."""
+    """Mixin for optimizers: one rate per variable. Must precede the optimizer
+    class."""
 
     _share = 1.0
 

@@ -1,13 +1,13 @@
 """Masked patch prediction: learning from images without labels (B.1.2).
 
-As BERT learns from text: some patch embeddings are corrupted, and the encoder
-must predict their content from the other patches. Which ones, and the targets,
-are drawn with the data; a `batches` element is
+The method of BERT for images: some patch embeddings are corrupted, and the
+encoder must predict their content from the other patches. The data pipeline
+draws which ones, and computes the targets; an element of `batches` is
 
     {"images": {"images", "sources"}, "labels": targets, "weights"}
 
-and `sources` says for every place whose embedding stands there: its own, that
-of another patch, or the mask.
+and `sources` specifies for every position which embedding it gets: its own,
+that of another patch, or the mask.
 """
 
 import keras
@@ -19,8 +19,8 @@ from keras_vit.models import ImageModel
 
 # Name -> colours per side of a patch that are predicted; 0 is each pixel.
 TARGETS = {"mean_colour": 1, "downsized": 4, "pixels": 0}
-# Shares of the corrupted patches that get the mask embedding and that of
-# another patch; the rest is kept.
+# Shares of the corrupted patches that get the mask embedding, and that of
+# another patch; the rest keep their own.
 MASKED, REPLACED = 0.8, 0.1
 # 3 bits a channel.
 LEVELS = 8
@@ -28,14 +28,14 @@ LEVELS = 8
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskPatches(keras.layers.Layer):
-    """Puts other embeddings, or a learned one, in the place of some.
+    """Replaces some embeddings by others or by a learned one.
 
         y_i = x_{s_i},   x_N = the mask embedding
 
     Call arguments:
         inputs: Patch embeddings x, `[B, N, D]`.
-        sources: Whose embedding each patch gets, `[B, N]`, integers s from 0
-            to N.
+        sources: Index s of the embedding that each patch gets, `[B, N]`,
+            integers from 0 to N.
 
     Output shape: `[B, N, D]`
 
@@ -66,9 +66,9 @@ class MaskPatches(keras.layers.Layer):
 def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     """Returns a model to train, which predicts patches.
 
-    It shares the layers of `model` up to the last norm. What is trained, and
-    what is saved, is `model`; the mask embedding and the layer
-    "patch_head" are of use in training only.
+    It shares the layers of `model` up to the last norm. Training changes
+    `model`, which is then saved; the mask embedding and the layer "patch_head"
+    are used in training only.
 
     Args:
         model: A model of this package that takes pixels in [0, 255]. Build it
@@ -107,12 +107,12 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     if classifier in ("gap_norm", "token_gap") or not embeddings:
         raise ValueError(
             "`model` must embed patches and apply its last LayerNorm to every "
-            "token; with classifier='gap_norm' it knows no patches. Received: "
+            "token, which classifier='gap_norm' does not. Received: "
             f"{model.name}, of the family {inner.family!r}, with "
             f"classifier={classifier!r}"
         )
     embedding = embeddings[0]
-    # The last layer that gives tokens.
+    # The last layer whose output is tokens.
     tokens = [x.output for x in inner.layers if len(x.output.shape) == 3][-1]
     (_, height, width, channels), patches = (
         model.input_shape,
@@ -157,7 +157,7 @@ def metrics(target: str = "mean_colour") -> list[keras.metrics.Metric]:
     """Returns the weighted metrics of a `predictor`: accuracy of colours.
 
     Args:
-        target: See `predictor`; pixels have the loss alone.
+        target: See `predictor`; for pixels there is only the loss.
 
     Raises:
         ValueError: If it is unknown.
@@ -181,13 +181,13 @@ def batches(
 ):
     """Turns batches of images into batches that train a `predictor`.
 
-    Of each image the same number of patches is corrupted: of these 80 % get
-    the mask embedding, 10 % that of another patch of the image, 10 % their
-    own. The loss is the mean over the corrupted ones alone.
+    The same number of patches of each image is corrupted: 80 % of these get the
+    mask embedding, 10 % that of another patch of the image, 10 % keep their
+    own. The loss is the mean over the corrupted patches only.
 
-    What is drawn is a function of (seed, step, place in the batch) alone, so
-    a run can start at any step and see what it would have seen, and an
-    evaluation is the same each time.
+    The random choices depend only on (seed, step, position in the batch), so
+    that a run that starts at any step sees the same batches as one that started
+    at the beginning, and every evaluation is the same.
 
     Args:
         images: A tf.data.Dataset of {"images": `[B, H, W, C]`, pixels in
@@ -198,7 +198,7 @@ def batches(
         target: See `predictor`.
         fraction: Share of the patches to corrupt, more than 0, at most 1.
         seed: Seed of the choice.
-        start_step: Number of batches that `images` has passed over.
+        start_step: Number of batches that `images` has skipped.
         shard_index: Index of the shard of this process, as for `images`.
         num_shards: Number of shards, as for `images`.
         num_replicas: Replicas of this process; each batch is split into as
@@ -207,8 +207,9 @@ def batches(
     Returns:
         A tf.data.Dataset of {"images": {"images", "sources": int32 `[B, N]`},
         "labels": the targets, int32 `[B, N]` or `[B, N, 16]` or float32
-        `[B, N, P * P * C]`, "weights": float32, of the targets' shape but for
-        the pixels, 0 where nothing is corrupted and 1 on average}.
+        `[B, N, P * P * C]`, "weights": float32, of the shape of the targets
+        without the axis of pixels, 0 where nothing is corrupted and 1 on
+        average}.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -261,11 +262,11 @@ def batches(
 
 
 def draw(shape, count, seed):
-    """Chooses patches and what to put in their place.
+    """Chooses the patches to corrupt and their replacements.
 
     Args:
         shape: (images B, patches N).
-        count: How many patches of each image to corrupt.
+        count: Number of patches of each image to corrupt.
         seed: Two integers.
 
     Returns:
@@ -290,10 +291,10 @@ def draw(shape, count, seed):
 
 
 def targets(images, grid_size: tuple[int, int], target: str = "mean_colour"):
-    """Returns what is to be predicted of every patch.
+    """Returns the targets of every patch.
 
-    A colour is a number of base 8, a digit for each channel: RGB (255, 0, 32)
-    is 7 * 64 + 0 * 8 + 1.
+    A colour is a number in base 8 with a digit for each channel: RGB (255, 0,
+    32) is 7 * 64 + 0 * 8 + 1.
 
     Args:
         images: A tf.Tensor `[B, H, W, C]`, pixels in [0, 255].

@@ -1,4 +1,4 @@
-"""Counting steps, so that a run stops, saves and resumes at exactly one."""
+"""Counts steps, so that a run stops, saves and resumes at an exact step."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from keras_vit.training.checkpoints import Checkpoints
 
 
 class Preempted(Exception):
-    """The run was asked to stop; its state is saved.
+    """The run was requested to stop; its state is saved.
 
     Attributes:
         step: Number of steps that the saved state has seen, 0 without any.
@@ -30,25 +30,26 @@ class Progress(keras.callbacks.Callback):
     """Splits `model.fit` into evaluation intervals, and saves the state.
 
     Keras counts in epochs; here an epoch is the interval between two
-    evaluations, `fit(steps_per_epoch=eval_every)`. The first is shorter where
-    a run resumes in the middle of one, the last where intervals do not divide
-    the steps. Before every evaluation, every `checkpoint_every` steps and on
-    preemption a checkpoint is saved, always just before a step: what came
-    before it, the last evaluation too, is then finished and logged.
+    evaluations, `fit(steps_per_epoch=eval_every)`. The first interval is
+    shorter if a run resumes in the middle of one, the last if `eval_every` does
+    not divide the total. A checkpoint is saved before every evaluation, every
+    `checkpoint_every` steps and on preemption, always just before a step:
+    everything up to it, including the last evaluation, is then finished and
+    logged.
 
     Must be the first callback. The logs get "step" and "learning_rate".
 
     Args:
         checkpoints: Where to save.
-        model: The compiled model, with its optimizer and metrics built; it is
-            given the newest state that was saved.
+        model: The compiled model, with its optimizer and metrics built; the
+            newest saved state is restored into it.
         total_steps: The last step.
         eval_every: Steps in an evaluation interval.
         checkpoint_every: Steps between checkpoints; 0 saves only before
             evaluations.
         steps_per_execution: As given to `compile`; divides the others.
-        must_stop: Returns whether the run is to save and stop now, as 0 or
-            a reason, such as the number of a signal.
+        must_stop: Returns 0, or the reason why the run must save and stop now,
+            such as the number of a signal.
 
     Attributes:
         step: Number of steps done.
@@ -89,7 +90,7 @@ class Progress(keras.callbacks.Callback):
         self._begin = self.step
         self._end = min((epoch + 1) * self.eval_every, self.total_steps)
         if self._metrics is not None:
-            # Keras has just set them to zero, in the middle of an interval.
+            # Keras has just reset them to zero, in the middle of an interval.
             for variable, value in zip(
                 self.model.metrics_variables, self._metrics, strict=True
             ):
@@ -110,8 +111,8 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step = self._begin + batch + 1
-        # Looked at one step later, so that the host does not wait for the
-        # device; a mean that is not finite stays so.
+        # Checked one step later, so that the host does not wait for the device;
+        # a mean that is not finite stays so.
         if self._loss is not None:
             self._check_loss(*self._loss)
         self._loss = (self.step, logs["loss"])

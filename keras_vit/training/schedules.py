@@ -65,9 +65,9 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise from 0, then a tenth of the rate from each step named on.
+    """A linear rise from 0, then division by 10 at each of the given steps.
 
-        rate = base 0.1^(number of `decay_at` that are passed)
+        rate = base 0.1^(number of `decay_at` already reached)
                min(1, step / warmup)
 
     Args:

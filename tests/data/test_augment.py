@@ -74,7 +74,7 @@ def joined(batches):
     }
 
 
-def test_processes_together_draw_what_one_would():
+def test_processes_draw_the_batches_of_a_single_process():
     texts = ("RandomBrightness(0.3)", "RandomErasing")
     (expected,) = take(batches_of(source_of(), *texts), 1)
     shards = [
@@ -84,7 +84,7 @@ def test_processes_together_draw_what_one_would():
     assert_equal([joined(shards)], [expected])
 
 
-def test_parts_do_not_change_what_is_mixed():
+def test_replicas_do_not_change_mixing():
     run = take(batches_of(source_of(), "MixUp"), 2)
     split = take(batches_of(source_of(), "MixUp", num_replicas=2), 4)
     assert split[0]["images"].shape == (2, *SIZE, 3)
@@ -129,7 +129,7 @@ def keras_cv(monkeypatch):
         "RandomErasing(factor=(1.0, 1.0), scale=(0.4, 0.6))",
     ],
 )
-def test_each_epoch_and_example_has_draws_of_its_own(text):
+def test_each_epoch_and_example_has_other_draws(text):
     source = source_of(count=1)
     images = np.concatenate(
         [batch["images"] for batch in take(batches_of(source, text), 2)]
@@ -181,7 +181,7 @@ def test_labels_are_mixed_as_images_are(text):
 
 # On JAX Keras' own takes minutes, which is why there is another.
 @pytest.mark.backend("tensorflow", "torch")
-def test_our_rand_augment_gives_what_that_of_keras_gives():
+def test_our_rand_augment_equals_that_of_keras():
     arguments = dict(num_ops=2, factor=0.4, seed=0, dtype="float32")
     ours, theirs = (
         augment._Seeded(kind(**arguments), "")
@@ -272,7 +272,7 @@ def test_bytes_stay_bytes_and_float_is_float32():
         ("", ["literal"]),
     ],
 )
-def test_bad_texts_are_told_what_is_wrong(text, words):
+def test_bad_texts_are_refused_with_the_reason(text, words):
     with pytest.raises(ValueError) as error:
         augment.find_layers((text,), 3)
     for word in ["`augment`", *words]:
@@ -280,7 +280,7 @@ def test_bad_texts_are_told_what_is_wrong(text, words):
 
 
 @pytest.mark.backend_independent
-def test_one_text_alone_is_no_tuple():
+def test_a_single_text_is_refused():
     with pytest.raises(ValueError, match="tuple of texts.*'medium1'"):
         augment.find_layers("medium1", 3)
 

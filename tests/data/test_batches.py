@@ -135,7 +135,7 @@ def test_labels_outside_the_classes_stop_the_run(label):
         take(batches, 1)
 
 
-def test_pairs_are_what_fit_takes():
+def test_pairs_are_accepted_by_fit():
     arguments = dict(batch_size=4, image_size=(6, 5))
     batches = data.train_batches(source_of(), **arguments)
     images, labels = next(iter(data.as_pairs(batches)))
@@ -222,7 +222,7 @@ def test_pad_crop_moves_by_up_to_the_padding():
     assert set(filled) == {h * w for h in (4, 5, 6) for w in (4, 5, 6)}
 
 
-def test_inception_crops_have_the_areas_asked_for():
+def test_inception_crops_have_areas_within_the_bounds():
     rows, columns = np.meshgrid(np.arange(60), np.arange(80), indexing="ij")
     image = np.stack([rows, columns, 0 * rows], axis=-1).astype("uint8")
     source = data.Source(

@@ -89,7 +89,7 @@ def test_a_share_of_all_images_is_held_out(tmp_path):
             assert labels.tolist() == by_path[path.rsplit("/")[-1]]
     kept, dev = data.hold_out_dev(train, 0.34, seed=0)
     assert (kept.num_examples, dev.num_examples) == (2, 1)
-    with pytest.raises(ValueError, match="`shots` needs one label an image"):
+    with pytest.raises(ValueError, match="`shots` needs one label per image"):
         data.keep_shots(train, 1, seed=0)
 
 
@@ -118,7 +118,7 @@ def test_images_that_are_not_there_and_new_classes_are_refused(tmp_path):
         data.load(str(tmp_path))
 
 
-def test_broken_files_are_left_out_if_asked(tmp_path):
+def test_broken_files_are_skipped_on_request(tmp_path):
     write_folder(tmp_path, ROWS)
     (tmp_path / "c.png").write_bytes(b"no image")
     train, evaluation = data.load(str(tmp_path), broken="skip")

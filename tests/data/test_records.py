@@ -175,7 +175,7 @@ def test_classes_may_be_given_some_without_images(tmp_path):
     assert not list(tmp_path.glob("b*"))
 
 
-def test_a_set_is_there_whole_or_not_at_all(tmp_path):
+def test_a_set_appears_only_when_it_is_complete(tmp_path):
     path = tmp_path / "set"
     with pytest.raises(RuntimeError, match="the end"):
         with records.write(path, {"train": 2}) as add:
@@ -252,3 +252,26 @@ def test_what_is_missing_is_named(tmp_path):
     (path / "dataset.json").write_text("{")
     with pytest.raises(ValueError, match="must be JSON"):
         data.load(str(path))
+
+
+def test_images_have_any_number_of_classes(tmp_path):
+    several = {0: (), 1: ("bee",), 2: ("ant", "cat"), 3: ("cat", "cat", "bee")}
+    path = tmp_path / "several"
+    with records.write(path, {"train": 2, "test": 1}, multi_label=True) as add:
+        for i, names in several.items():
+            add("train", str(i), names, png(i))
+        add("test", "4", ["ant"], png(4))
+        with pytest.raises(ValueError, match="must be a sequence. .*'ant'"):
+            add("test", "5", "ant", png(5))
+    train, test = data.load(str(path))
+    assert train.multi_label and test.multi_label
+    assert train.class_names == CLASSES
+    found = {
+        int(tf.io.decode_png(image)[0, 0, 0]): label.numpy().tolist()
+        for image, label in train.stream(0, 4)
+    }
+    assert found == {0: [0, 0, 0], 1: [0, 1, 0], 2: [1, 0, 1], 3: [0, 1, 1]}
+    [batch] = data.eval_batches(
+        test, batch_size=1, image_size=(4, 4), channels=3
+    )
+    assert batch["labels"].numpy().tolist() == [[1, 0, 0]]

@@ -105,7 +105,7 @@ def stream_source(paths):
 
 
 @pytest.mark.parametrize("cache", [False, True])
-def test_training_starts_at_any_step_whatever_is_kept(
+def test_training_starts_at_any_step_with_or_without_a_cache(
     paths, cache, monkeypatch
 ):
     monkeypatch.setattr("keras_vit.data.order.SHUFFLE_BUFFER", 2)

@@ -115,6 +115,23 @@ def test_train_and_test_folders(tmp_path, name):
     assert evaluation.labels.tolist() == [1, 1, 2, 2]
 
 
+def test_npz_of_several_labels_an_image(tmp_path):
+    path = tmp_path / "set.npz"
+    labels = np.tile([[0, 0, 0], [1, 0, 1], [0, 1, 0], [1, 1, 0]], (5, 1))
+    arrays = dict(x_train=np.zeros((20, 4, 4), "uint8"), y_train=labels)
+    np.savez(path, **arrays)
+    train, evaluation = data.load(str(path))
+    assert train.multi_label and evaluation.multi_label
+    assert train.class_names == ("0", "1", "2")
+    assert train.labels.shape == (16, 3) and evaluation.labels.shape == (4, 3)
+    np.savez(path, **arrays, x_test=arrays["x_train"], y_test=labels[:, :2])
+    with pytest.raises(ValueError, match="must have the same form"):
+        data.load(str(path))
+    np.savez(path, **arrays | dict(y_train=2 * labels))
+    with pytest.raises(ValueError, match=r"must hold 0 or 1 .* \[0, 2\]"):
+        data.load(str(path))
+
+
 def test_npz_with_and_without_a_test_part(tmp_path):
     x = np.arange(40 * 4 * 4).reshape(40, 4, 4).astype("uint8")
     y = np.arange(40).reshape(40, 1) % 4
@@ -247,7 +264,7 @@ class TestBadInput:
     def test_a_config_or_version_that_tfds_lacks(self, name):
         self.check(name, name, "config and version")
 
-    def test_a_path_that_is_not_there(self, tmp_path):
+    def test_a_missing_path(self, tmp_path):
         self.check(tmp_path / "absent", "not there", tmp_path / "absent")
         self.check("absent.npz", "not there")
 

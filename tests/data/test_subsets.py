@@ -1,6 +1,7 @@
 """Dev splits and few shots of every kind of source."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def source(request):
     return request.getfixturevalue(request.param)
 
 
-def test_dev_split_and_the_rest_are_the_whole(source):
+def test_dev_split_and_training_split_partition_the_set(source):
     train, dev = data.hold_out_dev(source, 0.2, seed=0)
     assert (train.num_examples, dev.num_examples) == (32, 8)
     train, dev = contents(train), contents(dev)
@@ -82,6 +83,38 @@ def test_streams_and_arrays_keep_the_same_shots(arrays, stream):
     )
 
 
+def test_a_number_of_images_is_part_of_every_larger_number(source):
+    sizes = (3, 8, 21, 40)
+    parts = [contents(data.keep_images(source, n, seed=1)) for n in sizes]
+    assert [len(part) for part in parts] == list(sizes)
+    for smaller, larger in itertools.pairwise(parts):
+        assert set(smaller) < set(larger)
+    assert parts[-1] == contents(source)
+
+
+def test_a_number_of_images_has_each_class_by_its_share(arrays):
+    labels = np.repeat([0, 1, 2, 3], [24, 8, 4, 4])
+    uneven = dataclasses.replace(arrays, labels=labels)
+    for count, expected in ((10, [6, 2, 1, 1]), (30, [18, 6, 3, 3])):
+        for seed in range(3):
+            kept = data.keep_images(uneven, count, seed)
+            counts = np.bincount(kept.labels, minlength=4)
+            np.testing.assert_allclose(counts, expected, atol=1)
+    one, other = (data.keep_images(uneven, 10, seed) for seed in (0, 1))
+    assert contents(one) != contents(other)
+
+
+def test_images_of_several_labels_are_drawn_alike(arrays):
+    several = dataclasses.replace(
+        arrays, labels=np.eye(4, dtype="uint8")[arrays.labels], multi_label=True
+    )
+    few, more = (data.keep_images(several, n, seed=0) for n in (6, 20))
+    assert few.labels.shape == (6, 4)
+    pixels = [set(part.images[:, 0, 0, 0].tolist()) for part in (few, more)]
+    assert pixels[0] < pixels[1]
+    assert pixels[0] != set(range(6))
+
+
 def test_a_dev_split_trains_from_any_step(source):
     train, _ = data.hold_out_dev(source, 0.25, seed=0)
     arguments = dict(batch_size=10, image_size=(2, 2), channels=1, flip=False)
@@ -96,6 +129,8 @@ def test_a_dev_split_trains_from_any_step(source):
 def test_too_much_is_refused(source):
     with pytest.raises(ValueError, match="`shots` must be .* at most .* 10"):
         data.keep_shots(source, 11, seed=0)
+    with pytest.raises(ValueError, match="at most the training images .* 40,"):
+        data.keep_images(source, 41, seed=0)
     with pytest.raises(ValueError, match="`dev_fraction` must lie between"):
         data.hold_out_dev(source, 1.0, seed=0)
 

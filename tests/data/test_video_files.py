@@ -1,5 +1,7 @@
 """Folders of video files: the right frames, or the file that is wrong."""
 
+import os
+
 import numpy as np
 import pytest
 import videos
@@ -207,3 +209,19 @@ def test_without_pyav_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(ImportError, match=r"\[video\]"):
         video_files.find_broken([tmp_path / "a.mp4"])
+
+
+def test_cached_files_are_read_once_and_change_no_number(tmp_path):
+    source, _ = data.load(str(make_folder(tmp_path)))
+    arguments = dict(
+        batch_size=4, image_size=(16, 24), num_frames=3, flip=False
+    )
+    expected = take(data.train_batches(source, **arguments), 4)
+    cached = iter(
+        data.train_batches(source, **arguments, cache=True).as_numpy_iterator()
+    )
+    found = [next(cached)["images"] for _ in range(3)]
+    for path in source.paths:
+        os.remove(path)
+    found.append(next(cached)["images"])
+    np.testing.assert_array_equal(found, expected)

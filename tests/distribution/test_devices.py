@@ -58,7 +58,7 @@ def test_torch_has_one_device(monkeypatch):
 
 
 @pytest.mark.backend("jax")
-def test_jax_uses_the_tpu_of_its_own_machine():
+def test_jax_only_uses_the_tpu_of_its_machine():
     with pytest.raises(ValueError, match="`tpu` names a TPU to TensorFlow"):
         distribution.setup(tpu="my-tpu")
 
@@ -70,7 +70,7 @@ def test_one_device_cannot_share_a_model():
 
 
 @pytest.mark.backend("tensorflow")
-def test_a_tpu_that_is_not_there_is_named(monkeypatch):
+def test_a_missing_tpu_is_named(monkeypatch):
     import tensorflow as tf
 
     def resolver(tpu):

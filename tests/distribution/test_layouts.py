@@ -142,7 +142,7 @@ class TestLayouts:
         assert not any(map(any, slots.values()))
         assert len(slots) == 2  # the counter of steps, the learning rate
 
-    def test_every_device_has_the_whole_of_a_metric(self):
+    def test_every_device_has_complete_metrics(self):
         layout = layouts.distribution("fsdp", DEVICES)
         metric = keras.metrics.AUC(num_thresholds=200)
         metric.update_state([0, 1], [0.2, 0.7])

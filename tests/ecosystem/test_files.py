@@ -47,7 +47,7 @@ def test_a_file_of_an_earlier_version_and_another_backend_loads(name, tmp_path):
     )
 
 
-def test_model_checkpoint_writes_what_the_next_run_reads(tmp_path):
+def test_model_checkpoint_files_are_readable_by_the_next_run(tmp_path):
     model = catalogue.make_model("dropout")
     model.compile("adam", LOSS, metrics=["accuracy"])
     model.fit(

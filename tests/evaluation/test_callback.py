@@ -73,7 +73,7 @@ def compiled(**changes):
     return model
 
 
-def test_the_logs_hold_what_few_shot_says_of_the_model(tmp_path):
+def test_the_logs_hold_the_few_shot_accuracies(tmp_path):
     model = compiled()
     few_shot = evaluation.FewShot(
         "digits", *parts(), num_classes=10, shots=(1, 5), every=2
@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_is_refused_before_training():
 
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_several_devices_log_what_one_would(tmp_path, strategy):
+def test_several_devices_log_the_values_of_one(tmp_path, strategy):
     path = tmp_path / "model.keras"
     printed = processes.call(train_on_two_devices, strategy, path)
     (logged,) = json.loads(printed.splitlines()[-1])

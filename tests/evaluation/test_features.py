@@ -89,6 +89,24 @@ def test_tokens_are_read_as_a_classifier_would(source, changes, layer, read):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("layer", ["blocks_0", "blocks_1", "norm"])
+def test_class_tokens_are_found_behind_pooling_too(layer):
+    model = keras_vit.MViT(
+        depths=(1, 1),
+        hidden_sizes=(8, 16),
+        heads=(1, 2),
+        cube_stride=(2, 4, 4),
+        key_value_stride=(1, 2, 2),
+        input_shape=(4, SIDE, SIDE, 3),
+        classes=3,
+    )
+    clips = np.random.default_rng(0).integers(0, 256, (2, 4, SIDE, SIDE, 3))
+    batch = {"images": clips, "labels": np.zeros(2, int)}
+    found, _ = evaluation.features(model, [batch], layer)
+    expected = direct(model, layer, clips)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_models_of_others_and_integer_labels_do(source):
     images = keras.Input((SIDE, SIDE, 3))
     maps = keras.layers.Conv2D(6, 3, name="maps")(images)

@@ -39,7 +39,7 @@ def test_shapes_that_differ_are_refused():
         evaluation.mean_average_precision(np.ones((2, 3)), np.zeros((2, 3)))
 
 
-def test_precision_at_1_asks_for_one_of_the_labels():
+def test_precision_at_1_needs_any_of_the_labels():
     scores = np.array([[0.1, 0.9, 0.0], [0.5, 0.2, 0.1], [0.0, 0.1, 0.3]])
     targets = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     assert evaluation.precision_at_1(scores, targets) == pytest.approx(1 / 3)

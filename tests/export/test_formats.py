@@ -1,14 +1,17 @@
-"""ONNX and LiteRT files, run by their own runtimes."""
+"""ONNX, LiteRT and OpenVINO files, run by their own runtimes."""
 
 import importlib
 import importlib.util
+import json
 import os
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import formats, precision
+from keras_vit.export import description, formats, precision
+from keras_vit.models.mvit import MViT
 from keras_vit.models.vit import ViT
 
 BACKEND = keras.backend.backend()
@@ -32,10 +35,30 @@ CASES = {
     "softmax relative": dict(
         classifier_activation="softmax", position_embedding="relative"
     ),
+    "video": dict(
+        depths=(1, 1),
+        hidden_sizes=(8, 16),
+        heads=(1, 2),
+        cube_stride=(2, 4, 4),
+        key_value_stride=(1, 2, 2),
+        input_shape=(4, 16, 16, 3),
+        classes=5,
+    ),
 }
-EXPORT = dict(onnx=formats.export_onnx, litert=formats.export_litert)
-RUN = dict(onnx=formats._run_onnx, litert=formats._run_litert)
-PATHS = dict(onnx="model.onnx", litert="model.tflite")
+EXPORT = dict(
+    onnx=formats.export_onnx,
+    litert=formats.export_litert,
+    openvino=formats.export_openvino,
+)
+RUN = dict(
+    onnx=formats._run_onnx,
+    litert=formats._run_litert,
+    openvino=formats._run_openvino,
+)
+PATHS = dict(onnx="model.onnx", litert="model.tflite", openvino="model.xml")
+FILES = {name: [path] for name, path in PATHS.items()}
+FILES["openvino"] = ["model.bin", "model.xml"]
+NAMES = ("ant", "bee", "cät", "dog", "elk")
 
 pytestmark = [
     # Of Keras' patch for tf2onnx, of tf2onnx and of jax2onnx.
@@ -45,7 +68,8 @@ pytestmark = [
 
 
 def make_model(**arguments):
-    model = ViT(**TINY | arguments)
+    is_video = len(arguments.get("input_shape", ())) == 4
+    model = MViT(**arguments) if is_video else ViT(**TINY | arguments)
     rng = np.random.default_rng(0)
     model.set_weights(
         [w + rng.normal(0, 0.2, w.shape) for w in model.get_weights()]
@@ -78,7 +102,7 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
     model = make_model(**CASES[name])
     path = str(tmp_path / "new" / PATHS[file_format])
     assert EXPORT[file_format](model, path) == path
-    assert os.listdir(tmp_path / "new") == [PATHS[file_format]]
+    assert sorted(os.listdir(tmp_path / "new")) == FILES[file_format]
     images = make_images(model, 3)
     expected = model.predict(images, verbose=0)
     assert np.abs(expected).max() > 0.1
@@ -89,6 +113,48 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
             rtol=0,
             atol=1e-4,
         )
+
+
+def metadata_of(file_format, path):
+    """Returns the fields that a file holds, read as its users read them."""
+    if file_format == "onnx":
+        import onnx
+
+        pairs = [(p.key, p.value) for p in onnx.load(path).metadata_props]
+    elif file_format == "openvino":
+        section = formats._openvino().Core().read_model(path)
+        pairs = section.get_rt_info(["keras_vit"]).value.items()
+    else:
+        with zipfile.ZipFile(path) as archive:
+            labels = archive.read("labels.txt").decode().splitlines()
+            fields = json.loads(archive.read("description.json"))
+        assert labels == fields["class_names"]
+        return fields
+    return {key: json.loads(value) for key, value in pairs}
+
+
+@pytest.mark.parametrize("file_format", EXPORT)
+def test_file_holds_class_names_and_preprocessing(file_format, tmp_path):
+    needs(file_format)
+    model = make_model(class_names=NAMES, name="little")
+    path = EXPORT[file_format](model, tmp_path / PATHS[file_format])
+    fields = metadata_of(file_format, path)
+    assert fields["class_names"] == list(NAMES)
+    assert fields["outputs"] == "softmax"
+    assert fields["architecture"] == "little"
+    size = fields["input"]
+    assert (size["height"], size["width"], size["channels"]) == (16, 16, 3)
+    assert size["range"] == [0, 255] and "bilinear" in size["resize"]
+
+
+def test_scaling_outside_of_the_model_is_described():
+    model = make_model(
+        include_preprocessing=False, pixel_mean=(1.0, 2.0, 3.0), pixel_std=4.0
+    )
+    fields = description.describe(model)
+    assert fields["input"]["mean"] == [1.0, 2.0, 3.0]
+    assert fields["input"]["std"] == 4.0
+    assert "class_names" not in fields
 
 
 def test_onnx_keeps_8_bit_kernels(tmp_path):
@@ -170,7 +236,7 @@ def test_what_the_format_cannot_hold_is_refused(
         export(model, tmp_path / "model.pb")
     with pytest.raises(ValueError, match=r"Received: \['float16', 'float32'\]"):
         export(precision.in_precision(model, "float16"), path)
-    if file_format == "litert":
+    if file_format != "onnx":
         with pytest.raises(ValueError, match=r"Received: \['float32', 'int8'"):
             export(precision.in_precision(model, "int8"), path)
     monkeypatch.setattr(formats, "MAX_BYTES", 10_000)

@@ -174,7 +174,7 @@ def test_copy_saves_and_loads(kind, name, tmp_path):
     )
 
 
-def test_half_precision_goes_back_to_float32_and_mixed_is_left():
+def test_half_precision_converts_to_float32_and_mixed_is_unchanged():
     model = make_model()
     half = precision.in_precision(model, "bfloat16")
     whole = precision.in_precision(half, "float32")
@@ -237,7 +237,7 @@ def test_comparison_counts_what_differs():
     )
 
 
-def test_outputs_that_are_not_finite_are_said_to_be():
+def test_outputs_that_are_not_finite_are_reported():
     model = make_model()
     images = make_images(model, 3)
     other = precision.in_precision(model, "float32")

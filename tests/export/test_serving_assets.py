@@ -65,7 +65,7 @@ def test_warmup_of_nothing_or_too_much_is_refused(tmp_path):
     for requests in ([], ["text"]):
         with pytest.raises(ValueError, match="`requests` must be a list"):
             serving_assets.write_warmup(tmp_path, requests, "vit")
-    with pytest.raises(ValueError, match="at most 1000 records.* 970 images"):
+    with pytest.raises(ValueError, match="at most 1000 records.* 970 req"):
         serving_assets.write_warmup(tmp_path, [b"x"] * 970, "vit")
     assert not extra(tmp_path, "").exists()
 

@@ -134,7 +134,7 @@ def test_units_of_rafts_are_shown_by_raft():
         inspection.token_mixing(make_model("token"))
 
 
-def test_the_command_draws_what_a_model_has(tmp_path, capsys):
+def test_the_command_draws_the_figures_of_a_model(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     model = make_model("token")
     model.save(tmp_path / "model.keras")

@@ -73,12 +73,12 @@ def steps_in(folder):
     return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
 
 
-def test_the_last_are_kept(saved):
+def test_the_last_checkpoints_are_kept(saved):
     assert steps_in(saved[0]) == [2, 3, 4]
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
-def test_a_restored_model_goes_on_bit_by_bit(saved):
+def test_a_restored_model_resumes_bitwise(saved):
     folder, _, expected_metrics, expected_states = saved
     keras.utils.set_random_seed(2)
     other = make_model()

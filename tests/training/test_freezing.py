@@ -125,7 +125,9 @@ def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="must have a head"):
         training.train_head_only(make_model(include_top=False, classes=None))
-    with pytest.raises(ValueError, match="`rank` must be at least 1"):
+    with pytest.raises(
+        ValueError, match="`rank` must be an integer of at least 1"
+    ):
         training.train_low_rank(make_model(), 0)
     inputs = keras.Input((4,))
     dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))

@@ -42,7 +42,7 @@ def test_factors_fall_from_the_head_to_the_patches():
         ("Adam", dict(weight_decay=0.1, global_clipnorm=0.5)),
     ],
 )
-def test_a_step_is_that_of_each_rate_by_itself(name, arguments):
+def test_a_step_uses_the_rate_of_each_variable(name, arguments):
     optimizer_class = getattr(keras.optimizers, name)
     start = [np.full(3, 1.0), np.full(2, -2.0), np.full(4, 0.5)]
     gradients = [np.full(3, 0.3), np.full(2, 1.0), np.full(4, -0.2)]
@@ -83,7 +83,7 @@ def test_the_rate_that_is_logged_is_that_of_the_head():
     assert float(optimizer.learning_rate) == pytest.approx(0.1)
 
 
-def test_a_head_of_any_name_has_the_whole_rate():
+def test_a_head_of_any_name_has_the_full_rate():
     backbone = make_model(include_top=False)
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Dense(4, name="mine")(backbone(inputs))

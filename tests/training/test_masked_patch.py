@@ -199,7 +199,7 @@ class TestCorruption:
             )
             assert_same(batch, joined)
 
-    def test_what_fills_a_batch_up_has_no_weight(self):
+    def test_padding_of_a_batch_has_no_weight(self):
         [batch] = batches_of(images_of(3), 3, weights=[1.5, 1.5, 0])
         assert (batch["weights"][2] == 0).all()
         assert batch["weights"].mean() == pytest.approx(1)
@@ -278,7 +278,7 @@ class TestPredictor:
             atol=1e-5,
         )
 
-    def test_the_mask_embedding_stands_where_it_is_asked_for(self):
+    def test_the_mask_embedding_is_at_the_selected_patches(self):
         _, predictor = compiled("pixels")
         fill(predictor)
         mask = predictor.get_layer("mask").mask_embedding

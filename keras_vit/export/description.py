@@ -1,0 +1,74 @@
+"""The description of a model in a file for another runtime.
+
+- `class_names`: names by index, if the model has them
+- `input`: height, width, channels, for a video also frames; how images are
+  resized; and the pixels that the model takes
+- `outputs`: the activation that gives probabilities: "softmax", "sigmoid" or
+  "none"
+- `architecture`: name of the model
+- `keras_vit`: version of this package, if it is installed
+"""
+
+import json
+
+import keras
+
+from keras_vit.export import savedmodel
+from keras_vit.models import ImageModel
+
+
+def describe(model: keras.Model) -> dict:
+    """Returns the fields above.
+
+    Args:
+        model: A model of this package, or one that contains it.
+    """
+    inner = ImageModel.find(model)
+    *frames, height, width, channels = model.input_shape[1:]
+    size = dict(height=height, width=width, channels=channels)
+    if frames:
+        size |= dict(frames=frames[0])
+    pixels = dict(
+        pixels="RGB" if channels == 3 else "as trained", range=[0, 255]
+    )
+    if not inner.includes_preprocessing:
+        # None if unknown.
+        pixels |= dict(
+            mean=_plain(inner.pixel_mean), std=_plain(inner.pixel_std)
+        )
+    fields = dict(
+        input=size | pixels | dict(resize="bilinear to this size, no crop"),
+        outputs=savedmodel.activation_of(model),
+        architecture=model.name,
+    )
+    names, version = inner.class_names, savedmodel.package_version()
+    if names is not None and len(names) == model.output_shape[-1]:
+        fields["class_names"] = list(names)
+    if version is not None:
+        fields["keras_vit"] = version
+    return fields
+
+
+def as_json(fields: dict) -> dict[str, str]:
+    """Returns each field as JSON."""
+    return {
+        name: json.dumps(value, ensure_ascii=False)
+        for name, value in fields.items()
+    }
+
+
+def as_files(fields: dict) -> dict[str, str]:
+    """Returns the contents of `description.json` and of `labels.txt`.
+
+    The latter has one class name per line, and is absent without class names.
+    """
+    text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+    files = {"description.json": text}
+    if "class_names" in fields:
+        names = fields["class_names"]
+        files["labels.txt"] = "".join(f"{name}\n" for name in names)
+    return files
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
