@@ -1,8 +1,7 @@
-"""The command `keras-vit`: what needs no checkout, only the package.
+"""The command `keras-vit`, which is installed with the package.
 
-It is a package beside keras_vit, which imports Keras and its backend as soon
-as it is imported: so `--help` and mistakes of the command line are answered at
-once.
+It is a separate package, since importing keras_vit imports Keras and its
+backend: `--help` and errors in the command line are shown at once.
 """
 
 import importlib
@@ -15,10 +14,10 @@ def main(words: list[str]) -> int:
     """Runs a command.
 
     Args:
-        words: What follows the program's name; by default sys.argv's.
+        words: The arguments; by default those of sys.argv.
 
     Returns:
-        The exit status; 0 is success, 2 an error that the user caused.
+        The exit status: 0 for success, 2 for a user error.
     """
     options = arguments.parser().parse_args(words)
     command.quiet_tensorflow()

@@ -5,7 +5,7 @@ import re
 
 from keras_vit_cli.command import Parser
 
-# The library's own, which a test compares: to import it takes seconds.
+# A copy of the library's value, compared by a test: importing it takes seconds.
 ACTIVATIONS = ("softmax", "sigmoid", "none")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -14,11 +14,14 @@ EXPORT = """Exports a model for TF Serving, or as one file for another runtime.
     keras-vit export MODEL.keras serving/name/1
     keras-vit export MODEL.keras model.onnx
     keras-vit export MODEL.keras model.tflite
+    keras-vit export MODEL.keras model.xml
 
-Prints what it wrote and, given images, what the precision costs on them. The
-images also become the requests that warm the server up."""
+The ending selects the format: ONNX, LiteRT, OpenVINO, or without one a
+SavedModel. Prints the files written and, given images, the differences that
+the precision causes on them. The images are also saved as warm-up requests of
+the server."""
 
-PREDICT = """Classifies images or videos, and shows where the model looked.
+PREDICT = """Classifies images or videos, and draws the model's attention.
 
     keras-vit predict MODEL IMAGE ... [--format csv] [--attention out.png]
 
@@ -36,10 +39,10 @@ WEIGHTS = """Lists, fetches and verifies released weights.
     keras-vit weights best B_16 [--ds i21k] [--by final_val]
 
 `fetch` downloads into the cache and prints the path; `verify` compares what
-the cache has with the hashes of its download; `locate` prints where a file is
-or would be, and downloads nothing."""
+the cache has with the hashes of its download; `locate` prints the path of a
+file in the cache, without downloading it."""
 
-CONVERT = """Translates a checkpoint from any format to another.
+CONVERT = """Converts a checkpoint from any format to another.
 
     keras-vit convert SRC DST --format jax
 
@@ -47,13 +50,13 @@ SRC is what `weights` takes: a file, a directory, hf://owner/name, or a name
 such as imagenet21k with --model ViTB16. DST is a file or directory of the
 format; with `--format keras_vit` a `.keras` file."""
 
-CLASSIFY = """Asks a TF Serving server for the classes of images.
+CLASSIFY = """Classifies images with a TF Serving server.
 
     keras-vit classify --server localhost:8501 image.jpg ...
 
-Port 8500 is asked over gRPC, others over REST, unless --protocol says which.
-REST needs nothing but Python; gRPC needs grpcio and tensorflow-serving-api.
-Exits with 1 if an image got no answer, with 2 if the server gave none."""
+Uses gRPC on port 8500 and REST on other ports, unless --protocol is given. REST
+needs only Python; gRPC needs grpcio and tensorflow-serving-api. Exits with 1 if
+an image was not classified, with 2 if the server did not answer."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,7 +121,9 @@ def _predict(parser):
 def _export(parser):
     parser.add_argument("model", metavar="MODEL.keras")
     parser.add_argument(
-        "path", metavar="NAME/VERSION", help="or a .onnx, .tflite, .keras file"
+        "path",
+        metavar="NAME/VERSION",
+        help="or a .onnx, .tflite, .xml, .keras file",
     )
     parser.add_argument(
         "--class_names", help="file of class names: one per line, or JSON"
@@ -129,7 +134,10 @@ def _export(parser):
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument(
-        "--images", nargs="*", default=[], help="to compare and warm up with"
+        "--images",
+        nargs="*",
+        default=[],
+        help="to compare and warm up with; videos for a model of video",
     )
     parser.add_argument("--weights", help="source, for the model card")
     parser.add_argument("--licence", help="for the model card")

@@ -27,7 +27,7 @@ def run(options) -> int:
 
     Returns:
         The exit status: 0, 1 if an image could not be read or was not
-        answered, 2 if the server could not be asked.
+        classified, 2 if the server could not be reached.
     """
     ask = _grpc if _protocol(options) == "grpc" else _rest
     failed = 0
@@ -47,7 +47,7 @@ def run(options) -> int:
 def _protocol(options):
     if options.protocol != "auto":
         return options.protocol
-    # The ports of the tensorflow/serving image.
+    # The default ports of the tensorflow/serving image.
     return "grpc" if options.server.endswith(":8500") else "rest"
 
 
@@ -72,7 +72,7 @@ def _classify(batch, ask, options):
         if len(batch) == 1:
             _print_error(batch[0][0], f"refused: {error}", options.json)
             return 1
-        # Too many images, or too many bytes, for a request.
+        # The request has too many images, or too many bytes.
         half = len(batch) // 2
         return _classify(batch[:half], ask, options) + _classify(
             batch[half:], ask, options
@@ -131,52 +131,102 @@ def _served(options):
 
 def _rest(images, options):
     """Returns an answer (scores, classes, indices, valid) an image."""
-    version = "" if options.version is None else f"/versions/{options.version}"
-    model = urllib.parse.quote(options.model, safe="")
+    outputs = ("scores", "classes", "indices", "valid")
+    return ask_rest(images, options, "serving_default", outputs)
+
+
+def ask_rest(
+    images: list[bytes], served, signature: str, outputs: tuple[str, ...]
+) -> list[dict]:
+    """Asks a signature of a model about images.
+
+    Args:
+        images: Contents of image files.
+        served: Has the attributes server, "host:port"; model; version, an int
+            or None; and timeout, in seconds.
+        signature: Name of a signature that takes `image_bytes`.
+        outputs: Names of outputs that each answer must have.
+
+    Returns:
+        An answer for each image: its outputs by name.
+
+    Raises:
+        Refused: If the server does not take this request.
+        NoAnswer: If the server cannot be asked.
+    """
     # TF Serving decodes {"b64": ...} for any input of strings, whatever its
-    # name; the suffix `_bytes` matters for outputs alone, which it makes
-    # {"b64": ...} of. Ours are named without, so names come as plain strings.
+    # name. The suffix `_bytes` only matters for outputs, which it encodes as
+    # {"b64": ...}. Our outputs have no such suffix, so names are plain strings.
     instances = [
         {"image_bytes": {"b64": base64.b64encode(image).decode()}}
         for image in images
     ]
-    request = urllib.request.Request(
-        f"http://{options.server}/v1/models/{model}{version}:predict",
-        json.dumps(
-            {"signature_name": "serving_default", "instances": instances}
-        ).encode(),
-        {"Content-Type": "application/json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=options.timeout) as reply:
-            # Python takes the tokens NaN and Infinity, which are no JSON. TF
-            # Serving writes them for scores that are not finite, which models
-            # exported by earlier versions can have.
-            content = json.loads(reply.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _of_status(error.code, error.read(), options) from None
-    except (TimeoutError, urllib.error.URLError) as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, TimeoutError):
-            raise _too_late(options) from None
-        raise NoAnswer(f"No connection to {options.server}: {reason}") from None
-    except (http.client.HTTPException, OSError, ValueError) as error:
-        raise NoAnswer(
-            f"{options.server} does not answer as TF Serving's REST API does "
-            f"({type(error).__name__}); is it the gRPC port? Try "
-            "--protocol grpc."
-        ) from None
-    # Of several outputs each instance has an object with all their names.
+    body = {"signature_name": signature, "instances": instances}
+    content = _fetch(":predict", served, json.dumps(body).encode())
+    # With several outputs, each instance is an object with all their names.
     predictions = content.get("predictions") if type(content) is dict else None
-    wanted = {"scores", "classes", "indices", "valid"}
     if (
         not isinstance(predictions, list)
         or len(predictions) != len(images)
-        or not all(type(p) is dict and wanted <= set(p) for p in predictions)
+        or not all(
+            type(p) is dict and set(outputs) <= set(p) for p in predictions
+        )
     ):
-        raise _other_model(options)
+        raise _other_model(served, outputs)
     return predictions
+
+
+def signatures_of(served) -> list[str]:
+    """Returns the names of the signatures of a model, asked over REST.
+
+    Args:
+        served: As for `ask_rest`.
+
+    Raises:
+        NoAnswer: If the server cannot be asked, or has no such model.
+    """
+    try:
+        content = _fetch("/metadata", served)
+    except Refused as error:
+        raise NoAnswer(f"No {_served(served)}: {error}") from None
+    try:
+        return sorted(content["metadata"]["signature_def"]["signature_def"])
+    except (KeyError, TypeError):
+        raise NoAnswer(
+            f"{served.server} does not describe the {_served(served)} as TF "
+            "Serving's REST API does"
+        ) from None
+
+
+def _fetch(verb, served, body=None):
+    """Returns the JSON of GET, or with a body of POST, on a model."""
+    version = "" if served.version is None else f"/versions/{served.version}"
+    model = urllib.parse.quote(served.model, safe="")
+    request = urllib.request.Request(
+        f"http://{served.server}/v1/models/{model}{version}{verb}",
+        body,
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=served.timeout) as reply:
+            # Python accepts the tokens NaN and Infinity, which are not JSON. TF
+            # Serving writes them for scores that are not finite, which models
+            # exported by earlier versions may have.
+            return json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _of_status(error.code, error.read(), served) from None
+    except (TimeoutError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise _too_late(served) from None
+        raise NoAnswer(f"No connection to {served.server}: {reason}") from None
+    except (http.client.HTTPException, OSError, ValueError) as error:
+        raise NoAnswer(
+            f"{served.server} does not answer as TF Serving's REST API does "
+            f"({type(error).__name__}); is it the gRPC port? Try "
+            "--protocol grpc."
+        ) from None
 
 
 def _of_status(code, body, options):
@@ -184,7 +234,7 @@ def _of_status(code, body, options):
     try:
         text = json.loads(text)["error"]
     except (ValueError, KeyError, TypeError):
-        # TF Serving escapes errors as C does, which is not always JSON.
+        # TF Serving escapes errors as in C, which is not always valid JSON.
         text = re.sub(r'^\{\s*"error":\s*"|"\s*\}$', "", text)
     text = " ".join(str(text).split())
     if code in (400, 413):
@@ -203,10 +253,11 @@ def _too_late(options):
     )
 
 
-def _other_model(options):
+def _other_model(options, outputs):
+    *most, last = outputs
     return NoAnswer(
-        f"The {_served(options)} does not answer scores, classes, indices "
-        "and valid; was it exported by keras-vit export?"
+        f"The {_served(options)} does not answer {', '.join(most)} and {last}; "
+        "was it exported by keras-vit export?"
     )
 
 
@@ -247,7 +298,7 @@ def _grpc(images, options):
         name not in outputs or len(outputs[name]) != len(images)
         for name in wanted
     ):
-        raise _other_model(options)
+        raise _other_model(options, wanted)
     answers = [
         {name: outputs[name][i] for name in wanted} for i in range(len(images))
     ]

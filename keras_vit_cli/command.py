@@ -1,4 +1,4 @@
-"""What every command shares: a quiet start, and errors printed as a message.
+"""Common parts of all commands: a quiet start, and errors as messages.
 
 Imports nothing but the standard library: it runs before TensorFlow loads.
 """
@@ -14,8 +14,8 @@ import sys
 import tempfile
 import traceback
 
-# What a user can cause: a wrong value, a file or an address, a package that
-# is missing. Any other exception is a bug and shows its traceback.
+# Errors of the user: a wrong value, a file or an address, a missing package.
+# Any other exception is a bug and shows its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -36,8 +36,8 @@ def entry(main):
     An error that the user caused is reported, and the exit status is 2.
 
     Args:
-        main: Takes what follows the program's name, parsed by `Parser`, and
-            returns the exit status.
+        main: Takes the arguments, parses them with `Parser`, and returns the
+            exit status.
 
     Returns:
         The same function; its arguments are those of sys.argv by default.
@@ -69,7 +69,7 @@ def report(error: Exception, debug: bool = False) -> None:
 
 
 def _message(error):
-    """The message alone; of an error that others raise, also its origin."""
+    """Returns the message; for an error of another library, also its origin."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
@@ -93,12 +93,12 @@ def _message(error):
 
 
 def quiet_tensorflow() -> None:
-    """Hides what TensorFlow logs, unless TF_CPP_MIN_LOG_LEVEL is set.
+    """Hides the log of TensorFlow, unless TF_CPP_MIN_LOG_LEVEL is set.
 
-    Errors stay visible where there is a GPU; without one, TensorFlow reports
-    its absence as an error. TensorFlow obeys the variable only once it is
-    imported; what it logs before is filtered here by the same rule. Set it to
-    0 to see everything.
+    Errors stay visible if there is a GPU; without one, TensorFlow reports its
+    absence as an error. TensorFlow respects the variable only after its import;
+    earlier lines are filtered here by the same rule. Set it to 0 to see
+    everything.
     """
     if any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
         return
@@ -122,8 +122,8 @@ class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name != "tensorflow":
             return None
         for finder in sys.meta_path:
-            # Whoever only asks whether there is a TensorFlow imports nothing:
-            # this finder stays until TensorFlow is imported.
+            # Checking whether TensorFlow is installed does not import it: this
+            # finder stays until TensorFlow is imported.
             spec = finder is not self and finder.find_spec(name, path, target)
             if spec:
                 self.loader, spec.loader = spec.loader, self
@@ -142,10 +142,10 @@ class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _filtered_stderr(level):
-    """Holds back what is written to file descriptor 2, C++ lines too."""
+    """Captures the output to file descriptor 2, including that of C++."""
     try:
         stderr = os.dup(2)
-    except OSError:  # there is none
+    except OSError:  # it is closed
         yield
         return
     sys.stderr.flush()
@@ -163,7 +163,7 @@ def _filtered_stderr(level):
 
 
 def _kept(text, level):
-    """Yields the lines that are no log lines, or of that level at least."""
+    """Yields the lines that are not log lines, or have at least this level."""
     for line in text.splitlines(keepends=True):
         # "I0000 00:00:1795.05 6671 port.cc:153] ..." or, before 2.17,
         # "2026-11-22 02:04:30.5: I tensorflow/...".

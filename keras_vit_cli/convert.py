@@ -1,4 +1,4 @@
-"""Translates a checkpoint from any format to another."""
+"""Converts a checkpoint from any format to another."""
 
 import os
 
@@ -7,7 +7,7 @@ from keras_vit.weights import checkpoint, registry, save
 
 
 def run(flags) -> int:
-    """Converts, and prints what it did; returns 0."""
+    """Converts, and prints the result; returns 0."""
     if os.path.exists(flags.destination) and not flags.overwrite:
         raise ValueError(
             f"DST exists: {flags.destination!r}. Pass --overwrite to replace "
@@ -74,6 +74,6 @@ def run(flags) -> int:
 
 
 def _by(pair):
-    """Returns 8x4 of (8, 4), and None of None."""
+    """Returns "8x4" for (8, 4), and None for None."""
     pair = (pair, pair) if isinstance(pair, int) else pair
     return pair and "x".join(map(str, pair))

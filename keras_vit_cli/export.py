@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pathlib
 import subprocess
 
 import keras
@@ -10,26 +11,37 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
-from keras_vit.export import formats, precision, savedmodel
+from keras_vit.export import (
+    formats,
+    precision,
+    savedmodel,
+    serving_assets,
+)
 
-# Ending of a file -> what writes it.
+# Ending of a file -> the function that writes it.
 FILES = dict(
     onnx=formats.export_onnx,
     tflite=formats.export_litert,
+    xml=formats.export_openvino,
     keras=lambda model, path: model.save(path),
+)
+
+# On a CPU; measured with ViT-B/16.
+SLOW_INT8 = (
+    "int8 takes a quarter of the space of float32 and, in TensorFlow on a CPU, "
+    "more than twice its time. bfloat16 is the fastest where the CPU has it."
 )
 
 
 def run(options) -> int:
-    """Exports as the command line asks; returns 0."""
+    """Exports as the command line specifies; returns 0."""
     _export(options)
     return 0
 
 
 def _export(options):
     model = _load(options)
-    *size, channels = model.input_shape[-3:]
-    images = [data.read_image(path, size, channels) for path in options.images]
+    images = [_read(path, model.input_shape[1:]) for path in options.images]
     metadata = {}
     workdir, name = os.path.split(os.path.abspath(options.model))
     if name in ("best.keras", "last.keras"):
@@ -48,10 +60,12 @@ def _export(options):
             print(precision.report_text(options.precision, comparison))
         model = other
     kind = os.path.splitext(options.path)[1].removeprefix(".")
+    if options.precision == "int8" and kind not in FILES:
+        print(SLOW_INT8, flush=True)
     if kind in FILES:
         _export_file(model, options, kind)
     else:
-        _export_version(model, options, activation, metadata)
+        _export_version(model, options, images, activation, metadata)
 
 
 def _load(options):
@@ -62,7 +76,7 @@ def _load(options):
     try:
         model = keras.models.load_model(options.model)
     except (TypeError, ValueError):
-        # A loss of one's own: then nothing specifies what the outputs mean.
+        # A custom loss, which does not specify the meaning of the outputs.
         try:
             model = keras.models.load_model(options.model, compile=False)
         except TypeError as error:  # of layers that are not registered
@@ -81,12 +95,21 @@ def _load(options):
             "MODEL.keras must take images or video. Received: one that takes "
             f"{model.input_shape}"
         )
-    if rank == 5 and options.images:
-        raise ValueError(
-            "--images must be absent for a model of video. Received: "
-            f"{len(options.images)} images"
-        )
     return model
+
+
+def _read(path, shape):
+    """Returns an image, or the first clip of a video, of a model's size."""
+    *frames, height, width, channels = shape
+    if not frames:
+        return data.read_image(path, (height, width), channels)
+
+    def plan(*size):
+        return (0, 0, *size), (height, width)
+
+    with data.video_files.open_video(path) as video:
+        found = video.frames(list(range(frames[0])))
+        return data.video_files.to_pixels(found, channels, plan)
 
 
 def _export_file(model, options, kind):
@@ -98,24 +121,25 @@ def _export_file(model, options, kind):
     size = os.path.getsize(options.path)
     print(f"{options.path}  {size:,} bytes, in {options.precision}")
     if kind != "keras":
-        print(formats.LIMITS["litert" if kind == "tflite" else kind])
+        names = dict(tflite="litert", xml="openvino")
+        print(formats.LIMITS[names.get(kind, kind)])
 
 
-def _export_version(model, options, activation, metadata):
-    class_names = options.class_names and savedmodel.read_class_names(
+def _export_version(model, options, images, activation, metadata):
+    class_names = options.class_names and serving_assets.read_class_names(
         options.class_names
     )
-    warmup = []
-    for path in options.images:
-        with open(path, "rb") as file:
-            warmup.append(file.read())
+    warmup = {"warmup_videos": tuple(images)}
+    if len(model.input_shape) == 4:
+        files = [pathlib.Path(path).read_bytes() for path in options.images]
+        warmup = {"warmup_images": tuple(files)}
     keras_vit.export_savedmodel(
         model,
         options.path,
         class_names=class_names,
         top_k=options.top_k,
         activation=activation,
-        warmup_images=tuple(warmup),
+        **warmup,
         metadata=metadata,
         overwrite=options.overwrite,
     )
@@ -138,7 +162,7 @@ def _export_version(model, options, activation, metadata):
 
 
 def _of_the_run(workdir, name):
-    """What a recipe's workdir says about the model of that name."""
+    """Returns the metadata of a model in its recipe's workdir."""
     metadata = {}
     config = os.path.join(workdir, "config.json")
     metrics = os.path.join(workdir, "metrics.csv")
@@ -166,12 +190,12 @@ def _of_the_run(workdir, name):
 
 
 def _public(name):
-    """Leaves the folders of this machine out of the card."""
+    """Keeps the folders of this machine out of the card."""
     return os.path.basename(name) if os.path.isabs(name) else name
 
 
 def _commit(path):
-    """The commit of the repository that the model lies in, or None."""
+    """Returns the commit of the repository that contains the model, or None."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],

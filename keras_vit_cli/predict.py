@@ -28,7 +28,7 @@ def run(options) -> int:
         The exit status: 1 if an image could not be read, else 0.
 
     Raises:
-        ValueError: If an argument is not what it must be.
+        ValueError: If an argument is invalid.
     """
     for name in ("top_k", "batch_size", "frame_step"):
         if getattr(options, name) < 1:
@@ -36,10 +36,10 @@ def run(options) -> int:
                 f"--{name} must be at least 1. Received: "
                 f"--{name}={getattr(options, name)}"
             )
-    classifier = _classifier(options.model)
+    classifier = load_classifier(options.model)
     if options.attention:
         _check_attention(options.attention, classifier)
-    if isinstance(classifier, _OfKeras) and classifier.takes_video:
+    if isinstance(classifier, KerasClassifier) and classifier.takes_video:
         from keras_vit_cli import predict_video
 
         paths = find(options.images, video_files.EXTENSIONS)
@@ -79,10 +79,10 @@ def run(options) -> int:
     return 1 if broken else 0
 
 
-class _OfKeras:
-    """A Keras model that says what is on files."""
+class KerasClassifier:
+    """A Keras model that classifies files, as `load_classifier` returns it."""
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model):
         self.model = model
         head = model.get_layer("head")
         self.names = head.class_names or [str(i) for i in range(head.units)]
@@ -114,8 +114,21 @@ class _OfKeras:
         yield from zip(found, images, scores, strict=True)
 
 
-def _classifier(name):
-    """Loads what the command line calls MODEL."""
+def load_classifier(name: str):
+    """Loads what the command line calls MODEL, to classify files.
+
+    Args:
+        name: A .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS or a checkpoint.
+
+    Returns:
+        An object with the class `names` by index, and `predict(paths)`, which
+        yields (path, image, probabilities) in any order. Where a file does
+        not decode, the third is a message; the image of a SavedModel is None.
+
+    Raises:
+        ValueError: If it is none of these, or no classifier of images or
+            videos.
+    """
     if os.path.isfile(os.path.join(name, "saved_model.pb")):
         from keras_vit_cli import savedmodel_client
 
@@ -139,7 +152,7 @@ def _classifier(name):
             "MODEL must scale pixels itself. Received: "
             f"{name!r}, built with include_preprocessing=False"
         )
-    return _OfKeras(model)
+    return KerasClassifier(model)
 
 
 def load(name: str) -> keras.Model:
@@ -183,7 +196,7 @@ def find(
 
     Args:
         images: Files, folders and patterns.
-        extensions: Endings of the files that are taken of a folder.
+        extensions: Extensions of the files to read in a folder.
 
     Raises:
         ValueError: If a folder has no such file.
@@ -236,7 +249,7 @@ def _printer(kind):
 
 
 def _check_attention(path, classifier):
-    if not isinstance(classifier, _OfKeras):
+    if not isinstance(classifier, KerasClassifier):
         raise ValueError(
             "--attention needs a .keras file or weights: a SavedModel does "
             "not give its attention. Received a SavedModel"

@@ -1,4 +1,4 @@
-"""Classifies videos over time, and shows where the model looked."""
+"""Classifies videos over time, and draws the model's attention."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from keras_vit.data import video_files
 from keras_vit.data.clips import Sampling
 from keras_vit.inspection import figures
 
-# Clips in the picture of attention.
+# Clips in the figure of attention.
 NUM_DRAWN = 12
 
 
@@ -60,7 +60,7 @@ def run(options, classifier, paths: list[str]) -> int:
 
 
 def _read(path, model, sampling):
-    """Returns when clips start and end in seconds, and the clips."""
+    """Returns the start and end of clips in seconds, and the clips."""
     height, width, channels = model.input_shape[2:]
 
     def plan(*size):

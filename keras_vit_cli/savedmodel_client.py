@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -12,12 +13,12 @@ class Classifier:
         """Loads a version's directory.
 
         Args:
-            directory: What `keras_vit.export_savedmodel` wrote.
+            directory: A directory written by `keras_vit.export_savedmodel`.
 
         Raises:
-            ValueError: If it is no SavedModel of this package.
+            ValueError: If it is not a SavedModel of this package.
         """
-        # Signatures live as long as what they were loaded with.
+        # Signatures are valid as long as the object that was loaded with them.
         self._loaded = tf.saved_model.load(os.fspath(directory))
         class_names = os.path.join(directory, "assets.extra", "labels.txt")
         signatures = self._loaded.signatures
@@ -27,8 +28,8 @@ class Classifier:
                 "keras_vit.export_savedmodel wrote. Received: "
                 f"{os.fspath(directory)!r}, with {list(signatures)}"
             )
-        self._predict = signatures["predict"]
-        inputs = self._predict.structured_input_signature[1]
+        self.signatures = list(signatures)
+        inputs = signatures["predict"].structured_input_signature[1]
         if "image_bytes" not in inputs:
             raise ValueError(
                 "MODEL, where it is a SavedModel, must take images. Received: "
@@ -50,19 +51,10 @@ class Classifier:
                 read.append(path)
         if not read:
             return
-        try:
-            found = self._predict(image_bytes=tf.constant(contents))
-        except tf.errors.InvalidArgumentError:
-            # More images than the model was exported to take at once.
-            if len(read) == 1:
-                raise
-            half = len(read) // 2
-            yield from self.predict(read[:half])
-            yield from self.predict(read[half:])
-            return
-        valid = found["valid"].numpy()
-        scores = found["probabilities"].numpy()
-        for path, right, row in zip(read, valid, scores, strict=True):
+        found = self.ask("predict", contents)
+        for path, right, row in zip(
+            read, found["valid"], found["probabilities"], strict=True
+        ):
             if right:
                 yield path, None, row
             else:
@@ -71,3 +63,26 @@ class Classifier:
                     None,
                     (f"{path!r} does not decode, or is too large to be served"),
                 )
+
+    def ask(self, signature: str, images: list[bytes]) -> dict:
+        """Calls a signature that takes `image_bytes`.
+
+        Args:
+            signature: Its name.
+            images: Contents of image files.
+
+        Returns:
+            Its outputs, arrays by name.
+        """
+        function = self._loaded.signatures[signature]
+        try:
+            found = function(image_bytes=tf.constant(images))
+        except tf.errors.InvalidArgumentError:
+            # More images than the limit with which the model was exported.
+            if len(images) == 1:
+                raise
+            half = len(images) // 2
+            first = self.ask(signature, images[:half])
+            rest = self.ask(signature, images[half:])
+            return {k: np.concatenate([first[k], rest[k]]) for k in first}
+        return {name: value.numpy() for name, value in found.items()}

@@ -6,9 +6,9 @@ import sys
 from keras_vit_cli import command
 
 if sys.argv[:1] == ["-m"]:
-    # `python -m recipes.finetune` begins, with imports that take seconds. In
-    # them Ctrl-C ends the process: Python's KeyboardInterrupt is lost where
-    # it is raised in a callback of JAX.
+    # `python -m recipes.finetune` begins with imports that take seconds. During
+    # these, Ctrl-C ends the process: Python's KeyboardInterrupt is lost if it
+    # is raised in a callback of JAX.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 # Before any module of a recipe imports TensorFlow.

@@ -22,16 +22,15 @@ from keras_vit_cli import command
 
 
 def main(run, default_config: str | os.PathLike) -> None:
-    """Runs a recipe as the command line asks.
+    """Runs a recipe with the config of the command line.
 
     Args:
         run: The recipe, a function of (config, workdir).
-        default_config: Python file with `get_config()`, read without
+        default_config: Python file with `get_config()`, used without
             `--config`.
 
     Raises:
-        SystemExit: With status 2 after an error that the user caused; see
-            `command.report`.
+        SystemExit: With status 2 after a user error; see `command.report`.
     """
     _name_main_module()
     try:
@@ -45,8 +44,8 @@ def main(run, default_config: str | os.PathLike) -> None:
         if wants_help:
             print(_help(run, config))
             return
-        # At the end Python would search all that was compiled for cycles of
-        # garbage, for seconds.
+        # At exit Python would search all compiled objects for reference cycles,
+        # for seconds.
         atexit.register(gc.freeze)
         with distribution.end_at_ctrl_c(
             "Interrupted. Run the same command again to resume."
@@ -68,10 +67,10 @@ def parse(argv: list[str], default_config: str | os.PathLike):
 
     Returns:
         The config with its overrides, the workdir ("" if none is given), and
-        whether help was asked for.
+        whether help was requested.
 
     Raises:
-        ValueError: If the file, a field or a value is not what it must be.
+        ValueError: If the file, a field or a value is invalid.
     """
     values = flags.FlagValues()
     values.set_gnu_getopt()
@@ -106,8 +105,8 @@ def parse(argv: list[str], default_config: str | os.PathLike):
 def _name_main_module():
     """Lets a config file import the recipe that `python -m` runs.
 
-    Its name is `__main__`; under its own name Python would import a second
-    copy, whose Config is another class.
+    The name of its module is `__main__`; by its real name Python would import a
+    second copy, whose Config is a different class.
     """
     main_module = sys.modules["__main__"]
     if main_module.__spec__ is not None:
@@ -133,7 +132,7 @@ def _load(file_and_argument):
         )
     try:
         config = module["get_config"](*argument)
-    except ValueError:  # says itself what is wrong with the argument
+    except ValueError:  # its message explains the argument
         raise
     except Exception as error:
         raise ValueError(_broken_file(file, error)) from error
@@ -146,7 +145,7 @@ def _load(file_and_argument):
 
 
 def _broken_file(file, error):
-    """Says what the file of --config raised, and where in it."""
+    """Returns the exception of the file of --config, and its line."""
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
     else:
@@ -171,9 +170,9 @@ def _check_class(config, run):
 
 
 def _check_types(config, prefix="--config."):
-    """Refuses a value of another type than its field, and what is no number.
+    """Refuses values of a wrong type, and numbers that are not finite.
 
-    A flag of a tuple takes anything, and so does a file.
+    Flags of tuples, and files, accept any value.
     """
     for name, kind in typing.get_type_hints(type(config)).items():
         value = getattr(config, name)
@@ -231,7 +230,7 @@ def _check_fields(config, arguments):
 
 
 def _help(run, config):
-    """What the recipe does, its fields, and the values they have."""
+    """Returns the description of the recipe, its fields and their values."""
     lines = [inspect.getdoc(run), "", inspect.getdoc(config), "", "Values:"]
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

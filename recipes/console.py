@@ -1,4 +1,4 @@
-"""What a run prints while it trains: step, metrics, rates and time left."""
+"""Prints the progress of training: step, metrics, rates and remaining time."""
 
 import math
 import shutil
@@ -10,7 +10,7 @@ import keras
 
 from keras_vit import training
 
-# Seconds between two lines off a terminal, and two updates of a bar in one.
+# Seconds between two lines without a terminal, and two updates of its bar.
 LINE_EVERY = 60
 BAR_EVERY = 0.5
 BAR_WIDTH = 20
@@ -22,12 +22,13 @@ class Console(keras.callbacks.Callback):
     There is a line after each evaluation. Between them, a terminal shows a
     progress bar below the lines; elsewhere, a line is printed every minute.
 
-    Rates are of the steps since the last line. The first step, which is
-    compiled, evaluations and what follows them do not count; evaluations count
-    in the time left, without the compilation of the first. Reading the logs
-    of a step waits for the device, so they are read only to be printed.
+    Rates are those of the steps since the last line, without the first step,
+    which includes compilation, without evaluations and the step after them. The
+    remaining time includes evaluations, without the compilation of the first.
+    Reading the logs of a step waits for the device, so they are read only for
+    printing.
 
-    Must come after `progress` and after what adds to the logs.
+    Must come after `progress` and after callbacks that add to the logs.
 
     Args:
         progress: Counts the steps.
@@ -89,7 +90,7 @@ class Console(keras.callbacks.Callback):
         self._measure()
         self._pause = self.clock()
 
-    # Not at its end: Keras would read the logs of each batch.
+    # At its beginning: at its end Keras would read the logs of each batch.
     def on_test_batch_begin(self, batch, logs=None):
         if batch and not self._eval_compiled:
             self._pause = self.clock()
@@ -105,8 +106,8 @@ class Console(keras.callbacks.Callback):
             for name, value in logs.items()
             if name.startswith("val_")
         }
-        trained = {name: logs[name] for name in evaluated}
-        # Few-shot accuracies, where they were measured.
+        trained = {name: logs[name] for name in evaluated if name in logs}
+        # Few-shot accuracies, if they were measured.
         others = {
             name: value
             for name, value in logs.items()
@@ -126,7 +127,7 @@ class Console(keras.callbacks.Callback):
         )
 
     def close(self):
-        """Ends the bar, so that what is printed next has its own line."""
+        """Ends the bar, so that the next output starts on a new line."""
         if self._bar:
             print(flush=True)
         self._bar = ""
@@ -136,7 +137,7 @@ class Console(keras.callbacks.Callback):
         self._timed_step = self.progress.step
 
     def _measure(self):
-        """Takes the rate of the steps since the last line."""
+        """Measures the rate of the steps since the last line."""
         seconds = self.clock() - self._timed
         steps = self.progress.step - self._timed_step
         if steps and seconds > 0:
@@ -151,7 +152,8 @@ class Console(keras.callbacks.Callback):
         )
 
     def _time_left(self):
-        """Of the steps left at the last rate, and of the evaluations."""
+        """Returns the remaining time: that of the steps at the last rate, and
+        of the evaluations."""
         progress = self.progress
         steps = progress.total_steps - progress.step
         if not steps:
@@ -184,7 +186,7 @@ class Console(keras.callbacks.Callback):
             f"{step / total:4.0%} [{full:{BAR_WIDTH}}] {step}/{total}",
             *filter(None, parts),
         ]
-        # A line that is full would wrap.
+        # A full line would wrap.
         width = shutil.get_terminal_size().columns - 1
         self._bar = " | ".join(parts)[:width]
         print(f"\r{self._bar}\x1b[K", end="", flush=True)
@@ -211,7 +213,7 @@ def _rate(value):
 
 
 def _duration(seconds):
-    """As 4:05, 2:04:05 or 3 d 2 h."""
+    """Returns a duration such as 4:05, 2:04:05 or 3 d 2 h."""
     minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:

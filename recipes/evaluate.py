@@ -1,24 +1,24 @@
-"""Says how often a classifier is right on a data set.
+"""Measures the accuracy of a classifier on a data set.
 
 python -m recipes.evaluate MODEL --dataset=imagenet2012 --split=validation
 
 MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
 (ViTB16:augreg+imagenet2012), or any other checkpoint that keras_vit.ViT reads.
-Images are resized directly to the model's size, as the authors evaluate.
+Images are resized directly to the model's size, as in the authors' evaluation.
 
-Classes are matched by name. The same names in another order are mapped; names
-that differ are refused, unless --by_index declares that the model's classes
-and the data set's have the same order. A model without class names is compared
-by index, and the output says so.
+Classes are matched by name. If the data set has the same names in another
+order, they are mapped. Different names are an error, unless --by_index declares
+that the classes of the model and of the data set have the same order. A model
+without class names is matched by index, and the output states this.
 
-Of videos, --clips and --crops take several views of each, whose scores are
-averaged. A model of images sees one frame after the other, and its scores are
-averaged too. --shuffle_frames measures once more with the frames of each clip
-in random order: a model that uses time loses accuracy (Fan et al. 2021).
+For videos, --clips and --crops take several views of each and average their
+scores. An image model is applied to each frame, and its scores are averaged
+too. --shuffle_frames measures a second time with the frames of each clip in
+random order: a model that uses time loses accuracy (Fan et al. 2021).
 
---dataset=imagenet2012_real adds ReaL accuracy: a prediction is right if it is
-among the labels that were found when ImageNet's validation images were looked
-at again; images without any do not count (Beyer et al. 2020, 2006.07159).
+--dataset=imagenet2012_real adds ReaL accuracy: a prediction is correct if it is
+among the labels of the reassessed ImageNet validation set. Images without such
+labels are left out (Beyer et al. 2020, 2006.07159).
 """
 
 import argparse
@@ -32,6 +32,7 @@ from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
 from keras_vit_cli import command, predict
+from recipes import inputs
 
 REAL = "imagenet2012_real"
 
@@ -41,7 +42,8 @@ def main(arguments: list[str]) -> int:
     """Evaluates as the command line asks.
 
     Args:
-        arguments: What follows the program's name; by default sys.argv's.
+        arguments: Command-line arguments without the program's name; by
+            default those of sys.argv.
 
     Returns:
         The exit status, 0.
@@ -90,7 +92,7 @@ def _add_arguments(parser):
         help="share held out where a set has no part for evaluation (0.2)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of what is held out (0)"
+        "--seed", type=int, default=0, help="seed of the held-out part (0)"
     )
     parser.add_argument(
         "--resize",
@@ -121,7 +123,7 @@ def _add_arguments(parser):
     parser.add_argument(
         "--by_index",
         action="store_true",
-        help="match classes by their order, whatever their names",
+        help="match classes by their order, regardless of names",
     )
     parser.add_argument(
         "--batch_size", type=int, default=64, help="images at a time (64)"
@@ -144,10 +146,15 @@ def _evaluate(options):
             f"Received: {options.model!r}, with output shape "
             f"{model.output_shape}"
         )
-    # By its loss, which a reordered model has not.
+    # Derived from the loss, which a reordered model does not have.
     activation = savedmodel.activation_of(model)
     source, real_labels = _load_data(options)
-    _check_kind(model, source, options)
+    if options.shuffle_frames and not source.is_video:
+        raise ValueError(
+            "--shuffle_frames needs a data set of videos. Received: "
+            f"--dataset={options.dataset}"
+        )
+    num_frames = inputs.num_frames(model, source, options.num_frames)
     num_classes = len(source.class_names)
     if model.output_shape[1] != num_classes:
         raise ValueError(
@@ -155,7 +162,9 @@ def _evaluate(options):
             f"Received: {options.model!r}, with {model.output_shape[1]} classes"
         )
     model, matched = _match_classes(model, source, options)
-    batches, model, activation = _views(model, source, activation, options)
+    batches, model, activation = _views(
+        model, source, num_frames, activation, options
+    )
     if source.multi_label:
         return _measure_multi_label(model, batches, source, matched, options)
     found = _measure(model, batches, num_classes, activation)
@@ -163,6 +172,7 @@ def _evaluate(options):
         model=options.model,
         dataset=source.name,
         images=found["images"],
+        kind="videos" if source.is_video else "images",
         classes=matched,
         **{name: found[name] for name in ("top_1", "top_5", "loss")},
     )
@@ -177,13 +187,14 @@ def _evaluate(options):
 
 
 def _measure_multi_label(model, batches, source, matched, options):
-    """Returns what is measured of images with several labels."""
+    """Returns the metrics of images with several labels."""
     scores, targets = evaluation.scores_and_targets(model, batches)
     mean, of_classes = evaluation.mean_average_precision(scores, targets)
     return dict(
         model=options.model,
         dataset=source.name,
         images=len(scores),
+        kind="images",
         classes=matched,
         precision_at_1=evaluation.precision_at_1(scores, targets),
         mean_average_precision=mean,
@@ -192,7 +203,7 @@ def _measure_multi_label(model, batches, source, matched, options):
 
 
 def _measure(model, batches, num_classes, activation):
-    """Returns how often the model is right, and what it finds."""
+    """Returns the accuracies and loss of the model, and its predictions."""
     best, losses, labels = evaluation.predictions(
         model,
         batches,
@@ -209,36 +220,11 @@ def _measure(model, batches, num_classes, activation):
     )
 
 
-def _check_kind(model, source, options):
-    """Refuses images where videos are needed."""
-    if source.is_video:
-        return
-    if len(model.input_shape) == 5:
-        raise ValueError(
-            f"MODEL takes videos, which {source.name!r} must have. Received: "
-            f"{options.model!r}, of inputs {model.input_shape[1:]}"
-        )
-    if options.shuffle_frames:
-        raise ValueError(
-            "--shuffle_frames needs a data set of videos. Received: "
-            f"--dataset={options.dataset}"
-        )
+def _views(model, source, num_frames, activation, options):
+    """Returns batches of a source, a model for them, and an activation.
 
-
-def _views(model, source, activation, options):
-    """Returns batches of a source, and a model that takes them.
-
-    And the activation that its scores still lack.
+    The activation is the one that the model's scores still need.
     """
-    frames = model.input_shape[1] if len(model.input_shape) == 5 else 0
-    if frames and options.num_frames not in (0, frames):
-        raise ValueError(
-            f"--num_frames must be the {frames} that MODEL takes. Received: "
-            f"--num_frames={options.num_frames}"
-        )
-    num_frames = 0
-    if source.is_video:
-        num_frames = frames or options.num_frames or source.num_frames or 16
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
@@ -251,11 +237,11 @@ def _views(model, source, activation, options):
         num_crops=options.crops,
         resize=options.resize,
     )
-    if num_frames and not frames:
+    if num_frames and len(model.input_shape) == 4:
         model = evaluation.average_scores(model, num_frames)
     num_views = options.clips * options.crops
     if num_views > 1:
-        # Probabilities are averaged, as by the authors.
+        # Probabilities are averaged, as in the authors' code.
         activation = None if activation == "none" else activation
         model = evaluation.average_scores(model, num_views, activation)
         activation = "none"
@@ -263,12 +249,12 @@ def _views(model, source, activation, options):
 
 
 def _match_classes(model, source, options):
-    """Returns a model with the data set's order of classes, and how."""
+    """Returns a model with the data set's class order, and how it matched."""
     of_model, names = model.get_layer("head").class_names, source.class_names
     if options.by_index:
-        return model, "by index, as asked for"
+        return model, "by index, as requested"
     if of_model is None:
-        return model, "by index, for the model has no class names"
+        return model, "by index, because the model has no class names"
     of_model, names = (
         class_names.as_synsets(of_model),
         class_names.as_synsets(names),
@@ -282,8 +268,8 @@ def _match_classes(model, source, options):
     raise ValueError(
         f"MODEL must have the class names of {source.name!r}. Received: "
         f"{options.model!r}, with other names:\n"
-        f"  of the model alone: {_some(set(of_model) - set(names))}\n"
-        f"  of the data set alone: {_some(set(names) - set(of_model))}\n"
+        f"  only in the model: {_some(set(of_model) - set(names))}\n"
+        f"  only in the data set: {_some(set(names) - set(of_model))}\n"
         "Pass --by_index if the classes are the same, in the same order."
     )
 
@@ -294,7 +280,7 @@ def _some(names, limit=5):
 
 
 def _load_data(options):
-    """Returns the images, and their ReaL labels if the set has any."""
+    """Returns the images, and their ReaL labels if the data set has any."""
     places = dict(
         data_dir=options.data_dir,
         manual_dir=options.manual_dir,
@@ -320,8 +306,8 @@ def _load_data(options):
 
 def _table(results):
     lines = [
-        f"{results['images']} images of {results['dataset']}, classes matched "
-        f"{results['classes']}",
+        f"{results['images']} {results['kind']} of "
+        f"{results['dataset']}, classes matched {results['classes']}",
     ]
     if "mean_average_precision" in results:
         return "\n".join(

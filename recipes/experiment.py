@@ -1,4 +1,4 @@
-"""What every recipe that trains shares: its config."""
+"""The config of all recipes that train."""
 
 import dataclasses
 import difflib
@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit import data
 from keras_vit.models import families
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "lamb")
 SCHEDULES = ("cosine", "linear", "step")
 LOSSES = ("softmax", "sigmoid")
 TUNE = ("all", "head", "lora")
@@ -22,7 +22,7 @@ DTYPE_POLICIES = (
     "float64",
 )
 CROPS = (*data.views.CROPS, "bit")
-# Lowest value of a field, and what it must stay below.
+# The lowest value of a field, and its exclusive upper bound.
 RANGES = (
     ("batch_size", 1, None),
     ("total_steps", 0, None),
@@ -39,6 +39,7 @@ RANGES = (
     ("resize", 0, None),
     ("eval_resize", 0, None),
     ("shots", 0, None),
+    ("train_images", 0, None),
     ("lora_rank", 1, None),
     ("num_frames", 0, None),
     ("frame_step", 1, None),
@@ -56,8 +57,8 @@ RANGES = (
     ("ema_momentum", 0, 1),
     ("label_smoothing", 0, 1),
 )
-# Fields that specify where a run takes place and not what it computes: it may
-# resume with others.
+# Fields that specify where a run takes place, not what it computes: they may
+# differ when it resumes.
 RUNTIME_FIELDS = (
     "cache",
     "cluster",
@@ -70,7 +71,7 @@ RUNTIME_FIELDS = (
 
 
 def _architecture_fields():
-    """Returns the fields of all families that a flag can give: name -> type."""
+    """Returns the fields of all families that a flag can set: name -> type."""
     fields = {"representation_size": int}
     for family in families.FAMILIES.values():
         for field in dataclasses.fields(family.config):
@@ -82,7 +83,7 @@ def _architecture_fields():
     return fields
 
 
-# What leaves a field of a type as it is.
+# The value of each type that leaves a field unchanged.
 KEPT = {int: 0, float: 0.0, str: "", tuple[int, ...]: (), tuple[float, ...]: ()}
 Architecture = dataclasses.make_dataclass(
     "Architecture",
@@ -94,14 +95,14 @@ Architecture = dataclasses.make_dataclass(
     slots=True,
     namespace={
         "__module__": __name__,
-        "__doc__": """What to change in the model; 0, "" and () change nothing.
+        "__doc__": """Changes of the model; 0, "" and () change nothing.
 
 The fields are the numbers, names and tuples of the models' dataclasses
 (keras_vit.models.vit.ViTConfig and those of the other families), and
 `representation_size`, the width of the tanh layer before the head. A model
-refuses what is another family's. Where `patch_size` is not given, models for
-training from scratch have the largest that leaves 8 patches a side, but no
-less than 4 pixels.
+refuses fields of another family. Without `patch_size`, models for training from
+scratch have the largest one that leaves 8 patches per side, but at least 4
+pixels.
 """,
     },
 )
@@ -109,12 +110,12 @@ less than 4 pixels.
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Cluster:
-    """Where a run of several processes finds itself; "" asks the environment.
+    """The cluster of a run of several processes; "" reads the environment.
 
     Attributes:
         coordinator: Address of the first process, "host:port" (JAX).
-        num_processes: Number of processes; 0 asks the environment (JAX).
-        process_id: Number of this process, from 0; -1 asks the environment
+        num_processes: Number of processes; 0 reads the environment (JAX).
+        process_id: Number of this process, from 0; -1 reads the environment
             (JAX).
         tpu: Name or grpc:// address of a TPU, or "local" (TensorFlow).
     """
@@ -127,108 +128,111 @@ class Cluster:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Config:
-    """What to train, on what, and how. Off is 0 or "".
+    """The model, the data and the training. 0 and "" mean off.
 
     Attributes:
         model: A constructor of keras_vit, such as "ViTB16"; the builders,
             "ViT", "MLPMixer", "RaftMLP", ..., are small models for training
             from scratch.
-        architecture: What to change in it.
+        architecture: Changes of the model.
         weights: Path of a checkpoint or name of released weights.
         dataset: "digits", "moving_digits", a folder of images or of videos
             (`train/class/*` and `test/class/*`, or `class/*`), an npz file,
-            or a name of TFDS. A model of images sees each frame of a video by
-            itself, and its scores are averaged.
+            or a name of TFDS. A model of images is applied to each frame of a
+            video, and its scores are averaged.
         train_split: TFDS split to train on; "" is "train".
         eval_split: TFDS split to evaluate on; "" is "test" or "validation".
-        eval_fraction: Share of each class held out where the data set has no
-            part of its own for evaluation.
-        data_dir: Where TFDS keeps prepared data; "" is its default.
-        manual_dir: Where TFDS finds archives that are fetched by hand.
+        eval_fraction: Share of each class held out for evaluation if the data
+            set has no such part.
+        data_dir: Directory of TFDS for prepared data; "" is its default.
+        manual_dir: Directory of archives downloaded by hand for TFDS.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
-        broken: What to do about files that do not decode: "error", or "skip"
-            to look for them first, leave them out and list them with the
-            decoder's reason in skipped.csv.
-        exclude: A list of training images to leave out, as written by
-            tools.near_duplicates; of folders and arrays.
-        dev_fraction: Share of the training images held out, on which to
-            evaluate instead of the evaluation images; for choices.
-        shots: Number of training images to keep of each class; 0 is all.
-        cache: Whether to keep the encoded images in memory.
+        broken: What to do with files that do not decode: "error", or "skip" to
+            find and skip them before training, and list them with the decoder's
+            reason in skipped.csv.
+        exclude: A list of training images to exclude, as written by
+            tools.near_duplicates; for folders and arrays.
+        dev_fraction: Share of the training images held out to evaluate on,
+            instead of the evaluation images, for choosing hyperparameters.
+        shots: Number of training images of each class; 0 is all.
+        train_images: Number of training images, with the same share of each
+            class; 0 is all. A smaller subset is contained in a larger one.
+        cache: Whether to keep the encoded images, or video files, in memory.
         image_size: Height and width in pixels, `32,48`; one number makes a
-            square. 0 is the data set's own size, or 224 if it has none; where
-            the patches of `model` do not divide it, the next size that they
-            do, of at least two patches a side.
-        channels: 1 or 3; 0 is the data set's own number, or 3.
-        num_frames: Frames of a clip, of videos; 0 is the data set's own
-            number, or else the model's, or 16.
+            square. 0 is the size of the data set, or 224 if it has none; if
+            that is not a multiple of the patches of `model`, the next multiple,
+            at least two patches per side.
+        channels: 1 or 3; 0 is the number of the data set, or 3.
+        num_frames: Frames of a clip, for videos; 0 is the number of the data
+            set, or else that of the model, or 16.
         frame_step: Frames of the video from one frame of a clip to the next.
-        frame_rate: Frames per second that `frame_step` counts in, of video
-            files; 0 counts each file's own.
+        frame_rate: Frames per second at which `frame_step` counts frames of
+            video files; 0 uses the rate of each file.
         crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
             a random crop), "resize" (to `resize`, then a random crop),
             "bit" (the same, at BiT's sizes for the data set) or "none".
-        min_area: Least share of the area for "inception".
+        min_area: Smallest share of the area for "inception".
         pad: Pixels on each side for "pad"; 0 is an eighth of the shorter
             side.
         resize: Pixels per side before the random crop of "resize".
         eval_resize: Pixels of the shorter side before the central crop of
             evaluation; 0 resizes directly to `image_size`.
-        flip: Whether to flip left to right, half of the time.
+        flip: Whether to flip left to right, with probability one half.
         augment: Layers by name and arguments, such as
             `"RandAugment(num_ops=2, factor=0.5)","MixUp(alpha=0.2)"`, or a
             setting by name, such as "medium1"; see `keras_vit.data`.
-        repeats: How often an example follows itself in a batch, each time
-            augmented otherwise (repeated augmentation).
+        repeats: Number of consecutive copies of an example in a batch,
+            augmented differently (repeated augmentation).
         batch_size: Images or clips in each step.
-        total_steps: Number of steps; 0 leaves it to `num_epochs`.
+        total_steps: Number of steps; 0 uses `num_epochs`.
         num_epochs: Passes over the training images, each with its repeats.
         warmup_steps: Steps in which the learning rate rises linearly from 0;
             at most a fifth of all.
         base_lr: The highest learning rate.
-        final_lr: What "cosine" ends at.
-        schedule: What follows, "cosine" to `final_lr`, "linear" to 1e-5, or
-            "step".
+        final_lr: The last learning rate of "cosine".
+        schedule: Decay of the learning rate, "cosine" to `final_lr`, "linear"
+            to 1e-5, or "step".
         decay_at: Shares of all steps at which "step" divides the rate by 10,
             such as `0.3,0.6,0.9`.
         tune: "all", "head" (a linear probe of the frozen model) or "lora"
             (head and low-rank updates of attention).
         lora_rank: Rank of the updates of "lora".
-        layer_decay: Learning rate of each block as a share of that of the one
-            above, such as 0.75; 0 is the same for all.
-        optimizer: "sgd" or "adam".
+        layer_decay: Learning rate of each block relative to the next one, such
+            as 0.75; 0 is the same for all.
+        optimizer: "sgd", "adam" or "lamb". As Keras has LAMB, its trust ratio
+            does not scale the weight decay.
         momentum: Momentum of "sgd".
-        weight_decay: Decoupled decay of all kernels, times the learning rate.
+        weight_decay: Decoupled decay of all kernels, multiplied by the learning
+            rate.
         clip_norm: Largest global norm of the gradient.
-        loss: "softmax" for one label an image, or "sigmoid" for several.
-        head_bias: First bias of the head, such as -10 with "sigmoid".
-        label_smoothing: Share of each label spread over all classes.
-        ema_momentum: Momentum of Polyak averaging, such as 0.99. Then the
-            averaged weights are evaluated and saved.
-        eval_every: Steps between evaluations; 0 is once for each pass over
-            the training images.
-        fewshot_dataset: A data set whose few-shot accuracy is logged, as
-            `dataset`; "" is none.
+        loss: "softmax" for one label per image, or "sigmoid" for several.
+        head_bias: Initial bias of the head, such as -10 with "sigmoid".
+        label_smoothing: Share of each label distributed over all classes.
+        ema_momentum: Momentum of Polyak averaging, such as 0.99; the averaged
+            weights are evaluated and saved.
+        eval_every: Steps between evaluations; 0 evaluates once per epoch.
+        fewshot_dataset: A data set whose few-shot accuracy is logged, given
+            like `dataset`; "" is none.
         fewshot_shots: Numbers of labelled images of each class.
-        fewshot_every: Evaluations from one measurement to the next.
+        fewshot_every: Number of evaluations between measurements.
         dtype_policy: "float32", "mixed_bfloat16", ...
         micro_batches: Parts of a batch that are computed one after the other,
-            for less memory; the gradient is that of the whole batch.
+            which saves memory; the gradient is that of the full batch.
         remat: Whether Transformer blocks recompute their activations in the
-            backward pass, for less memory and a third more work.
-        checkpoint_every: Steps between checkpoints, from which a run that
-            was killed resumes; there is always one before an evaluation.
-        keep_checkpoints: Number of the last checkpoints to keep.
+            backward pass: less memory, a third more work.
+        checkpoint_every: Steps between checkpoints, from which a killed run
+            resumes; there is always one before an evaluation.
+        keep_checkpoints: Number of newest checkpoints to keep.
         devices: "auto" (what the machine has), "cpu", "gpu" or "tpu".
-        strategy: How several devices share the work: "data", or with JAX
-            "fsdp" (each holds a part of every variable), "tensor" (each
-            computes a part of every block) or "fsdp+tensor".
-        model_parallel: Devices that share a block with "tensor"; 0 is as
-            many as a process has.
-        steps_per_execution: Steps between host synchronisations; 0 chooses the
-            most that pays.
-        cluster: Where a run of several processes finds itself.
-        seed: Of split, order, augmentation, initial weights and dropout.
+        strategy: How devices divide the work: "data", or with JAX "fsdp" (each
+            holds a shard of every variable), "tensor" (each computes a part of
+            every block) or "fsdp+tensor".
+        model_parallel: Devices that share a block with "tensor"; 0 means all
+            devices of a process.
+        steps_per_execution: Steps between host synchronisations; 0 selects a
+            suitable number.
+        cluster: The cluster of a run of several processes.
+        seed: Seed of split, order, augmentation, initial weights and dropout.
     """
 
     model: str = "ViT"
@@ -245,6 +249,7 @@ class Config:
     exclude: str = ""
     dev_fraction: float = 0.0
     shots: int = 0
+    train_images: int = 0
     cache: bool = False
     image_size: tuple[int, ...] = (0,)
     channels: int = 0
@@ -296,10 +301,10 @@ class Config:
 
 
 def check(config: Config) -> None:
-    """Refuses, before any work, what nothing else refuses clearly.
+    """Refuses invalid values early, with a clear message.
 
     Raises:
-        ValueError: If a field is not what it must be.
+        ValueError: If a field has an invalid value.
     """
     titles = [family.title for family in families.FAMILIES.values()]
     names = [*titles, *keras_vit.list_models()]
@@ -328,15 +333,15 @@ def check(config: Config) -> None:
             "'token' or 'gap'. Received: 'unpooled'"
         )
     for name, low, high in RANGES:
-        _check_range(name, getattr(config, name), low, high)
+        check_range(name, getattr(config, name), low, high)
     for field in dataclasses.fields(Architecture):
         value = getattr(config.architecture, field.name)
         name = f"architecture.{field.name}"
         if field.type is int:
-            _check_range(name, value, 0)
+            check_range(name, value, 0)
         elif field.type is float:
             is_rate = field.name.endswith("_rate")
-            _check_range(name, value, 0, 1 if is_rate else None)
+            check_range(name, value, 0, 1 if is_rate else None)
         elif field.type is not str and not all(units > 0 for units in value):
             raise ValueError(
                 f"`{name}` must be positive numbers. Received: {name}={value}"
@@ -364,7 +369,18 @@ def check(config: Config) -> None:
         )
 
 
-def _check_range(name, value, low, high=None):
+def check_range(name: str, value, low, high=None) -> None:
+    """Refuses a number outside of a range.
+
+    Args:
+        name: Name of the field.
+        value: The number.
+        low: The lowest number allowed.
+        high: What the number must be below; None is no limit.
+
+    Raises:
+        ValueError: If the number lies outside.
+    """
     if not low <= value or (high is not None and value >= high):
         raise ValueError(
             f"`{name}` must be at least {low}"

@@ -1,4 +1,4 @@
-r"""Says what a frozen representation is worth, from a few labels a class.
+r"""Measures a frozen representation with a few labels per class.
 
 python -m recipes.fewshot
 python -m recipes.fewshot --config.weights=runs/digits/last.keras
@@ -23,41 +23,50 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Config:
-    """Which representation to measure, and on what. Off is 0 or "".
+    """The representation to measure, and the data. 0 or "" means off.
 
     Attributes:
-        model: A constructor of keras_vit, such as "ViTB16"; "ViT" takes its
-            sizes from the weights.
+        model: Name of a constructor of keras_vit, such as "ViTB16"; "ViT" takes
+            its sizes from the weights.
         weights: A checkpoint (a run's last.keras, a file of another format)
-            or a name of released weights; "" is an untrained model.
+            or the name of released weights; "" is an untrained model.
         include_top: False for weights that have no head.
-        layer: Name of the layer to read, such as "encoderblock_3"; "" is what
-            the head reads.
-        dataset: "digits", a folder of images, an npz file, or a name of TFDS.
+        layer: Name of the layer whose output is measured, such as
+            "encoderblock_3"; "" is the input of the head.
+        dataset: "digits", "moving_digits", a folder of images or of videos, an
+            npz file, or a data set of TFDS. An image model is applied to each
+            frame of a video, and its features are averaged.
         train_split: TFDS split to draw labelled images from; "" is "train".
         eval_split: TFDS split to measure on; "" is "test" or "validation".
-        eval_fraction: Share of each class held out where the data set has no
-            part of its own for evaluation.
-        data_dir: Where TFDS keeps prepared data; "" is its default.
-        manual_dir: Where TFDS finds archives that are fetched by hand.
+        eval_fraction: Fraction of each class held out where the data set has no
+            evaluation split.
+        data_dir: Where TFDS stores prepared data; "" is its default.
+        manual_dir: Where TFDS finds manually downloaded archives.
         try_gcs: Whether TFDS reads prepared data from Google Cloud.
         broken: What to do about files that do not decode: "error", or "skip"
             to leave them out and list them in skipped.csv.
-        max_train_images: Training images to look at, spread evenly over files
-            and arrays and the first of a TFDS split; 0 is all.
+        max_train_images: Number of training images to use, spread evenly over
+            files and arrays, or the first ones of a TFDS split; 0 is all.
         image_size: Height and width in pixels, `32,48`; one number makes a
-            square. 0 is the weights' own size.
-        channels: Channels of the images; 0 is the weights' own number.
-        shots: Numbers of labelled images of each class.
-        num_draws: How often they are drawn.
-        l2: Penalties of the regression to choose from, on training images
-            that were not drawn.
+            square. 0 is the size of the weights.
+        channels: Channels of the images; 0 is the number of the weights.
+        num_frames: Frames of a clip, for videos; 0 is the number of the
+            weights, or else that of the data set, or 16.
+        frame_step: Frames of the video from one frame of a clip to the next.
+        frame_rate: Frames per second in which `frame_step` counts, for video
+            files; 0 is each file's own rate.
+        num_clips: Clips per video, spread evenly over it; their features are
+            averaged.
+        shots: Numbers of labelled images per class.
+        num_draws: Number of random draws of these images.
+        l2: Penalties of the regression. One is selected on training images that
+            were not drawn.
         neighbours: Numbers of neighbours k for k-NN with all training images;
             0 is no k-NN.
-        temperature: Of k-NN's weighted vote.
-        batch_size: Images at a time.
+        temperature: Temperature of the weighted k-NN vote.
+        batch_size: Images per batch.
         dtype_policy: "float32", "mixed_bfloat16", ...
-        seed: Of the held-out part, the draws and an untrained model.
+        seed: Seed of the held-out images, the draws and an untrained model.
     """
 
     model: str = "ViT"
@@ -75,6 +84,10 @@ class Config:
     max_train_images: int = 0
     image_size: tuple[int, ...] = (0,)
     channels: int = 0
+    num_frames: int = 0
+    frame_step: int = 1
+    frame_rate: float = 0.0
+    num_clips: int = 1
     shots: tuple[int, ...] = evaluation.SHOTS
     num_draws: int = 5
     l2: tuple[float, ...] = evaluation.L2
@@ -86,12 +99,12 @@ class Config:
 
 
 def run(config: Config, workdir: str = "") -> dict:
-    """Measures few-shot and k-NN accuracy of a model that is not trained on.
+    """Measures few-shot and k-NN accuracy of a frozen model.
 
     Usage:
         python -m recipes.fewshot
-            An untrained ViT on scikit-learn's handwritten digits: what a
-            trained representation must beat.
+            An untrained ViT on scikit-learn's handwritten digits, the baseline
+            of a trained representation.
         python -m recipes.fewshot --config.weights=runs/digits/last.keras \\
             --config.layer=encoderblock_1
             Any model, layer and data set.
@@ -99,14 +112,14 @@ def run(config: Config, workdir: str = "") -> dict:
             --config=recipes/configs/fewshot.py:ViTL16,cifar100
             Released weights on a data set of TFDS.
 
-    The workdir, "runs/", the data set's name and "-fewshot" unless given,
-    receives results.json and fewshot.png (accuracy against shots).
+    Writes results.json and fewshot.png (accuracy against shots) to the workdir,
+    which by default is "runs/", the name of the data set and "-fewshot".
 
     Returns:
-        What results.json holds.
+        The contents of results.json.
 
     Raises:
-        ValueError: If a field is not what it must be.
+        ValueError: If a field is invalid.
     """
     name = workdirs.default(config.model, config.dataset) + "-fewshot"
     workdir = workdirs.path_of(workdir or name)
@@ -128,27 +141,28 @@ def run(config: Config, workdir: str = "") -> dict:
     model = _model(config, train)
     what = config.weights or "no weights: an untrained model"
     left_out, left_out_counts = inputs.left_out(train, test)
+    kind = "videos" if train.is_video else "images"
     print(
         f"{model.name} ({what}), {config.layer or 'what the head reads'}; "
-        f"{train.num_examples} images of {len(train.class_names)} classes to "
+        f"{train.num_examples} {kind} of {len(train.class_names)} classes to "
         f"draw from, {test.num_examples} to measure on."
         + (left_out and f" {left_out}."),
         flush=True,
     )
     num_classes = len(train.class_names)
     sources = train, test
+    extractor, batches = _reader(
+        model,
+        train,
+        config.layer,
+        batch_size=config.batch_size,
+        num_frames=config.num_frames,
+        frame_step=config.frame_step,
+        frame_rate=config.frame_rate,
+        num_clips=config.num_clips,
+    )
     train, test = (
-        evaluation.features(
-            model,
-            data.eval_batches(
-                part,
-                batch_size=config.batch_size,
-                image_size=model.input_shape[1:3],
-                channels=model.input_shape[3],
-            ),
-            config.layer or None,
-        )
-        for part in sources
+        evaluation.features(extractor, batches(part)) for part in sources
     )
     results = evaluation.few_shot(
         train,
@@ -202,64 +216,68 @@ def callback(
     every: int = 1,
     max_test_images: int = 10_000,
     batch_size: int = 64,
+    num_frames: int = 0,
+    frame_step: int = 1,
+    frame_rate: float = 0.0,
     seed: int = 0,
     **places,
 ) -> evaluation.FewShot:
-    """Returns what measures few-shot accuracy while a model is trained.
+    """Returns a callback that measures few-shot accuracy during training.
 
-    Twice the most shots are kept of each class: what is not drawn chooses the
-    penalty.
+    For each class, twice the largest number of shots is used: the images that
+    are not drawn select the penalty.
 
     Args:
-        model: The model to measure, while it or another of its variables is
-            trained.
-        dataset: As `Config.dataset`; not what the model is trained on.
-        shots: Numbers of labelled images of each class.
-        every: Evaluations between two measurements.
-        max_test_images: Images to measure on.
-        batch_size: Images at a time.
-        seed: Of the held-out part and the draws.
+        model: The model to measure: the trained one, or another one of its
+            variables.
+        dataset: As `Config.dataset`. For the data set of the training, pass its
+            `seed` and `eval_fraction` too, so that the same images are held
+            out.
+        shots: Numbers of labelled images per class.
+        every: Number of evaluations from one measurement to the next.
+        max_test_images: Largest number of images to measure on.
+        batch_size: Images per batch.
+        num_frames, frame_step, frame_rate: Sampling of the clips, where
+            `dataset` has videos; as in `Config`.
+        seed: Seed of the held-out images and the draws.
         **places: Further arguments of `keras_vit.data.load`.
 
     Returns:
-        A callback that logs such as "digits/5-shot".
+        A callback with logs such as "digits/5-shot".
 
     Raises:
-        ValueError: If there is no such data set, or a class has too few
+        ValueError: If the data set does not exist, or a class has too few
             images.
     """
     train, test = data.load(dataset, seed=seed, **places)
-    train, test = (
-        data.eval_batches(
-            part,
-            batch_size=batch_size,
-            image_size=model.input_shape[1:3],
-            channels=model.input_shape[3],
-        )
-        for part in (
-            data.keep_shots(train, 2 * max(shots), seed),
-            at_most(test, max_test_images),
-        )
+    extractor, batches = _reader(
+        model,
+        train,
+        "",
+        batch_size=batch_size,
+        num_frames=num_frames if train.is_video else 0,
+        frame_step=frame_step,
+        frame_rate=frame_rate,
     )
     return evaluation.FewShot(
         pathlib.Path(dataset).name,
-        train,
-        test,
-        num_classes=train.element_spec["labels"].shape[-1],
+        batches(data.keep_shots(train, 2 * max(shots), seed)),
+        batches(at_most(test, max_test_images)),
+        num_classes=len(train.class_names),
         shots=shots,
-        measured=model,
+        measured=extractor,
         every=every,
         seed=seed,
     )
 
 
 def at_most(source: data.Source, count: int) -> data.Source:
-    """Returns a source of no more examples than that.
+    """Returns a source of at most `count` examples.
 
     Args:
         source: A source of `keras_vit.data.load`.
-        count: How many examples: spread evenly over files and arrays, the
-            first of a stream.
+        count: Largest number of examples: spread evenly over files and arrays,
+            or the first ones of a stream.
     """
     return dataclasses.replace(
         data.sample(source, count),
@@ -267,12 +285,47 @@ def at_most(source: data.Source, count: int) -> data.Source:
     )
 
 
+def _reader(
+    model,
+    source,
+    layer,
+    *,
+    batch_size,
+    num_frames,
+    frame_step,
+    frame_rate,
+    num_clips=1,
+):
+    """Returns the feature extractor, and a function from source to batches."""
+    extractor = evaluation.representation(model, layer or None)
+    frames = inputs.num_frames(model, source, num_frames)
+    if frames and len(model.input_shape) == 4:
+        extractor = evaluation.average_scores(extractor, frames)
+    if num_clips > 1:
+        extractor = evaluation.average_scores(extractor, num_clips)
+
+    def batches(part):
+        return data.eval_batches(
+            part,
+            batch_size=batch_size,
+            image_size=model.input_shape[-3:-1],
+            channels=model.input_shape[-1],
+            num_frames=frames,
+            frame_step=frame_step,
+            frame_rate=frame_rate,
+            num_clips=num_clips,
+        )
+
+    return extractor, batches
+
+
 def _model(config, train):
-    """Builds the model: of its weights' size, or else of the data set's."""
+    """Builds the model with the size of its weights, or of the data set."""
     setting = experiment.Config(
         model=config.model,
         image_size=config.image_size,
         channels=config.channels,
+        num_frames=config.num_frames,
         num_epochs=1,
     )
     experiment.check(setting)
@@ -282,13 +335,15 @@ def _model(config, train):
     constructor = getattr(keras_vit, config.model)
     arguments = dict(weights=config.weights, include_top=config.include_top)
     with warnings.catch_warnings():
-        # That it is all zeros: nothing here looks at it.
+        # The warning of an all-zero head: the head is not used here.
         warnings.filterwarnings("ignore", "The head of")
         model = constructor(**arguments)
-        height, width, channels = model.input_shape[1:]
+        *frames, height, width, channels = model.input_shape[1:]
+        if frames and config.num_frames:
+            frames = [config.num_frames]
         if any(config.image_size):
             height, width = info.image_size
-        shape = (height, width, config.channels or channels)
+        shape = (*frames, height, width, config.channels or channels)
         if shape == model.input_shape[1:]:
             return model
         return constructor(**arguments, input_shape=shape)

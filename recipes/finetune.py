@@ -14,28 +14,38 @@ import shlex
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, distribution, evaluation
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.inspection import figures
-from recipes import cli, experiment, fitting, inputs, training_step
+from recipes import (
+    cli,
+    experiment,
+    fewshot,
+    fitting,
+    inputs,
+    training_step,
+)
 from recipes import workdir as workdirs
 
-# As a config file says it.
+# The name under which config files use it.
 Architecture = experiment.Architecture
 Config = experiment.Config
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "finetune.py"
-# Images in predictions.png, and kept in examples/.
+# Images in predictions.png and in examples/.
 NUM_SHOWN = 12
+# Images of which the mean average precision is logged: all scores are in
+# memory at once.
+NUM_MEASURED = 10_000
 
 
 def run(config: Config, workdir: str = "") -> dict[str, float]:
-    """Trains, saves the model, and draws what it does.
+    """Trains and saves a model, and draws curves and predictions.
 
-    A run that was stopped resumes when it is started again, and ends with the
-    same numbers. One that is finished draws its figures again.
+    A stopped run resumes when it is started again, and ends with the same
+    results. A finished run only draws its figures again.
 
     Usage:
         python -m recipes.finetune
@@ -52,11 +62,13 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
     model of the last evaluation), best.keras (that of the highest evaluation
     accuracy), curves.png, predictions.png and examples/; with broken="skip"
-    skipped.csv too, the files left out and why.
+    also skipped.csv, the skipped files and the reasons.
 
     Returns:
-        Loss, accuracy and step of the last evaluation, and the same of the
-        best one as "best_loss", "best_accuracy" and "best_step".
+        Loss, accuracy and step of the last evaluation, and those of the best
+        one as "best_loss", "best_accuracy" and "best_step". With several
+        labels per image, accuracy is precision at 1, and
+        "mean_average_precision" is logged as well.
     """
     workdir = workdirs.path_of(
         workdir or workdirs.default(config.model, config.dataset)
@@ -89,11 +101,13 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                 workdirs.read_log(workdir / "metrics.csv")
             )
             if devices.is_main:
-                # Images that stand evenly spaced, so that all classes show.
-                shown = _every_nth(
+                # Evenly spaced images, so that all classes are shown.
+                images, labels = _every_nth(
                     eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
                 )
-                drawn = _draw(workdir, *shown, train.class_names, config.loss)
+                drawn = _draw(
+                    workdir, images, labels, train.class_names, config.loss
+                )
         if devices.is_main:
             _report(workdir, results, evaluation.num_examples, *drawn)
     return results
@@ -104,7 +118,7 @@ def _train(config, workdir, devices, info, sources, batches):
     (train, evaluation), (train_batches, eval_batches) = sources, batches
     devices.check_batch(config.batch_size, config.micro_batches)
     data.warn_if_scaled(train)
-    # What cannot be made is refused before the workdir is written.
+    # Fail on invalid settings before the workdir is written.
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     with devices.scope():
@@ -153,7 +167,17 @@ def _train(config, workdir, devices, info, sources, batches):
         train_batches,
         eval_batches,
         eval_steps=eval_steps,
+        measurements=_measurements(config, info, built.model, *sources),
     )
+
+
+def _measurements(config, info, model, train, held_out):
+    """Returns what is logged of several labels besides the accuracy."""
+    if not info.multi_label:
+        return ()
+    part = fewshot.at_most(held_out, NUM_MEASURED)
+    _, batches = inputs.pipelines(config, info, train, part)
+    return (evaluation.MeanAveragePrecision(batches(), model),)
 
 
 def _draw(workdir, images, labels, class_names, loss):
@@ -169,7 +193,7 @@ def _draw(workdir, images, labels, class_names, loss):
     predictor = model
     if by_frame:
         predictor = evaluation.average_scores(model, images.shape[1])
-    # A loss is named as its activation.
+    # Losses have the names of their activations.
     probabilities = getattr(keras.ops, loss)(
         predictor.predict(images, verbose=0)
     )
@@ -197,19 +221,24 @@ def _draw(workdir, images, labels, class_names, loss):
         workdir / "predictions.png",
         right=is_right,
     )
-    # A model of images does not take the files of videos.
+    # A model of images cannot read files of videos.
     examples = [] if by_frame else _write_examples(images, names, workdir)
     return examples, attention is not None
 
 
 def _report(workdir, results, num_images, examples, with_rollout):
-    """Prints the results, where everything is, and how to use it."""
+    """Prints the results, the files, and how to use the model."""
     print(
         f"\nLast evaluation (step {results['step']}): "
         f"{results['accuracy']:.2%} of {num_images} evaluation images right."
         f"\nBest evaluation (step {results['best_step']}): "
         f"{results['best_accuracy']:.2%}, chosen by these same images."
     )
+    if "mean_average_precision" in results:
+        print(
+            "Mean average precision of the last: "
+            f"{results['mean_average_precision']:.2%}."
+        )
     width = len(str(workdir / "predictions.png"))
     for name, description in (
         ("last.keras", "the model of the last evaluation"),
@@ -231,10 +260,10 @@ def _report(workdir, results, num_images, examples, with_rollout):
 
 @contextlib.contextmanager
 def naming_broken_files(*sources):
-    """Turns a decoding error, which names no file, into one that does."""
+    """Replaces a decoding error by one that names the file."""
     try:
         yield
-    except tf.errors.OpError as error:
+    except tensorflow().errors.OpError as error:
         for source in sources:
             message = data.explain_broken(source, error=error)
             if message:
@@ -270,7 +299,8 @@ def _write_examples(images, names, workdir):
         if is_video:
             data.video_files.write_video(paths[-1], image)
         else:
-            tf.io.write_file(paths[-1], tf.io.encode_png(image))
+            io = tensorflow().io
+            io.write_file(paths[-1], io.encode_png(image))
     return paths
 
 

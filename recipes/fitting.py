@@ -1,4 +1,4 @@
-"""Training with everything that a run keeps: checkpoints, logs, models."""
+"""Training with checkpoints, logs and saved models."""
 
 import contextlib
 import dataclasses
@@ -11,15 +11,21 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import data, distribution, training
-from recipes import console, experiment, fewshot, training_step
+from recipes import (
+    compilation_cache,
+    console,
+    experiment,
+    fewshot,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 
 def set_up(config: experiment.Config) -> distribution.Devices:
-    """Returns the devices of a run; the first call of a recipe.
+    """Returns the devices of a run; must be the first call of a recipe.
 
     Args:
-        config: Its config.
+        config: The config.
     """
     devices = distribution.setup(
         config.devices,
@@ -27,6 +33,7 @@ def set_up(config: experiment.Config) -> distribution.Devices:
         model_parallel=config.model_parallel,
         **dataclasses.asdict(config.cluster),
     )
+    compilation_cache.enable()
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.dtype_policy)
     return devices
@@ -41,13 +48,14 @@ def fit(
     eval_batches: Callable,
     *,
     eval_steps: int,
+    measurements: tuple[keras.callbacks.Callback, ...] = (),
 ) -> None:
     """Trains from the newest checkpoint of the workdir, or from the start.
 
     Args:
-        built: What to train.
+        built: The model and its training step.
         config: Its config.
-        devices: Where.
+        devices: The devices to train on.
         workdir: Receives checkpoints/, metrics.csv, tensorboard/, and the
             models of the last and of the best evaluation, last.keras and
             best.keras.
@@ -55,6 +63,7 @@ def fit(
             num_replicas).
         eval_batches: A function of (shard_index, num_shards, num_replicas).
         eval_steps: Number of batches to evaluate.
+        measurements: Callbacks that add to the logs of evaluations.
 
     Raises:
         ValueError: If the loss or a weight is not finite.
@@ -101,7 +110,9 @@ def fit(
         train = devices.batches(
             lambda *shard: data.as_pairs(train_batches(first_step, *shard))
         )
-        callbacks = _callbacks(built, config, devices, workdir, progress, rows)
+        callbacks = _callbacks(
+            built, config, devices, workdir, progress, rows, measurements
+        )
         epochs = -(-built.total_steps // built.eval_every)
         printed = console.Console(
             progress,
@@ -128,7 +139,7 @@ def fit(
                         epochs=epochs,
                         steps=built.eval_every,
                     ),
-                    shuffle=False,  # the batches are already
+                    shuffle=False,  # the batches are shuffled already
                     verbose=0,
                 )
             if reason := must_stop():  # since the last step
@@ -163,16 +174,16 @@ def results(
 ) -> dict[str, float]:
     """Returns the results of the last evaluation, and those of the best.
 
-    The evaluation images have chosen the best, so that what counts is the
-    last.
+    The best evaluation is selected on the evaluation images, so the result to
+    report is the last one.
 
     Args:
-        rows: Those of metrics.csv.
+        rows: The rows of metrics.csv.
         best_by: "accuracy", of which more is better, or "loss".
 
     Returns:
-        Such as "loss", "accuracy" and "step" of the last evaluation, and
-        "best_loss", "best_accuracy" and "best_step".
+        "loss", "accuracy" and "step" of the last evaluation, and "best_loss",
+        "best_accuracy" and "best_step".
     """
     last = _evaluation(rows[-1])
     best = _evaluation(_best(rows, best_by))
@@ -198,13 +209,14 @@ def _best(rows, best_by):
 
 
 def _is_better(value, best, best_by):
-    """Whether by more than rounding, which differs with the devices."""
+    """Whether a loss improved by more than rounding, which depends on
+    devices."""
     gain = best - value if best_by == "loss" else value - best
     return gain > 1e-6
 
 
 def _end_with_the_others(devices, checkpoints):
-    """Ends this process now: at a normal end it would wait for the others."""
+    """Ends this process now; a normal exit would wait for the others."""
     traceback.print_exc()
     print(
         f"Process {devices.process_index} of {devices.num_processes} ends, "
@@ -215,12 +227,13 @@ def _end_with_the_others(devices, checkpoints):
     os._exit(1)
 
 
-def _callbacks(built, config, devices, workdir, progress, rows):
+def _callbacks(built, config, devices, workdir, progress, rows, measurements):
     callbacks = [progress]
     if config.ema_momentum:
         # Callbacks after this one see the averaged weights.
         callbacks.append(training.SwapAverages(swap_on_epoch=True))
     callbacks.append(_SaveModels(built, workdir, devices, rows))
+    callbacks += measurements
     if config.fewshot_dataset:
         callbacks.append(
             fewshot.callback(
@@ -228,7 +241,12 @@ def _callbacks(built, config, devices, workdir, progress, rows):
                 config.fewshot_dataset,
                 config.fewshot_shots,
                 every=config.fewshot_every,
+                num_frames=config.num_frames,
+                frame_step=config.frame_step,
+                frame_rate=config.frame_rate,
                 seed=config.seed,
+                # The training set's own held-out images stay held out.
+                eval_fraction=config.eval_fraction,
                 data_dir=config.data_dir,
                 manual_dir=config.manual_dir,
                 try_gcs=config.try_gcs,
@@ -255,9 +273,9 @@ def _close_logs(callbacks):
 
 
 class _Callbacks(keras.callbacks.CallbackList):
-    """Leaves the logs of a step on the device: a callback may read them.
+    """Leaves the logs of a step on the device until a callback reads them.
 
-    Keras' own list reads them before it calls a callback, so that the host
+    Keras' callback list reads them before it calls callbacks, so that the host
     waits for each step.
     """
 
@@ -270,7 +288,7 @@ class _SaveModels(keras.callbacks.Callback):
     """Saves the models of the best evaluation and of the last one.
 
     Must come before the callback that logs the evaluation, so that the models
-    of what is logged are there.
+    of a logged evaluation exist.
     """
 
     def __init__(self, built, workdir, devices, rows):

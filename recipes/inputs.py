@@ -5,14 +5,19 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
+import keras
+
 from keras_vit import data
 from keras_vit.models import families
 from recipes.experiment import Config
 
+# Frames of a clip where neither the data set nor the model has a number.
+NUM_FRAMES = 16
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
-    """What a run must know of its data set.
+    """The properties of a data set that a run uses.
 
     Attributes:
         image_size: (height, width) in pixels.
@@ -43,7 +48,7 @@ class DatasetInfo:
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:
-    """Returns what to train and what to evaluate on.
+    """Returns the training and the evaluation source.
 
     Args:
         config: The config.
@@ -70,11 +75,13 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
         )
     if config.shots:
         train = data.keep_shots(train, config.shots, config.seed)
+    if config.train_images:
+        train = data.keep_images(train, config.train_images, config.seed)
     return train, evaluation
 
 
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
-    """Says which files of a folder are not used.
+    """Describes which files of a folder are not used.
 
     Args:
         train: The training part.
@@ -116,14 +123,15 @@ def write_skipped(
 
 
 def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
-    """Returns what a run must know of its data set.
+    """Returns the properties of a data set that a run uses.
 
     Args:
-        config: The config, which may ask for another size than the set's.
-        train: The training part, or what knows as much of it.
+        config: The config, which may specify another size than that of the data
+            set.
+        train: The training part, or an object with the same fields.
 
     Raises:
-        ValueError: If `config.image_size` is no size.
+        ValueError: If `config.image_size` is not a size.
     """
     native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
@@ -142,11 +150,11 @@ def pipelines(
     train: data.Source,
     evaluation: data.Source,
 ) -> tuple[Callable, Callable]:
-    """Returns how to make the batches of training and of evaluation.
+    """Returns functions that make the batches of training and evaluation.
 
     Args:
         config: The config.
-        info: The data set's.
+        info: The properties of the data set.
         train: The training part.
         evaluation: The evaluation part.
 
@@ -166,7 +174,7 @@ def pipelines(
     crop, resize = config.crop, config.resize
     if crop == "bit":
         of_rule, cropped = data.bit_hyper_rule(train.image_shape)
-        # In proportion, at another resolution.
+        # Scaled in proportion at another resolution.
         crop = "resize"
         resize = resize or min(info.image_size) * of_rule // cropped
 
@@ -202,21 +210,57 @@ def pipelines(
     return train_batches, eval_batches
 
 
+def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
+    """Returns the frames of the clips that a model is given.
+
+    Args:
+        model: A model of videos, or one of images that sees each frame by
+            itself.
+        source: The data set.
+        asked: Frames of a clip; 0 is what the model takes, or else the data
+            set's own number, or 16.
+
+    Returns:
+        The number of frames; 0 of a set of images.
+
+    Raises:
+        ValueError: If the model takes videos, and the data set has images or
+            `asked` is another number than the model's.
+    """
+    of_model = model.input_shape[1] if len(model.input_shape) == 5 else 0
+    if of_model and not source.is_video:
+        raise ValueError(
+            f"`model` takes videos, which {source.name!r} must have. Received: "
+            f"a set of images for {model.name!r}, which takes "
+            f"{model.input_shape[1:]}"
+        )
+    if of_model and asked not in (0, of_model):
+        raise ValueError(
+            f"`num_frames` must be the {of_model} that {model.name!r} takes. "
+            f"Received: num_frames={asked}"
+        )
+    return _frames_of(source, of_model or asked)
+
+
 def _num_frames(config, source):
-    """Returns the frames of a clip; 0 of images."""
-    if not source.is_video:
-        if config.num_frames:
-            raise ValueError(
-                "`num_frames` must be 0 for images. Received: "
-                f"num_frames={config.num_frames} for {source.name!r}"
-            )
-        return 0
+    """Returns the frames of a clip for a model that is not built yet."""
     shapes = {}
     for family in families.FAMILIES.values():
         shapes |= family.input_shapes
     of_model = shapes.get(config.model, ())
-    own = of_model[0] if len(of_model) == 4 else 16
-    return config.num_frames or source.num_frames or own
+    own = of_model[0] if len(of_model) == 4 else NUM_FRAMES
+    return _frames_of(source, config.num_frames, own)
+
+
+def _frames_of(source, asked, default=NUM_FRAMES):
+    if source.is_video:
+        return asked or source.num_frames or default
+    if asked:
+        raise ValueError(
+            "`num_frames` must be 0 for images. Received: "
+            f"num_frames={asked} for {source.name!r}"
+        )
+    return 0
 
 
 def _image_size(config, source):

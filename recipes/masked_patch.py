@@ -23,14 +23,14 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "masked_patch.py"
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Config(experiment.Config):
-    """What to train, on what, and how. Off is 0 or "".
+    """The model, the data and the training. 0 and "" mean off.
 
     The other fields are those of recipes/experiment.py; loss, head_bias and
-    label_smoothing, which are about classes, have no effect.
+    label_smoothing, which concern classes, have no effect.
 
     Attributes:
-        target: What to predict of a corrupted patch: "mean_colour" (3 bits a
-            channel), "downsized" (the same of 4 x 4 parts) or "pixels".
+        target: The prediction target of a corrupted patch: "mean_colour" (3
+            bits a channel), "downsized" (the same of 4 x 4 parts) or "pixels".
         corrupted: Share of the patches to corrupt.
     """
 
@@ -41,8 +41,8 @@ class Config(experiment.Config):
 def run(config: Config, workdir: str = "") -> dict[str, float]:
     """Pre-trains by masked patch prediction, and saves the model.
 
-    Labels are not used. A run that was stopped resumes when it is started
-    again, and ends with the same numbers.
+    Labels are not used. A stopped run resumes when it is started again, and
+    ends with the same results.
 
     Usage:
         python -m recipes.masked_patch
@@ -61,8 +61,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     is a `weights` of fine-tuning.
 
     Returns:
-        Loss, of colours accuracy, and step of the last evaluation, of the
-        corrupted patches; the same of the best one as "best_loss" and so on.
+        Loss, accuracy (for colours) and step of the last evaluation, over the
+        corrupted patches; those of the best one as "best_loss" and so on.
     """
     name = workdirs.default(config.model, config.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-masked_patch")
@@ -132,7 +132,7 @@ def _train(config, workdir, devices):
             num_replicas=num_replicas,
         )
 
-    # What cannot be made is refused before the workdir is written.
+    # Fail on invalid settings before the workdir is written.
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     if devices.is_main:
@@ -151,7 +151,7 @@ def _train(config, workdir, devices):
 
 
 def _begin(config, workdir, devices, built, info, train, evaluation):
-    """Writes config.json and says what is going to be done."""
+    """Writes config.json and prints a summary of the run."""
     left_out, left_out_counts = inputs.left_out(train, evaluation)
     rows, columns = built.model.metadata["grid"]
     derived = dict(

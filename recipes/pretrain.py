@@ -15,11 +15,11 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "pretrain.py"
 
 
 def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
-    """Pre-trains: the program of fine-tuning, from random weights.
+    """Pre-trains a model: the program of fine-tuning, with random weights.
 
     Usage:
         python -m recipes.pretrain
-            Scikit-learn's handwritten digits, for a look.
+            Scikit-learn's handwritten digits, as a first example.
         python -m recipes.pretrain --config.dataset=path/to/images
             Your own images.
         python -m recipes.pretrain \\
@@ -31,7 +31,7 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
     its last.keras is a `weights` of fine-tuning.
 
     Returns:
-        As recipes.finetune does: of the last evaluation, and of the best.
+        Those of recipes.finetune: of the last evaluation, and of the best.
     """
     name = workdirs.default(config.model, config.dataset)
     return finetune.run(config, workdir or f"{name}-pretrained")

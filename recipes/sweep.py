@@ -1,4 +1,4 @@
-r"""Chooses a learning rate on a dev split, then fine-tunes on everything.
+r"""Selects a learning rate on a dev split, then fine-tunes on all images.
 
 python -m recipes.sweep
 python -m recipes.sweep --config=recipes/configs/sweep.py:ViTB16,cifar10
@@ -23,12 +23,12 @@ class Config:
     """What to choose from, and what to run with it.
 
     Attributes:
-        run: The config of each run, as of recipes.finetune; its base_lr and
+        run: The config of each run, that of recipes.finetune; its base_lr and
             dev_fraction are set here, and its seed is the first one.
         base_lrs: The learning rates to try.
-        dev_fraction: Share of the training images to choose by.
-        num_seeds: Number of final runs on all training images, with seeds
-            counted from the run's own.
+        dev_fraction: Share of the training images in the dev split.
+        num_seeds: Number of final runs on all training images, with consecutive
+            seeds from that of `run`.
     """
 
     run: experiment.Config = dataclasses.field(
@@ -42,10 +42,10 @@ class Config:
 def run(config: Config, workdir: str = "") -> dict:
     """Tries each learning rate on a dev split, and reports the best.
 
-    The rate with the highest accuracy on the images held out is trained with
+    The rate with the highest accuracy on the held-out images is used to train
     on all training images, once for each seed, and tested on the evaluation
-    images, which the choice has not seen. What counts is the last evaluation.
-    A sweep that was stopped resumes when it is started again.
+    images, which the selection has not used. The reported accuracy is that of
+    the last evaluation. A stopped sweep resumes when it is started again.
 
     Usage:
         python -m recipes.sweep
@@ -58,9 +58,9 @@ def run(config: Config, workdir: str = "") -> dict:
     receives a folder for each run, lr_0.01/ and seed_0/, and results.json.
 
     Returns:
-        What results.json holds: the accuracy of each rate on the dev split,
-        the rate chosen, and the accuracies of the seeds with their mean and
-        standard deviation (None of one seed), all of the last evaluation.
+        The content of results.json: the accuracy of each rate on the dev split,
+        the selected rate, and the accuracies of the seeds with their mean and
+        standard deviation (None for one seed), all of the last evaluation.
     """
     name = workdirs.default(config.run.model, config.run.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-sweep")
@@ -82,10 +82,10 @@ def _sweep(config, workdir):
 
     def accuracy(folder, **changes):
         print(f"\nRun {next(count)} of {num_runs}: {folder}", flush=True)
-        keras.utils.clear_session()  # frees the run before
+        keras.utils.clear_session()  # frees the previous run
         changed = dataclasses.replace(config.run, **changes)
-        # Of the last evaluation: the best of all would be a choice by the
-        # very images that it is measured on.
+        # That of the last evaluation: the best one would be selected on the
+        # images on which it is measured.
         return finetune.run(changed, str(workdir / folder))["accuracy"]
 
     tried = {
@@ -96,7 +96,7 @@ def _sweep(config, workdir):
         )
         for base_lr in config.base_lrs
     }
-    base_lr = max(tried, key=tried.get)  # of equals the first
+    base_lr = max(tried, key=tried.get)  # the first of equal ones
     seeds = [config.run.seed + i for i in range(config.num_seeds)]
     accuracies = [
         accuracy(f"seed_{seed}", base_lr=base_lr, dev_fraction=0.0, seed=seed)
@@ -111,7 +111,7 @@ def _sweep(config, workdir):
         seeds=seeds,
         accuracies=accuracies,
         accuracy_mean=float(np.mean(accuracies)),
-        # Of a sample, as Table 2's; of one run there is none.
+        # The sample deviation, as in Table 2; one run has none.
         accuracy_std=float(np.std(accuracies, ddof=1))
         if len(seeds) > 1
         else None,
@@ -149,11 +149,7 @@ def _check(config):
             "`dev_fraction` must lie between 0 and 1. "
             f"Received: dev_fraction={config.dev_fraction}"
         )
-    if config.num_seeds < 1:
-        raise ValueError(
-            "`num_seeds` must be at least 1. "
-            f"Received: num_seeds={config.num_seeds}"
-        )
+    experiment.check_range("num_seeds", config.num_seeds, 1)
 
 
 if __name__ == "__main__":

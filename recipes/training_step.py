@@ -1,6 +1,6 @@
-"""From a config and a data set's info to a compiled training step.
+"""Makes a compiled training step of a config and the info of a data set.
 
-Of nothing else, so that a run and a plan of it are the same program.
+It depends on nothing else, so that a run and its plan are the same program.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ from recipes.inputs import DatasetInfo
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """What a model is trained for.
+    """A training objective.
 
     Attributes:
-        predictor: Returns, of the model that is saved, the one to train; it
-            shares the layers.
-        loss: Of the predictor's output.
-        metrics: Weighted metrics of it.
-        include_top: Whether the saved model ends in class scores.
-        best_by: What the best evaluation has the most of, "accuracy", or the
-            least of, "loss".
+        predictor: Returns the model to train, given the model that is saved,
+            whose layers it shares.
+        loss: Loss of the predictor's output.
+        metrics: Weighted metrics of the predictor's output.
+        include_top: Whether the output of the saved model is class scores.
+        best_by: Metric of the best evaluation: the highest "accuracy" or the
+            lowest "loss".
     """
 
     predictor: Callable[[keras.Model], keras.Model]
@@ -42,11 +42,12 @@ class TrainingStep:
     """A config resolved for a data set.
 
     Attributes:
-        model: The plain model, which is saved.
-        trainer: The compiled model of the same variables, which is trained.
-        model_arguments: What the constructor was given of the architecture.
+        model: The model that is saved.
+        trainer: The compiled model that is trained; it shares the variables.
+        model_arguments: The arguments of the constructor that describe the
+            architecture.
         total_steps: Number of steps.
-        warmup_steps: Steps of the learning rate's rise.
+        warmup_steps: Steps in which the learning rate rises.
         schedule: The learning rate as a function of the step.
         eval_every: Steps between evaluations.
         steps_per_execution: Steps between host synchronisations.
@@ -74,17 +75,16 @@ def build(
 
     Args:
         config: A config that `check` accepts.
-        info: What to know of the data set.
-        kind: Where it will run, "cpu", "gpu" or "tpu".
-        objective: What to train for; None is classification.
+        info: The properties of the data set.
+        kind: Type of the devices, "cpu", "gpu" or "tpu".
+        objective: The training objective; None is classification.
 
     Raises:
-        ValueError: If the model cannot be built so, or the weights do not
-            fit it.
+        ValueError: If the model cannot be built, or the weights do not fit it.
     """
     objective = objective or _classification(config, info)
     model_arguments = _model_arguments(config, info.image_size)
-    # A model of images sees one frame of a clip after the other.
+    # A model of images is applied to each frame of a clip.
     by_frame = info.num_frames and not _takes_video(config.model)
     model = getattr(keras_vit, config.model)(
         weights=config.weights or None,
@@ -146,7 +146,8 @@ def _takes_video(name):
 
 
 def _model_arguments(config, image_size):
-    """Returns what the constructor is given of the architecture."""
+    """Returns the arguments of the constructor that describe the
+    architecture."""
     arguments = dataclasses.asdict(config.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
     family = {family.title: family for family in FAMILIES.values()}.get(
@@ -170,7 +171,8 @@ def _model_arguments(config, image_size):
 
 
 def _steps_per_execution(config, kind, total_steps, eval_every):
-    """Steps in one call to the device; stops must fall between two calls."""
+    """Returns the steps in one call to the device; stops are between two
+    calls."""
     common = math.gcd(total_steps, eval_every, config.checkpoint_every)
     asked = config.steps_per_execution
     if asked:
@@ -182,15 +184,15 @@ def _steps_per_execution(config, kind, total_steps, eval_every):
                 f"steps_per_execution={asked}"
             )
         return asked
-    # With TensorFlow each call to a TPU costs milliseconds; on other devices,
-    # and with JAX, whose steps are sent ahead, nothing would be gained.
+    # With TensorFlow each call to a TPU costs milliseconds. Other devices would
+    # gain nothing, nor JAX, which dispatches steps asynchronously.
     if kind == "tpu" and keras.backend.backend() == "tensorflow":
         return max(n for n in range(1, 51) if common % n == 0)
     return 1
 
 
 def _schedule(config, total_steps, warmup_steps):
-    """Linear warm-up from 0, then the decay over the other steps."""
+    """Returns a linear warm-up from 0, then a decay over the other steps."""
     if config.schedule == "linear":
         return training.LinearDecay(config.base_lr, total_steps, warmup_steps)
     if config.schedule == "step":
@@ -222,6 +224,9 @@ def _optimizer(config, schedule, trainer, model):
     if config.optimizer == "sgd":
         optimizer_class = keras.optimizers.SGD
         arguments["momentum"] = config.momentum
+    elif config.optimizer == "lamb":
+        optimizer_class = keras.optimizers.Lamb
+        arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-6)
     else:
         optimizer_class = keras.optimizers.Adam
         # Section 4.1, and Flax' epsilon.
@@ -251,14 +256,15 @@ def _classification(config, info):
             from_logits=True, label_smoothing=config.label_smoothing
         )
     return Objective(
-        # Another model of the same variables, for the one that is saved has
-        # no optimizer.
+        # A second model of the same variables, since the saved model has no
+        # optimizer.
         predictor=lambda model: keras.Model(
             model.input, model.output, name=model.name
         ),
         loss=loss,
         metrics=[
-            # Of several labels, how often the first guess is one of them.
+            # With several labels, how often the first prediction is one of
+            # them.
             evaluation.PrecisionAt1(name="accuracy")
             if info.multi_label
             else keras.metrics.CategoricalAccuracy(name="accuracy")

@@ -21,11 +21,11 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Config:
-    """What to do on each task, and on which tasks.
+    """The config of all tasks.
 
     Attributes:
-        run: The config of each run, as of recipes.finetune; its dataset is
-            set here, and its crop and flip are switched off where they would
+        run: The config of each run, that of recipes.finetune; its dataset is
+            set here, and its crop and flip are switched off if they would
             change the label.
         tasks: Names of `keras_vit.data.vtab.TASKS`, all by default.
     """
@@ -40,7 +40,7 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
     """Returns the config of fine-tuning on one task.
 
     Args:
-        config: What to do on every task.
+        config: The config of all tasks.
         task: Its name.
 
     Raises:
@@ -60,30 +60,31 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
 
 
 def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
-    """Fine-tunes on task after task, and averages the accuracies.
+    """Fine-tunes on one task after another, and averages the accuracies.
 
-    A task that is finished is not run again; one that was stopped resumes.
+    A finished task is not run again; a stopped one resumes.
 
     Usage:
         python -m recipes.vtab
-            Table 9's ViT-L/16, pre-trained on ImageNet-21k. TFDS fetches and
-            prepares the sets; of diabetic_retinopathy and resisc45 it finds
-            the archives in --config.run.manual_dir, put there by hand.
+            The ViT-L/16 of Table 9, pre-trained on ImageNet-21k. TFDS downloads
+            and prepares the data sets, except that the archives of
+            diabetic_retinopathy and resisc45 must be placed in
+            --config.run.manual_dir by hand.
         python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16
             Another model.
         python -m recipes.vtab --config.run.train_split=train800 \\
             --config.run.eval_split=val200 --config.run.base_lr=0.003
-            A point of a sweep, which leaves the test images alone.
+            A point of a sweep, which does not use the test images.
 
     The workdir, "runs/vtab-" and the model unless given, receives a folder
-    for each task, as recipes.finetune leaves it, and results.json, with the
+    for each task, in the form of recipes.finetune, and results.json, with the
     accuracies of the last evaluations. They have not been measured yet.
 
     Returns:
-        "accuracies" of the tasks, and "scores": means as of `vtab_scores`.
+        "accuracies" of the tasks, and "scores", the means of `vtab_scores`.
 
     Raises:
-        ValueError: If the config is not one of all tasks, a task is unknown,
+        ValueError: If the config is not that of all tasks, a task is unknown,
             or the workdir was begun with another config.
     """
     if not isinstance(config, Config):
@@ -123,7 +124,7 @@ def _run_tasks(config, workdir, devices, configs):
             continue
         if devices.is_main:
             print(f"\nvtab/{task}", flush=True)
-        keras.utils.clear_session()  # frees the task before
+        keras.utils.clear_session()  # frees the previous task
         results = finetune.run(each, str(workdir / task))
         accuracies[task] = results["accuracy"]
         if devices.is_main:
@@ -134,7 +135,7 @@ def _run_tasks(config, workdir, devices, configs):
 
 
 def _accuracies(workdir):
-    """Those of the tasks that are finished."""
+    """Returns the results of the finished tasks."""
     try:
         content = json.loads((workdir / "results.json").read_text())
     except FileNotFoundError:
@@ -154,7 +155,7 @@ def _results(accuracies):
 
 
 def _table(results):
-    """The accuracies by group, and the means, as text."""
+    """Returns the accuracies by group, and the means, as text."""
     lines = []
     for group in vtab.GROUPS:
         mean = results["scores"].get(group)

@@ -1,4 +1,4 @@
-"""The folder that holds everything of a run, and only of that run."""
+"""The workdir: a folder with all files of one run."""
 
 import contextlib
 import csv
@@ -15,7 +15,7 @@ import time
 from keras_vit import distribution
 
 LOCK = "run.lock"
-# Fields that config.json of earlier versions calls otherwise.
+# Fields that have other names in config.json of earlier versions.
 RENAMED_FIELDS = {"trained": "tune"}
 
 
@@ -23,7 +23,7 @@ def default(model: str, dataset: str) -> str:
     """Returns "runs/digits", or "runs/cifar10-ViTB16" for a named model.
 
     Args:
-        model: The constructor; "ViT" goes without saying.
+        model: The constructor; "ViT" is omitted.
         dataset: A name or a path.
     """
     name = pathlib.Path(dataset).expanduser().resolve().name
@@ -55,17 +55,17 @@ def lock(workdir: pathlib.Path, devices: distribution.Devices):
     """Holds a workdir for one run, whose processes must all call it.
 
     The main process takes an advisory lock of the operating system (`flock`)
-    on the file run.lock, which names it. The lock ends with its process,
-    however that ends. It works between machines where the file system passes
-    it on: NFS 4 does; Cloud Storage FUSE does not, there it works within one
+    on the file run.lock, which contains its name. The lock ends with its
+    process, however that ends. It works between machines if the file system
+    supports that: NFS 4 does; with Cloud Storage FUSE it only works within one
     machine.
 
     Args:
-        workdir: The folder, which is made where it does not exist.
-        devices: What `keras_vit.distribution.setup` returned.
+        workdir: The folder, which is created if necessary.
+        devices: The result of `keras_vit.distribution.setup`.
 
     Raises:
-        ValueError: If another run holds it; nothing of it was touched.
+        ValueError: If another run holds it; nothing in it is changed then.
     """
     refusal, descriptor = None, None
     if devices.is_main:
@@ -87,7 +87,8 @@ def lock(workdir: pathlib.Path, devices: distribution.Devices):
 def refuse_other_config(
     workdir: pathlib.Path, config, free: tuple[str, ...] = ()
 ) -> bool:
-    """Stops a run whose config is not the one that its workdir was begun with.
+    """Refuses a config that differs from the one with which the workdir was
+    begun.
 
     Args:
         workdir: The folder, which need not exist.
@@ -95,7 +96,7 @@ def refuse_other_config(
         free: Fields that may differ.
 
     Returns:
-        Whether the workdir was begun, with this same config.
+        Whether the workdir was begun, with the same config.
 
     Raises:
         ValueError: If it was begun with another; the difference is shown.
@@ -112,7 +113,7 @@ def refuse_other_config(
             "`workdir` must be a new folder or that of a run. Received: "
             f"{str(workdir)!r}, whose config.json no run has written"
         ) from None
-    # What had no field when the run was begun is as the field's default.
+    # Fields that did not exist when the run was begun have their defaults.
     there = _flat(_as_json(type(config)())) | there
     here = _flat(_as_json(config))
     difference = [
@@ -136,7 +137,7 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
     Args:
         workdir: The folder.
         config: The dataclass.
-        derived: What became of fields that were left open.
+        derived: Values of fields that the config leaves open.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     content = {"config": _as_json(config), "derived": derived}
@@ -148,25 +149,25 @@ def write_json(path: pathlib.Path, content: dict) -> None:
 
     Args:
         path: The file.
-        content: What to write.
+        content: Its content.
     """
     _replace(path, json.dumps(content, indent=2) + "\n")
 
 
 def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
-    """Returns whether training in a workdir came to its last step.
+    """Returns whether training in a workdir has reached its last step.
 
     Args:
         workdir: The folder of recipes.finetune or recipes.masked_patch.
-        devices: What `keras_vit.distribution.setup` returned; every process
-            must call this, and gets what the main one finds.
+        devices: The result of `keras_vit.distribution.setup`; every process
+            must call this, and gets the answer of the main one.
     """
     found = devices.is_main and _is_finished(workdir)
     return any(distribution.any_process(devices, found))
 
 
 def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
-    """Says what starting a finished run again does.
+    """Prints what starting a finished run again does.
 
     Args:
         workdir: Its folder.
@@ -205,7 +206,7 @@ def read_log(path: pathlib.Path) -> list[dict[str, str]]:
 
 
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
-    """Removes what comes after a step from a log, and returns what is left.
+    """Removes the rows after a step from a log, and returns the others.
 
     Args:
         path: A CSV file with a column "step", which need not exist.
@@ -222,7 +223,7 @@ def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
 
 
 def _complete_lines(path):
-    """The last line may have been cut off with the process."""
+    """Returns the complete lines; the last one may be truncated."""
     try:
         with open(path, newline="") as file:
             lines = file.read().splitlines(keepends=True)
@@ -237,7 +238,7 @@ def _lock(workdir):
     while True:
         workdir.mkdir(parents=True, exist_ok=True)
         try:
-            # Open for writing, without which NFS refuses the lock.
+            # Opened for writing; otherwise NFS refuses the lock.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             continue  # another run has just removed the empty folder
@@ -271,7 +272,8 @@ def _lock(workdir):
 
 
 def _unlock(workdir, descriptor):
-    """Removes the file first: who has opened it meanwhile looks again."""
+    """Removes the file before unlocking: a process that has opened it
+    retries."""
     (workdir / LOCK).unlink(missing_ok=True)
     os.close(descriptor)
     with contextlib.suppress(OSError):
@@ -279,11 +281,11 @@ def _unlock(workdir, descriptor):
 
 
 def _holder(descriptor):
-    """What the run that holds the lock has written."""
+    """Returns the text that the holder of the lock has written."""
     for _ in range(10):
         if text := os.pread(descriptor, 1000, 0).decode(errors="replace"):
             return text
-        time.sleep(0.1)  # it is just about to
+        time.sleep(0.1)  # it is about to write
     return "a process that has not given its name"
 
 
@@ -296,7 +298,8 @@ def _replace(path, text):
 
 
 def _as_json(config):
-    """The config as JSON reads it back: tuples are lists there."""
+    """Returns the config as JSON reads it back, with lists instead of
+    tuples."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 

@@ -1,1 +1,1 @@
-"""One file for each experiment; get_config() returns a filled-in Config."""
+"""One file per experiment; its get_config() returns a filled-in Config."""

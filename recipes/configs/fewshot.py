@@ -1,9 +1,10 @@
 """Few-shot accuracy and k-NN of a frozen model.
 
-fewshot.py                   digits, of an untrained ViT: what is to be beaten
-fewshot.py:ViTB16,DATASET    released weights, as fine-tuning begins with
+fewshot.py                   digits with an untrained ViT: the baseline
+fewshot.py:ViTB16,DATASET    the released weights that fine-tuning starts from
 
-DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
+DATASET is the name of a data set in TensorFlow Datasets, a folder of images or
+of videos, or an npz file.
 """
 
 from keras_vit.weights import registry

@@ -1,12 +1,13 @@
 """Fine-tuning, from scratch and from released weights.
 
-finetune.py                   digits from scratch, a minute on two cores
+finetune.py                   digits from scratch, one minute on two cores
 finetune.py:ViT,DATASET       another data set from scratch, the same way
 finetune.py:ViTB16,DATASET    released weights, as in Table 4 of the paper
-finetune.py:MixerB16,DATASET  the same at 224 pixels, as MLP-Mixer's authors
-finetune.py:BiTR50x1,DATASET  released weights, by BiT-HyperRule
+finetune.py:MixerB16,DATASET  the same at 224 pixels, as in the MLP-Mixer paper
+finetune.py:BiTR50x1,DATASET  released weights, with BiT-HyperRule
 
-DATASET is a name of TensorFlow Datasets, a folder of images or an npz file.
+DATASET is the name of a data set in TensorFlow Datasets, a folder of images or
+an npz file.
 """
 
 import re
@@ -15,8 +16,8 @@ from keras_vit.models import bit, families, mixer
 from keras_vit.weights import registry
 from recipes import experiment
 
-# Table 4: steps and the base learning rates that are tried. Each is used with
-# the one that `recipes.sweep` picks; without a sweep, with DEFAULT_LR.
+# Table 4: steps and the base learning rates to try. `recipes.sweep` selects one
+# of the rates; without a sweep, DEFAULT_LR is used.
 TABLE_4 = {
     "imagenet2012": (20_000, (0.003, 0.01, 0.03, 0.06)),
     "cifar100": (10_000, (0.001, 0.003, 0.01, 0.03)),
@@ -25,18 +26,18 @@ TABLE_4 = {
     "oxford_flowers102": (500, (0.001, 0.003, 0.01, 0.03)),
 }
 DEFAULT_LR = {"imagenet2012": 0.03}
-# Section 4.1: on ImageNet the largest models see more pixels, and their
-# weights are averaged.
+# Section 4.1: on ImageNet the largest models are fine-tuned at a higher
+# resolution, and their weights are averaged.
 IMAGENET_SIZE = {"ViTL16": 512, "ViTH14": 518}
-# BiT-HyperRule: steps, shares of them at which the rate is divided by 10, and
-# MixUp, by the number of training images: below 20k, below 500k, more.
+# BiT-HyperRule by the number of training images (below 20k, below 500k, more):
+# steps, the fractions of them after which the rate is divided by 10, and MixUp.
 HYPER_RULE = {
     "small": (500, (0.4, 0.6, 0.8), ()),
     "medium": (10_000, (0.3, 0.6, 0.9), ("MixUp(alpha=0.1)",)),
     "large": (20_000, (0.3, 0.6, 0.9), ("MixUp(alpha=0.1)",)),
 }
 SIZES = {"cifar10": "medium", "cifar100": "medium", "imagenet2012": "large"}
-# Small models, to be trained from scratch.
+# Small models to train from scratch.
 TITLES = [family.title for family in families.FAMILIES.values()]
 
 
@@ -60,7 +61,7 @@ def _from_scratch(model, dataset):
         model=model,
         dataset=dataset,
         crop="pad",
-        flip=dataset != "digits",  # a mirrored 2 is no 2
+        flip=dataset != "digits",  # a mirrored 2 is not a 2
         batch_size=64,
         num_epochs=80,
         warmup_steps=100,
@@ -88,7 +89,7 @@ def _from_weights(model, dataset):
     )
     name = re.split(r"[/:]", dataset)[0]
     if name not in TABLE_4:
-        # Fewer images, smaller batches, a rate in the same proportion.
+        # Few images: smaller batches, with the rate scaled in proportion.
         config.num_epochs, config.batch_size, config.base_lr = 20, 64, 0.003
         return config
     config.total_steps, _ = TABLE_4[name]
@@ -102,19 +103,19 @@ def _from_weights(model, dataset):
 
 
 def _image_size(model):
-    """Pixels per side, as the authors fine-tune."""
+    """Returns the authors' fine-tuning resolution, in pixels per side."""
     if model in mixer.VARIANTS:
         return 224
-    # 384 is no multiple of 14; 378 has the 27 patches a side that fit.
+    # 384 is not a multiple of 14; 378 is 27 patches per side.
     return 378 if model == "ViTH14" else 384
 
 
 def _hyper_rule(model, dataset):
-    """BiT-HyperRule, section 3.3; of a set of unknown size, that of small ones.
+    """Applies BiT-HyperRule, section 3.3; an unknown size counts as small.
 
     Args:
-        model: A constructor of BiT.
-        dataset: The data set; the rule takes its sizes of images.
+        model: The name of a BiT constructor.
+        dataset: The data set; the size of its images selects the resolution.
     """
     name = re.split(r"[/:]", dataset)[0]
     total_steps, decay_at, augment = HYPER_RULE[SIZES.get(name, "small")]
@@ -139,7 +140,7 @@ def _hyper_rule(model, dataset):
 
 
 def _weights(model):
-    """The weights that the paper fine-tunes, or else those of augreg."""
+    """Returns the weights that the paper fine-tunes, or those of AugReg."""
     known = registry.names(model)
     names = [name for name in ("imagenet21k", "augreg") if name in known]
     return names[0] if names else ""

@@ -1,11 +1,11 @@
 """Masked patch prediction, as in section B.1.2 of the paper.
 
-masked_patch.py                   digits, a minute or two on two cores
+masked_patch.py                   digits, one to two minutes on two cores
 masked_patch.py:ViT,DATASET       another data set, the same way
-masked_patch.py:ViTB16,DATASET    as the paper does on JFT-300M
+masked_patch.py:ViTB16,DATASET    as in the paper on JFT-300M
 
-DATASET is a name of TensorFlow Datasets, a folder of images or an npz file;
-for jft300m, --config.dataset says where the images are.
+DATASET is the name of a data set in TensorFlow Datasets, a folder of images or
+an npz file; for jft300m, --config.dataset gives the path of the images.
 """
 
 from recipes import masked_patch
@@ -27,7 +27,7 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
         image_size=(224,),
         crop="inception",
         flip=True,
-        # About 14 passes over JFT-300M.
+        # About 14 epochs of JFT-300M.
         total_steps=1_000_000,
         batch_size=4096,
         optimizer="adam",
@@ -42,11 +42,11 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
 
 
 def _small(dataset):
-    """The same kind of training for a small model, in minutes."""
+    """Returns the same training for a small model, which takes minutes."""
     return masked_patch.Config(
         dataset=dataset,
         crop="pad",
-        flip=dataset != "digits",  # a mirrored 2 is no 2
+        flip=dataset != "digits",  # a mirrored 2 is not a 2
         batch_size=64,
         num_epochs=90,
         warmup_steps=200,
@@ -54,6 +54,6 @@ def _small(dataset):
         optimizer="adam",
         clip_norm=1.0,
         eval_every=500,
-        # Small patches: all of their 4x4 pixels, where the mean says little.
+        # Predict all 4x4 pixels: the mean of a small patch has little detail.
         target="downsized",
     )

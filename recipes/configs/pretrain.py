@@ -1,18 +1,21 @@
 """Pre-training, as in Table 3 of the paper.
 
-pretrain.py                          digits, for a look
+pretrain.py                          digits, for a quick try
 pretrain.py:ViTB16,DATASET           a row of the table
 pretrain.py:BiTR50x1,jft300m         a ResNet of the table, with Adam
 pretrain.py:BiTR50x1,jft300m,sgd     the same with SGD, as in Table 7
-pretrain.py:BiTR50x1,imagenet21k     BiT's own, on imagenet2012 too
-pretrain.py:MixerB16,imagenet2012    MLP-Mixer's own
-pretrain.py:RaftMLPS,imagenet2012    RaftMLP's own
+pretrain.py:BiTR50x1,imagenet21k     as in the BiT paper; also on imagenet2012
+pretrain.py:MixerB16,imagenet2012    as in the MLP-Mixer paper
+pretrain.py:RaftMLPS,imagenet2012    as in the RaftMLP paper
+pretrain.py:ASMLPT,imagenet2012      DeiT's protocol, as each family changes it:
+                                     AS-MLP, ConvMLP, Hire-MLP, gMLP, ResMLP and
+                                     others
 pretrain.py:RaftMLP,cifar10,short    a small model on small photographs, from
-                                     scratch; MLPMixer, ViT and BiT too
+                                     scratch; also MLPMixer, ViT and BiT
 
-DATASET is "imagenet2012" (of TFDS), "imagenet21k", "jft300m", or another name
-of TFDS, folder of images or npz file, which is trained like ImageNet. Where
-the images of imagenet21k and jft300m are, --config.dataset says.
+DATASET is "imagenet2012" (from TFDS), "imagenet21k" or "jft300m". Another name
+of TFDS, a folder of images or an npz file is trained like ImageNet.
+--config.dataset gives the path of the images of imagenet21k and jft300m.
 """
 
 import fnmatch
@@ -22,9 +25,9 @@ from keras_vit.models import bit, families, mixer, raft_mlp, vit
 from recipes import experiment
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
-# Where the table has two numbers of epochs, the larger. The caption: batch
-# 4096, 10k steps of warm-up, 224 pixels, and on ImageNet gradients clipped at
-# a global norm of 1.
+# Where the table gives two numbers of epochs, this is the larger. From the
+# caption: batch size 4096, 10k steps of warm-up, 224 pixels, and on ImageNet
+# gradients clipped at a global norm of 1.
 TABLE_3 = (
     ("ViTB16", "jft300m", 7, 8e-4, "linear", 0.1, 0.0),
     ("ViTB32", "jft300m", 7, 8e-4, "linear", 0.1, 0.0),
@@ -44,15 +47,46 @@ TABLE_3 = (
     ("ViTB32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("ViTL16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("ViTL32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
-    # Not in the table: hybrids on ImageNet-21k, as their ViT counterparts.
+    # Not in the table: hybrids on ImageNet-21k, trained as the same ViTs.
     ("R50ViTB16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTB32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTL16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTL32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("*", "imagenet2012", 300, 3e-3, "cosine", 0.3, 0.1),
 )
-# Images with several labels: the paper's loss is a sigmoid for each class.
+# Data sets with several labels per image: the loss is a sigmoid per class.
 MULTI_LABEL = ("imagenet21k", "jft300m")
+
+# Families that train as DeiT does, and what they change.
+DEIT = {
+    "as_mlp": dict(warmup_epochs=20, clip_norm=5.0),  # Swin's
+    "conv_mlp": dict(base_lr=5e-4, ema_momentum=0.99996),
+    "cycle_mlp": {},
+    "eamlp": dict(base_lr=5e-4, num_epochs=310),  # T2T-ViT's
+    "ff_only": {},
+    "gmlp": dict(batch_size=4096, warmup_epochs=32),  # 10,000 steps
+    "hire_mlp": {},
+    "res_mlp": dict(
+        optimizer="lamb",
+        base_lr=5e-3,
+        weight_decay=0.2,
+        num_epochs=400,
+        batch_size=2048,
+    ),
+}
+# Stochastic depth where it is not DeiT's 0.1.
+DROP_PATH = {
+    "ASMLPT": 0.2,
+    "ASMLPS": 0.3,
+    "ASMLPB": 0.5,
+    "GMLPTi16": 0.0,
+    "GMLPS16": 0.05,
+    "GMLPB16": 0.2,
+    # "0.1 to 0.5, by size": those between are our choice.
+    "ResMLPS24": 0.2,
+    "ResMLPS36": 0.3,
+    "ResMLPB24": 0.5,
+}
 
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
@@ -89,6 +123,8 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _mixer(model, dataset)
     if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
         return _raft_mlp(model, dataset)
+    if _family_of(model) in DEIT and dataset not in MULTI_LABEL:
+        return _deit(model, dataset)
     if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
         return _sgd(model, dataset)
     known = dataset if dataset in MULTI_LABEL else "imagenet2012"
@@ -127,14 +163,14 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
 
 
 def _post_activation():
-    """The ResNets of the ViT paper are those of its own code."""
+    """Returns the ResNet architecture that the ViT paper's code uses."""
     return experiment.Architecture(
         activation_order="post_activation", numerics="authors"
     )
 
 
 def _published(model, dataset, **fields):
-    """What all published pre-training has in common."""
+    """Returns the settings that all published pre-training shares."""
     multi_label = dataset in MULTI_LABEL
     common = dict(
         model=model,
@@ -153,7 +189,7 @@ def _published(model, dataset, **fields):
 
 
 def _mixer(model, dataset):
-    """Mixer-B/16 on ImageNet-1k, as big_vision's configs/mlp_mixer_i1k.py."""
+    """Returns Mixer-B/16's config of big_vision, configs/mlp_mixer_i1k.py."""
     return _published(
         model,
         dataset,
@@ -167,7 +203,7 @@ def _mixer(model, dataset):
         base_lr=1e-3,
         schedule="linear",
         optimizer="adam",
-        # 1e-4, and not times the learning rate, there.
+        # There 1e-4, not multiplied by the learning rate.
         weight_decay=0.1,
         clip_norm=1.0,
         loss="sigmoid",
@@ -176,11 +212,11 @@ def _mixer(model, dataset):
 
 
 def _raft_mlp(model, dataset):
-    """RaftMLP on ImageNet-1k, as the authors' configs/settings.
+    """Returns the authors' configs/settings: RaftMLP on ImageNet-1k.
 
-    Their MixUp and CutMix mix whole batches, and CutMix draws its area from
-    Beta(1, 1); Keras draws for each image. Their jitter multiplies brightness,
-    Keras' adds to it.
+    Their MixUp and CutMix draw once per batch, and CutMix draws its area from
+    Beta(1, 1); Keras draws for each image. Their jitter multiplies brightness;
+    that of Keras adds to it.
     """
     return _published(
         model,
@@ -193,7 +229,7 @@ def _raft_mlp(model, dataset):
             "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
             "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
             "RandAugment()",
-            # Cutout: to what becomes zero, one image in four.
+            # Cutout in one image of four; scaled, this value becomes zero.
             "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
             "MixUp(alpha=0.8)",
             "CutMix()",
@@ -211,11 +247,54 @@ def _raft_mlp(model, dataset):
     )
 
 
-def _short(model, dataset):
-    """RaftMLP's training, shortened for some thousand photographs.
+def _family_of(model):
+    """Returns the name of the family of a constructor, or None."""
+    for family in families.FAMILIES.values():
+        if model in family.variants:
+            return family.name
+    return None
 
-    AdamW, the cosine and label smoothing are the authors'; of augmentation
-    flips and shifts remain, which a few epochs can use.
+
+def _deit(model, dataset):
+    """Returns DeiT's protocol (2012.12877, Table 9), as a family changes it.
+
+    DeiT applies either MixUp or CutMix to a batch, and draws the strength of
+    RandAugment around 9 of 10; here both are applied, and strengths lie between
+    0 and 9.
+    """
+    changes = dict(DEIT[_family_of(model)])
+    batch_size = changes.pop("batch_size", 1024)
+    warmup_epochs = changes.pop("warmup_epochs", 5)
+    fields = dict(
+        architecture=experiment.Architecture(
+            drop_path_rate=DROP_PATH.get(model, 0.1)
+        ),
+        min_area=0.08,
+        augment=(
+            "RandAugment(num_ops=2, factor=0.27)",
+            "RandomErasing(factor=(0.25, 0.25))",
+            "MixUp(alpha=0.8)",
+            "CutMix()",
+        ),
+        batch_size=batch_size,
+        num_epochs=300,
+        warmup_steps=warmup_epochs * 1_281_167 // batch_size,
+        base_lr=1e-3,
+        final_lr=1e-5,
+        schedule="cosine",
+        optimizer="adam",
+        weight_decay=0.05,
+        clip_norm=0.0,
+        label_smoothing=0.1,
+    )
+    return _published(model, dataset, **fields | changes)
+
+
+def _short(model, dataset):
+    """Returns RaftMLP's training, shortened for some thousand photographs.
+
+    AdamW, the cosine schedule and label smoothing are the authors'. Of the
+    augmentation only flips and shifts remain, which help within a few epochs.
     """
     return experiment.Config(
         model=model,
@@ -236,7 +315,7 @@ def _short(model, dataset):
 
 
 def _sgd(model, dataset):
-    """BiT with SGD: big_vision's, and on JFT-300M that of the BiT paper."""
+    """Returns BiT with SGD: as in big_vision; on JFT-300M as in its paper."""
     fields = dict(
         num_epochs=90,
         warmup_steps=5_000,
@@ -244,8 +323,8 @@ def _sgd(model, dataset):
         schedule="cosine",
         optimizer="sgd",
         momentum=0.9,
-        # Times the learning rate. With a momentum of 0.9 the same as 1e-4 of
-        # L2 regularisation, which momentum multiplies by 10.
+        # Multiplied by the learning rate. With a momentum of 0.9 this equals
+        # L2 regularisation of 1e-4, which momentum multiplies by 10.
         weight_decay=1e-3,
         clip_norm=0.0,
     )
@@ -263,7 +342,7 @@ def _sgd(model, dataset):
 
 
 def _for_a_look(model, dataset):
-    """The same kind of training for a small model, in a minute."""
+    """Returns the same training for a small model, which takes a minute."""
     return experiment.Config(
         model=model,
         dataset=dataset,
@@ -280,6 +359,6 @@ def _for_a_look(model, dataset):
         weight_decay=0.1,
         clip_norm=1.0,
         eval_every=100,
-        # As the paper watches pre-training, section 4.1.
+        # As the paper evaluates pre-training, section 4.1.
         fewshot_dataset="digits" if dataset == "digits" else "",
     )

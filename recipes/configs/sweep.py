@@ -1,9 +1,9 @@
-"""All of section 4.1's fine-tuning: choose, then train on everything.
+"""Fine-tuning of section 4.1: select a rate, then train on all images.
 
-sweep.py                   digits from scratch, small, a few minutes
+sweep.py                   digits from scratch, a small model, a few minutes
 sweep.py:ViTB16,DATASET    released weights, with the rates of Table 4
 
-DATASET as in finetune.py.
+DATASET is the same as in finetune.py.
 """
 
 import re
@@ -11,7 +11,7 @@ import re
 from recipes import sweep
 from recipes.configs import finetune
 
-# Shares of the training images that the paper chooses learning rates by.
+# Fractions of the training images by which the paper selects learning rates.
 DEV_FRACTIONS = {
     "imagenet2012": 0.01,
     "cifar100": 0.02,
@@ -26,7 +26,7 @@ def get_config(arguments: str = "ViT,digits") -> sweep.Config:
     run = finetune.get_config(arguments)
     name = re.split(r"[/:]", run.dataset)[0]
     if run.model == "ViT":
-        # Short, for there are several of them.
+        # Short, because there are several runs.
         run.num_epochs = 20
         base_lrs = (0.05, 0.1, 0.2)
     elif name in finetune.TABLE_4:

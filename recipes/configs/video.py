@@ -1,22 +1,22 @@
 """Training on videos.
 
 video.py                       MViT on clips of moving digits, from scratch
-video.py:ViT                   a ViT that sees each frame by itself, to compare
+video.py:ViT                   a ViT on each frame separately, for comparison
 video.py:MViT,DATASET          a small MViT on your own videos, from scratch
 video.py:MViTB16x4,DATASET     as published on Kinetics-400; also MViTB32x3,
                                MViTB64x3, MViTB24_32x3 and VideoViTB16
 
-DATASET is a folder of videos, an npz file of clips or a name of TensorFlow
-Datasets.
+DATASET is a folder of videos, an npz file of clips or the name of a data set in
+TensorFlow Datasets.
 """
 
 from keras_vit.models import families
 from recipes import experiment
 
-# Small models, to be trained from scratch.
+# Small models to train from scratch.
 TITLES = [family.title for family in families.FAMILIES.values()]
-# Of each model of Kinetics: frames from one of a clip to the next, at 30
-# frames per second, and the rate of stochastic depth.
+# For each Kinetics model: video frames from one frame of a clip to the next, at
+# 30 frames per second, and the rate of stochastic depth.
 KINETICS = {
     "MViTB16x4": (4, 0.2),
     "MViTB32x3": (3, 0.2),
@@ -24,7 +24,8 @@ KINETICS = {
     "MViTB24_32x3": (3, 0.3),
     "VideoViTB16": (8, 0.2),
 }
-# Training videos of Kinetics-400, about: some are no longer to be had.
+# Approximate number of training videos of Kinetics-400: some are no longer
+# available.
 NUM_VIDEOS = 240_000
 
 
@@ -63,13 +64,14 @@ def get_config(arguments: str = "MViT") -> experiment.Config:
 
 
 def _kinetics(model, dataset):
-    """MViT on Kinetics-400, as the authors' configs/Kinetics.
+    """Returns the authors' configs/Kinetics: MViT on Kinetics-400.
 
-    Evaluate with `recipes.evaluate --clips=5 --frame_step=4 --frame_rate=30
-    --resize=224`. The authors take either MixUp or CutMix for a batch and draw
-    the strength of RandAugment around 7 of 10; here both mix, and strengths lie
-    between 0 and 7. Their jitter multiplies brightness, Keras' adds to it. They
-    scale pixels with a mean of 0.45 and a deviation of 0.225.
+    Evaluate with
+    `recipes.evaluate --clips=5 --frame_step=4 --frame_rate=30 --resize=224`.
+    The authors apply either MixUp or CutMix to a batch and draw the strength of
+    RandAugment around 7 of 10; here both are applied, and strengths lie between
+    0 and 7. Their jitter multiplies brightness; that of Keras adds to it. They
+    scale pixels with a mean of 0.45 and a standard deviation of 0.225.
     """
     frame_step, drop_path_rate = KINETICS[model]
     batch_size, repeats = 512, 2

@@ -26,7 +26,7 @@ def get_config(arguments: str = "ViTL16") -> vtab.Config | experiment.Config:
         run,
         image_size=(side,),
         channels=3,
-        # As BiT pre-processes, but for the resolution: 448 and 384.
+        # Preprocessed as in BiT, except for the resolution: 448 and 384.
         crop="resize",
         resize=side * 448 // 384,
         flip=True,
@@ -34,8 +34,8 @@ def get_config(arguments: str = "ViTL16") -> vtab.Config | experiment.Config:
         total_steps=2_500,
         num_epochs=0,
         base_lr=0.01,
-        # Once, at the end: the best of several looks at the test images would
-        # be chosen by them.
+        # Evaluate once, at the end: the best of several evaluations would be
+        # selected by the test images.
         eval_every=2_500,
     )
     return vtab.config_of(run, task) if task else vtab.Config(run=run)

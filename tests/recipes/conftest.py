@@ -1,7 +1,10 @@
 """A run of the recipe that takes seconds, shared by the tests."""
 
+import catalogue
 import pytest
+import realistic
 
+import keras_vit
 from recipes import finetune
 
 
@@ -44,3 +47,15 @@ def digits_run(tmp_path_factory):
     with contextlib.redirect_stdout(printed):
         results = finetune.run(small_config(), str(workdir))
     return small_config(), workdir, results, printed.getvalue()
+
+
+@pytest.fixture(scope="session")
+def page_models(tmp_path_factory):
+    """A folder with vit.keras, its SavedModel vit/1, and mixer.keras."""
+    folder = tmp_path_factory.mktemp("models")
+    names = ("ant", "bee", "<b>cat</b>", "dog", "elk")
+    vit = realistic.fill(catalogue.make_model("token", class_names=names))
+    vit.save(folder / "vit.keras")
+    keras_vit.export_savedmodel(vit, folder / "vit" / "1")
+    realistic.fill(catalogue.make_model("mixer")).save(folder / "mixer.keras")
+    return folder

@@ -131,7 +131,7 @@ def test_what_the_user_asks_tensorflow_to_log_is_shown(tmp_path, level, lines):
     assert done.stdout.split()[0] == level
 
 
-def test_a_tensorflow_that_does_not_load_says_why(tmp_path):
+def test_a_tensorflow_that_does_not_load_gives_the_reason(tmp_path):
     done = stderr_of_import(tmp_path, None, BROKEN="1")
     assert done.returncode == 1
     assert "ImportError: libcudart.so" in done.stderr

@@ -19,7 +19,9 @@ from recipes import (
     finetune,
     inputs,
     masked_patch,
+    miniature,
     pretrain,
+    study,
     sweep,
     training_step,
     vtab,
@@ -53,6 +55,15 @@ VIDEO = (
     "video:MViT,path/to/videos",
     "video:MViTB16x4,path/to/videos",
 )
+STUDIES = (
+    "figure_4",
+    "figure_8",
+    "figure_9",
+    "figure_10",
+    "table_5",
+    "table_7",
+    "table_8",
+)
 # Of each recipe the arguments of its config file; "" is the default.
 EXPERIMENTS = {
     pretrain: [
@@ -68,6 +79,9 @@ EXPERIMENTS = {
         "MixerB16,imagenet2012",
         "MLPMixer,digits",
         "RaftMLPS,imagenet2012",
+        "ASMLPS,imagenet2012",
+        "ConvMLPS,imagenet2012",
+        "ResMLPS12,imagenet2012",
         "RaftMLP,digits,short",
     ],
     finetune: [
@@ -86,7 +100,16 @@ EXPERIMENTS = {
         *VIDEO,
     ],
     sweep: ["", *(f"ViTB16,{dataset}" for dataset in TABLE_4)],
+    study: [
+        "",
+        *(f"{name},jft300m" for name in STUDIES),
+        "figure_4,digits",
+        "table_5,imagenet2012",
+        "table_7,digits",
+        "table_8,path/to/images",
+    ],
     masked_patch: ["", "ViTB16,jft300m"],
+    miniature: ["", "digits"],
     fewshot: ["", "ViTB16,cifar10"],
     vtab: ["", *(f"ViTB16,{task}" for task in tasks.TASKS)],
 }
@@ -115,6 +138,11 @@ def lines_of(config, prefix=""):
             continue  # a field that a family adds changes nothing
         if dataclasses.is_dataclass(value):
             yield from lines_of(value, f"{prefix}{field.name}.")
+        elif isinstance(value, tuple) and any(
+            map(dataclasses.is_dataclass, value)
+        ):
+            for i, each in enumerate(value):
+                yield from lines_of(each, f"{prefix}{field.name}[{i}].")
         else:
             yield f"{prefix}{field.name} = {value!r}"
 
@@ -190,6 +218,38 @@ def test_bit_is_fine_tuned_by_its_hyper_rule(dataset):
     assert (run.weights, run.image_size) == ("imagenet21k", (0,))
 
 
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("HireMLPTiny", dict()),
+        ("ConvMLPS", dict(base_lr=5e-4, ema_momentum=0.99996)),
+        ("ASMLPS", dict(warmup_steps=25_022, clip_norm=5.0)),
+        ("GMLPS16", dict(batch_size=4096, warmup_steps=10_009)),
+        (
+            "ResMLPS24",
+            dict(
+                optimizer="lamb",
+                base_lr=5e-3,
+                weight_decay=0.2,
+                num_epochs=400,
+                batch_size=2048,
+                warmup_steps=3_127,
+            ),
+        ),
+    ],
+)
+def test_mlps_derive_from_the_protocol_of_deit(model, changes):
+    run = config_of(pretrain, f"{model},imagenet2012")
+    deit = dict(batch_size=1024, num_epochs=300, base_lr=1e-3)
+    deit |= dict(weight_decay=0.05, label_smoothing=0.1, schedule="cosine")
+    deit |= dict(warmup_steps=6_255, clip_norm=0.0, ema_momentum=0.0)
+    for name, value in (deit | changes).items():
+        assert getattr(run, name) == value
+    rates = dict(HireMLPTiny=0.1, ConvMLPS=0.1, ASMLPS=0.3, GMLPS16=0.05)
+    rates["ResMLPS24"] = 0.2
+    assert run.architecture.drop_path_rate == rates[model]
+
+
 def test_raft_mlp_is_trained_as_by_its_authors():
     run = config_of(pretrain, "RaftMLPS,imagenet2012")
     assert (run.num_epochs, run.batch_size, run.optimizer) == (
@@ -211,7 +271,7 @@ def test_raft_mlp_is_trained_as_by_its_authors():
 
 
 @pytest.mark.parametrize("task", tasks.TASKS)
-def test_vtab_trains_as_table_4_says(task):
+def test_vtab_trains_as_in_table_4(task):
     run = config_of(vtab, f"ViTB16,{task}")
     assert (run.dataset, run.total_steps) == (f"vtab/{task}", 2_500)
     assert (run.base_lr, run.batch_size) == (0.01, 512)
@@ -268,6 +328,7 @@ def shrunk(config):
         num_epochs=0,
         eval_every=0,
         checkpoint_every=0,
+        dev_fraction=0.5 * bool(config.dev_fraction),  # of 12 images
         dtype_policy="float32",  # a processor compiles the other slowly
     )
 
@@ -322,6 +383,7 @@ OF_INPUTS = (
     "exclude",
     "dev_fraction",
     "shots",
+    "train_images",
     "cache",
     "crop",
     "pad",
@@ -335,7 +397,7 @@ OF_INPUTS = (
 def trained_config(recipe, argument):
     """The config that a recipe trains with, on a set that can be mocked."""
     config = config_of(recipe, argument)
-    config = getattr(config, "run", config)  # of a sweep, of all of VTAB
+    config = getattr(config, "run", config)  # of a sweep, a study, all of VTAB
     if config.dataset == "vtab":
         config = vtab.config_of(config, "dtd")
     # No set of TFDS: whoever has these images says where they are.

@@ -1,4 +1,4 @@
-"""What a run prints while it trains."""
+"""Progress that a run prints during training."""
 
 import sys
 
@@ -133,7 +133,7 @@ def test_few_shot_accuracy_is_shown_where_it_was_measured(capsys):
     assert "5-shot" not in second
 
 
-def test_in_a_terminal_one_bar_shows_the_whole_run(capsys, monkeypatch):
+def test_in_a_terminal_one_bar_shows_the_complete_run(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     run = Run(step=500)

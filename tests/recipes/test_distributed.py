@@ -89,7 +89,7 @@ def assert_equal_to_rounding(workdir, expected):
 
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize("devices", [2, 4])
-def test_mirrored_devices_give_what_one_gives(tmp_path, alone, devices):
+def test_mirrored_devices_train_as_one_device(tmp_path, alone, devices):
     processes.run(tmp_path / "run", devices=devices, config=CONFIG)
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert written["derived"]["devices"] == f"{devices} cpu"
@@ -101,7 +101,7 @@ def test_mirrored_devices_give_what_one_gives(tmp_path, alone, devices):
     ("count", "devices", "strategy"),
     [(2, 2, "fsdp+tensor"), (4, 1, "data")],
 )
-def test_processes_of_jax_give_what_one_gives(
+def test_processes_of_jax_train_as_one(
     tmp_path, alone, count, devices, strategy
 ):
     config = dict(strategy=strategy, micro_batches=2)

@@ -72,14 +72,14 @@ def test_results_are_those_of_keras(best, capsys, batch_size):
     assert 0 < found["top_1"] < found["top_5"] < 1
 
 
-def test_the_table_says_the_same_and_a_file_keeps_it(best, capsys, tmp_path):
+def test_the_table_is_printed_and_written_to_a_file(best, capsys, tmp_path):
     output = tmp_path / "results.json"
     arguments = [str(best), "--dataset=digits", "--split=train"]
     assert evaluate.main([*arguments, f"--output={output}"]) == 0
     table = capsys.readouterr().out
     found = json.loads(output.read_text())
     assert found["images"] == 1438
-    assert "1438 images of digits, classes matched by index, for" in table
+    assert "1438 images of digits, classes matched by index, because" in table
     assert f"top-1  {found['top_1']:.2%}" in table
     assert "ReaL" not in table
 
@@ -149,9 +149,14 @@ def always_first(path, labels):
     [
         (("bat", "cat", "dog"), [], 1 / 6, "by name"),
         (("dog", "bat", "cat"), [], 3 / 6, "by name, in another order"),
-        (("dog", "bat", "cat"), ["--by_index"], 1 / 6, "by index, as asked"),
-        (("0", "1", "2"), ["--by_index"], 1 / 6, "by index, as asked"),
-        (None, [], 1 / 6, "by index, for the model has no class names"),
+        (
+            ("dog", "bat", "cat"),
+            ["--by_index"],
+            1 / 6,
+            "by index, as requested",
+        ),
+        (("0", "1", "2"), ["--by_index"], 1 / 6, "by index, as requested"),
+        (None, [], 1 / 6, "by index, because the model has no class names"),
     ],
 )
 def test_classes_are_matched_by_name(
@@ -197,7 +202,7 @@ def test_other_class_names_are_refused(animals, capsys, tmp_path, labels):
     path = always_first(tmp_path / "model.keras", labels)
     message = refused(capsys, path, f"--dataset={animals}")
     assert "class names" in message and "--by_index" in message
-    assert "of the data set alone: 'bat'" in message or "'cow'" in message
+    assert "only in the data set: 'bat'" in message or "'cow'" in message
 
 
 def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):

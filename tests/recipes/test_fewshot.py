@@ -96,7 +96,7 @@ def test_any_layer_of_any_weights_is_measured(best, tmp_path):
     )
 
 
-def test_weights_may_be_asked_at_another_size(best, tmp_path):
+def test_weights_are_available_at_another_image_size(best, tmp_path):
     found = run(
         tmp_path,
         weights=str(best),

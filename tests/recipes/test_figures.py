@@ -19,7 +19,7 @@ PNG = b"\x89PNG"
         "epoch,loss\n0,1.0\n",
     ],
 )
-def test_curves_are_drawn_from_what_the_logger_wrote(tmp_path, text):
+def test_curves_are_drawn_from_the_log(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)
     figures.plot_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes()[:4] == PNG

@@ -62,7 +62,7 @@ def test_a_run_leaves_everything_in_its_workdir(digits_run):
     assert "python -m recipes.predict" in printed
 
 
-def test_config_json_holds_fields_and_what_became_of_open_ones(digits_run):
+def test_config_json_holds_all_fields_resolved(digits_run):
     config, workdir, *_ = digits_run
     written = json.loads((workdir / "config.json").read_text())
     assert written["config"]["base_lr"] == config.base_lr
@@ -378,7 +378,7 @@ def test_bad_input_is_refused_and_leaves_no_workdir(
     assert not workdir.exists()
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tmp_path, make_config):
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, make_config):
     config = make_config(
         optimizer="sgd", base_lr=1e30, clip_norm=0.0, warmup_steps=0
     )

@@ -117,7 +117,9 @@ def test_few_shot_accuracy_is_that_of_the_saved_model(run):
     assert logs["digits/1-shot"] == pytest.approx(measured[-1], abs=1e-3)
 
 
-def test_fine_tuning_begins_with_what_was_learned(run, tmp_path, make_config):
+def test_fine_tuning_starts_from_the_trained_weights(
+    run, tmp_path, make_config
+):
     last = run[0] / "last.keras"
     model = keras.models.load_model(last, compile=False)
     assert model.output_shape == (None, 16)

@@ -1,14 +1,15 @@
 """Training and evaluating on images with several labels."""
 
+import csv
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import data, evaluation
 from recipes import evaluate, finetune
-
-pytestmark = pytest.mark.backend("torch")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def folder(tmp_path_factory):
     return str(root)
 
 
+@pytest.mark.backend("torch")
 def test_a_run_learns_several_labels(
     folder, tmp_path, make_config, capsys, monkeypatch
 ):
@@ -45,16 +47,25 @@ def test_a_run_learns_several_labels(
         flip=False,
         augment=("MixUp(alpha=0.2)",),
         total_steps=40,
-        eval_every=40,
+        eval_every=20,
     )
     results = finetune.run(config, str(tmp_path))
     path = tmp_path / "last.keras"
+    assert "Mean average precision" in capsys.readouterr().out
+    with open(tmp_path / "metrics.csv", newline="") as file:
+        logged = [
+            float(row["val_mean_average_precision"])
+            for row in csv.DictReader(file)
+        ]
+    assert len(logged) == 2
+    assert logged[-1] == results["mean_average_precision"]
     capsys.readouterr()
     arguments = [str(path), f"--dataset={folder}", "--json"]
     assert evaluate.main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["images"] == 16 and found["classes_with_images"] == 2
     assert found["mean_average_precision"] > 0.8
+    assert found["mean_average_precision"] == pytest.approx(logged[-1])
     # A quarter of the images has no label.
     assert 0.5 < found["precision_at_1"] <= 0.75
     assert found["precision_at_1"] == pytest.approx(results["accuracy"])
@@ -62,7 +73,37 @@ def test_a_run_learns_several_labels(
     assert "mAP" in capsys.readouterr().out
 
 
+@pytest.mark.backend("torch")
 def test_softmax_is_refused(folder, tmp_path, make_config):
     config = make_config(dataset=folder, image_size=(8,))
     with pytest.raises(ValueError, match="`loss` must be 'sigmoid'"):
         finetune.run(config, str(tmp_path))
+
+
+def test_precision_of_the_trained_weights_is_logged(folder):
+    """On each backend `fit` leaves the weights elsewhere meanwhile."""
+    _, test = data.load(folder)
+    batches = data.eval_batches(test, batch_size=5, image_size=(8, 8))
+    head = keras.layers.Dense(2, kernel_initializer="zeros")
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Flatten(), head]
+    )
+
+    def measured():
+        return evaluation.mean_average_precision(
+            *evaluation.scores_and_targets(model, batches)
+        )[0]
+
+    before = measured()
+    model.compile(keras.optimizers.SGD(1e-6), "mse")
+    history = model.fit(
+        np.random.default_rng(0).uniform(0, 255, (8, 8, 8, 3)),
+        np.eye(2)[[0, 1] * 4],
+        batch_size=4,
+        epochs=2,
+        callbacks=[evaluation.MeanAveragePrecision(batches)],
+        verbose=0,
+    ).history
+    logged = history["val_mean_average_precision"][-1]
+    assert logged == pytest.approx(measured())
+    assert abs(logged - before) > 0.01

@@ -51,7 +51,7 @@ def test_probabilities_are_those_of_the_model(digits_run, capsys):
         assert printed[str(i)] == pytest.approx(100 * expected[i], abs=0.01)
 
 
-def test_it_goes_on_after_a_broken_image_and_ends_with_one(
+def test_it_continues_after_a_broken_image_and_exits_with_1(
     digits_run, tmp_path, capsys
 ):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG and no more")
@@ -128,7 +128,7 @@ def example(digits_run, n=0):
     return str(sorted((digits_run[1] / "examples").iterdir())[n])
 
 
-def test_csv_and_json_lines_say_the_same(digits_run, capsys):
+def test_csv_and_json_lines_agree(digits_run, capsys):
     model = str(digits_run[1] / "best.keras")
     arguments = [model, example(digits_run), "--top_k=2"]
     assert predict.main([*arguments, "--format=csv"]) == 0
@@ -196,7 +196,7 @@ def test_weights_are_of_any_family(digits_run, tmp_path, capsys):
 
 @pytest.mark.backend("tensorflow")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_savedmodel_says_what_the_model_says(digits_run, tmp_path, capsys):
+def test_a_savedmodel_predicts_as_the_model(digits_run, tmp_path, capsys):
     path = digits_run[1] / "best.keras"
     model = keras.models.load_model(path)
     version = keras_vit.export_savedmodel(model, tmp_path / "digits" / "1")

@@ -112,9 +112,7 @@ def test_sigterm_and_ctrl_c_save_first(
         ("AxialResNet", dict(num_units=(1,), width_factor=0.25, num_heads=2)),
     ],
 )
-def test_other_families_resume_with_the_same_bits(
-    tmp_path, model, architecture
-):
+def test_other_families_resume_bitwise(tmp_path, model, architecture):
     config = CONFIG | dict(
         model=model, architecture=architecture, total_steps=5
     )

@@ -6,10 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import data
+import keras_vit
+from keras_vit import data, evaluation
 from recipes import (
     evaluate,
     experiment,
+    fewshot,
     finetune,
     inputs,
     predict,
@@ -47,6 +49,10 @@ def results_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
+# It would compile the same model again, a quarter of a minute for each.
+not_on_jax = pytest.mark.backend("tensorflow", "torch")
+
+
 @pytest.fixture(scope="module")
 def video_run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("video")
@@ -65,6 +71,7 @@ def test_a_run_on_videos_leaves_what_a_run_on_images_leaves(video_run):
     assert content["derived"]["num_frames"] == 8
 
 
+@not_on_jax
 def test_evaluation_shuffles_frames_and_averages_views(
     video_run, capsys, monkeypatch
 ):
@@ -82,6 +89,7 @@ def test_evaluation_shuffles_frames_and_averages_views(
     assert "takes videos" in capsys.readouterr().err
 
 
+@not_on_jax
 def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     pytest.importorskip("av")
     workdir, _ = video_run
@@ -108,6 +116,81 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert len(table) == 5 and " 0.80 to 1.60 s" in table[3]
 
 
+def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
+    workdir, _ = video_run
+    config = fewshot.Config(
+        model="MViT",
+        weights=str(workdir / "last.keras"),
+        dataset="moving_digits",
+        max_train_images=80,
+        shots=(2,),
+        num_draws=1,
+        neighbours=(3,),
+        batch_size=200,
+    )
+    found = fewshot.run(config, str(tmp_path))
+    assert "80 videos of 8 classes" in capsys.readouterr().out
+    assert (found["train_images"], found["test_images"]) == (80, 800)
+    assert found["feature_size"] == 16
+    model = keras.models.load_model(workdir / "last.keras")
+    train, test = data.load("moving_digits")
+    train, test = (
+        evaluation.features(
+            model,
+            data.eval_batches(
+                part,
+                batch_size=200,
+                image_size=(16, 16),
+                channels=1,
+                num_frames=8,
+            ),
+        )
+        for part in (fewshot.at_most(train, 80), test)
+    )
+    guesses = evaluation.nearest_neighbours(
+        train, test[0], k=3, temperature=None
+    )
+    accuracy = (guesses == test[1]).mean()
+    assert found["neighbours"][0]["accuracy"] == pytest.approx(accuracy)
+    config.dataset = "digits"
+    with pytest.raises(ValueError, match="takes videos, which 'digits'"):
+        fewshot.run(config, str(tmp_path))
+
+
+@pytest.mark.backend("torch")
+def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
+    model = keras_vit.ViT(
+        patch_size=8,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=1,
+        mlp_dim=8,
+        input_shape=(16, 16, 1),
+        classes=8,
+    )
+    few_shot = fewshot.callback(
+        model, "moving_digits", (1,), num_frames=3, max_test_images=64
+    )
+    [batch] = few_shot.test
+    clips = np.asarray(batch["images"])
+    assert clips.shape[1:] == (3, 16, 16, 1)
+    found, _ = evaluation.features(few_shot.measured, [batch])
+    of_frames = evaluation.representation(model)
+    expected = np.mean(
+        [of_frames.predict(clips[:, t], verbose=0) for t in range(3)], axis=0
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    # On a copy, with the model that is trained.
+    model.compile("sgd", "mse")
+    history = model.fit(
+        np.zeros((2, 16, 16, 1)),
+        np.zeros((2, 8)),
+        callbacks=[few_shot],
+        verbose=0,
+    ).history
+    assert 0 <= history["moving_digits/1-shot"][0] < 1
+
+
 @pytest.mark.backend("tensorflow")
 def test_a_model_of_images_averages_frames_and_loses_nothing(tmp_path, capsys):
     config = small_config(
@@ -130,6 +213,7 @@ def test_a_model_of_images_averages_frames_and_loses_nothing(tmp_path, capsys):
     )
     assert found["top_1"] == pytest.approx(results["accuracy"], abs=1e-6)
     assert found["shuffled_top_1"] == found["top_1"]
+    assert found["kind"] == "videos"
     assert evaluate.main(
         [str(tmp_path / "last.keras"), "--dataset=digits", "--shuffle_frames"]
     )

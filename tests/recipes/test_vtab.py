@@ -52,7 +52,7 @@ def test_flags_reach_every_task():
 
 
 @pytest.mark.parametrize("argument", ["ViTB16,", ",dtd", ""])
-def test_an_argument_that_says_too_little_is_refused(argument):
+def test_an_incomplete_argument_is_refused(argument):
     with pytest.raises(ValueError, match="must be MODEL or MODEL,TASK"):
         config_of(argument)
 

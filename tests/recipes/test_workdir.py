@@ -126,7 +126,7 @@ def test_every_recipe_refuses_a_url_at_once(tmp_path, monkeypatch, recipe, url):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_path_is_no_url(monkeypatch):
+def test_a_path_is_not_a_url(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     for path in ("runs/a:b", "/mnt/c", "a=b://c"):
         assert workdirs.path_of(path) == pathlib.Path(path)

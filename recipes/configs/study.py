@@ -1,0 +1,361 @@
+"""Studies of the ViT paper, each a table of variants of one run.
+
+study.py                     Figure 8 on digits
+study.py:STUDY,DATASET       figure_4, figure_8, figure_9, figure_10, table_5,
+                             table_7 or table_8
+
+With jft300m, imagenet21k or imagenet2012 the models and their training are
+those of Table 3, and --config.run.dataset gives the path of the images.
+Accuracy is few-shot on ImageNet where the paper reports that. With another
+name of TFDS, a folder of images or an npz file the models are small enough for
+processors, images have 32 pixels per side, and accuracy is measured on the
+evaluation images. Figures are numbered as in the final edition.
+
+The paper states few of the values that it varies. Where it states none, the
+values are ours:
+
+figure_4   shares 3, 10, 30 and 100 % of the images (9, 30, 90 and 303
+           million), random, nested; the same steps; early stopping
+figure_8   multiples of 8 layers, width 1024, MLP 2048 and patches of 32
+figure_9   class token or average, the average also with 3/8 of the rate
+figure_10  7 or 14 epochs, rate 2e-4 or 4e-4, weight decay 0.01 or 0.1
+table_5    weight decay, dropout and label smoothing, tuned as in section 4.3
+           for the smaller sets; --config.run.train_images selects subsets
+table_7    SGD against Adam, then fine-tuning
+table_8    position embeddings, and where they are added
+"""
+
+import dataclasses
+
+from recipes import experiment, study
+from recipes.configs import finetune, pretrain
+from recipes.study import Times, Variant
+
+PAPER = ("jft300m", "imagenet21k", "imagenet2012")
+# The model of the paper's study. For Figures 9 and 10 and for the search of
+# regularisation the paper names none or several.
+MODELS = {
+    "figure_4": "ViTB32",
+    "figure_8": "ViTB32",
+    "figure_9": "ViTB16",
+    "figure_10": "ViTL16",
+    "table_5": "ViTB16",
+    "table_7": "BiTR50x1",
+    "table_8": "ViTB16",
+}
+SMALL = dict(num_layers=4, hidden_size=64, num_heads=4, mlp_dim=128)
+TRANSFERS = (
+    "imagenet2012",
+    "cifar10",
+    "cifar100",
+    "oxford_iiit_pet",
+    "oxford_flowers102",
+)
+
+
+def get_config(arguments: str = "figure_8,digits") -> study.Config:
+    """Returns the config of "STUDY,DATASET"."""
+    name, comma, dataset = arguments.partition(",")
+    if name not in MODELS or not (comma and dataset):
+        raise ValueError(
+            "The argument of study.py must be STUDY,DATASET with one of the "
+            f"studies {', '.join(MODELS)}, such as figure_8,digits. Received: "
+            f"{arguments!r}"
+        )
+    run = _run(MODELS[name], dataset)
+    return globals()[f"_{name}"](run)
+
+
+def _run(model, dataset):
+    """Returns the config that the variants of a study share."""
+    if dataset in PAPER:
+        run = pretrain.get_config(f"{model},{dataset}")
+        if dataset != "imagenet2012":
+            run.fewshot_dataset, run.fewshot_shots = "imagenet2012", (5,)
+        return run
+    run = pretrain.get_config(f"ViT,{dataset}")
+    is_digits = dataset == "digits"
+    run.architecture = experiment.Architecture(
+        **SMALL, patch_size=2 if is_digits else 4
+    )
+    run.image_size = (0,) if is_digits else (32,)
+    run.flip = not is_digits  # a mirrored 2 is not a 2
+    run.num_epochs = 20
+    run.fewshot_dataset = ""
+    return run
+
+
+def _figure_4(run):
+    """Compares several models on subsets of the pre-training set."""
+    if run.dataset not in PAPER:
+        models = {
+            "ResNet": _difference(run, _resnet(run)),
+            "ViT": {},
+            "ViT, half as wide": _scaled(1 / 2, "hidden_size", "mlp_dim"),
+        }
+    else:
+        models = {
+            line: _difference(
+                run, pretrain.get_config(f"{model},{run.dataset}")
+            )
+            for line, model in (
+                ("ResNet50x1", "BiTR50x1"),
+                ("ResNet152x2", "BiTR152x2"),
+                ("ViT-B/32", "ViTB32"),
+                ("ViT-B/16", "ViTB16"),
+                ("ViT-L/32", "ViTL32"),
+                ("ViT-L/16", "ViTL16"),
+            )
+        }
+        # ViT-B/32 with all hidden dimensions halved, trained like ViT-B/32.
+        half = 384 if run.architecture.representation_size else 0
+        models["ViT-b/32"] = {
+            "model": "ViTS32",
+            "architecture.representation_size": half,
+        }
+    shares = {"3": 0.03, "10": 0.1, "30": 0.3, "100": 1.0}
+    return study.Config(
+        name="figure_4",
+        title="Subsets of the pre-training set",
+        run=run,
+        variants=tuple(
+            Variant(
+                name=f"{_folder(line)}_{percent}_percent",
+                line=line,
+                changes={**changes, "train_images": Times(share)},
+            )
+            for line, changes in models.items()
+            for percent, share in shares.items()
+        ),
+        report="best",
+        x="train_images",
+        x_label="training images",
+    )
+
+
+def _figure_8(run):
+    """Scales depth, width, MLP and patch size separately, and all together."""
+    if run.dataset in PAPER:
+        run.architecture = dataclasses.replace(
+            run.architecture,
+            num_layers=8,
+            hidden_size=1024,
+            num_heads=16,  # of width 64, as in all of Table 1 except H/14
+            mlp_dim=2048,
+            patch_size=32,
+            representation_size=1024
+            * bool(run.architecture.representation_size),
+        )
+    else:
+        run.architecture.patch_size *= 2  # variants divide it
+    width = ["hidden_size", "num_heads"]
+    if run.architecture.representation_size:
+        width.append("representation_size")
+    everything = ("num_layers", *width, "mlp_dim")
+    lines = {
+        "depth": {f: _scaled(f, "num_layers") for f in (1 / 4, 1 / 2, 2, 4, 8)},
+        "width": {f: _scaled(f, *width) for f in (1 / 4, 1 / 2, 2)},
+        "width of the MLP": {
+            f: _scaled(f, "mlp_dim") for f in (1 / 4, 1 / 2, 2, 4)
+        },
+        "patch size": {f: _scaled(f, "patch_size") for f in (1 / 2, 1 / 4)},
+        "all": {
+            # Patches of 64 would not divide 224 pixels.
+            1 / 2: _scaled(1 / 2, *everything),
+            2: _scaled(2, *everything) | _scaled(1 / 2, "patch_size"),
+        },
+    }
+    return study.Config(
+        name="figure_8",
+        title="Scaling the dimensions of ViT",
+        run=run,
+        variants=(
+            Variant(name="base"),
+            *(
+                Variant(
+                    name=f"{_folder(line)}_x{factor:g}",
+                    line=line,
+                    changes=changes,
+                )
+                for line, by_factor in lines.items()
+                for factor, changes in by_factor.items()
+            ),
+        ),
+        x="compute",
+        x_label="relative compute",
+    )
+
+
+def _figure_9(run):
+    """Compares the class token with the average, which needs another rate."""
+    gap = {"architecture.classifier": "gap"}
+    return study.Config(
+        name="figure_9",
+        title="Class token against global average pooling",
+        run=run,
+        variants=(
+            Variant(name="token", line="class token"),
+            Variant(name="gap", line="average", changes=gap),
+            Variant(
+                name="gap_lower_rate",
+                line="average, 3/8 of the rate",
+                changes=gap | {"base_lr": Times(3 / 8)},
+            ),
+        ),
+        figure="curves",
+        x_label="epochs",
+    )
+
+
+def _figure_10(run):
+    """Compares position embeddings learned with other hyper-parameters."""
+    short = {"num_epochs": Times(1 / 2)}
+    return study.Config(
+        name="figure_10",
+        title="Position embeddings with other hyper-parameters",
+        run=run,
+        variants=(
+            Variant(
+                name="half_epochs_half_rate_low_decay",
+                line="half the epochs and the rate, a tenth of the decay",
+                changes=short
+                | {"base_lr": Times(1 / 2), "weight_decay": Times(1 / 10)},
+            ),
+            Variant(name="half_epochs", line="half the epochs", changes=short),
+            Variant(name="base", line="all epochs"),
+        ),
+        figure="positions",
+    )
+
+
+def _table_5(run):
+    """Varies weight decay, dropout and label smoothing on smaller sets."""
+    if not run.fewshot_dataset:  # do not select by the evaluation images
+        run.dev_fraction = 0.01 if run.dataset in PAPER else 0.1
+    return study.Config(
+        name="table_5",
+        title="Regularisation",
+        run=run,
+        variants=tuple(
+            Variant(
+                name=f"decay_{decay:g}_dropout_{dropout:g}_smoothing_{smooth:g}",
+                line=f"dropout {dropout:g}, smoothing {smooth:g}",
+                x=decay,
+                changes={
+                    "weight_decay": decay,
+                    "architecture.dropout_rate": dropout,
+                    "label_smoothing": smooth,
+                },
+            )
+            for dropout in (0.0, 0.1)
+            for smooth in (0.0, 0.1)
+            for decay in (0.03, 0.1, 0.3)
+        ),
+        x_label="weight decay",
+    )
+
+
+def _table_7(run):
+    """Fine-tunes ResNets pre-trained with SGD and with Adam on other sets."""
+    if run.dataset not in PAPER:
+        run = _resnet(run)
+        to = finetune.get_config(f"BiT,{run.dataset}")
+        to.image_size, to.num_epochs = run.image_size, 10
+        transfers = (to,)
+        models = {"ResNet": (run, dataclasses.replace(run, **_sgd(run)))}
+    else:
+        transfers = tuple(
+            finetune.get_config(f"BiTR50x1,{name}") for name in TRANSFERS
+        )
+        models = {
+            line: tuple(
+                pretrain.get_config(f"{model},{run.dataset}{ending}")
+                for ending in ("", ",sgd")
+            )
+            for line, model in (
+                ("ResNet50", "BiTR50x1"),
+                ("ResNet152x2", "BiTR152x2"),
+            )
+        }
+    return study.Config(
+        name="table_7",
+        title="SGD against Adam for pre-training ResNets",
+        run=run,
+        variants=tuple(
+            Variant(
+                name=f"{line}_{optimizer}",
+                line=f"{line}, {optimizer}",
+                changes=_difference(run, own),
+            )
+            for line, both in models.items()
+            for optimizer, own in zip(("Adam", "SGD"), both, strict=True)
+        ),
+        transfers=transfers,
+        x_label="fine-tuned on",
+    )
+
+
+def _sgd(run):
+    """Returns BiT's training, its rate scaled with the batch size."""
+    return dict(
+        optimizer="sgd",
+        base_lr=0.03 * run.batch_size / 256,
+        schedule="cosine",
+        weight_decay=1e-3,
+        clip_norm=0.0,
+    )
+
+
+def _table_8(run):
+    """Compares no, 1-D, 2-D and relative position embeddings by placement."""
+    kinds = {
+        "no embedding": ("none", ("stem",)),
+        "1-D": ("learned_1d", ("stem", "every_layer", "every_layer_shared")),
+        "2-D": ("learned_2d", ("stem", "every_layer", "every_layer_shared")),
+        "relative": ("relative", ("stem",)),
+    }
+    return study.Config(
+        name="table_8",
+        title="Position embeddings",
+        run=run,
+        variants=tuple(
+            Variant(
+                name=f"{kind}_{placement}",
+                line=line,
+                x=placement,
+                changes={
+                    "architecture.position_embedding": kind,
+                    "architecture.position_placement": placement,
+                },
+            )
+            for line, (kind, placements) in kinds.items()
+            for placement in placements
+        ),
+        x_label="where embeddings are added",
+    )
+
+
+def _resnet(run):
+    """Returns the same training of a small ResNet."""
+    architecture = experiment.Architecture()
+    return dataclasses.replace(run, model="BiT", architecture=architecture)
+
+
+def _scaled(factor, *fields):
+    return {f"architecture.{field}": Times(factor) for field in fields}
+
+
+def _difference(run, other, prefix=""):
+    """Returns the changes that turn a config into another."""
+    changes = {}
+    for field in dataclasses.fields(run):
+        here, there = (getattr(config, field.name) for config in (run, other))
+        if dataclasses.is_dataclass(here):
+            changes |= _difference(here, there, f"{prefix}{field.name}.")
+        elif here != there and not field.name.startswith("fewshot"):
+            changes[prefix + field.name] = there
+    return changes
+
+
+def _folder(line):
+    return line.replace(", ", "_").replace("/", "").replace(" ", "_")

@@ -1,0 +1,342 @@
+"""Serves a web page that classifies images and shows attention.
+
+python -m recipes.demo MODEL [MODEL ...] [--images=FOLDER]
+
+MODEL is a .keras file, a SavedModel (a version's directory), released weights
+as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), any other checkpoint that
+keras_vit reads, or a model on a TF Serving server, such as
+http://localhost:8501/v1/models/vit. Several models are shown side by side.
+
+--images is a folder of images, such as the training images. The page shows
+those whose representations are nearest to that of the uploaded image.
+
+The page needs `pip install "keras-vision-transformer[demo]"` and works offline.
+"""
+
+import argparse
+import atexit
+import dataclasses
+import functools
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+from keras_vit.data import decode, formats
+from keras_vit.data.optional_imports import optional, tensorflow
+from keras_vit.export import limits
+from keras_vit_cli import command, predict
+from recipes import demo_drawing, demo_models
+
+# Largest side of a displayed image, in pixels.
+SHOWN = 384
+MAX_FILE_SIZE = 50 * 2**20
+# Time after which the images and attention of a visitor who left are deleted.
+SECONDS_KEPT = 3600
+VISITORS_KEPT = 200
+# The page is self-contained: the browser must not load anything else.
+HEAD = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src '
+    "'self' 'unsafe-inline' 'unsafe-eval' data: blob:\">"
+)
+INTRODUCTION = """# Where does the model look?
+Drop, paste or photograph an image. It is classified by the computer that
+serves this page, which deletes it within two hours.
+"""
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Serves the page until it is interrupted.
+
+    Args:
+        arguments: Command-line arguments without the program's name; by
+            default those of sys.argv.
+
+    Returns:
+        The exit status, 0.
+    """
+    parser = command.Parser(
+        prog="python -m recipes.demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", metavar="MODEL", nargs="+")
+    parser.add_argument("--images", help="folder to find the nearest in")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (127.0.0.1); 0.0.0.0 lets others in",
+    )
+    parser.add_argument("--port", type=int, default=7860, help="(7860)")
+    options = parser.parse_args(arguments)
+    page = build(options.models, options.images)
+    _, address, _ = launch(page, options.host, options.port)
+    print(f"The page is at {address}; Ctrl+C stops it.", flush=True)
+    page.block_thread()
+    return 0
+
+
+def build(names: list[str], folder: str | None = None):
+    """Loads the models and returns the page, a `gradio.Blocks`.
+
+    Args:
+        names: Models, as given on the command line.
+        folder: Folder in which to find the nearest images, or None.
+
+    Raises:
+        ValueError: If a model does not load or the folder has no images.
+        ImportError: If Gradio is not installed.
+    """
+    _gradio()  # before the models, which take longer
+    models = {}
+    for name in names:
+        print(f"Loading {name}", flush=True)
+        models[name] = demo_models.load(name)
+    indices = {}
+    if folder is not None:
+        paths = predict.find([folder])
+        for name, model in models.items():
+
+            def report(done, name=name):
+                print(
+                    f"{name}: {done} of {len(paths)} images",
+                    end="\r" if sys.stdout.isatty() else "\n",
+                    flush=True,
+                )
+
+            indices[name] = demo_models.Neighbours(model, paths, report)
+    return _page(models, indices, folder)
+
+
+def launch(page, host: str = "127.0.0.1", port: int | None = None):
+    """Starts serving the page, in threads of this process.
+
+    Args:
+        page: The page that `build` returned.
+        host: Address to listen on.
+        port: Port to listen on; None finds a free one.
+
+    Returns:
+        The application, its address and None, like `gradio.Blocks.launch`.
+
+    Raises:
+        OSError: If the port is taken.
+    """
+    return page.launch(
+        server_name=host,
+        server_port=port,
+        prevent_thread_lock=True,
+        quiet=True,
+        share=False,
+        run_history=False,
+        footer_links=[],
+        max_file_size=MAX_FILE_SIZE,
+        state_session_capacity=VISITORS_KEPT,
+        css=demo_drawing.CSS,
+        head=HEAD,
+    )
+
+
+@functools.cache
+def _gradio():
+    """Imports Gradio without telemetry, with a folder removed at exit."""
+    # By default both packages report usage.
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    folder = tempfile.mkdtemp(prefix="keras_vit-demo-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["GRADIO_TEMP_DIR"] = folder
+    return optional("gradio", "demo")
+
+
+def _upload_component():
+    """Adds an image input that passes on the uploaded file unchanged."""
+    gr = _gradio()
+    upload = gr.Image(
+        label="Image",
+        sources=["upload", "webcam", "clipboard"],
+        height=320,
+        elem_id="upload",
+        buttons=[],
+    )
+    move = upload.async_move_resource_to_block_cache
+
+    async def move_file(path):
+        # Otherwise Gradio would fetch the address in a crafted request.
+        if str(path).startswith(("http://", "https://")):
+            raise gr.Error("Upload a file, not an address.")
+        return await move(path)
+
+    # Set on the instance: for a subclass Gradio writes stubs beside this file.
+    upload.async_move_resource_to_block_cache = move_file
+    upload.preprocess = lambda file: (
+        file and (file.path, file.orig_name or "photograph")
+    )
+    return upload
+
+
+def _page(models, indices, folder):
+    gr = _gradio()
+    with gr.Blocks(
+        title="keras_vit",
+        analytics_enabled=False,
+        # Every half hour, delete files that are an hour old.
+        delete_cache=(SECONDS_KEPT // 2, SECONDS_KEPT),
+        fill_width=True,
+    ) as page:
+        gr.Markdown(INTRODUCTION)
+        with gr.Row():
+            with gr.Column(scale=1, min_width=300):
+                upload = _upload_component()
+                message = gr.HTML(elem_id="message")
+            with gr.Column(scale=3 if len(models) > 1 else 2), gr.Row():
+                panels = [_panel(name, i) for i, name in enumerate(models)]
+
+        def judge(file):
+            return _judge(file, models, indices, folder)
+
+        upload.change(
+            judge,
+            upload,
+            [message, *(part for panel in panels for part in panel)],
+            show_progress="minimal",
+            api_visibility="private",
+        )
+    return page
+
+
+def _panel(name, number):
+    """Adds the panel of a model; returns the components an upload changes."""
+    gr = _gradio()
+    with gr.Column(min_width=320, elem_classes="model"):
+        gr.HTML(demo_drawing.heading(name))
+        classes = gr.HTML(elem_id=f"classes-{number}")
+        state = gr.State(time_to_live=SECONDS_KEPT)
+        maps = gr.HTML(elem_id=f"maps-{number}")
+        sliders = [
+            gr.Slider(
+                1,
+                2,  # until an answer contains their number
+                1,
+                step=1,
+                label=label,
+                visible=False,
+                elem_id=f"{label.lower()}-{number}",
+                buttons=[],
+            )
+            for label in ("Layer", "Head")
+        ]
+        nearest = gr.HTML(elem_id=f"nearest-{number}")
+    gr.on(
+        [slider.input for slider in sliders],
+        demo_drawing.maps,
+        [state, *sliders],
+        maps,
+        queue=False,
+        show_progress="hidden",
+        trigger_mode="always_last",
+        api_visibility="private",
+    )
+    return classes, state, maps, *sliders, nearest
+
+
+def _judge(file, models, indices, folder):
+    """Returns the message and each panel's contents for an upload."""
+    gr = _gradio()
+    hidden = gr.Slider(visible=False)
+    nothing = ["", None, "", hidden, hidden, ""] * len(models)
+    if file is None:
+        return ["", *nothing]
+    path, name = file
+    try:
+        image = read_shown(path)
+        outputs = []
+        for model_name, model in models.items():
+            index = indices.get(model_name)
+            outputs += _contents(path, image, model, index, folder)
+    except (ValueError, OSError) as error:
+        text = str(error).replace(repr(path), repr(name))
+        return [demo_drawing.problem(text), *nothing]
+    return [demo_drawing.note(*image.size, name), *outputs]
+
+
+def _contents(path, image, model, index, folder):
+    """Returns the contents of a panel for an image."""
+    gr = _gradio()
+    answer = model.ask(path)
+    classes = demo_drawing.classes(answer.classes)
+    nearest = ""
+    if index is not None:
+        found, vote = index.nearest(path)
+        pictures = [
+            (_thumbnail(decode.read_pixels(p)), os.path.relpath(p, folder), s)
+            for p, s in found
+        ]
+        nearest = demo_drawing.nearest(pictures, vote)
+    if not answer.heads:
+        hidden = gr.Slider(visible=False)
+        return [classes, None, "", hidden, hidden, nearest]
+    state = demo_drawing.Maps(image.pixels, answer.rollout, answer.heads)
+    layers, heads = len(answer.heads), max(map(len, answer.heads))
+    return [
+        classes,
+        state,
+        demo_drawing.maps(state, layers, 1),
+        gr.Slider(maximum=max(layers, 2), value=layers, visible=layers > 1),
+        gr.Slider(maximum=max(heads, 2), value=1, visible=heads > 1),
+        nearest,
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """An image as the page shows it.
+
+    Attributes:
+        pixels: Upright, uint8 `[H, W, 3]`, no side longer than `SHOWN`.
+        size: (height, width) of the upright image in the file.
+    """
+
+    pixels: np.ndarray
+    size: tuple[int, int]
+
+
+def read_shown(path: str) -> Shown:
+    """Reads an image file, if decoding it is cheap.
+
+    Raises:
+        ValueError: If the file does not decode, or states too many pixels.
+    """
+    tf = tensorflow()
+    kinds = ("jpeg", "png", "gif", "bmp", "webp")
+    with tf.device("CPU"):
+        with open(path, "rb") as file:
+            encoded = tf.constant(file.read())
+        if not any(getattr(formats, f"is_{kind}")(encoded) for kind in kinds):
+            raise ValueError(
+                f"{path!r} is not a JPEG, PNG, GIF, BMP or WebP image."
+            )
+        try:
+            limits.claimed_pixels(encoded)
+        except tf.errors.OpError:
+            raise ValueError(
+                f"{path!r} is damaged, or claims more than "
+                f"{limits.MAX_PIXELS // 10**6} million pixels."
+            ) from None
+    pixels = decode.read_pixels(path)
+    return Shown(_thumbnail(pixels), pixels.shape[:2])
+
+
+def _thumbnail(pixels):
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    image.thumbnail((SHOWN, SHOWN))
+    return np.asarray(image)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The figures of recipes.miniature, beside those of the paper."""
+
+import pathlib
+
+import numpy as np
+
+from keras_vit.inspection import figures
+from recipes.miniature_claims import choices_of_sizes, error_of
+from tools import paper_tables
+
+COLORS = {"ResNet": "#8c8c8c", "Hybrid": "#dd8452", "ViT": "#4c72b0"}
+# Training images of the paper's three sets, section 4.1.
+PAPER_SIZES = {"ImageNet": 1.3e6, "I21k": 14e6, "JFT": 303e6}
+# What differs from the ViT of all images, by the names of the runs.
+CHOICES = {
+    "all": "1-D positions,\nclass token",
+    "no_positions": "no positions",
+    "average": "average,\nthe same rate",
+    "average_low_rate": "average,\n3/8 of the rate",
+}
+
+
+def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
+    """Draws accuracy against training images, the paper's and ours.
+
+    Args:
+        results: Those of `miniature_report.measure`.
+        out_path: The picture to write.
+    """
+    figure = figures.new_figure(9, 4)
+    paper, ours = figure.subplots(1, 2)
+    for name, style in (
+        ("ViTB32", "o--"),
+        ("ViTB16", "o-"),
+        ("ViTL32", "s--"),
+        ("ViTL16", "s-"),
+    ):
+        column = paper_tables.TABLE_5_MODELS.index(name)
+        accuracies = [
+            paper_tables.TABLE_5[dataset, "imagenet2012"][column]
+            for dataset in PAPER_SIZES
+        ]
+        label = f"ViT-{name[3]}/{name[4:]}"
+        color = COLORS["ViT"] if name[3] == "B" else "#28416b"
+        paper.plot(
+            PAPER_SIZES.values(), accuracies, style, color=color, label=label
+        )
+    bit = "BiT-L (ResNet152x4)"
+    accuracy, _ = paper_tables.TABLE_2[bit]["imagenet2012"]
+    paper.plot(
+        PAPER_SIZES["JFT"], accuracy, "D", color=COLORS["ResNet"], label=bit
+    )
+    _decorate(paper, "the paper: ImageNet top-1 (Tables 2 and 5)")
+    paper.set_xlabel("pre-training images")
+    for name, color in COLORS.items():
+        samples = [
+            results["accuracies"][name][choice]
+            for choice in choices_of_sizes(results)
+        ]
+        ours.errorbar(
+            results["sizes"],
+            [100 * np.mean(sample) for sample in samples],
+            [100 * error_of(results, sample) for sample in samples],
+            fmt="o-",
+            capsize=3,
+            color=color,
+            label=name,
+        )
+    _decorate(ours, "here: accuracy on images held out")
+    ours.set_xlabel("training images")
+    figure.savefig(out_path)
+
+
+def draw_choices(results: dict, out_path: pathlib.Path) -> None:
+    """Draws position embeddings and classifiers compared.
+
+    Args:
+        results: Those of `miniature_report.measure`.
+        out_path: The picture to write.
+    """
+    figure = figures.new_figure(9, 3.6)
+    paper, ours = figure.subplots(1, 2, width_ratios=(2, 3))
+    bars = {
+        "1-D positions": paper_tables.TABLE_8["1-D"],
+        "no positions": paper_tables.TABLE_8["none"],
+    }
+    _bars(paper, bars, None)
+    _decorate(paper, "the paper: few-shot accuracy (Table 8)", legend=False)
+    samples = {
+        label: results["accuracies"]["ViT"][choice]
+        for choice, label in CHOICES.items()
+    }
+    _bars(
+        ours,
+        {label: np.mean(sample) for label, sample in samples.items()},
+        [100 * error_of(results, sample) for sample in samples.values()],
+    )
+    _decorate(ours, "here: accuracy on images held out", legend=False)
+    figure.savefig(out_path)
+
+
+def _bars(axes, heights, errors):
+    colors = [COLORS["ViT"]] + ["#a9bcd9"] * (len(heights) - 1)
+    bars = axes.bar(
+        heights.keys(),
+        [100 * height for height in heights.values()],
+        yerr=errors,
+        width=0.55,
+        capsize=3,
+        color=colors,
+    )
+    axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=9)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.margins(y=0.12)
+
+
+def _decorate(axes, title, legend=True):
+    from matplotlib import ticker
+
+    axes.set_title(title, fontsize=10)
+    axes.set_ylabel("accuracy [%]")
+    axes.grid(alpha=0.25, axis="both" if legend else "y")
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+        axes.legend(frameon=False, fontsize=9)

@@ -1,0 +1,177 @@
+"""The web page without a browser: what it answers, and what it refuses."""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import inspection
+from recipes import demo, demo_drawing, demo_models, predict
+from tests import tf_serving
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "export"))
+import images  # noqa: E402
+
+pytestmark = pytest.mark.backend("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def folder(page_models):
+    return page_models
+
+
+@pytest.fixture(scope="module")
+def models(folder):
+    names = ("vit.keras", "vit/1", "mixer.keras")
+    return {name: demo_models.load(str(folder / name)) for name in names}
+
+
+def test_the_page_and_predict_judge_every_file_alike(
+    folder, models, tmp_path, capsys
+):
+    files = images.valid() | images.broken(40)
+    for name, content in files.items():
+        (tmp_path / f"{name}.png").write_bytes(content)
+    model = str(folder / "vit.keras")
+    predict.main([model, str(tmp_path), "--format=jsonl"])
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    judged = {line["image"]: line for line in lines}
+    assert len(judged) == len(files)
+    answered = 0
+    for path, line in judged.items():
+        expected = line.get("predictions")
+        try:
+            demo.read_shown(path)
+            answers = [models[n].ask(path) for n in ("vit.keras", "vit/1")]
+        except ValueError as error:
+            # Only the page refuses what would cost too much to decode.
+            assert expected is None or "pixels" in path, path
+            assert str(error).startswith(repr(path))
+            continue
+        answered += 1
+        for answer in answers:
+            assert [x for x, _ in answer.classes] == [
+                x["class"] for x in expected
+            ]
+            np.testing.assert_allclose(
+                [score for _, score in answer.classes],
+                [x["score"] for x in expected],
+                rtol=1e-3,
+                atol=1e-5,
+            )
+    assert answered == len(images.valid())
+
+
+def test_attention_is_that_of_the_inspection(folder, models, tmp_path):
+    path = str(tmp_path / "image.png")
+    pathlib.Path(path).write_bytes(images.valid()["png"])
+    answers = {name: model.ask(path) for name, model in models.items()}
+    model = keras_vit.from_pretrained(folder / "vit.keras")
+    image = keras_vit.data.read_image(path, model.input_shape[1:3])
+    rollout, heads = inspection.attention_maps(model, image[None])
+    for name in ("vit.keras", "vit/1"):
+        np.testing.assert_allclose(
+            answers[name].rollout, rollout[0], rtol=1e-3, atol=1e-5
+        )
+        for found, expected in zip(answers[name].heads, heads, strict=True):
+            np.testing.assert_allclose(found, expected[0], rtol=1e-3, atol=1e-5)
+    assert answers["mixer.keras"].heads == ()
+
+
+def test_the_nearest_image_of_a_folder_is_itself(models, tmp_path):
+    for i in range(4):
+        content = images.encode(images.pixels(seed=i), "PNG")
+        path = tmp_path / ("left" if i < 3 else "right") / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "left" / "broken.png").write_bytes(b"no image")
+    paths = sorted(map(str, tmp_path.glob("*/*.png")))
+    for model in models.values():
+        done = []
+        index = demo_models.Neighbours(model, paths, done.append)
+        found, vote = index.nearest(paths[2], 3)
+        assert vote == "left"  # of three to one
+        assert done == [5] and len(found) == 3 and len(index.paths) == 4
+        assert found[0] == (paths[2], pytest.approx(1, abs=1e-4))
+        similarities = [similarity for _, similarity in found]
+        assert similarities == sorted(similarities, reverse=True)
+    with pytest.raises(ValueError, match="--images must be a folder"):
+        demo_models.Neighbours(
+            model, [p for p in paths if "broken" in p], print
+        )
+
+
+def test_sliders_draw_the_layer_and_the_head_they_name():
+    heads = (np.eye(4).reshape(2, 2, 4) + 0.1, np.ones((1, 2, 4)))
+    state = demo_drawing.Maps(np.zeros((8, 16, 3), "uint8"), heads[0][0], heads)
+    drawn = {
+        (layer, head): demo_drawing.maps(state, layer, head)
+        for layer, head in ((1, 1), (1, 2), (2, 1), (2, 2))
+    }
+    assert "Layer 1 of 2, head 2 of 2" in drawn[1, 2]
+    assert drawn[1, 1] != drawn[1, 2] != drawn[2, 1]
+    assert drawn[2, 2] == drawn[2, 1]  # this layer has one head
+    assert demo_drawing.maps(None, 1, 1) == ""
+
+
+def test_names_are_text_and_no_markup(folder):
+    rows = (("<script>", 0.5), ("&", 0.25))
+    assert "&lt;script&gt;" in demo_drawing.classes(rows)
+    for text in (
+        demo_drawing.heading("<b>/x.keras"),
+        demo_drawing.note(1, 2, "<b>.gif"),
+        demo_drawing.problem("<b>"),
+    ):
+        assert "<b>" not in text and "&lt;b&gt;" in text
+
+
+def test_a_served_model_answers_as_the_savedmodel(
+    folder, models, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("no_proxy", "*")
+    loaded = tf.saved_model.load(str(folder / "vit" / "1"))
+    served = tf_serving.Models({"vit": loaded.signatures})
+    path = str(tmp_path / "image.png")
+    pathlib.Path(path).write_bytes(images.valid()["png"])
+    expected = models["vit/1"].ask(path)
+    with tf_serving.rest(served) as address:
+        model = demo_models.load(f"http://{address}/v1/models/vit/versions/7")
+        found = model.ask(path)
+        (features,) = model.features([path])
+        broken = str(tmp_path / "broken.png")
+        pathlib.Path(broken).write_bytes(b"no image")
+        with pytest.raises(ValueError, match="does not decode"):
+            model.ask(broken)
+        assert model.features([broken]) == [None]
+        with pytest.raises(ValueError, match="No model 'other'"):
+            demo_models.load(f"http://{address}/v1/models/other")
+    assert [name for name, _ in found.classes] == [
+        name for name, _ in expected.classes
+    ]
+    for a, b in zip(found.classes, expected.classes, strict=True):
+        assert a[1] == pytest.approx(b[1], abs=1e-5)
+    np.testing.assert_allclose(found.rollout, expected.rollout, atol=1e-6)
+    for a, b in zip(found.heads, expected.heads, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_allclose(
+        features, models["vit/1"].features([path])[0], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("http://localhost/vit", "http://HOST:PORT/v1/models/NAME"),
+        ("ftp://localhost:8501/v1/models/vit", "http://HOST:PORT"),
+        ("http://127.0.0.1:1/v1/models/vit", "MODEL must be served"),
+        ("nowhere.keras", "does not load"),
+    ],
+)
+def test_what_is_no_model_is_refused(model, words, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(ValueError, match=words):
+        demo_models.load(model)

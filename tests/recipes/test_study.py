@@ -1,0 +1,269 @@
+"""Studies: variants of a run, their table and their figure."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from recipes import cli, experiment, study, study_figures
+from recipes.study import Times, Variant
+
+
+def config_of(argument, **changes):
+    """A study of the config file, its run changed."""
+    words = ["", f"--config={study.DEFAULT_CONFIG}:{argument}"]
+    config, *_ = cli.parse(words, study.DEFAULT_CONFIG)
+    tiny = dict(num_layers=2, hidden_size=8, num_heads=2, mlp_dim=8)
+    if config.run.model == "ViT":
+        config.run.architecture = dataclasses.replace(
+            config.run.architecture, **tiny
+        )
+    config.run = dataclasses.replace(
+        config.run, **dict(batch_size=16, total_steps=4, eval_every=2) | changes
+    )
+    return config
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """12 noisy photographs of each of two classes."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(12):
+            image = rng.integers(0, 255, (32, 32, 3), "uint8")
+            path = tmp_path / "images" / name / f"{i}.png"
+            tf.io.write_file(str(path), tf.io.encode_png(image))
+    return str(tmp_path / "images")
+
+
+def results_in(workdir):
+    return json.loads((workdir / "results.json").read_text())["rows"]
+
+
+@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
+def test_a_study_trains_all_variants_and_resumes(tmp_path, monkeypatch, capsys):
+    config = config_of("figure_8,digits")
+    chosen = ("base", "patch_size_x0.5")
+    config.variants = tuple(v for v in config.variants if v.name in chosen)
+    rows = study.run(config, str(tmp_path))
+    assert results_in(tmp_path) == json.loads(json.dumps(rows))
+    assert [row["name"] for row in rows] == list(chosen)
+    base, fine = rows
+    assert base["x"] == 1 and 2.5 < fine["x"] < 5  # four times the tokens
+    assert fine["accuracies"] == [fine["accuracy"]]
+    epochs = [point[0] for point in base["curves"][0]]
+    assert epochs == pytest.approx([2 * 16 / 1438, 4 * 16 / 1438])
+    assert (tmp_path / "figure_8.png").stat().st_size > 10_000
+    assert "patch_size_x0.5  " in capsys.readouterr().out
+
+    monkeypatch.setattr(study.fitting, "fit", lambda *_, **__: 1 / 0)
+    assert study.run(config, str(tmp_path)) == rows
+    assert capsys.readouterr().out.count("is finished") == 2
+
+
+@pytest.mark.backend("torch")
+def test_a_subset_of_a_folder_is_trained_for_the_same_steps(tmp_path, folder):
+    config = config_of(
+        f"figure_4,{folder}", total_steps=0, num_epochs=3, batch_size=4
+    )
+    # 20 of the 24 images are for training: 30 % are 6.
+    config.variants = tuple(
+        v for v in config.variants if v.name == "ViT_30_percent"
+    )
+    [row] = study.run(config, str(tmp_path / "run"))
+    assert row["x"] == row["train_images"] == 6
+    [curve] = row["curves"]
+    assert curve[-1][0] * 6 / 4 == pytest.approx(3 * 20 / 4)
+
+
+@pytest.mark.backend_independent
+def test_the_average_is_trained_with_a_lower_rate_too(tmp_path):
+    config = config_of("figure_9,digits")
+    token, average, lower = (
+        study.config_of(config.run, variant) for variant in config.variants
+    )
+    assert [v.line for v in config.variants] == [
+        "class token",
+        "average",
+        "average, 3/8 of the rate",
+    ]
+    assert token == config.run
+    assert average.architecture.classifier == "gap"
+    assert average.base_lr == token.base_lr
+    assert lower.architecture.classifier == "gap"
+    assert lower.base_lr == pytest.approx(7.5e-4)
+
+
+@pytest.mark.backend("torch")
+def test_position_embeddings_of_a_variant_are_drawn(tmp_path):
+    config = config_of("figure_10,digits")
+    config.variants = config.variants[-1:]
+    study.run(config, str(tmp_path))
+    assert [path.name for path in tmp_path.glob("*.png")] == [
+        "positions_base.png"
+    ]
+
+
+@pytest.mark.backend("torch")
+def test_a_model_of_sgd_is_fine_tuned(tmp_path):
+    config = config_of("table_7,digits")
+    config.variants = config.variants[1:]
+    [to] = config.transfers
+    to.total_steps, to.eval_every = 2, 2
+    [row] = study.run(config, str(tmp_path))
+    assert (row["line"], row["x"]) == ("ResNet, SGD", "digits")
+    folder = tmp_path / "ResNet_SGD"
+    before, after = (
+        json.loads((folder / name / "config.json").read_text())["config"]
+        for name in ("seed_0", "seed_0-digits")
+    )
+    assert before["optimizer"] == "sgd" and before["model"] == "BiT"
+    assert after["weights"] == str(folder / "seed_0" / "last.keras")
+
+
+def fake_run(accuracy_of):
+    """Stands in for training: writes the evaluations of a config."""
+
+    def run(config, workdir):
+        path = study.pathlib.Path(workdir)
+        path.mkdir(parents=True)
+        lines = ["step,val_accuracy,val_loss"]
+        for i, accuracy in enumerate(accuracy_of(config)):
+            lines.append(f"{10 * (i + 1)},{accuracy},1.0")
+        (path / "metrics.csv").write_text("\n".join([*lines, ""]))
+        derived = dict(train_images=config.train_images or 100)
+        content = json.dumps(dict(derived=derived))
+        (path / "config.json").write_text(content)
+
+    return run
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    "name", ["figure_4", "figure_8", "figure_9", "table_5", "table_8"]
+)
+def test_every_study_draws_its_figure(tmp_path, monkeypatch, name):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(
+        study.finetune, "run", fake_run(lambda _: rng.random(3))
+    )
+    monkeypatch.setattr(study, "_macs", lambda _: 1 + 8 * rng.random())
+    config = config_of(f"{name},digits")
+    rows = study.run(config, str(tmp_path))
+    assert len(rows) == len(config.variants)
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+@pytest.mark.backend_independent
+def test_early_stopping_reports_the_best_evaluation(tmp_path, monkeypatch):
+    curve = [0.25, 0.75, 0.5]
+    monkeypatch.setattr(study.finetune, "run", fake_run(lambda _: curve))
+    monkeypatch.setattr(study, "_macs", lambda _: 1)
+    for report, accuracy in (("last", 0.5), ("best", 0.75)):
+        config = config_of("table_8,digits")
+        config.report = report
+        rows = study.run(config, str(tmp_path / report))
+        assert {row["accuracy"] for row in rows} == {accuracy}
+
+
+@pytest.mark.backend_independent
+def test_few_shot_accuracy_counts_where_it_is_measured(tmp_path, monkeypatch):
+    def run(config, workdir):
+        fake_run(lambda _: [0.1, 0.9, 0.2, 0.3])(config, workdir)
+        path = study.pathlib.Path(workdir, "metrics.csv")
+        header, *lines = path.read_text().splitlines()
+        shots = ("nan", "0.5", "nan", "0.75")
+        lines = [f"{a},{b}" for a, b in zip(lines, shots, strict=True)]
+        text = "\n".join([f"{header},digits/5-shot", *lines, ""])
+        path.write_text(text)
+
+    monkeypatch.setattr(study.finetune, "run", run)
+    monkeypatch.setattr(study, "_macs", lambda _: 1)
+    for report, accuracy in (("last", 0.75), ("best", 0.5)):
+        config = config_of("table_8,digits", fewshot_dataset="digits")
+        config.report = report
+        rows = study.run(config, str(tmp_path / report))
+        assert {row["accuracy"] for row in rows} == {accuracy}
+        assert len(rows[0]["curves"][0]) == 2
+
+
+@pytest.mark.backend_independent
+def test_a_variant_multiplies_what_the_run_has():
+    run = experiment.Config(
+        architecture=experiment.Architecture(num_layers=3, hidden_size=8),
+        base_lr=0.5,
+        num_epochs=7,
+        batch_size=10,
+    )
+    variant = Variant(
+        name="a",
+        changes={
+            "architecture.num_layers": Times(1 / 2),
+            "base_lr": Times(3),
+            "model": "BiT",
+            "train_images": Times(0.03),
+        },
+    )
+    changed = study.config_of(run, variant, num_images=1000)
+    assert changed.architecture.num_layers == 2  # of 1.5, to the even
+    assert changed.architecture.hidden_size == 8
+    assert (changed.base_lr, changed.model) == (1.5, "BiT")
+    assert (changed.train_images, changed.total_steps) == (30, 700)
+    assert run == dataclasses.replace(run, base_lr=0.5)
+    assert (run.architecture.num_layers, run.num_epochs) == (3, 7)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(variants=()), "`variants` must be one or more"),
+        (dict(variants=(Variant(name="a"),) * 2), "of different names"),
+        (dict(report="first"), "`report` must be one of"),
+        (dict(figure="pie"), "`figure` must be one of"),
+        (dict(num_seeds=0), "`num_seeds` must be at least 1"),
+        (
+            dict(variants=(Variant(name="a", changes={"pad": Times(2)}),)),
+            "`run.pad` must be positive, because variant 'a'",
+        ),
+        (
+            dict(variants=(Variant(name="a", changes={"model": "VIT"}),)),
+            "`model` must be a constructor",
+        ),
+    ],
+)
+def test_what_is_no_study_is_refused(tmp_path, changes, message):
+    config = config_of("table_8,digits")
+    for name, value in changes.items():
+        setattr(config, name, value)
+    with pytest.raises(ValueError, match=message):
+        study.run(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    "argument", ["figure_7,digits", "figure_8", "figure_8,"]
+)
+def test_an_unknown_study_is_refused(argument):
+    with pytest.raises(ValueError, match="must be STUDY,DATASET"):
+        config_of(argument)
+
+
+@pytest.mark.backend_independent
+def test_ticks_are_few_and_short():
+    assert study_figures._ticks([300, 30, 100]) == [30, 100, 300]
+    many = [0.3, 0.5, 0.9, 1, 1.5, 3, 7.9]
+    assert study_figures._ticks(many) == [0.5, 1, 2, 4]
+    values = (0.25, 4, 300, 54_321, 9_090_000, 303e6)
+    assert [study_figures._short(value, None) for value in values] == [
+        "0.25",
+        "4",
+        "300",
+        "54.3 k",
+        "9.09 M",
+        "303 M",
+    ]
