@@ -1,4 +1,4 @@
-"""Programs beside the library: each parses, calls and prints."""
+"""Programs that accompany the library: each parses arguments, calls, prints."""
 
 from keras_vit_cli import command
 

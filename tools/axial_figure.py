@@ -6,20 +6,22 @@ python -m tools.axial_figure v3-8 --image-size=384
 Figure 13 of the paper (12 of its first edition) draws ImageNet's 5-shot
 accuracy of six models against exaFLOPs of pre-training and against images per
 second and core. This prints the costs: multiply-accumulates of the models,
-exaFLOPs of 7 epochs on JFT-300M, and what the TPU compiler of libtpu
-(pip install -e '.[tpu-plan]') says of inference in bfloat16, at the best of
-several batches for each core. Where it has no estimate of the time, that is
-what operations and memory take at the chip's peak: a bound that no program
-reaches, and models of small products stay further from than others.
+exaFLOPs of 7 epochs on JFT-300M, and the speed of inference in bfloat16 for the
+best of several batches per core, as estimated by the TPU compiler of libtpu
+(pip install -e '.[tpu-plan]'). If the compiler has no estimate, the time is
+that of operations and memory accesses at the chip's peak. No program reaches
+this bound, and models with small matrix products are further from it than
+others.
 """
 
 import argparse
 import sys
 
 from keras_vit_cli import command
-from tools import cost_figure, tpu_compile, tpu_slices
+from tools import cost_figure
+from tools.plan_tpu import compiler, slices
 
-# Name in the figure, constructor and what it is given.
+# Name in the figure, constructor and its arguments.
 MODELS = (
     ("AxialResNet-50", "AxialResNet50", {}),
     ("Axial-ViT-B/32", "AxialViTB32", {}),
@@ -53,8 +55,8 @@ def main(arguments: list[str]) -> int:
         help="images on each device, such as 8,64",
     )
     flags = parser.parse_args(arguments)
-    tpu = tpu_slices.find(flags.slice)
-    tpu_slices.prepare(tpu)
+    tpu = slices.find(flags.slice)
+    slices.prepare(tpu)
     names = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
     print("".join(f"{name:>15}" for name in names))
     for name, constructor, given in MODELS:
@@ -66,7 +68,7 @@ def main(arguments: list[str]) -> int:
 def costs(
     constructor: str,
     given: dict,
-    tpu: tpu_slices.Slice,
+    tpu: slices.Slice,
     image_size: int,
     batches: tuple[int, ...],
 ) -> tuple[str, ...]:
@@ -74,10 +76,10 @@ def costs(
 
     Args:
         constructor: Name of the model's constructor.
-        given: What it is given.
-        tpu: The slice, for which `tpu_slices.prepare` was called.
+        given: Arguments of the constructor.
+        tpu: The slice, for which `slices.prepare` was called.
         image_size: Pixels per side.
-        batches: Images on each device, of which the fastest counts.
+        batches: Images on each device; the fastest batch counts.
 
     Raises:
         ValueError: If not even the smallest batch fits.
@@ -100,8 +102,8 @@ def costs(
     pre_training = cost_figure.exaflops(operations, images)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        layout = layouts.distribution("data", tpu_slices.devices(tpu))
-        inference = tpu_compile.Inference(build, layout, tpu)
+        layout = layouts.distribution("data", slices.devices(tpu))
+        inference = compiler.Inference(build, layout, tpu)
         best, batch, source = fastest(inference, tpu, batches)
     finally:
         keras.config.set_dtype_policy("float32")
@@ -116,20 +118,20 @@ def costs(
 
 
 def fastest(
-    inference: tpu_compile.Inference,
-    tpu: tpu_slices.Slice,
+    inference: compiler.Inference,
+    tpu: slices.Slice,
     batches: tuple[int, ...],
 ) -> tuple[float, int, str]:
-    """Returns images per second and core, their batch, and who says so."""
+    """Returns images per second and core, their batch, and the source."""
     found = []
     for batch in batches:
         try:
             program = inference.compile(batch * tpu.num_devices)
-        except tpu_compile.DoesNotFit:
+        except compiler.DoesNotFit:
             break
         seconds = program.compiler_seconds
         source = "compiler" if seconds else "roofline"
-        seconds = seconds or tpu_compile.roofline(program, tpu)["step"]
+        seconds = seconds or compiler.roofline(program, tpu)["step"]
         images = batch * tpu.num_devices
         found.append((images / seconds / tpu.num_cores, batch, source))
     if not found:

@@ -3,11 +3,12 @@
     python -m tools.benchmark_data [--dataset path/to/images] [--compare]
     python -m tools.benchmark_data --augment medium1 --image_size 224 --json
 
-Each stage is measured with all before it: reading in shuffled order, decoding
-within the Inception crop, resizing, flips and augmentation, batching (with what
-mixes a batch). Without --dataset it writes smooth noise as JPEGs of 500 x 375
-pixels to a temporary directory. --compare also measures a loop of nothing but
-`decode_and_crop_jpeg` and `resize` with the same crops.
+Each stage is measured together with the previous ones: reading in shuffled
+order, decoding within the Inception crop, resizing, flips and augmentation,
+batching (including the mixing of a batch). Without --dataset it writes smooth
+noise as JPEGs of 500 x 375 pixels to a temporary directory. --compare also
+measures a loop that consists only of `decode_and_crop_jpeg` and `resize` with
+the same crops.
 """
 
 import contextlib
@@ -86,13 +87,15 @@ def stages(
     """
     examples = order.shuffled(
         source,
-        seed=SEED,
-        batch_size=batch_size,
-        start_step=0,
-        shard_index=0,
-        num_shards=1,
-        repeats=1,
-        cache=cache,
+        order.Reading(
+            seed=SEED,
+            batch_size=batch_size,
+            start_step=0,
+            shard_index=0,
+            num_shards=1,
+            repeats=1,
+            cache=cache,
+        ),
     )
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
@@ -107,8 +110,8 @@ def stages(
             if last == "augmentation":
                 image = crops.flip(image, fold(seed, 1))
                 image = augment.augment_image(of_image, image, fold(seed, 2))
-            # One number, so that batching costs nothing yet, but one that
-            # TensorFlow cannot know without the work.
+            # A single number, so that batching costs nothing yet, which
+            # TensorFlow cannot compute without the work.
             return image[0, 0, 0]
 
         return (
@@ -146,7 +149,7 @@ def bare_loop(
         A tf.data.Dataset of batches, in the order of the files.
 
     Raises:
-        ValueError: If the source is no folder of JPEGs.
+        ValueError: If the source is not a folder of JPEGs.
     """
     paths = source.paths or ()
     if not paths or not all(
@@ -182,8 +185,8 @@ def measure(
 ) -> dict[str, float]:
     """Returns images per second of each pipeline in the best of the rounds.
 
-    The pipelines take turns, so that a machine that slows down slows all; the
-    best round is the one that other programs disturbed the least.
+    The pipelines run in turns, so that a change in the machine's speed affects
+    all of them; the best round is the one that other programs disturbed least.
 
     Args:
         pipelines: tf.data.Dataset of batches by name.
@@ -209,12 +212,13 @@ def summarise(rates: dict[str, float]) -> dict:
     """Finds the stage that adds the most time to an image.
 
     Args:
-        rates: Images per second by stage, each with all before it; "ours" and
-            "bare" are not stages.
+        rates: Images per second by stage, each including the previous stages;
+            "ours" and "bare" are not stages.
 
     Returns:
-        {"images_per_second": rates, "milliseconds": what each stage adds,
-        "bottleneck": its name, and "ratio" of ours to bare where they are}.
+        {"images_per_second": rates, "milliseconds": the time that each stage
+        adds, "bottleneck": its name, and, if measured, the "ratio" of ours to
+        bare}.
     """
     before, added = 0.0, {}
     for name, rate in rates.items():
@@ -235,14 +239,14 @@ def write_noise(folder: str, count: int) -> None:
     """Writes JPEGs of smooth noise, 500 x 375 pixels, in two class folders.
 
     Args:
-        folder: Where.
-        count: How many.
+        folder: The folder.
+        count: Number of images.
     """
     rng = np.random.default_rng(SEED)
     for name in ("a", "b"):
         os.makedirs(os.path.join(folder, name))
     for i in range(count):
-        # Coarse shapes and fainter fine ones, as photographs have.
+        # Coarse shapes and fainter fine ones, as in photographs.
         image = 128 + sum(
             tf.image.resize(
                 rng.normal(0, 200 / side, (side, side, 3)), (375, 500)

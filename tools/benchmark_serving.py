@@ -1,4 +1,4 @@
-"""Measures a SavedModel of ours against the model it was made from.
+"""Compares an exported SavedModel with its model.
 
     python -m tools.benchmark_serving [--model ViTB16] [--requests 10000]
 
@@ -25,7 +25,7 @@ from keras_vit_cli import command
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures, and prints as it goes."""
+    """Measures, and prints each result."""
     parser = command.Parser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="ViTB16")
     parser.add_argument("--requests", type=int, default=10_000)
@@ -131,7 +131,8 @@ def _latency(loaded, options):
 
 
 def _graphs():
-    """Functions that TensorFlow holds: a retracing would add one."""
+    """Returns the number of TensorFlow's functions: a retracing would add
+    one."""
     from tensorflow.python.eager import context
 
     return len(context.context().list_function_names())

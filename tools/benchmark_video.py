@@ -1,11 +1,11 @@
-"""Measures the pipeline of video files beside a bare loop of PyAV.
+"""Compares the pipeline of video files with a bare loop of PyAV.
 
     python -m tools.benchmark_video [--dataset path/to/videos] [--json]
 
-The bare loop opens the same files, seeks to the frames of the first epoch,
-decodes the clip and colours its frames at the size asked for, in as many
-threads as there are cores, and does nothing else. Both take turns. Without
---dataset it writes noise as H.264 of 320 x 240 pixels to a temporary directory.
+The bare loop only opens the same files, seeks to the frames of the first epoch,
+decodes the clip and converts its frames to RGB of the given size, in as many
+threads as there are cores. Both run in turns. Without --dataset it writes noise
+as H.264 of 320 x 240 pixels to a temporary directory.
 """
 
 import concurrent.futures
@@ -61,10 +61,10 @@ def main(arguments: list[str]) -> int:
 
 
 def measure(source: data.Source, options) -> dict[str, float]:
-    """Returns the clips per second of both, in the best of the rounds.
+    """Returns the clips per second of both, in the best round.
 
     Args:
-        source: Of video files.
+        source: A source of video files.
         options: The arguments, as parsed.
     """
     ours = data.train_batches(
@@ -92,7 +92,7 @@ def measure(source: data.Source, options) -> dict[str, float]:
 
 
 def bare_loop(source: data.Source, options, pool):
-    """Yields batches of clips, each decoded by a thread of its own.
+    """Yields batches of clips, each decoded by a separate thread.
 
     Args:
         source: Of video files.
@@ -142,7 +142,7 @@ def bare_loop(source: data.Source, options, pool):
     def start():
         return pool.submit(read, *next(examples))
 
-    # As many batches in flight as the pipeline prefetches.
+    # As many batches in progress as the pipeline prefetches.
     waiting = [start() for _ in range(2 * options.batch_size)]
     while True:
         batch = []
@@ -156,8 +156,8 @@ def write_noise(folder: str, count: int, num_frames: int = 150) -> None:
     """Writes videos of moving noise, 320 x 240 pixels, in two class folders.
 
     Args:
-        folder: Where.
-        count: How many.
+        folder: The folder.
+        count: Number of videos.
         num_frames: Frames of each.
     """
     import av

@@ -6,7 +6,7 @@ import keras_vit_cli
 
 
 def main(words: list[str]) -> int:
-    """Runs `keras-vit classify` with these arguments."""
+    """Runs `keras-vit classify` with the given arguments."""
     return keras_vit_cli.main(["classify", *words])
 
 

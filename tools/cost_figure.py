@@ -4,11 +4,11 @@
     python -m tools.cost_figure runs/cifar10 --output=figure_5.png
 
 Figure 5 of the paper: the accuracies of its Table 6 against exaFLOPs, which are
-counted in our models and printed beside the paper's. A WORKDIR that
-recipes.finetune, recipes.sweep or recipes.vtab left, or a folder of these, adds
+counted in the models of this package and printed beside the paper's. A WORKDIR
+of recipes.finetune, recipes.sweep or recipes.vtab, or a folder of these, adds
 its last accuracy, in a panel for each data set. Its cost is that of its
-pre-training, if `weights` is the last.keras of one of our runs, or, without
-weights, of its own training.
+pre-training, if `weights` is the last.keras of a run, or without weights that
+of its own training.
 """
 
 import argparse
@@ -73,14 +73,14 @@ def main(arguments: list[str]) -> int:
 
 
 def exaflops(macs: int, images: int) -> float:
-    """Returns what training on so many images costs.
+    """Returns the cost of training in exaFLOPs.
 
-    Two operations for each multiply-accumulate, and for the backward pass
-    twice those of the forward pass. So the final edition's Table 6 counts.
+    Two operations for each multiply-accumulate, and twice the operations of the
+    forward pass for the backward pass, as in Table 6 of the final edition.
 
     Args:
-        macs: Multiply-accumulates of one image's forward pass.
-        images: Images in all epochs together.
+        macs: Multiply-accumulates of the forward pass for one image.
+        images: Number of images, over all epochs.
     """
     return 6 * macs * images / 1e18
 
@@ -103,10 +103,10 @@ def macs_of(constructor: str) -> int:
 def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
     """Returns (label, exaFLOPs, data set -> mean accuracy) of runs.
 
-    Runs of one model on several data sets are one point, and so are seeds.
+    Runs of one model with several data sets or seeds are one point.
 
     Args:
-        found: The runs; one whose cost is not known is listed on stderr.
+        found: The runs; a run of unknown cost is listed on stderr.
     """
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in found:
@@ -126,7 +126,7 @@ def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
 
 
 def cost_of(folder: pathlib.Path) -> float | None:
-    """Returns exaFLOPs of a run's pre-training, or of the run without one.
+    """Returns exaFLOPs of a run's pre-training, or without one of the run.
 
     Args:
         folder: The run's workdir.
@@ -163,7 +163,7 @@ def draw(
     Args:
         paper: Name, exaFLOPs, and accuracies on `paper_tables.TABLE_6_DATASETS`
             of the paper's models.
-        ours: Those of `points_of`.
+        ours: The result of `points_of`.
         out_path: The picture to write.
     """
     from matplotlib import figure as figures  # no display, no global state
@@ -218,7 +218,7 @@ def kind_of(name: str) -> str:
     """Returns "Transformer (ViT)", "ResNet (BiT)" or "Hybrid".
 
     Args:
-        name: A model's, as in Table 6.
+        name: Name of a model, as in Table 6.
     """
     transformer, resnet, hybrid = KINDS
     if name.startswith("ResNet"):

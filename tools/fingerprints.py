@@ -1,10 +1,10 @@
-"""How alike two images are, though resized, re-encoded or cropped a little.
+"""Similarity of images that may be resized, re-encoded or slightly cropped.
 
-What is compared is the discrete cosine transform of a thumbnail in grey,
-without its mean, each coefficient times its frequency: that evens out the
-spectrum of photographs, in which low frequencies would drown the others.
-Distances are 1 - cosine: 0 between images that are the same, around 1 between
-others. Brightness and contrast cancel out.
+The comparison uses the discrete cosine transform of a grey thumbnail, without
+its mean, each coefficient multiplied by its frequency: this evens out the
+spectrum of photographs, in which low frequencies dominate. Distances are 1 -
+cosine: 0 between equal images, around 1 between unrelated ones. Brightness and
+contrast have no influence.
 """
 
 import functools
@@ -15,12 +15,12 @@ from keras_vit.data.decode import decode_image
 from keras_vit.data.optional_imports import tensorflow
 
 SIDE = 32
-# Frequencies in each direction, of the first look and of the second.
+# Frequencies in each direction, in the coarse and in the fine comparison.
 COARSE, FINE = 8, 12
-# Integers of this length have dot products that float32 holds exactly, in
-# whatever order and with whatever others they are computed.
+# Dot products of integer vectors of this length are exact in float32, whatever
+# the order and the batch in which they are computed.
 LENGTH = 2048
-# The parts of a side that the second look tries: up to a tenth is cut off.
+# Windows of a side in the fine comparison: up to a tenth is cut off.
 WINDOWS = (
     (0.0, 1.0),
     (0.0, 0.95),
@@ -30,19 +30,19 @@ WINDOWS = (
     (0.05, 0.95),
     (0.1, 1.0),
 )
-# Shades, of 255, that a thumbnail must vary by (standard deviation): what is
-# flatter has no features, and would resemble everything else that is flat.
+# Smallest standard deviation of a thumbnail, in shades of 255: flatter images
+# have no features, and would resemble all other flat images.
 FLAT = 2.0
 
 
 def thumbnail(image) -> np.ndarray | None:
-    """Returns an image small and grey.
+    """Returns a small grey thumbnail of an image.
 
     Args:
         image: Bytes of a JPEG, PNG, BMP or GIF file, or pixels `[H, W, C]`.
 
     Returns:
-        uint8 `[32, 32]`, or None where the image is one flat shade.
+        uint8 `[32, 32]`, or None if the image is one flat shade.
 
     Raises:
         ValueError: If the bytes do not decode.
@@ -63,13 +63,13 @@ def thumbnail(image) -> np.ndarray | None:
 
 
 def coarse(thumbnails) -> np.ndarray:
-    """Returns what the first look compares, by dot products.
+    """Returns the features of the coarse comparison, for dot products.
 
     Args:
         thumbnails: `[B, 32, 32]`, or a list of `[32, 32]`.
 
     Returns:
-        `[B, 64]` float32 of whole numbers, of length 2048 but for rounding.
+        `[B, 64]` float32 of integers, of length 2048 up to rounding.
     """
     spectra = [_spectra(one, COARSE, ((0.0, 1.0),))[0] for one in thumbnails]
     spectra = np.reshape(spectra, (-1, COARSE**2))
@@ -77,34 +77,34 @@ def coarse(thumbnails) -> np.ndarray:
 
 
 def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns the distances of all pairs at the first look.
+    """Returns the coarse distances of all pairs.
 
     Args:
         first: `[B, 64]` of `coarse`.
         second: `[M, 64]` of `coarse`.
 
     Returns:
-        `[B, M]` float32, each the same whatever others are computed with it.
+        `[B, M]` float32; each is independent of the others in the batch.
     """
     return 1 - (first @ second.T) / LENGTH**2
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Compares two images closely, the whole of one with parts of the other.
+    """Compares two images finely, each with parts of the other.
 
     Args:
         first, second: Thumbnails, `[32, 32]`.
 
     Returns:
-        The least distance, to 4 digits.
+        The smallest distance, to 4 digits.
     """
     a, b = (_spectra(one, FINE, WINDOWS) for one in (first, second))
-    # The first part is the whole.
+    # The first part is the complete image.
     return round(1 - float(max((a @ b[0]).max(), (b @ a[0]).max())), 4)
 
 
 def _spectra(thumbnail, frequencies, windows):
-    """Spectra of an image's parts, of unit length, `[len(windows)**2, K]`."""
+    """Returns the unit spectra of an image's parts, `[len(windows)**2, K]`."""
     basis = _basis(frequencies, windows)
     spectra = basis @ thumbnail.astype("float64") @ basis.T
     shape = (len(windows), frequencies) * 2
@@ -112,15 +112,15 @@ def _spectra(thumbnail, frequencies, windows):
     spectra = spectra * np.hypot(*np.indices((frequencies, frequencies)))
     spectra = spectra.reshape(len(windows) ** 2, -1)
     length = np.linalg.norm(spectra, axis=1, keepdims=True)
-    # A part may be flat though the whole is not.
+    # A part may be flat although the image is not.
     return spectra / np.maximum(length, 1e-9)
 
 
 @functools.cache
 def _basis(frequencies, windows):
-    """Cosines over parts of a side, `[len(windows) * frequencies, 32]`.
+    """Returns cosines over parts of a side, `[len(windows) * frequencies, 32]`.
 
-    A pixel counts as far as it lies in the part.
+    A pixel counts by the fraction of it in the part.
     """
     k = np.arange(frequencies)[:, np.newaxis]
     scale = np.where(k == 0, 1, np.sqrt(2))
@@ -153,7 +153,7 @@ def _from_pixels():
 def _shrink(image):
     tf = tensorflow()
     colour = tf.cast(image, "float32")
-    # The shades of television where there are three colours.
+    # The luma of television for three channels.
     grey = tf.cond(
         tf.shape(colour)[-1] >= 3,
         lambda: tf.tensordot(colour[..., :3], [0.299, 0.587, 0.114], 1),

@@ -1,16 +1,16 @@
-"""Writes ImageNet-21k's published archive as TFRecords.
+"""Converts the published archive of ImageNet-21k to TFRecords.
 
     python -m tools.imagenet21k winter21_whole.tar.gz OUT --shards=1024
 
 ARCHIVE is read once and not unpacked: a tar, gzipped or not, of one tar of
 images for each synset (winter21_whole.tar.gz, fall11_whole.tar), or a folder
-of such n*.tar files. OUT is a folder that is there when it is complete; train
-on it with --config.dataset=OUT. Images are identified as WNID/FILE.
+of such n*.tar files. The folder OUT appears only when it is complete; train on
+it with --config.dataset=OUT. Images are identified as WNID/FILE.
 
-There is no official split, so that a share of the images drawn by a hash of
-their names becomes the split "validation". Every image is decoded once, for
-one that is broken would stop a training run; --broken=skip leaves those out
-and lists them in OUT/dataset.json.
+There is no official split. A share of the images, selected by a hash of their
+names, becomes the split "validation". Every image is decoded once, since a
+broken one would stop a training run; --broken=skip skips these and lists them
+in OUT/dataset.json.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit_cli import command
 
 WNID = re.compile(r"n\d{8}")
-# Images that are in memory to be decoded while others are read.
+# Images in memory that are decoded while others are read.
 WINDOW = 256
 TOLD_EVERY = 100_000
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Writes as the command line asks, and prints what it did.
+    """Converts as the command line specifies, and prints a summary.
 
     Args:
         arguments: What follows the program's name; by default sys.argv's.
@@ -84,22 +84,23 @@ def convert(
 
     Args:
         archive: The archive, or a folder of n*.tar files.
-        out: Folder to write, not there yet.
+        out: Folder to write, which must not exist.
         shards: Number of files of the split "train".
         eval_fraction: Share of the images in the split "validation".
-        class_names: WordNet ids by index; None is those that occur, sorted.
-        exclude: Images to leave out, as WNID/FILE.
-        broken: "error", or "skip" to leave out images that do not decode.
-        md5: What the archive's MD5 must be, in hexadecimal digits; "" any.
+        class_names: WordNet ids by index; None takes those that occur, sorted.
+        exclude: Images to exclude, as WNID/FILE.
+        broken: "error", or "skip" to skip images that do not decode.
+        md5: The expected MD5 of the archive, in hexadecimal digits; "" allows
+            any.
 
     Returns:
-        What dataset.json holds about the set: `archive`, `bytes`, `md5`,
-        `images`, `synsets`, `broken`, `excluded`, `other_members`.
+        The description in dataset.json: `archive`, `bytes`, `md5`, `images`,
+        `synsets`, `broken`, `excluded`, `other_members`.
 
     Raises:
         ValueError: If an argument is wrong, or the archive is truncated,
-            corrupt, another one than `md5` specifies, has a synset that is not
-            among `class_names`, or an image that does not decode.
+            corrupt, differs from `md5`, has a synset that is not among
+            `class_names`, or an image that does not decode.
         OSError: If the disk is full or the archive cannot be read.
     """
     if broken not in ("error", "skip"):
@@ -144,14 +145,14 @@ def convert(
 
 
 def read_classes(path: str) -> tuple[str, ...]:
-    """Reads WordNet ids, one a line.
+    """Reads WordNet ids, one per line.
 
     Args:
         path: A text file, such as the 21,843 ids that the authors' models
             were trained with.
 
     Raises:
-        ValueError: If a line is none, or one comes twice.
+        ValueError: If a line is not a WordNet id, or one occurs twice.
     """
     names = pathlib.Path(path).read_text().split()
     wrong = [name for name in names if not WNID.fullmatch(name)]
@@ -219,7 +220,7 @@ def _check_room(out, size):
     parent = pathlib.Path(out).absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(parent).free
-    # JPEGs are as large in a record as in an archive, gzipped or not.
+    # JPEGs have the same size in a record as in an archive, gzipped or not.
     if free < size:
         raise ValueError(
             f"`out` needs at least the {size / 1e9:,.1f} GB of the archive. "
@@ -281,7 +282,7 @@ def _has_pixels():
 
 
 def _read(archive, about):
-    """Yields (wnid, name, image), and adds to `about` what else there was."""
+    """Yields (wnid, name, image), and adds the other members to `about`."""
     path = pathlib.Path(archive)
     if path.is_dir():
         for file in sorted(path.glob("n*.tar")):
@@ -300,7 +301,7 @@ def _read(archive, about):
                 continue
             with _naming(f"{path}, {member.name}"):
                 yield from _read_synset(file, _wnid_of(member.name))
-        # The check sums are behind the end of the last member.
+        # The checksums follow the end of the last member.
         while stream.read(1 << 20) or hashed.read(1 << 20):
             pass
         about["md5"] = hashed.digest.hexdigest()
@@ -330,7 +331,7 @@ def _members(stream):
 
 
 class _Header(tarfile.TarInfo):
-    """A valid header: `tarfile` takes a broken one for the end."""
+    """A header that must be valid; `tarfile` takes a broken one for the end."""
 
     @classmethod
     def frombuf(cls, buf, encoding, errors):
@@ -345,7 +346,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Hashed:
-    """A file whose bytes are hashed as they are read."""
+    """A file that hashes its bytes as they are read."""
 
     def __init__(self, file):
         self.file = file
@@ -359,7 +360,8 @@ class _Hashed:
 
 @contextlib.contextmanager
 def _naming(name):
-    """Makes the errors of a damaged archive a ValueError that names it."""
+    """Converts the errors of a damaged archive to a ValueError that names
+    it."""
     try:
         yield
     except (

@@ -1,4 +1,4 @@
-r"""Draws what a model has learned and where it looks, as in the ViT paper.
+r"""Draws filters, position embeddings and attention, as in the ViT paper.
 
     python -m tools.inspect runs/digits/last.keras image.jpg --out=inspection
     python -m tools.inspect ViTL16:imagenet21k photographs/ --out=inspection
@@ -8,8 +8,9 @@ IMAGE a file, a folder or a pattern. The folder --out receives the filters'
 principal components and the similarity of positions (Figure 7), the attended
 distance by layer and head (Figures 7 and 11; 10 of the first edition), the
 attention rollout by layer (Figures 6 and 14; 13), the attention of each head
-for each of the first images, and of MLP-Mixer and RaftMLP what the units over
-tokens see; and all numbers in arrays.npz. What a model does not have is named.
+for each of the first images, for MLP-Mixer and RaftMLP the weights of the units
+over tokens, and all numbers in arrays.npz. Figures that do not apply to the
+model are named.
 """
 
 import argparse
@@ -18,12 +19,12 @@ import sys
 
 from keras_vit_cli import command
 
-FEW = 4  # images that are drawn; distances are of all
+FEW = 4  # images drawn; distances use all images
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws all that the model has."""
+    """Draws all figures that apply to the model."""
     parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -61,12 +62,12 @@ def main(arguments: list[str]) -> int:
 
 
 def read(model, names: list[str], most: int):
-    """Returns `[B, H, W, C]` of at most so many images.
+    """Returns images as `[B, H, W, C]`.
 
     Args:
-        model: Whose size and channels they get.
+        model: The model, which determines their size and channels.
         names: Files, folders and patterns.
-        most: How many.
+        most: Largest number of images.
     """
     import numpy as np
 
@@ -93,12 +94,12 @@ def read(model, names: list[str], most: int):
 
 
 def run(draw, arrays: dict, *args) -> None:
-    """Draws one kind of picture, or says why the model has none.
+    """Draws one kind of figure, or prints why the model has none.
 
     Args:
         draw: Returns name -> (array, path of its picture).
         arrays: Receives the arrays.
-        args: Of `draw`.
+        args: Arguments of `draw`.
     """
     try:
         found = draw(*args)
@@ -137,7 +138,7 @@ def positions(model, out):
 
 
 def mixing(model, out):
-    """What MLPs over tokens see."""
+    """Weights of the hidden units of MLPs over tokens."""
     from keras_vit import inspection
     from keras_vit.inspection import pictures
 

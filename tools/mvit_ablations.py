@@ -1,16 +1,16 @@
-r"""The ablations of the MViT paper by their costs.
+r"""Prints the costs of the MViT paper's ablations.
 
 python -m tools.mvit_ablations
 python -m tools.mvit_ablations v5p-8 --clips=4
 python -m tools.mvit_ablations --no-memory
 
-Parameters and multiply-accumulates of a clip are counted in the models, with
-the 400 classes of Kinetics-400. They stand beside those of the authors' code
-and, where the paper (Fan et al. 2021, 2104.11227) has the row, beside what it
-publishes. Peak memory is that of a training step (AdamW, bfloat16) on each
-device of a slice, as the TPU compiler of libtpu (pip install -e '.[tpu-plan]')
-plans it, in several minutes a row; --no-memory leaves it out. A step that does
-not fit has the memory that it would need, marked >.
+Parameters and multiply-accumulates per clip are counted in the models, with the
+400 classes of Kinetics-400. They are printed beside those of the authors' code
+and, if the paper (Fan et al. 2021, 2104.11227) has the row, beside the paper's.
+Peak memory is that of a training step (AdamW, bfloat16) on each device of a
+slice, as planned by the TPU compiler of libtpu (pip install -e '.[tpu-plan]').
+This takes several minutes per row; --no-memory leaves it out. For a step that
+does not fit, the memory that it needs is printed after ">".
 """
 
 import argparse
@@ -19,7 +19,7 @@ import functools
 import sys
 
 from keras_vit_cli import command
-from tools import tpu_compile, tpu_slices
+from tools.plan_tpu import compiler, slices
 
 CLASSES = 400
 
@@ -29,13 +29,13 @@ class Row:
     """A model of a table.
 
     Attributes:
-        name: What the table calls it.
-        constructor: Its constructor.
-        changes: What the constructor is given.
-        authors: Parameters of the authors' code, None where they were not
-            counted, and billions of its multiply-accumulates.
-        paper: Millions of parameters and billions of multiply-accumulates
-            that the paper publishes, or None.
+        name: The name in the table.
+        constructor: The name of the model's constructor.
+        changes: Further arguments of the constructor.
+        authors: Parameters of the authors' code (None if they were not
+            counted), and billions of its multiply-accumulates.
+        paper: Published millions of parameters and billions of
+            multiply-accumulates, or None.
     """
 
     name: str
@@ -54,7 +54,7 @@ def _base(name, authors, **changes):
 
 TABLES = {
     "key-value strides": (
-        # Windows of one more than the stride: keys have none.
+        # Without a pooling_size windows follow the strides: keys have none.
         _base(
             "none",
             (None, 280.0),
@@ -81,7 +81,7 @@ TABLES = {
     ),
     "two scales in ViT-B": (
         Row("one", "VideoViTB16", {}, (86_112_400, 179.56), (87.2, 180)),
-        # "-38 %", and no number of parameters.
+        # The paper states "-38 %", and no number of parameters.
         Row(
             "two",
             "VideoViTB16",
@@ -121,21 +121,21 @@ def main(arguments: list[str]) -> int:
     flags = parser.parse_args(arguments)
     memory = None
     if not flags.no_memory:
-        tpu = tpu_slices.find(flags.slice)
-        tpu_slices.prepare(tpu)
+        tpu = slices.find(flags.slice)
+        slices.prepare(tpu)
         memory = functools.partial(peak_memory, tpu=tpu, clips=flags.clips)
     return print_tables(TABLES, memory)
 
 
 def print_tables(tables: dict[str, tuple[Row, ...]], memory) -> int:
-    """Prints each row when it is known; returns 0.
+    """Prints each row as soon as it is computed; returns 0.
 
     Args:
         tables: Title -> rows.
         memory: Function of a row that returns its peak memory as text, or
             None.
     """
-    known = {}  # the base model is in most tables
+    known = {}  # most tables contain the base model
     for title, rows in tables.items():
         names = ("parameters", "MACs", "memory", "authors' code", "paper")
         print(
@@ -175,12 +175,12 @@ def build(row: Row):
     return constructor(classes=CLASSES, **row.changes)
 
 
-def peak_memory(row: Row, tpu: tpu_slices.Slice, clips: int) -> str:
-    """Returns what a training step needs of a device's memory.
+def peak_memory(row: Row, tpu: slices.Slice, clips: int) -> str:
+    """Returns the device memory that a training step needs.
 
     Args:
         row: The model.
-        tpu: The slice, for which `tpu_slices.prepare` was called.
+        tpu: The slice; call `slices.prepare` for it before.
         clips: Clips on each device.
     """
     import keras
@@ -198,10 +198,10 @@ def peak_memory(row: Row, tpu: tpu_slices.Slice, clips: int) -> str:
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        layout = layouts.distribution("data", tpu_slices.devices(tpu))
-        step = tpu_compile.Step(compiled, layout, tpu)
+        layout = layouts.distribution("data", slices.devices(tpu))
+        step = compiler.Step(compiled, layout, tpu)
         program = step.compile(clips * tpu.num_devices)
-    except tpu_compile.DoesNotFit as error:
+    except compiler.DoesNotFit as error:
         return f"> {_gib(error.needs)}"
     finally:
         keras.config.set_dtype_policy(policy)

@@ -1,23 +1,23 @@
-"""Lists the pre-training images that are also test images, or nearly.
+"""Lists the pre-training images that are near-duplicates of test images.
 
     python -m tools.near_duplicates --pretrain=imagenet2012 \\
         --test=cifar10 --test=oxford_iiit_pet --output=list.csv
 
-A data set is what --config.dataset takes, or NAME@SPLIT of TFDS or TFRecords;
-without a split the part that recipes train on, or evaluate on. The list has a
-line for each pair: the pre-training example's name (of TFRecords), file or
-index, the test set, the test example, and their distance as tools/fingerprints
-measures it.
+A data set is a value of --config.dataset, or NAME@SPLIT of TFDS or TFRecords;
+without a split it is the part on which recipes train, or evaluate. The list has
+a line for each pair: the name (in TFRecords), file or index of the pre-training
+example, the test set, the test example, and their distance, see
+tools/fingerprints.
 
-What follows -- is for Apache Beam. Without it the pipeline runs in one process
-of this machine; in several with
+Arguments after -- are options of Apache Beam. Without them the pipeline runs in
+one process of this machine; in several with
     -- --direct_running_mode=multi_processing --direct_num_workers=8
-and elsewhere with --runner and what that runner needs; its machines must have
-this package and the data.
+and elsewhere with --runner and the options of that runner; its machines must
+have this package and the data.
 
 Reference: section 4.1 of the paper removes near-duplicates of the test sets
-from the pre-training sets, and does not say how they are found; this way is our
-own.
+from the pre-training sets, without describing the method; the method here is
+our own.
 """
 
 import argparse
@@ -36,9 +36,10 @@ from keras_vit_cli import command
 from tools import fingerprints
 
 COLUMNS = (exclusions.COLUMN, "test_set", "test", "distance")
-# Images that a worker reads in one go, and compares in one product.
+# Images that a worker reads, and compares in one matrix product.
 PART, BATCH = 4096, 64
-# First looks above this are not looked at again: a crop of 5 % at a corner.
+# Pairs above this coarse distance are not compared finely: a crop of 5 % at a
+# corner.
 COARSE_THRESHOLD = 0.3
 
 
@@ -47,7 +48,7 @@ class Images:
     """Consecutive images of a data set.
 
     Attributes:
-        dataset: What the command line says.
+        dataset: The data set, as in the command line.
         role: "pretrain" or "test".
         data_dir: Where TFDS keeps prepared data; "" is its default.
         start: The first.
@@ -63,7 +64,7 @@ class Images:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Searches as the command line asks, and prints what it did.
+    """Searches as the command line specifies, and prints a summary.
 
     Args:
         arguments: What follows the program's name; by default sys.argv's.
@@ -100,12 +101,12 @@ def main(arguments: list[str]) -> int:
 def cut_into_parts(
     datasets: list[str], role: str, data_dir: str = "", size: int = PART
 ) -> list[Images]:
-    """Cuts data sets into what workers read in one go.
+    """Divides data sets into parts for workers.
 
     Args:
-        datasets: What --config.dataset takes, or NAME@SPLIT.
-        role: "pretrain" for what recipes train on, or "test" for what they
-            evaluate on.
+        datasets: Values of --config.dataset, or NAME@SPLIT.
+        role: "pretrain" for the part on which recipes train, "test" for the
+            part on which they evaluate.
         data_dir: Where TFDS keeps prepared data; "" is its default.
         size: Images in a part.
 
@@ -133,20 +134,20 @@ def search(
 ) -> dict[str, int]:
     """Finds near-duplicates of test images and writes the list.
 
-    Every pre-training image is compared with every test image, so that
-    nothing depends on how the work was cut or in which order it was done.
+    Every pre-training image is compared with every test image, so that the
+    result does not depend on how the work is divided or ordered.
 
     Args:
         pretrain: The pre-training images.
-        test: The test images; of a million of them a worker holds 1.3 GB.
-        output: CSV file to write, in a bucket too where Beam can.
-        threshold: The greatest distance of near-duplicates.
+        test: The test images; a million of them need 1.3 GB in a worker.
+        output: CSV file to write; may be in a bucket if Beam supports that.
+        threshold: The largest distance of near-duplicates.
         broken: "error", or "skip" to count images that do not decode.
         options: Options of Beam, such as `["--runner=DirectRunner"]`.
 
     Returns:
-        How many images were read, broken or flat and how many pairs and
-        pre-training images were found.
+        The numbers of images read, broken and flat, and of pairs and
+        pre-training images found.
 
     Raises:
         ValueError: If an argument is wrong or an image does not decode.
@@ -177,7 +178,7 @@ def search(
         )
         | "all pairs" >> beam.combiners.ToList()
     )
-    # One element, for the lines of a file may come in any order.
+    # One element, since the lines of a file may be written in any order.
     _ = (
         rows
         | "text" >> beam.Map(_text)
@@ -249,7 +250,7 @@ def _options(options):
 
     options = list(options)
     if not any(option.startswith("--runner") for option in options):
-        # What DirectRunner stands for may be a download.
+        # The implementation of DirectRunner may be a download.
         options.append("--runner=FnApiRunner")
     return pipeline_options.PipelineOptions(options)
 
@@ -260,11 +261,11 @@ def _count(name, by=1):
 
 @functools.cache
 def _find(dataset, role, data_dir):
-    """Returns (number of examples, function from a run to their iterator)."""
+    """Returns (number of examples, function from a range to their iterator)."""
     name, split = dataset, ""
     if "@" in dataset and not os.path.exists(dataset):
         name, split = dataset.rsplit("@", 1)
-    # A set may have one split alone, which then stands for both.
+    # A data set may have a single split, which then serves as both.
     parts = data.load(
         name, train_split=split, eval_split=split, data_dir=data_dir
     )
@@ -309,7 +310,7 @@ def _of_source(source, start, stop):
 
 
 def _thumbnails(images, broken):
-    """Yields (data set, name, thumbnail) of what can be compared."""
+    """Yields (data set, name, thumbnail) of the comparable images."""
     _, read = _find(images.dataset, images.role, images.data_dir)
     for name, image in read(images.start, images.stop):
         _count(f"{images.role} images")
@@ -330,7 +331,7 @@ def _thumbnails(images, broken):
 
 
 def _table(rows):
-    """All test images: (names, thumbnails, what the first look compares)."""
+    """Combines test images: (names, thumbnails, coarse features)."""
     rows = sorted(rows, key=lambda row: row[:2])
     thumbnails = np.array([row[2] for row in rows])
     return (

@@ -3,13 +3,13 @@
     python -m tools.report runs/cifar10 runs/vtab-ViTL16
     python -m tools.report runs --output=report
 
-WORKDIR is what recipes.finetune, recipes.sweep or recipes.vtab left, or a
-folder of these. What counts is the last evaluation of a run: the best would be
-chosen by the images that it is measured on. Runs evaluated on a development
-split are left out. Runs that differ in their seed alone are averaged. The
-folder --output receives report.md, a CSV file for each table, shaped as Tables
-2, 5, 6 and 9 of the ViT paper, and curves.png, of the runs evaluated more than
-once.
+WORKDIR is that of recipes.finetune, recipes.sweep or recipes.vtab, or a folder
+of such workdirs. The accuracy of a run is that of its last evaluation, since
+the best one is selected on the evaluation images. Runs evaluated on a
+development split are excluded. Runs that differ only in their seed are
+averaged. The folder --output receives report.md, a CSV file for each table,
+shaped as Tables 2, 5, 6 and 9 of the ViT paper, and curves.png, of the runs
+evaluated more than once.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tools import paper_tables, runs
 SCRATCH = "from scratch"
 MEASURED = (
     "Accuracies of our runs are those of the last evaluation, mean ± standard "
-    "deviation where there are several seeds."
+    "deviation if there are several seeds."
 )
 
 
@@ -45,7 +45,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """What runs on several data sets have in common.
+    """The common properties of runs on several data sets.
 
     `differs` names the settings in which it differs from another line of the
     same model and pre-training on the same data set.
@@ -63,7 +63,7 @@ class Line:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Writes the report of the runs that are found."""
+    """Writes the report of the runs found."""
     parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
 
 
 def by_line(found: list[runs.Run]) -> dict[Line, dict[str, list[runs.Run]]]:
-    """Returns the runs by line and data set; those of a cell repeat another.
+    """Returns the runs by line and data set; runs of a cell are repetitions.
 
     Args:
         found: The runs.
@@ -124,7 +124,8 @@ def by_line(found: list[runs.Run]) -> dict[Line, dict[str, list[runs.Run]]]:
 
 
 def table_2(lines: dict) -> Table:
-    """Data sets by line: mean and deviation of fine-tuned accuracies."""
+    """Returns data sets by line: mean and deviation of fine-tuned
+    accuracies."""
     own = {
         line: {
             dataset: _text([run.accuracy for run in members])
@@ -154,7 +155,7 @@ def table_2(lines: dict) -> Table:
 
 
 def table_5(lines: dict) -> Table | None:
-    """Pre-training and data set by model."""
+    """Returns pre-training and data set by model."""
     cells, models = collections.defaultdict(dict), {}
     for line, datasets in lines.items():
         for dataset, members in datasets.items():
@@ -194,7 +195,8 @@ def table_5(lines: dict) -> Table | None:
 
 
 def table_6(lines: dict) -> Table | None:
-    """Line by data set, with what is known of the pre-training."""
+    """Returns line by data set, with the known properties of the
+    pre-training."""
     own = []
     for line, datasets in lines.items():
         accuracies = [
@@ -220,7 +222,7 @@ def table_6(lines: dict) -> Table | None:
 
 
 def table_9(lines: dict) -> Table | None:
-    """Line by task of VTAB, and the means of Figure 2."""
+    """Returns line by task of VTAB, and the means of Figure 2."""
     own = {}
     for line, datasets in lines.items():
         tasks = {
@@ -263,7 +265,7 @@ def plot_curves(lines: dict, out_path: pathlib.Path) -> bool:
     """Draws the evaluation accuracy of all runs, a panel for each data set.
 
     Args:
-        lines: Those of `by_line`.
+        lines: The result of `by_line`.
         out_path: The picture to write.
 
     Returns:
@@ -317,7 +319,7 @@ def plot_curves(lines: dict, out_path: pathlib.Path) -> bool:
 
 
 def _vtab_means(datasets):
-    """The VTAB scores of the seeds that have all the tasks."""
+    """Returns the VTAB scores of the seeds that have all tasks."""
     by_seed = collections.defaultdict(dict)
     for dataset, members in datasets.items():
         if dataset.startswith(vtab.PREFIX):
@@ -329,7 +331,7 @@ def _vtab_means(datasets):
 
 
 def _text(accuracies):
-    """Mean, and where there are several their standard deviation."""
+    """Returns the mean and, if there are several, the standard deviation."""
     if not accuracies:
         return ""
     mean = statistics.fmean(accuracies)
@@ -339,7 +341,7 @@ def _text(accuracies):
 
 
 def _paper(mean, deviation=None):
-    """A number of the paper; empty where it has none."""
+    """Returns a number of the paper as text; "" if it has none."""
     if mean is None:
         return ""
     return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")

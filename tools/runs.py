@@ -9,7 +9,7 @@ import re
 import sys
 
 # Fields of a config that identify the experiment, its machine or its seed; runs
-# that differ in no other field are repetitions of one another.
+# that only differ in these are repetitions of one another.
 NON_HYPERPARAMETERS = {
     "cache",
     "cluster",
@@ -26,15 +26,15 @@ NON_HYPERPARAMETERS = {
     "try_gcs",
     "weights",
 }
-# Fields that config.json of earlier versions calls otherwise.
+# Fields that have other names in config.json of earlier versions.
 RENAMED_FIELDS = {"trained": "tune"}
-# What the paper calls the sets that a model was pre-trained on.
+# The paper's names of pre-training data sets.
 PRETRAINING = {
     "imagenet2012": "ImageNet",
     "imagenet21k": "I21k",
     "jft300m": "JFT",
 }
-# Splits that are no development splits.
+# Splits that are not development splits.
 TEST_SPLITS = ("", "test", "validation")
 
 
@@ -43,15 +43,15 @@ class Run:
     """A model fine-tuned on a data set.
 
     Attributes:
-        folder: Where it lies.
-        model: As the paper writes it, such as "ViT-B/16".
+        folder: Its folder.
+        model: Its name in the paper, such as "ViT-B/16".
         pretraining: "ImageNet", "I21k", "JFT", another name, or "" for none.
         epochs: Passes over the pre-training images, if known.
         dataset: Name of the data set, "vtab/" and a task for one of VTAB.
-        setting: What else the config says, by field.
+        setting: The other fields of the config.
         seed: Its seed.
-        accuracy: Of the last evaluation, in percent. The best of all would
-            be chosen by the very images that it is measured on.
+        accuracy: Accuracy of the last evaluation, in percent. The best one
+            would be selected on the evaluation images.
         steps, curve: Evaluation accuracy in percent after so many steps.
     """
 
@@ -70,9 +70,9 @@ class Run:
 def find(folder: pathlib.Path) -> list[Run]:
     """Reads the finished runs in a folder, and in the folders in it.
 
-    What is left out is listed on stderr: runs that are not finished, were
-    evaluated on a development split, or are not to be read. The development
-    runs of a sweep, lr_*, are passed over in silence.
+    Excluded runs are listed on stderr: runs that are not finished, were
+    evaluated on a development split, or cannot be read. The development runs of
+    a sweep, lr_*, are skipped silently.
 
     Args:
         folder: A workdir, or a folder of workdirs.
@@ -111,7 +111,7 @@ def _workdirs(folder):
 
 
 def _read(folder):
-    """Returns a run; raises ValueError if it is not one to report."""
+    """Returns a run; raises ValueError if it cannot be reported."""
     try:
         content = json.loads((folder / "config.json").read_text())
         config, derived = content["config"], content["derived"]
@@ -159,7 +159,8 @@ def paper_name(constructor: str) -> str:
     """Returns "R50x1+ViT-B/16" for "R50ViTB16".
 
     Args:
-        constructor: Of keras_vit; any other name is returned as it is.
+        constructor: A constructor of keras_vit; other names are returned
+            unchanged.
     """
     for pattern, name in (
         (r"BiTR(\d+x\d)", r"ResNet\1"),
@@ -176,7 +177,7 @@ def paper_name(constructor: str) -> str:
 
 
 def _dataset(name):
-    """The data set's name without config, version or the way to it."""
+    """Returns the data set's name without config, version or path."""
     if name.startswith("vtab/"):
         return name
     if pathlib.Path(name).expanduser().exists():
@@ -185,7 +186,8 @@ def _dataset(name):
 
 
 def _pretraining(weights):
-    """What weights were trained on, and for how many epochs if known."""
+    """Returns the data on which weights were trained, and the epochs if
+    known."""
     if weights in PRETRAINING or not weights:
         return PRETRAINING.get(weights, ""), None
     path = pathlib.Path(weights).expanduser()
@@ -195,7 +197,7 @@ def _pretraining(weights):
         name = _dataset(config["dataset"])
         return PRETRAINING.get(name, name), config["num_epochs"] or None
     for part in path.parts[:-1]:
-        if part in PRETRAINING:  # as the authors' release is laid out
+        if part in PRETRAINING:  # the layout of the authors' release
             return PRETRAINING[part], None
     return path.stem if path.exists() else weights, None
 

@@ -1,20 +1,20 @@
-r"""Inference speed and the largest batch by size of the image, as in the paper.
+r"""Draws inference speed and the largest batch against the image size.
 
 python -m tools.speed_figure v3-8 v5e-8
 python -m tools.speed_figure here --models=ViTB32,ViTB16 --image-sizes=64,224
 python -m tools.speed_figure
 
-Figure 12 of the ViT paper (11 of its first edition). For a slice, one core's
-share is compiled by the TPU compiler of libtpu (pip install -e '.[tpu-plan]'):
-the largest power of two that fits its memory, and images per second there and
-with --batches, of which the best counts. Where the compiler has no estimate of
-the time, that is what operations and memory take at the chip's peak: a bound
-that no program reaches. "here" measures on this machine's device; the largest
-batch is that of its memory, and is left out on a processor. A slice and "here"
-run for minutes to hours: the folder --output receives a line for each point at
-once, in a CSV file by device, and points that are there are not made again.
-Inference in bfloat16, on a processor in float32. Without a device the figure
-is drawn of what the folder has.
+This is Figure 12 of the ViT paper (Figure 11 of its first edition). For a
+slice, the TPU compiler of libtpu (pip install -e '.[tpu-plan]') compiles the
+program of one core. The largest batch is the largest power of two that fits the
+memory. The speed is the best of that batch and of --batches. If the compiler
+does not estimate the time, it is computed from operations and memory traffic at
+the chip's peak rates: a bound that no program reaches. "here" measures on this
+machine's device; the largest batch is limited by its memory, and is left out on
+a processor. A slice or "here" runs for minutes to hours. Each point is written
+at once to the folder --output, in one CSV file per device; existing points are
+not computed again. Inference runs in bfloat16, on a processor in float32.
+Without a device, the figure is drawn from the points in the folder.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import sys
 import time
 
 from keras_vit_cli import command
-from tools import tpu_compile, tpu_slices
+from tools.plan_tpu import compiler, slices
 from tools.speed_points import (
     IMAGE_SIZES,
     MODELS,
@@ -35,15 +35,15 @@ from tools.speed_points import (
     statements,
 )
 
-# The ResNets of the paper normalise after their convolutions.
+# The ResNets of the paper normalise after each convolution.
 RESNET = dict(activation_order="post_activation", numerics="authors")
-MOST = 16_384  # images, from which the largest batch is looked for
+MOST = 16_384  # images in the first batch of the search for the largest
 HERE = "here"
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Computes the points that are missing and draws all."""
+    """Computes the missing points and draws the figure."""
     parser = command.Parser(
         prog="python -m tools.speed_figure",
         description=__doc__,
@@ -99,7 +99,7 @@ def fill(device: str, flags: argparse.Namespace) -> None:
 
     Args:
         device: A slice, or "here".
-        flags: Of the command line.
+        flags: Arguments of the command line.
     """
     models = flags.models.split(",")
     unknown = sorted(set(models) - set(MODELS))
@@ -129,12 +129,12 @@ def fill(device: str, flags: argparse.Namespace) -> None:
 
 
 def build(constructor: str, image_size: int):
-    """Returns a model for images of nearly that size.
+    """Returns a model for images of about `image_size`.
 
     Args:
-        constructor: Its name.
-        image_size: Pixels per side; the nearest multiple of the patch is
-            taken: 70, 126, 378 and 518 for ViT-H/14.
+        constructor: Name of the model's constructor.
+        image_size: Pixels per side, rounded to a multiple of the patch size:
+            70, 126, 378 and 518 for ViT-H/14.
     """
     import keras_vit
 
@@ -145,12 +145,12 @@ def build(constructor: str, image_size: int):
 
 
 class Compiled:
-    """Points from the TPU compiler, of one core of a slice."""
+    """Points from the TPU compiler, for one core of a slice."""
 
     def __init__(self, name: str):
-        self.tpu = tpu_slices.find(name)
+        self.tpu = slices.find(name)
         self.name = self.tpu.name
-        tpu_slices.prepare(self.tpu)
+        slices.prepare(self.tpu)
 
     def __call__(
         self, constructor: str, image_size: int, batches: list[int]
@@ -160,17 +160,17 @@ class Compiled:
         Args:
             constructor: The model.
             image_size: Pixels per side.
-            batches: Images at a time to try besides the most that fit.
+            batches: Batch sizes to try besides the largest that fits.
         """
         import keras
 
         from keras_vit.distribution import layouts
 
-        # One device is enough: no communication belongs to inference.
-        devices = tpu_slices.devices(self.tpu)[:1]
+        # One device is enough, because inference needs no communication.
+        devices = slices.devices(self.tpu)[:1]
         layout = layouts.distribution("data", devices)
         keras.config.set_dtype_policy("mixed_bfloat16")
-        inference = tpu_compile.Inference(
+        inference = compiler.Inference(
             lambda: build(constructor, image_size), layout, self.tpu
         )
         largest, program = largest_batch(inference.compile)
@@ -202,19 +202,19 @@ class Compiled:
         )
 
     def _peak_seconds(self, program):
-        return tpu_compile.roofline(program, self.tpu)["step"]
+        return compiler.roofline(program, self.tpu)["step"]
 
 
 def largest_batch(compile_batch, most: int = MOST):
     """Returns the largest power of two that fits, and its program.
 
-    From above: what does not fit is refused before its code is generated, and
-    the refusal says how much is missing.
+    The search starts from above: a program that does not fit is rejected before
+    its code is generated, and the error says how much memory is missing.
 
     Args:
-        compile_batch: Of a number of images, returns a program or raises
-            `tpu_compile.DoesNotFit`.
-        most: Where to begin, a power of two.
+        compile_batch: Function from a number of images to a program; raises
+            `compiler.DoesNotFit`.
+        most: First batch size of the search, a power of two.
 
     Returns:
         (0, None) if not even one image fits.
@@ -223,9 +223,9 @@ def largest_batch(compile_batch, most: int = MOST):
     while batch:
         try:
             return batch, compile_batch(batch)
-        except tpu_compile.DoesNotFit as error:
+        except compiler.DoesNotFit as error:
             share = error.available / error.needs if error.needs else 0.5
-            # A fifth above: near the limit the compiler saves what it can.
+            # A margin of a fifth: near the limit the compiler saves memory.
             room = int(1.2 * batch * share)
             batch = min(batch // 2, 1 << max(room, 1).bit_length() - 1)
     return 0, None
@@ -255,7 +255,7 @@ class Measured:
         Args:
             constructor: The model.
             image_size: Pixels per side.
-            batches: Images at a time to try.
+            batches: Batch sizes to try.
         """
         import jax
         import keras
@@ -289,7 +289,7 @@ class Measured:
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
-                raise tpu_compile.DoesNotFit(0, 0) from None
+                raise compiler.DoesNotFit(0, 0) from None
 
         found, largest = [], 0
         if not self.is_processor:

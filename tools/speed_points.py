@@ -1,11 +1,11 @@
-"""Points of the figure of inference speed: kept in a file, stated, drawn."""
+"""Points of the figure of inference speed: files, statements and drawing."""
 
 import csv
 import dataclasses
 import math
 import pathlib
 
-# Constructor -> name in the figure, in the order of its legend.
+# Constructor -> name in the figure, in the order of the legend.
 MODELS = {
     "BiTR50x1": "R50x1",
     "BiTR50x2": "R50x2",
@@ -27,10 +27,10 @@ class Point:
 
     Attributes:
         model: Its constructor.
-        image_size: Pixels per side, as asked for.
-        largest: Largest power of two of images that fits; 0 if unknown.
+        image_size: Pixels per side, as requested.
+        largest: Largest batch that fits, a power of two; 0 if unknown.
         speed: Images per second and core.
-        batch: Images at a time with which that was reached.
+        batch: Batch size of that speed.
         source: "compiler", "roofline" or "measured".
     """
 
@@ -62,7 +62,7 @@ def append(path: pathlib.Path, point: Point) -> None:
     """Adds a point to a file.
 
     Args:
-        path: A CSV file, which need not be there yet.
+        path: A CSV file; it is created if it does not exist.
         point: The point.
     """
     row = dataclasses.asdict(point)
@@ -75,10 +75,10 @@ def append(path: pathlib.Path, point: Point) -> None:
 
 
 def statements(points: list[Point]) -> list[str]:
-    """Returns the two statements of the paper's text, and what we found.
+    """Returns the paper's two statements, with the values of the points.
 
     Args:
-        points: Those of a device.
+        points: The points of one device.
     """
     at = {(point.model, point.image_size): point for point in points}
     lines = []
@@ -101,11 +101,11 @@ def statements(points: list[Point]) -> list[str]:
 
 
 def exponent(low: Point, high: Point) -> float:
-    """Returns the power of an image's size by which its time grows.
+    """Returns the exponent of the image size in the time per image.
 
     Args:
-        low: A model at a size.
-        high: The same at a larger one.
+        low: A model at one size.
+        high: The same model at a larger size.
     """
     ratio = math.log(high.image_size / low.image_size)
     return math.log(low.speed / high.speed) / ratio
@@ -134,11 +134,11 @@ def _memory_statements(at):
 
 
 def draw(found: dict[str, list[Point]], out_path: pathlib.Path) -> None:
-    """Draws speed and largest batch against the size of images.
+    """Draws speed and largest batch against the image size.
 
     Args:
-        found: Name of a device -> its points; a row of panels for each.
-        out_path: The picture to write.
+        found: Name of a device -> its points; each device is a row of panels.
+        out_path: The image file to write.
     """
     from matplotlib import figure as figures  # no display, no global state
     from matplotlib import ticker
@@ -195,7 +195,7 @@ def draw(found: dict[str, list[Point]], out_path: pathlib.Path) -> None:
 
 
 def _style(model):
-    """Colours by family, darker for larger models, and markers by size."""
+    """Returns a colour by family, darker for larger models, and a marker."""
     is_resnet = model.startswith("BiT")
     family = [m for m in MODELS if m.startswith("BiT") == is_resnet]
     return dict(

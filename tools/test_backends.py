@@ -3,8 +3,10 @@
     python -m tools.test_backends [arguments of pytest]
 
 Keras fixes its backend when it is imported, so each backend is a process of
-its own. KERAS_BACKEND picks one; without it all that are installed are run.
-Tests marked `backend_independent` run on the first of them only.
+its own. KERAS_BACKEND selects one; without it every installed one is run.
+Tests marked `backend_independent` run on the first of them only. With
+JUNIT_DIR=DIRECTORY each backend's results and durations are written to
+DIRECTORY/BACKEND.xml.
 """
 
 import importlib.util
@@ -20,6 +22,7 @@ def main(arguments: list[str]) -> int:
     """Returns 0 if every backend that was run passed."""
     asked = os.environ.get("KERAS_BACKEND")
     wanted = (asked,) if asked else BACKENDS
+    reports = os.environ.get("JUNIT_DIR")
     lines, failed, ran = [], False, 0
     for backend in wanted:
         if importlib.util.find_spec(backend) is None:
@@ -27,9 +30,11 @@ def main(arguments: list[str]) -> int:
             continue
         print(f"== {backend} ==", flush=True)
         start = time.time()
-        selected = ["-m", "not backend_independent"] if ran else []
+        options = ["-m", "not backend_independent"] if ran else []
+        if reports:
+            options.append(f"--junitxml={os.path.join(reports, backend)}.xml")
         code = subprocess.call(
-            [sys.executable, "-m", "pytest", *selected, *arguments],
+            [sys.executable, "-m", "pytest", *options, *arguments],
             env={
                 **os.environ,
                 "KERAS_BACKEND": backend,

@@ -6,7 +6,8 @@ import types
 import pytest
 
 import keras_vit
-from tools import axial_figure, tpu_compile, tpu_slices
+from tools import axial_figure
+from tools.plan_tpu import compiler, slices
 
 pytestmark = pytest.mark.backend_independent
 
@@ -21,7 +22,7 @@ class FakeInference:
     def compile(self, batch_size):
         each = batch_size // self.tpu.num_devices
         if each > 64:
-            raise tpu_compile.DoesNotFit(2, 1)
+            raise compiler.DoesNotFit(2, 1)
         seconds = {1: 1e-3, 8: 2e-3, 64: 2e-1}[each]
         return types.SimpleNamespace(
             compiler_seconds=seconds if self.compiler_seconds else 0,
@@ -33,7 +34,7 @@ class FakeInference:
 
 @pytest.mark.parametrize("source", ["compiler", "roofline"])
 def test_the_fastest_batch_that_fits_counts(source):
-    tpu = tpu_slices.find("v3-8")
+    tpu = slices.find("v3-8")
     inference = FakeInference(tpu, source == "compiler")
     images, batch, by = axial_figure.fastest(inference, tpu, (1, 8, 64, 512))
     assert (round(images), batch, by) == (4000, 8, source)

@@ -1,163 +1,86 @@
-"""The client, against servers that answer as TF Serving does."""
+"""The client, against a server that runs the signatures of a real model."""
 
-import base64
-import contextlib
-import http.server
 import json
-import re
 import socket
 import sys
 import threading
-import time
-from concurrent import futures
 
+import keras
+import numpy as np
 import pytest
+import realistic
+import tensorflow as tf
+from PIL import Image
 
+import keras_vit
+from keras_vit import data
+from tests import tf_serving
 from tools import classify
 
-pytestmark = pytest.mark.backend_independent
+# The client asks no backend, and the server's model is TensorFlow's.
+pytestmark = pytest.mark.backend("tensorflow")
 
 NAMES = ("cat", "dög", "fish")
-NAN = float("nan")
-# How TF Serving refuses what only the decoder finds broken.
-CORRUPT = "Invalid JPEG data or crop window, data size 7"
-# What stands for it: a quote, escaped as in C, which is no JSON.
-NOT_JSON = '{ "error": "can\\\'t decode" }'
+MAX_IMAGES = 4
 
 
-def answer(image):
-    """Answers as the export does: the file's text names the first class."""
-    if image == b"text":
-        return dict(
-            scores=[NAN] * 3, classes=[""] * 3, indices=[-1] * 3, valid=False
-        )
-    first = NAMES.index(image.decode())
-    order = [first, *(i for i in range(3) if i != first)]
-    return dict(
-        scores=[0.75, 0.2, 0.05],
-        classes=[NAMES[i] for i in order],
-        indices=order,
-        valid=True,
+def refuse(image_bytes):
+    tf.debugging.Assert(tf.size(image_bytes) < 0, ["can't decode"])
+    return {"scores": tf.zeros((1, 3)), "valid": tf.zeros((1,), tf.bool)}
+
+
+def answer_otherwise(image_bytes):
+    return {"scores": tf.zeros(tf.shape(image_bytes))}
+
+
+@pytest.fixture(scope="module")
+def served_model():
+    model = keras_vit.ViT(
+        patch_size=8, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8,
+        input_shape=(16, 16, 3), class_names=NAMES,
+    )  # fmt: skip
+    return realistic.fill(model)
+
+
+@pytest.fixture(scope="module")
+def signatures(served_model, tmp_path_factory):
+    """Those of an exported model, and of two that are not ours, by model."""
+    folder = tmp_path_factory.mktemp("serving")
+    keras_vit.export_savedmodel(
+        served_model, folder / "vit" / "7", max_images=MAX_IMAGES
     )
-
-
-class RestHandler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        server = self.server
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        found = re.fullmatch(
-            r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", self.path
-        )
-        name, version = found.groups()
-        if name == "busy":
-            return self.reply(503, '{ "error": "busy" }')
-        if name == "other":
-            return self.reply(200, '{"predictions": [0.5]}')
-        if name != "vit" or version not in (None, "7"):
-            asked = f"Specific({name}, {version})" if version else "Latest(x)"
-            text = f"Servable not found for request: {asked}"
-            return self.reply(404, json.dumps({"error": text}))
-        request = json.loads(body)
-        assert request["signature_name"] == "serving_default"
-        assert all(list(i) == ["image_bytes"] for i in request["instances"])
-        images = [
-            base64.b64decode(instance["image_bytes"]["b64"], validate=True)
-            for instance in request["instances"]
-        ]
-        server.requests.append(images)
-        if b"slow" in images:
-            server.released.wait(10)
-        if b"corrupt" in images:
-            return self.reply(400, json.dumps({"error": CORRUPT}))
-        if b"quote" in images:
-            return self.reply(400, NOT_JSON)
-        # As rapidjson with kWriteNanAndInfFlag, json writes the token NaN.
-        predictions = [answer(image) for image in images]
-        text = json.dumps({"predictions": predictions}, ensure_ascii=False)
-        assert ("NaN" in text) == (b"text" in images)
-        return self.reply(200, text)
-
-    def reply(self, status, text):
-        body = text.encode()
-        # The client may have stopped waiting.
-        with contextlib.suppress(ConnectionError):
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
+    for name, function in dict(strict=refuse, other=answer_otherwise).items():
+        module = tf.Module()
+        spec = tf.TensorSpec((None,), tf.string, name="image_bytes")
+        module.function = tf.function(function, input_signature=[spec])
+        path = str(folder / name / "7")
+        tf.saved_model.save(module, path, signatures=module.function)
+    names = ("vit", "strict", "other")
+    # Signatures live as long as what they were loaded with.
+    loaded = {n: tf.saved_model.load(str(folder / n / "7")) for n in names}
+    yield {name: model.signatures for name, model in loaded.items()}
 
 
 @pytest.fixture
-def rest(monkeypatch):
+def rest(signatures, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RestHandler)
-    server.requests, server.released = [], threading.Event()
-    server.address = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    models = tf_serving.Models(signatures)
+    with tf_serving.rest(models) as models.address:
+        yield models
+        if models.delay:
+            models.delay.set()
 
 
 @pytest.fixture
-def grpc_server(monkeypatch):
-    grpc = pytest.importorskip("grpc")
+def grpc_server(signatures, monkeypatch):
+    pytest.importorskip("grpc")
     pytest.importorskip("tensorflow_serving")
-    import tensorflow as tf
-    from tensorflow_serving.apis import (
-        predict_pb2,
-        prediction_service_pb2_grpc,
-    )
-
-    class Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
-        requests = []
-
-        def Predict(self, request, context):
-            spec = request.model_spec
-            codes = grpc.StatusCode
-            known = spec.name in ("vit", "other")
-            if not known or spec.version.value not in (0, 7):
-                context.abort(codes.NOT_FOUND, "Servable not found")
-            assert spec.signature_name == "serving_default"
-            tensor = request.inputs["image_bytes"]
-            assert tensor.dtype == tf.string
-            images = tf.make_ndarray(tensor).tolist()
-            self.requests.append(images)
-            if b"slow" in images:
-                time.sleep(1.0)
-            if b"corrupt" in images:
-                context.abort(codes.INVALID_ARGUMENT, CORRUPT)
-            answers = [answer(image) for image in images]
-            reply = predict_pb2.PredictResponse()
-            if spec.name == "other":
-                return reply
-            for name, kind in dict(
-                scores=tf.float32,
-                classes=tf.string,
-                indices=tf.int32,
-                valid=tf.bool,
-            ).items():
-                values = [one[name] for one in answers]
-                reply.outputs[name].CopyFrom(tf.make_tensor_proto(values, kind))
-            return reply
-
     monkeypatch.setenv("no_grpc_proxy", "127.0.0.1")
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    servicer = Servicer()
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        servicer, server
-    )
-    servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield servicer
-    server.stop(0).wait()
+    models = tf_serving.Models(signatures)
+    with tf_serving.prediction_service(models) as models.address:
+        yield models
+        if models.delay:
+            models.delay.set()
 
 
 # The behaviour is the same over both.
@@ -174,67 +97,95 @@ def asked(request):
 
 @pytest.fixture
 def files(tmp_path):
+    """Writes images, each of another seed; of None, nothing; or a text."""
+
     def write(*contents):
         paths = []
         for i, content in enumerate(contents):
-            paths.append(str(tmp_path / f"{i}.jpg"))
-            if content is not None:
-                (tmp_path / f"{i}.jpg").write_bytes(content.encode())
+            path = tmp_path / f"{i}.png"
+            paths.append(str(path))
+            if isinstance(content, str):
+                path.write_text(content)
+            elif content is not None:
+                rng = np.random.default_rng(content)
+                pixels = rng.integers(0, 256, (20, 30, 3), "uint8")
+                Image.fromarray(pixels).save(path)
         return paths
 
     return write
 
 
-def test_names_and_probabilities_are_printed(asked, files, capsys):
-    paths = files("dög", "cat")
+def printed(model, path, top_k):
+    """What is printed for an image, computed without a server."""
+    logits = model.predict(data.read_image(path, (16, 16))[None], verbose=0)
+    scores = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
+    lines = [
+        f"  {scores[i]:7.2%}  {NAMES[i]}\n" for i in np.argsort(-scores)[:top_k]
+    ]
+    return f"{path}\n{''.join(lines)}"
+
+
+def test_names_and_probabilities_are_the_models(
+    asked, served_model, files, capsys
+):
+    paths = files(0, 1)
     assert classify.main([*asked.arguments, "--top_k=2", *paths]) == 0
     out, err = capsys.readouterr()
-    assert out == (
-        f"{paths[0]}\n   75.00%  dög\n   20.00%  cat\n"
-        f"{paths[1]}\n   75.00%  cat\n   20.00%  dög\n"
+    assert out == printed(served_model, paths[0], 2) + printed(
+        served_model, paths[1], 2
     )
     assert err == ""
 
 
 def test_images_go_in_batches(asked, files, capsys):
-    paths = files("cat", "fish", "cat", "fish", "cat")
+    paths = files(*range(5))
     arguments = [*asked.arguments, "--batch_size=2", "--version=7"]
     assert classify.main([*arguments, *paths]) == 0
-    assert [len(images) for images in asked.requests] == [2, 2, 1]
+    assert asked.requests == [2, 2, 1]
     lines = capsys.readouterr().out.splitlines()
     assert [x for x in lines if not x.startswith(" ")] == paths
 
 
-def test_it_goes_on_after_what_is_no_image_and_ends_with_one(
+def test_it_continues_after_what_is_no_image_and_exits_with_one(
     asked, files, capsys
 ):
-    paths = files("cat", None, "text", "fish")
-    assert classify.main([*asked.arguments, *paths]) == 1
+    paths = files(0, None, "text", 1)
+    assert classify.main([*asked.arguments, "--top_k=1", *paths]) == 1
     out, err = capsys.readouterr()
-    assert out.count("75.00%") == 2
+    assert out.count("%") == 2
     assert f"{paths[1]}: cannot be read: No such file" in err
     assert f"{paths[2]}: is no image that the server decodes" in err
-    assert len(asked.requests) == 1
+    assert asked.requests == [3]
 
 
-def test_a_refused_request_is_repeated_in_halves(asked, files, capsys):
-    paths = files("cat", "corrupt", "fish")
-    assert classify.main([*asked.arguments, *paths]) == 1
+def test_a_refused_request_is_repeated_in_halves(
+    asked, served_model, files, capsys
+):
+    paths = files(*range(MAX_IMAGES + 1))
+    assert classify.main([*asked.arguments, *paths]) == 0
     out, err = capsys.readouterr()
-    assert out.count("75.00%") == 2
-    assert err == f"{paths[1]}: refused: {CORRUPT}\n"
-    assert [len(images) for images in asked.requests] == [3, 1, 2, 1, 1]
+    assert out == "".join(printed(served_model, path, 3) for path in paths)
+    assert err == "" and asked.requests == [5, 2, 3]
 
 
-def test_json_is_a_valid_object_an_image(asked, files, capsys):
-    paths = files("fish", "text")
+def test_an_image_that_is_refused_by_itself_is_said(asked, files, capsys):
+    (path,) = files(0)
+    assert classify.main([*asked.arguments, "--model=strict", path]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"{path}: refused: ") and "t decode" in err
+
+
+def test_json_is_a_valid_object_an_image(asked, served_model, files, capsys):
+    paths = files(0, "text")
     arguments = [*asked.arguments, "--json", "--top_k=1", *paths]
     assert classify.main(arguments) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert first == dict(
-        image=paths[0],
-        predictions=[dict(name="fish", index=2, probability=0.75)],
+    assert first["image"] == paths[0]
+    ((name, index, score),) = (
+        (x["name"], x["index"], x["probability"]) for x in first["predictions"]
     )
+    assert name == NAMES[index]
+    assert f"{score:7.2%}  {name}" in printed(served_model, paths[0], 1)
     assert second["image"] == paths[1] and "no image" in second["error"]
 
 
@@ -247,7 +198,7 @@ def stopped(capsys, *arguments):
 
 
 def test_an_unknown_model_or_version_is_said(asked, files, capsys):
-    (path,) = files("cat")
+    (path,) = files(0)
     err = stopped(capsys, *asked.arguments, "--model=dogs", path)
     assert f"No model 'dogs' on {asked.address}: Servable not found" in err
     err = stopped(capsys, *asked.arguments, "--version=8", path)
@@ -255,12 +206,13 @@ def test_an_unknown_model_or_version_is_said(asked, files, capsys):
 
 
 def test_a_server_that_is_too_slow_is_said(asked, files, capsys):
-    err = stopped(capsys, *asked.arguments, "--timeout=0.2", *files("slow"))
+    asked.delay = threading.Event()
+    err = stopped(capsys, *asked.arguments, "--timeout=0.2", *files(0))
     assert "did not answer within 0.2 s" in err and "--timeout" in err
 
 
 def test_another_model_is_said(asked, files, capsys):
-    err = stopped(capsys, *asked.arguments, "--model=other", *files("cat"))
+    err = stopped(capsys, *asked.arguments, "--model=other", *files(0))
     assert "does not answer scores, classes, indices and valid" in err
 
 
@@ -276,21 +228,24 @@ def test_no_connection_is_said(protocol, files, capsys, monkeypatch):
         capsys,
         f"--server={server}",
         f"--protocol={protocol}",
-        *files("cat"),
+        *files(0),
     )
     assert f"No connection to {server}" in err
 
 
 def test_other_errors_of_the_server_are_said(rest, files, capsys):
     server = f"--server={rest.address}"
-    err = stopped(capsys, server, "--model=busy", *files("cat"))
+    err = stopped(capsys, server, "--model=busy", *files(0))
     assert err == f"{rest.address} answered with status 503: busy\n"
 
 
 def test_an_error_that_is_no_json_is_said_all_the_same(rest, files, capsys):
-    (path,) = files("quote")
-    assert classify.main([f"--server={rest.address}", path]) == 1
-    assert capsys.readouterr().err == f"{path}: refused: can\\'t decode\n"
+    (path,) = files(0)
+    arguments = [f"--server={rest.address}", "--model=strict", path]
+    assert classify.main(arguments) == 1
+    err = capsys.readouterr().err
+    assert f"{path}: refused: " in err and "t decode" in err
+    assert "\\'" in err  # as it came
 
 
 def test_rest_at_the_port_of_grpc_is_said(grpc_server, files, capsys):
@@ -298,7 +253,7 @@ def test_rest_at_the_port_of_grpc_is_said(grpc_server, files, capsys):
         capsys,
         f"--server={grpc_server.address}",
         "--protocol=rest",
-        *files("cat"),
+        *files(0),
     )
     assert "--protocol grpc" in err
 
@@ -308,7 +263,7 @@ def test_grpc_without_its_packages_says_how_to_install_them(
 ):
     for name in ("tensorflow_serving", "tensorflow_serving.apis"):
         monkeypatch.setitem(sys.modules, name, None)
-    err = stopped(capsys, "--server=localhost:8500", *files("cat"))
+    err = stopped(capsys, "--server=localhost:8500", *files(0))
     assert "pip install grpcio tensorflow-serving-api" in err
 
 

@@ -77,7 +77,7 @@ def test_a_version_with_all_its_furniture(saved, tmp_path, capsys):
         "int8",
     ],
 )
-def test_other_precisions_are_smaller_and_say_what_they_cost(
+def test_other_precisions_are_smaller_and_report_their_errors(
     precision, saved, tmp_path, capsys
 ):
     pytest.importorskip("tensorflow_serving")
@@ -89,6 +89,7 @@ def test_other_precisions_are_smaller_and_say_what_they_cost(
     model = keras.models.load_model(saved / "model.keras")
     printed = capsys.readouterr().out
     assert f"{precision}: on 3 images" in printed
+    assert ("more than twice its time" in printed) == (precision == "int8")
     card = card_of(path)
     assert card["precision"] == precision
     assert card["comparison"]["images"] == 3
@@ -135,7 +136,7 @@ def test_onnx(saved, tmp_path, capsys):
         ("last.keras", dict(val_accuracy=0.7, val_loss=1.0, step=30)),
     ],
 )
-def test_the_card_says_what_the_run_recorded(saved, tmp_path, name, metrics):
+def test_the_card_describes_the_recorded_run(saved, tmp_path, name, metrics):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / name).write_bytes((saved / "model.keras").read_bytes())

@@ -243,7 +243,7 @@ def test_what_is_no_synset_is_told(tmp_path):
         convert(path, tmp_path / "other")
 
 
-def test_another_archive_than_asked_for_is_refused(archive, tmp_path):
+def test_an_archive_of_another_digest_is_refused(archive, tmp_path):
     with open(archive, "rb") as file:
         md5 = hashlib.md5(file.read()).hexdigest()
     convert(archive, tmp_path / "out", md5=md5.upper())

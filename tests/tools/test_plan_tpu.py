@@ -12,13 +12,14 @@ import sys
 import pytest
 
 from recipes import experiment
-from tools import (
-    plan_tpu,
-    tpu_compile,
-    tpu_hlo,
-    tpu_report,
-    tpu_search,
-    tpu_slices,
+from tools.plan_tpu import (
+    command_line,
+    compiler,
+    hlo,
+    largest_batch,
+    planner,
+    report,
+    slices,
 )
 
 # What compiles is a process of JAX, whatever the backend of the tests.
@@ -95,15 +96,15 @@ dimensions={0}
 def test_a_slice_is_named_by_cores_or_by_chips(
     name, topology, chips, cores, devices, gib
 ):
-    tpu = tpu_slices.find(name)
+    tpu = slices.find(name)
     assert tpu.topology == topology
     assert (tpu.num_chips, tpu.num_cores) == (chips, cores)
     assert (tpu.num_devices, tpu.hbm) == (devices, gib * 2**30)
 
 
 def test_speeds_are_those_of_a_device():
-    assert tpu_slices.find("v3-8").flops == 123e12 / 2
-    assert tpu_slices.find("v5p-8").flops == 459e12
+    assert slices.find("v3-8").flops == 123e12 / 2
+    assert slices.find("v5p-8").flops == 459e12
 
 
 @pytest.mark.parametrize(
@@ -112,19 +113,19 @@ def test_speeds_are_those_of_a_device():
 )
 def test_an_unknown_slice_is_refused_with_near_ones(name, near):
     with pytest.raises(ValueError, match=near):
-        tpu_slices.find(name)
+        slices.find(name)
 
 
 def test_without_libtpu_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install .*\[tpu-plan\]"):
-        tpu_slices.prepare(tpu_slices.find("v3-8"))
+        slices.prepare(slices.find("v3-8"))
 
 
 def test_collectives_are_read_with_their_groups_and_loops():
     found = {
         (c.kind, c.group, c.of_scalars): (c.count, c.values, c.bytes)
-        for c in tpu_hlo.collectives(HLO, num_devices=8)
+        for c in hlo.collectives(HLO, num_devices=8)
     }
     assert found == {
         ("all-reduce", 4, False): (1, 36, 34 * 4 - 3 * 4 + 10),
@@ -136,16 +137,16 @@ def test_collectives_are_read_with_their_groups_and_loops():
 
 
 def test_loops_are_counted():
-    assert tpu_hlo.trip_counts(HLO) == [4]
+    assert hlo.trip_counts(HLO) == [4]
     known = HLO.replace(
         "body=%body",
         'body=%body, backend_config={"known_trip_count":{"n":"9"}}',
     )
-    assert tpu_hlo.trip_counts(known) == [9]
+    assert hlo.trip_counts(known) == [9]
 
 
 def test_an_all_reduce_sends_everything_twice():
-    one = tpu_hlo.Collective(
+    one = hlo.Collective(
         kind="all-reduce", group=4, count=1, values=25, bytes=100
     )
     assert one.seconds(10.0) == pytest.approx(2 * 3 / 4 * 100 / 10)
@@ -173,14 +174,14 @@ def test_an_all_reduce_sends_everything_twice():
     ],
 )
 def test_a_refusal_for_memory_is_understood(message, needs, available):
-    with pytest.raises(tpu_compile.DoesNotFit) as refusal:
-        tpu_compile._raise_if_memory(message)
+    with pytest.raises(compiler.DoesNotFit) as refusal:
+        compiler._raise_if_memory(message)
     assert (refusal.value.needs, refusal.value.available) == (needs, available)
 
 
 def test_another_refusal_is_not_taken_for_one_of_memory():
     for message in ("INTERNAL: hbm", "RESOURCE_EXHAUSTED: out of vmem"):
-        assert tpu_compile._raise_if_memory(message) is None
+        assert compiler._raise_if_memory(message) is None
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 33, 100, 608, 9000])
@@ -190,21 +191,21 @@ def test_the_largest_batch_is_found_with_few_questions(limit, saving):
 
     def ask(size):
         asked.append(size)
-        return tpu_search.Answer(
+        return largest_batch.Answer(
             fits=size <= limit,
             needs=10**9 + 10**7 * size,
             available=int(10**9 + 10**7 * limit * saving),
         )
 
-    found = tpu_search.largest(ask, start=3000, fixed=10**9)
-    sizes = tpu_search.sizes(20_000)
+    found = largest_batch.largest(ask, start=3000, fixed=10**9)
+    sizes = largest_batch.sizes(20_000)
     assert found == max([0, *(size for size in sizes if size <= limit)])
     assert len(asked) <= 12
     assert len(set(asked)) == len(asked)
 
 
 def test_batch_sizes_are_a_sixteenth_apart():
-    sizes = tpu_search.sizes(10_000)
+    sizes = largest_batch.sizes(10_000)
     assert sizes[:40:8] == [1, 9, 17, 25, 34]
     assert {512, 1024, 4096} < set(sizes)
     assert all(
@@ -215,14 +216,14 @@ def test_batch_sizes_are_a_sixteenth_apart():
 def test_days_and_core_days_by_hand():
     # 90 epochs of 14,197,122 images by 4096, 2.288 s each, on 8 cores.
     steps = 90 * 14_197_122 // 4096
-    days, core_days = plan_tpu.experiment_cost(steps, 2.288, 8)
+    days, core_days = planner.experiment_cost(steps, 2.288, 8)
     assert steps == 311_948
     assert days == pytest.approx(8.2609, abs=1e-4)
     assert core_days == pytest.approx(66.087, abs=1e-3)
 
 
 def program(**changes):
-    return tpu_compile.Program(
+    return compiler.Program(
         **dict(
             arguments=2 * 2**30,
             temporaries=2**29,
@@ -231,7 +232,7 @@ def program(**changes):
             bytes=900e9,
             compiler_seconds=0.0,
             collectives=[
-                tpu_hlo.Collective(
+                hlo.Collective(
                     kind="all-reduce",
                     group=8,
                     count=3,
@@ -247,9 +248,9 @@ def program(**changes):
 
 
 def a_plan(**changes):
-    return tpu_report.Plan(
+    return report.Plan(
         **dict(
-            tpu=tpu_slices.find("v3-8"),
+            tpu=slices.find("v3-8"),
             model="ViTL16",
             dataset="imagenet21k",
             strategy="data",
@@ -267,7 +268,7 @@ def a_plan(**changes):
 
 
 def test_a_step_at_the_peaks_by_hand():
-    roofline = tpu_compile.roofline(program(), tpu_slices.find("v3-8"))
+    roofline = compiler.roofline(program(), slices.find("v3-8"))
     assert roofline["compute"] == pytest.approx(1)
     assert roofline["memory"] == pytest.approx(2)
     # Seven eighths, twice, of 41 GB at 164 GB/s.
@@ -276,10 +277,10 @@ def test_a_step_at_the_peaks_by_hand():
 
 
 def test_the_compilers_estimate_comes_before_the_peaks():
-    by_peaks = plan_tpu._with_program(a_plan(), program())
+    by_peaks = planner._with_program(a_plan(), program())
     assert by_peaks.seconds_from == "roofline"
     assert by_peaks.seconds == pytest.approx(2.4375)
-    by_compiler = plan_tpu._with_program(
+    by_compiler = planner._with_program(
         a_plan(), program(compiler_seconds=2.288)
     )
     assert by_compiler.seconds_from == "compiler"
@@ -288,14 +289,14 @@ def test_the_compilers_estimate_comes_before_the_peaks():
 
 
 def test_a_plan_survives_json():
-    plan = plan_tpu._with_program(a_plan(), program(compiler_seconds=2.288))
-    numbers = tpu_report.as_json(plan)
+    plan = planner._with_program(a_plan(), program(compiler_seconds=2.288))
+    numbers = report.as_json(plan)
     assert json.loads(json.dumps(numbers)) == numbers
 
 
 def test_a_report_has_the_papers_figure_beside_ours():
-    text = tpu_report.report(
-        plan_tpu._with_program(a_plan(), program(compiler_seconds=2.288))
+    text = report.report(
+        planner._with_program(a_plan(), program(compiler_seconds=2.288))
     )
     assert "2.75 GiB of 16.00 GiB" in text
     assert "96 images at once on each device, 768 on all" in text
@@ -307,17 +308,17 @@ def test_a_report_has_the_papers_figure_beside_ours():
 
 def test_a_report_says_what_does_not_fit():
     plan = a_plan(fits=False, needs=47 * 2**30, available=31 * 2**29)
-    assert "need 47.00 GiB of 15.50 GiB" in tpu_report.report(plan)
-    assert "needs 47.0" in tpu_report.row(["4096"], plan)
-    parts = plan_tpu._with_program(
+    assert "need 47.00 GiB of 15.50 GiB" in report.report(plan)
+    assert "needs 47.0" in report.row(["4096"], plan)
+    parts = planner._with_program(
         dataclasses.replace(plan, micro_batches=4), program()
     )
-    assert "--config.micro_batches=4, 128 images" in tpu_report.report(parts)
+    assert "--config.micro_batches=4, 128 images" in report.report(parts)
 
 
 def test_a_sweep_is_all_combinations():
     config = experiment.Config()
-    found = plan_tpu.settings(
+    found = command_line.settings(
         "batch=64,128; remat=0,True;strategy=data", config
     )
     assert found[1] == dict(batch_size=64, remat=True, strategy="data")
@@ -327,9 +328,9 @@ def test_a_sweep_is_all_combinations():
 @pytest.mark.parametrize(
     "sweep", ["batch", "colour=1", "batch_size=many", "architecture=1"]
 )
-def test_a_sweep_that_is_none_is_refused(sweep):
+def test_an_invalid_sweep_is_refused(sweep):
     with pytest.raises(ValueError, match="--sweep"):
-        plan_tpu.settings(sweep, experiment.Config())
+        command_line.settings(sweep, experiment.Config())
 
 
 def plan(*arguments):

@@ -117,7 +117,7 @@ def test_runs_that_differ_in_a_setting_are_not_averaged(tmp_path):
     assert row["ViT-B/16 (I21k), base_lr=0.03"] == "70.00"
 
 
-def test_tasks_of_vtab_are_tabled_and_averaged(tmp_path, capsys):
+def test_tasks_of_vtab_are_listed_and_averaged(tmp_path, capsys):
     names = list(vtab.TASKS)
     for seed in (0, 1):
         for i, task in enumerate(names):

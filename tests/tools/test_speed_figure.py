@@ -6,7 +6,8 @@ import math
 import pytest
 
 import keras_vit
-from tools import speed_figure, speed_points, tpu_compile
+from tools import speed_figure, speed_points
+from tools.plan_tpu import compiler
 from tools.speed_points import Point
 
 pytestmark = pytest.mark.backend_independent
@@ -22,7 +23,7 @@ def test_the_largest_power_of_two_that_fits_is_found(most, is_told):
         if batch > most:
             # As compilers do: the state counts, too.
             needs = 10 + batch if is_told else 0
-            raise tpu_compile.DoesNotFit(needs, (10 + most) * bool(needs))
+            raise compiler.DoesNotFit(needs, (10 + most) * bool(needs))
         return f"program of {batch}"
 
     found = speed_figure.largest_batch(compile_batch)
@@ -34,7 +35,7 @@ def test_the_largest_power_of_two_that_fits_is_found(most, is_told):
 
 def test_where_nothing_fits_there_is_no_batch():
     def compile_batch(batch):
-        raise tpu_compile.DoesNotFit(0, 0)
+        raise compiler.DoesNotFit(0, 0)
 
     assert speed_figure.largest_batch(compile_batch, 4) == (0, None)
 

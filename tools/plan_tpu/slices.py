@@ -1,4 +1,4 @@
-"""TPU generations, and what a slice's name means to the TPU compiler."""
+"""TPU generations, and the slices that the TPU compiler knows."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ import re
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Chip:
-    """A generation of TPUs; sizes and speeds are of one chip.
+    """A generation of TPUs; sizes and speeds are those of one chip.
 
     Attributes:
         hbm: GiB of memory.
@@ -20,8 +20,8 @@ class Chip:
         cores: TensorCores.
         devices: JAX devices; one is two cores on v4 and v5p ("megacore").
         counts_cores: Whether slices are named by cores and not by chips.
-        accelerator: What TPU_ACCELERATOR_TYPE calls it.
-        topologies: Of its slices, in chips.
+        accelerator: Its name in TPU_ACCELERATOR_TYPE.
+        topologies: Topologies of its slices, in chips.
     """
 
     hbm: int
@@ -35,7 +35,7 @@ class Chip:
     topologies: tuple[str, ...]
 
 
-# By two axes up to the pod, by three where a slice is cut from cubes of 4x4x4.
+# Two axes up to the pod; three if slices are made of cubes of 4x4x4.
 _SMALL_2D = ("2x2", "4x4", "4x8", "8x8", "8x16", "16x16")
 _LITE = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
@@ -129,13 +129,13 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Slice:
-    """A slice; sizes and speeds are of one JAX device.
+    """A slice; sizes and speeds are those of one JAX device.
 
     Attributes:
-        name: As Cloud TPU calls it, "v3-8".
+        name: Its name in Cloud TPU, such as "v3-8".
         generation: Key of `CHIPS`.
         topology: Chips along each axis, "2x2".
-        num_chips, num_cores, num_devices: Of the whole slice.
+        num_chips, num_cores, num_devices: Counts of the complete slice.
         hbm: Bytes of memory.
         flops: bfloat16 FLOP/s.
         hbm_bandwidth: Bytes per second from and to memory.
@@ -161,7 +161,7 @@ def find(name: str) -> Slice:
     v5e and v6e, whose chips have one core.
 
     Raises:
-        ValueError: If there is none of this name.
+        ValueError: If there is no slice of this name.
     """
     slices = all_slices()
     asked = name.lower().replace("v5litepod", "v5e").replace("v5lite", "v5e")
@@ -212,7 +212,7 @@ def all_slices() -> dict[str, Slice]:
 
 
 def prepare(tpu: Slice) -> None:
-    """Makes this process, in which JAX has not started, a planner's.
+    """Prepares this process for planning; JAX must not have started.
 
     Raises:
         ValueError: If libtpu is not installed.
@@ -226,16 +226,16 @@ def prepare(tpu: Slice) -> None:
     os.environ.update(
         KERAS_BACKEND="jax",
         JAX_PLATFORMS="cpu",
-        # Nobody is to be asked what TPU this machine has.
+        # Do not query the metadata server for the TPU of this machine.
         TPU_SKIP_MDS_QUERY="1",
         TPU_ACCELERATOR_TYPE=f"{CHIPS[tpu.generation].accelerator}-{number}",
         TPU_WORKER_HOSTNAMES="localhost",
         TPU_LOG_DIR="disabled",
-        # One process alone may hold a TPU, and so load libtpu, for which it
-        # locks /tmp/libtpu_lockfile; a compiler holds none.
+        # Only one process may use a TPU and load libtpu, which it ensures by
+        # locking /tmp/libtpu_lockfile; a compiler uses none.
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",
     )
-    # The compiler's own messages, unless they are wanted.
+    # Hide the compiler's messages, unless they are enabled.
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
 
@@ -246,7 +246,7 @@ def devices(tpu: Slice) -> list:
 
     arguments = {}
     if CHIPS[tpu.generation].cores > CHIPS[tpu.generation].devices:
-        # v5p has no other, v4 must be specified.
+        # The only one of v5p; for v4 it must be specified.
         arguments["chip_config_name"] = "megacore"
     topology = topologies.get_topology_desc(
         platform="tpu",

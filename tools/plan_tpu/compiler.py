@@ -1,7 +1,7 @@
-"""The training step of a Keras model, compiled for devices that are not there.
+"""Compiles the training step of a Keras model for absent devices.
 
-No array is ever made: variables are shapes, and the step is compiled and not
-run. JAX backend; `tpu_slices.prepare` comes first.
+No array is created: variables are shapes, and the step is compiled but not run.
+Needs the JAX backend; call `slices.prepare` first.
 """
 
 import dataclasses
@@ -10,16 +10,16 @@ import re
 import time
 from collections.abc import Callable
 
-from tools import tpu_hlo, tpu_slices
+from tools.plan_tpu import hlo, slices
 
 
 class DoesNotFit(Exception):
     """The step needs more memory than a device has.
 
     Attributes:
-        needs: Bytes that the compiler would need, after it has tried to save;
-            0 if it is not specified.
-        available: Bytes that it may use; 0 if it is not specified.
+        needs: Bytes that the compiler would need, after its optimizations; 0 if
+            unknown.
+        available: Bytes that it may use; 0 if unknown.
     """
 
     def __init__(self, needs: int, available: int):
@@ -30,19 +30,19 @@ class DoesNotFit(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """What the compiler says of one step; all of one device.
+    """A compiled step; all sizes are those of one device.
 
     Attributes:
         arguments: Bytes of variables and of the batch.
-        temporaries: Bytes of everything between.
-        code: Bytes of the program itself, which lies in the same memory.
+        temporaries: Bytes of intermediate values.
+        code: Bytes of the program itself, which is in the same memory.
         flops: Operations.
-        bytes: Read and written.
-        compiler_seconds: Its own estimate of the step, without waiting for
-            other devices; 0 where it has none.
-        collectives: The communication.
+        bytes: Bytes read and written.
+        compiler_seconds: The compiler's estimate of the time of a step, without
+            waiting for other devices; 0 if it has none.
+        collectives: The communication of a step.
         parameters: Number of trained values.
-        compile_seconds: What compiling took.
+        compile_seconds: Duration of the compilation.
     """
 
     arguments: int
@@ -51,7 +51,7 @@ class Program:
     flops: float
     bytes: float
     compiler_seconds: float
-    collectives: list[tpu_hlo.Collective]
+    collectives: list[hlo.Collective]
     parameters: int
     compile_seconds: float
 
@@ -65,19 +65,19 @@ class Step:
     """The training step of one model on one slice.
 
     Args:
-        build: A function without arguments that returns a compiled model,
-            the recipe's own.
+        build: A function without arguments that returns the compiled model of
+            the recipe.
         distribution: The keras.distribution.Distribution to build it under,
-            of the devices of `tpu_slices.devices`.
+            with the devices of `slices.devices`.
         tpu: The slice.
-        repeats: Parts of a batch that the step runs one after the other.
+        repeats: Parts of a batch that the step computes one after the other.
     """
 
     def __init__(
         self,
         build: Callable,
         distribution,
-        tpu: tpu_slices.Slice,
+        tpu: slices.Slice,
         repeats: int = 1,
     ):
         import jax
@@ -92,7 +92,7 @@ class Step:
             model = build()
             if not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            # Metrics make their variables when they are first used.
+            # Metrics create their variables at their first use.
             x, y = (
                 keras.ops.zeros((1, *shape[1:]))
                 for shape in (model.input_shape, model.output_shape)
@@ -101,22 +101,22 @@ class Step:
             model.compute_metrics(x, y, y)
             models.append(model)
 
-        # Variables made while JAX traces have shape, type and layout, and no
-        # value: a step reads none that it is not given.
+        # Variables created while JAX traces have a shape, a type and a layout,
+        # but no value: a step only reads values that are passed to it.
         with distribution.scope():
             jax.eval_shape(trace)
         self.model = models[0]
 
     @property
     def num_replicas(self) -> int:
-        """Parts into which the devices cut a batch."""
+        """Number of parts into which a batch is divided among devices."""
         mesh = self.distribution.device_mesh
         axis = mesh.axis_names.index(self.distribution.batch_dim_name)
         return mesh.shape[axis]
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all variables on one device, as laid out there."""
+        """Bytes of all variables on one device, with their layout."""
         return sum(
             math.prod(spec.sharding.shard_shape(spec.shape))
             * spec.dtype.itemsize
@@ -126,7 +126,7 @@ class Step:
 
     @property
     def least_bytes_per_image(self) -> int:
-        """Bytes less than which no image takes: the layers' own outputs."""
+        """A lower bound of the bytes of an image: the outputs of the layers."""
         shapes = [layer.output.shape[1:] for layer in self.model.layers]
         return 2 * sum(math.prod(shape) for shape in shapes)
 
@@ -188,7 +188,7 @@ class Step:
         return tuple(
             jax.ShapeDtypeStruct(
                 (batch_size, *shape[1:]),
-                # Of pixels too: cropping makes them so.
+                # Pixels too, after cropping.
                 "float32",
                 sharding=self.distribution.get_data_layout(
                     (batch_size, *shape[1:])
@@ -201,19 +201,19 @@ class Step:
         memory = compiled.memory_analysis()
         cost = compiled.cost_analysis()
         text = compiled.as_text()
-        # XLA counts a loop's body once. What is outside this loop reads and
-        # writes the state once more and computes next to nothing.
+        # XLA counts the body of a loop once. The rest of the program reads and
+        # writes the state once and computes almost nothing.
         repeats = 1
         if self.repeats > 1:
-            repeats = max(tpu_hlo.trip_counts(text), default=1)
+            repeats = max(hlo.trip_counts(text), default=1)
         outside = min(cost["bytes accessed"], 2 * self.state_bytes)
         flops = cost["flops"] * repeats
         estimate = cost.get("optimal_seconds", 0.0)
         if repeats > 1:
             rest = min(estimate, outside / self.tpu.hbm_bandwidth)
             estimate = (estimate - rest) * repeats + rest
-        # On some generations it is negative, or below what the operations
-        # alone take at the chip's peak.
+        # On some generations it is negative, or less than the time of the
+        # operations at the chip's peak.
         if estimate < flops / self.tpu.flops:
             estimate = 0.0
         return Program(
@@ -225,7 +225,7 @@ class Step:
             flops=flops,
             bytes=(cost["bytes accessed"] - outside) * repeats + outside,
             compiler_seconds=estimate,
-            collectives=tpu_hlo.collectives(text, self.tpu.num_devices),
+            collectives=hlo.collectives(text, self.tpu.num_devices),
             parameters=sum(
                 math.prod(v.shape) for v in self.model.trainable_variables
             ),
@@ -241,7 +241,7 @@ class Inference(Step):
         distribution, tpu: See `Step`.
     """
 
-    def __init__(self, build: Callable, distribution, tpu: tpu_slices.Slice):
+    def __init__(self, build: Callable, distribution, tpu: slices.Slice):
         import jax
 
         self.distribution = distribution
@@ -285,11 +285,11 @@ def _compile(lowered):
         raise
 
 
-def roofline(program: Program, tpu: tpu_slices.Slice) -> dict[str, float]:
+def roofline(program: Program, tpu: slices.Slice) -> dict[str, float]:
     """Returns the seconds that each part of a step takes at the chip's peak.
 
-    Computation and memory access overlap, so that the longer counts;
-    communication is added, as if nothing of it were hidden behind them.
+    Computation and memory access overlap, so that the longer one counts;
+    communication is added, as if it did not overlap.
     """
     seconds = dict(
         compute=program.flops / tpu.flops,

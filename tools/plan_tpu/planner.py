@@ -1,37 +1,17 @@
-r"""What training will need and cost on a TPU slice, without a TPU.
+"""The plan of one training run: memory, work, communication, time, cost."""
 
-python -m tools.plan_tpu v3-8
-python -m tools.plan_tpu v3-8 \
-    --config=recipes/configs/pretrain.py:ViTL16,imagenet21k
-python -m tools.plan_tpu v5e-256 --config.strategy=fsdp --json
-python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
-
-Compiles the recipe's own training step with the TPU compiler of libtpu
-(pip install -e '.[tpu-plan]') and prints its memory, its work, its
-communication and its time. --config and --config.FIELD=VALUE are those of
-recipes.pretrain and recipes.finetune; weights are neither read nor fetched.
-"""
-
-import argparse
-import ast
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import itertools
-import json
-import pathlib
 import sys
 import types
 
-from keras_vit_cli import command
-from tools import tpu_compile, tpu_report, tpu_search, tpu_slices
+from tools.plan_tpu import compiler, largest_batch, report, slices
 
-_CONFIGS = pathlib.Path(__file__).parents[1] / "recipes" / "configs"
-DEFAULT_CONFIG = f"{_CONFIGS / 'pretrain.py'}:ViTB16,imagenet21k"
-# Data sets that need not be there: images to train on, classes, and their
-# size in pixels where all have the same. JFT: 303M images (section 4.1 of the
+# Data sets that need not be installed: training images, classes, and the side
+# in pixels if it is the same for all. JFT: 303M images (section 4.1 of the
 # paper) of 18,291 classes (Kolesnikov et al. 2020, 1912.11370, section 3.1).
 DATASETS = {
     "imagenet2012": (1_281_167, 1000, 0),
@@ -51,51 +31,16 @@ PAPER = {
 }
 
 
-@command.entry
-def main(arguments: list[str]) -> int:
-    """Prints a plan; returns 1 if there is none."""
-    parser = command.Parser(
-        prog="python -m tools.plan_tpu",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("slice", help="v3-8, v3-2048, v5e-256, v5p-8, ...")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument(
-        "--sweep",
-        metavar="FIELDS",
-        help="a table over fields of the config:\n"
-        "--sweep='batch_size=1024,2048; remat=False,True; strategy=data,fsdp'",
-    )
-    parser.add_argument(
-        "--no-search",
-        action="store_true",
-        help="do not look for the largest batch",
-    )
-    flags, rest = parser.parse_known_args(arguments)
-    tpu = tpu_slices.find(flags.slice)
-    tpu_slices.prepare(tpu)
-    config = _config(rest)
-    if flags.sweep:
-        return _sweep(config, tpu, flags)
-    plan = make(config, tpu, search=not flags.no_search)
-    if flags.json:
-        print(json.dumps(tpu_report.as_json(plan), indent=1))
-    else:
-        print(tpu_report.report(plan))
-    return 0
-
-
 def make(
-    config, tpu: tpu_slices.Slice, *, search: bool, split: bool = True
-) -> tpu_report.Plan:
+    config, tpu: slices.Slice, *, search: bool, split: bool = True
+) -> report.Plan:
     """Returns the plan of a config.
 
     Args:
         config: A recipes.experiment.Config.
-        tpu: The slice, for which `tpu_slices.prepare` was called.
-        search: Whether to look for the largest batch.
-        split: Whether to compute a batch that does not fit in parts.
+        tpu: The slice, for which `slices.prepare` was called.
+        search: Whether to search for the largest batch.
+        split: Whether to divide a batch that does not fit into micro-batches.
 
     Raises:
         ValueError: If the config cannot be trained on the slice.
@@ -103,7 +48,7 @@ def make(
     info = _dataset_info(config)
     step, built = _step_and_experiment(config, info, tpu)
     _say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
-    plan = tpu_report.Plan(
+    plan = report.Plan(
         tpu=tpu,
         **{
             name: getattr(config, name)
@@ -128,59 +73,13 @@ def make(
 def experiment_cost(
     steps: int, seconds: float, cores: int
 ) -> tuple[float, float]:
-    """Returns days and core-days of so many steps of so many seconds."""
+    """Returns the days and core-days of an experiment."""
     days = steps * seconds / 86_400
     return days, days * cores
 
 
-def settings(sweep: str, config) -> list[dict]:
-    """Returns the combinations of "field=value,value; field=value".
-
-    Raises:
-        ValueError: If that is not what `sweep` is.
-    """
-    fields = {}
-    for part in filter(str.strip, sweep.split(";")):
-        name, equals, values = part.partition("=")
-        name = {"batch": "batch_size"}.get(name.strip(), name.strip())
-        value = getattr(config, name, None)
-        if not equals or not isinstance(value, bool | int | float | str):
-            raise ValueError(
-                "--sweep must be fields of the config and their values, such "
-                "as 'batch_size=1024,2048; remat=False,True'. "
-                f"Received: {part.strip()!r}"
-            )
-        fields[name] = [_as(type(value), v.strip()) for v in values.split(",")]
-    return [
-        dict(zip(fields, values, strict=True))
-        for values in itertools.product(*fields.values())
-    ]
-
-
-def _as(kind, text):
-    if kind is str:
-        return text
-    try:
-        value = ast.literal_eval(text)
-        return kind({"0": False, "1": True}.get(text, value))
-    except (ValueError, SyntaxError):
-        raise ValueError(
-            f"--sweep must give values of type {kind.__name__}. "
-            f"Received: {text!r}"
-        ) from None
-
-
-def _config(arguments):
-    """Reads --config and its overrides as the recipes do."""
-    from recipes import cli, experiment
-
-    config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
-    experiment.check(config)
-    return dataclasses.replace(config, weights="")
-
-
 def _dataset_info(config):
-    """Returns what the experiment must know of its data set."""
+    """Returns the properties of the data set that the experiment uses."""
     from recipes import inputs
 
     if config.dataset not in DATASETS:
@@ -203,7 +102,7 @@ def _step_and_experiment(config, info, tpu):
     from keras_vit.distribution import layouts
     from recipes import training_step
 
-    devices = tpu_slices.devices(tpu)
+    devices = slices.devices(tpu)
     model_parallel = 1
     if "tensor" in config.strategy:
         hosts = collections.Counter(d.process_index for d in devices)
@@ -216,7 +115,7 @@ def _step_and_experiment(config, info, tpu):
         built.append(training_step.build(config, info, "tpu"))
         return built[0].trainer
 
-    step = tpu_compile.Step(build, layout, tpu, config.micro_batches)
+    step = compiler.Step(build, layout, tpu, config.micro_batches)
     distribution.check_model(layout, built[0].model)
     distribution.Devices(
         kind="tpu",
@@ -231,12 +130,12 @@ def _step(config, info, tpu):
 
 
 def _largest(config, info, tpu, step):
-    """Returns the most images that fit at once on each replica."""
+    """Returns the largest number of images that fit on each replica at once."""
     replicas = step.num_replicas
     config = dataclasses.replace(config, micro_batches=1, batch_size=replicas)
     make_step = functools.partial(_step, config, info, tpu)
-    with contextlib.closing(tpu_search.Asker(make_step)) as asker:
-        return tpu_search.largest(
+    with contextlib.closing(largest_batch.CompilerProcess(make_step)) as asker:
+        return largest_batch.largest(
             lambda images: asker(images * replicas),
             start=max(
                 1,
@@ -250,10 +149,10 @@ def _largest(config, info, tpu, step):
 
 
 def _compile(plan, config, info, step, split):
-    """Adds what the compiler says, in parts if it does not fit otherwise."""
+    """Adds the compiled program, with micro-batches if it does not fit."""
     try:
         return _with_program(plan, step.compile(plan.batch_size))
-    except tpu_compile.DoesNotFit as error:
+    except compiler.DoesNotFit as error:
         plan = dataclasses.replace(
             plan,
             fits=False,
@@ -265,7 +164,7 @@ def _compile(plan, config, info, step, split):
     fixed = step.state_bytes
     for k in parts if split else ():
         part = fixed + (plan.needs - fixed) * config.micro_batches / k
-        # Not to be hoped for, even if the compiler saves what it can.
+        # Out of reach, even if the compiler saves as much as it can.
         hopeless = plan.available and part > 1.5 * plan.available
         if k <= config.micro_batches or hopeless:
             continue
@@ -275,7 +174,7 @@ def _compile(plan, config, info, step, split):
             program = _step(split_config, info, plan.tpu).compile(
                 plan.batch_size
             )
-        except tpu_compile.DoesNotFit:
+        except compiler.DoesNotFit:
             continue
         return _with_program(
             dataclasses.replace(plan, micro_batches=k), program
@@ -284,7 +183,7 @@ def _compile(plan, config, info, step, split):
 
 
 def _with_program(plan, program):
-    roofline = tpu_compile.roofline(program, plan.tpu)
+    roofline = compiler.roofline(program, plan.tpu)
     seconds = program.compiler_seconds or roofline["step"]
     days, core_days = experiment_cost(
         plan.total_steps, seconds, plan.tpu.num_cores
@@ -302,27 +201,6 @@ def _with_program(plan, program):
     )
 
 
-def _sweep(config, tpu, flags):
-    """Prints a row for each combination."""
-    rows = []
-    for changes in settings(flags.sweep, config):
-        changed = dataclasses.replace(config, **changes)
-        plan = make(changed, tpu, search=False, split=False)
-        rows.append((changes, plan))
-        if not flags.json:
-            if len(rows) == 1:
-                print(tpu_report.head(list(changes)))
-            print(tpu_report.row(list(changes.values()), plan), flush=True)
-    if flags.json:
-        table = [dict(changes=c, plan=tpu_report.as_json(p)) for c, p in rows]
-        print(json.dumps(table, indent=1))
-    return 0
-
-
 def _say(text):
-    """Prints to stderr what takes long, apart from the result."""
+    """Prints progress to stderr, separate from the result."""
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,30 +1,30 @@
-"""A plan for a TPU, as numbers and as text."""
+"""The plan for a TPU, as numbers and as text."""
 
 import dataclasses
 
-from tools import tpu_compile, tpu_slices
+from tools.plan_tpu import compiler, slices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A training step on a slice, and the experiment it is a step of.
+    """A training step on a slice, and the cost of the experiment.
 
     Attributes:
         tpu: The slice.
         model, dataset, strategy, remat, batch_size: Of the config.
         model_parallel: Devices that share a block.
-        micro_batches: Parts of a batch; more than the config's where only so
-            it fits.
-        fits: Whether the batch does as the config has it.
-        needs, available: Bytes on each device, where it does not; 0 where the
-            compiler does not give it.
-        program: What the compiler says; None if nothing fits.
+        micro_batches: Parts of a batch; more than in the config if necessary to
+            fit.
+        fits: Whether the batch fits with the micro-batches of the config.
+        needs, available: Bytes on each device, if it does not fit; 0 if
+            unknown.
+        program: The compiled program; None if nothing fits.
         hbm: Bytes in use on each device.
         roofline: Seconds by the chip's peaks.
         seconds: Of a step.
         seconds_from: "compiler" or "roofline".
         images_per_second: Of the slice.
-        largest: Images on each replica, as many as fit at once; None if not
+        largest: Largest number of images that fit on each replica; None if not
             searched.
         num_replicas: Devices, or groups of devices that share a block.
         total_steps: Of the experiment.
@@ -33,7 +33,7 @@ class Plan:
         paper_core_days: Those of the paper, on TPUv3; or None.
     """
 
-    tpu: tpu_slices.Slice
+    tpu: slices.Slice
     model: str
     dataset: str
     strategy: str
@@ -44,7 +44,7 @@ class Plan:
     fits: bool = True
     needs: int = 0
     available: int = 0
-    program: tpu_compile.Program | None = None
+    program: compiler.Program | None = None
     hbm: int = 0
     roofline: dict[str, float] | None = None
     seconds: float = 0.0
@@ -170,7 +170,7 @@ def _step_rows(plan):
 
 
 def _experiment_rows(plan):
-    """What all steps take."""
+    """Returns the cost of all steps."""
     text = (
         f"{plan.total_steps:,} steps: {plan.days:.3g} days, "
         f"{plan.core_days:.3g} TPU-core-days"

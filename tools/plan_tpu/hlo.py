@@ -31,14 +31,13 @@ class Collective:
 
     Attributes:
         kind: One of `KINDS`.
-        group: Devices that take part together.
-        count: How often a step does it.
-        values: Numbers summed, gathered or sent in a step, all times together;
+        group: Devices in each group.
+        count: Executions in a step.
+        values: Numbers summed, gathered or sent in a step, over all executions;
             counted where they are complete: before a reduce-scatter, after an
             all-gather.
-        bytes: Their size.
-        of_scalars: Whether these are sums of single numbers, for metrics and
-            norms.
+        bytes: Size of these numbers.
+        of_scalars: Whether they are sums of scalars, for metrics and norms.
     """
 
     kind: str
@@ -49,11 +48,10 @@ class Collective:
     of_scalars: bool = False
 
     def seconds(self, bandwidth: float) -> float:
-        """Returns the time it takes at best.
+        """Returns a lower bound of its time.
 
         Args:
-            bandwidth: Bytes per second that a device sends, all its links
-                together.
+            bandwidth: Bytes per second that a device sends over all its links.
         """
         others = (self.group - 1) / max(1, self.group)
         if self.kind == "all-reduce":
@@ -66,18 +64,18 @@ class Collective:
 def collectives(text: str, num_devices: int) -> list[Collective]:
     """Returns the communication of one step.
 
-    A loop's is counted as often as the loop runs, which the text gives where
-    it is a fixed number.
+    Communication in a loop is counted for each iteration, if their number is
+    known from the text.
 
     Args:
-        text: Of the program of one device, after optimisation.
-        num_devices: Devices of the whole program.
+        text: HLO of the program of one device, after optimisation.
+        num_devices: Number of devices of the program.
     """
     lines, entry = _computations(text)
     times = _times(lines, entry)
     found = {}
-    # An asynchronous one is spread over several computations, and stands in
-    # each of them, under the same channel.
+    # An asynchronous operation is divided among several computations, and
+    # appears in each of them with the same channel.
     seen = set()
     for computation, body in lines.items():
         for line in body:
@@ -92,11 +90,12 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
             kind, group = match["kind"], _group(line, num_devices)
             shapes = _shapes(match["result"])
             if match["start"] and kind != "all-reduce":
-                # Operands, results, and what else an unfinished one holds.
+                # Operands, results, and the context of an asynchronous
+                # operation.
                 shapes = [s for s in shapes if s[0] not in ("u32", "s32")]
                 shapes = shapes[len(shapes) // 2 :]
             if kind == "all-reduce" and "all-reduce-scatter" in computation:
-                # How a TPU's compiler writes it: sum, then take a part.
+                # The TPU compiler's form of it: an all-reduce and a slice.
                 kind = "reduce-scatter"
             elif kind == "reduce-scatter":
                 shapes = [(name, size * group) for name, size in shapes]
@@ -121,7 +120,7 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
 
 
 def trip_counts(text: str) -> list[int]:
-    """Returns how often each loop runs; 1 where that is not to be seen."""
+    """Returns the number of iterations of each loop; 1 if unknown."""
     lines, _ = _computations(text)
     return [
         _trips(line, lines, loop[1])
@@ -132,7 +131,7 @@ def trip_counts(text: str) -> list[int]:
 
 
 def _computations(text):
-    """Returns the lines of each computation, and which one is the program."""
+    """Returns the lines of each computation, and the name of the entry."""
     lines, entry, name = {}, None, None
     for line in text.splitlines():
         match = None if line.startswith(" ") else _COMPUTATION.match(line)
@@ -148,7 +147,7 @@ def _computations(text):
 def _times(lines, entry):
     """Returns how often each computation runs in a step."""
     times = {}
-    # Callees stand before callers.
+    # Callees precede callers.
     for name in reversed(lines):
         if name == entry:
             times[name] = 1
@@ -161,7 +160,7 @@ def _times(lines, entry):
 
 
 def _trips(line, lines, condition):
-    """Returns how often a loop runs; 1 if that is not to be seen."""
+    """Returns the number of iterations of a loop; 1 if unknown."""
     known = _TRIPS.search(line)
     if known:
         return int(known[1])
@@ -174,7 +173,7 @@ def _trips(line, lines, condition):
 
 
 def _group(line, num_devices):
-    """Returns how many devices take part together."""
+    """Returns the number of devices in a group."""
     mesh = re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", line)
     if mesh:
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh[1]))

@@ -1,8 +1,9 @@
-"""The largest batch that fits, by asking the compiler.
+"""Searches for the largest batch that fits, with the TPU compiler.
 
-A step that does not fit is refused within seconds, after optimisation; one
-that fits then has its code generated, which takes minutes and says nothing
-more of memory. So another process asks, and is ended when that begins.
+The compiler refuses a step that does not fit within seconds, after
+optimisation. For a step that fits, it then generates code, which takes minutes
+and is not needed here. So another process compiles, and is ended when code
+generation begins.
 """
 
 import dataclasses
@@ -11,10 +12,10 @@ import os
 from collections.abc import Callable
 from multiprocessing import connection
 
-from tools import tpu_compile
+from tools.plan_tpu import compiler
 
-# What libtpu writes when it begins to generate code, and what makes it say so.
-# Should it say otherwise one day, the step is compiled to its end.
+# libtpu's message when code generation begins, and the settings that enable it.
+# If the message changes in a later version, compilation runs to its end.
 _FITS = b"LLO optimizing"
 _LOG = dict(
     TPU_MIN_LOG_LEVEL="0",
@@ -28,9 +29,9 @@ class Answer:
     """Whether a batch fits.
 
     Attributes:
-        fits: Whether it does.
-        needs: Bytes that it would need, where it does not.
-        available: Bytes that there are, where it does not.
+        fits: Whether the batch fits.
+        needs: Bytes that it would need, if it does not.
+        available: Bytes that are available, if it does not.
     """
 
     fits: bool
@@ -38,13 +39,13 @@ class Answer:
     available: int = 0
 
 
-class Asker:
-    """Another process that compiles; to be closed.
+class CompilerProcess:
+    """A process that compiles; call `close` at the end.
 
     Args:
-        make_step: Returns the tpu_compile.Step; called in the other process,
-            and so to be found by name, as functions of modules and partials
-            of them are.
+        make_step: Returns the compiler.Step; called in the other process, so it
+            must be picklable, such as a function of a module or a partial of
+            one.
     """
 
     def __init__(self, make_step: Callable):
@@ -65,7 +66,7 @@ class Asker:
                 except EOFError:
                     self.close()
                     raise RuntimeError(
-                        "The process that asks the compiler has ended:\n"
+                        "The process of the compiler has ended:\n"
                         + log.decode(errors="replace")
                     ) from None
                 if isinstance(answer, Exception):
@@ -100,7 +101,7 @@ class Asker:
 
 
 def _answer(make_step, questions, log):
-    """What the other process does."""
+    """The main function of the other process."""
     os.dup2(log.fileno(), 2)
     os.environ.update(_LOG)
     try:
@@ -110,7 +111,7 @@ def _answer(make_step, questions, log):
             try:
                 step.compile(batch_size)
                 questions.send(Answer(fits=True))
-            except tpu_compile.DoesNotFit as error:
+            except compiler.DoesNotFit as error:
                 questions.send(
                     Answer(
                         fits=False,
@@ -127,12 +128,13 @@ def _answer(make_step, questions, log):
 def largest(ask: Callable, start: int, fixed: int) -> int:
     """Returns the largest of `sizes()` that fits; 0 if 1 does not.
 
-    Memory grows nearly in proportion to the batch, so that each refusal shows
-    where the limit is; near it, the compiler saves what it can, and is asked.
+    Memory grows nearly in proportion to the batch, so that each refusal gives
+    an estimate of the limit. Near the limit the compiler saves memory, so that
+    sizes must be tried.
 
     Args:
-        ask: Of images on each device, returns an `Answer`.
-        start: Images on each device that are likely too many.
+        ask: Returns an `Answer` for a number of images on each device.
+        start: A number of images on each device that is probably too large.
         fixed: Bytes on each device that do not depend on the batch.
     """
     fits, refused, guess = 0, None, start
@@ -157,13 +159,14 @@ def largest(ask: Callable, start: int, fixed: int) -> int:
         guess = (fits + refused) / 2
         if answer.needs > fixed:
             room = max(0, answer.available - fixed)
-            # A tenth above, for what the compiler saves near the limit, and
-            # because a refusal costs less than a success.
+            # A tenth more, since the compiler saves memory near the limit, and
+            # since a refusal takes less time than a success.
             guess = 1.1 * size * room / (answer.needs - fixed)
 
 
 def sizes(most: int) -> list[int]:
-    """Returns the batches to try: to a sixteenth, as 17, 18, ... 32, 34."""
+    """Returns the batches to try, in steps of a sixteenth: 17, 18, ... 32,
+    34."""
     found, size = [], 1
     while size <= most:
         found.append(size)

@@ -1,0 +1,128 @@
+"""The comparison of speed with other libraries."""
+
+import json
+
+import pytest
+
+import keras_vit
+from tools import benchmark
+from tools.benchmark import cases, implementations, measure, run, tables
+
+
+@pytest.mark.backend_independent
+def test_calls_are_interleaved_in_alternating_order(monkeypatch):
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)
+    calls = []
+    functions = {name: lambda name=name: calls.append(name) for name in "ab"}
+    seconds = measure.rounds(functions, 3)
+    assert "".join(calls) == "ab" + "ab" + "ba" + "ab"
+    assert [len(found) for found in seconds.values()] == [3, 3]
+
+
+@pytest.mark.backend_independent
+def test_memory_is_the_peak_above_what_was_in_use():
+    size = 64 * 2**20
+
+    def make():
+        held = bytearray(size)
+        return lambda: (len(held), bytearray(size) and None)
+
+    if measure._memory("VmHWM") is None or not measure._reset_peak():
+        pytest.skip("the peak of a process is known on Linux only")
+    _, seconds, peak = measure.first_call(make)
+    assert seconds > 0
+    if measure.device() == "cpu":
+        assert 1.9 * size < peak < 2.5 * size
+
+
+def tiny_model(case, dtype=None):
+    return keras_vit.ViT(
+        patch_size=16,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=8,
+        input_shape=(case.image_size, case.image_size, 3),
+        classes=implementations.CLASSES,
+        include_preprocessing=False,
+        dtype=dtype or case.dtype_policy,
+    )
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("task", "precision"),
+    [("inference", "bfloat16"), ("training", "float32")],
+)
+def test_each_library_is_measured(task, precision, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(implementations, "CLASSES", 3)
+    monkeypatch.setattr(measure, "product_rate", lambda dtype: 1e9)
+    monkeypatch.setattr(implementations, "ours", tiny_model)
+    case = cases.Case(
+        model="ViTTi16",
+        image_size=32,
+        batch_size=2,
+        task=task,
+        precision=precision,
+    )
+    names = ["keras_vit", "keras_hub", "transformers"]
+    path = tmp_path / "jax.json"
+    run.measure_cases([case], names, 2, path)
+    rows = json.loads(path.read_text())["rows"]
+    assert rows[0]["implementation"] == "keras_vit"
+    assert all(len(row["seconds"]) == 2 for row in rows)
+    # Other cases are preserved, and the same one is replaced.
+    run.measure_cases([case], ["keras_vit"], 1, path)
+    again = json.loads(path.read_text())["rows"]
+    assert len(again) == len(rows) and len(again[-1]["seconds"]) == 1
+
+
+@pytest.mark.backend_independent
+def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
+    def row(implementation, seconds):
+        return dict(
+            model="ViTB16",
+            image_size=224,
+            batch_size=8,
+            task="inference",
+            precision="float32",
+            implementation=implementation,
+            frames=None,
+            macs=10**9,
+            first_seconds=1.5,
+            memory=2**30,
+            measured="2026-01-01T00:00",
+            seconds=seconds,
+        )
+
+    contents = dict(
+        environment=dict(
+            backend="jax",
+            device="cpu",
+            processors=2,
+            machine="x86_64",
+            versions=dict(jax="0.10"),
+        ),
+        product_rates=dict(float32=1e10),
+        rows=[
+            row("timm", [2.0, 3.0, 10.0]),
+            row("keras_vit", [1.0, 2.0, 4.0]),
+        ],
+    )
+    (tmp_path / "jax.json").write_text(json.dumps(contents))
+    ours, timm = tables.results(dict(jax=contents))
+    assert ours.speed == 4 and ours.utilization == pytest.approx(0.4)
+    assert timm.ratio == 2.0 and timm.spread == (1.5, 2.5)
+    assert benchmark.main(["--only_report", f"--output={tmp_path}"]) == 0
+    assert "JAX / timm" in capsys.readouterr().out
+    assert (tmp_path / "benchmark.png").stat().st_size > 1000
+
+
+@pytest.mark.backend_independent
+def test_unknown_names_and_empty_directories_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        benchmark.main(["--tasks=sleeping"])
+    assert "inference, training" in capsys.readouterr().err
+    assert benchmark.main(["--only_report", f"--output={tmp_path}"]) == 2
+    assert "--output must" in capsys.readouterr().err

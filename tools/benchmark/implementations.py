@@ -1,0 +1,254 @@
+"""Makes the functions that are timed: ours and those of other libraries.
+
+All have random weights, scaled images, a head of 1000 classes and no dropout,
+and return when the result is in the host's memory.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+import keras_vit
+from tools.benchmark.cases import Case
+
+CLASSES = 1000
+LEARNING_RATE = 1e-4
+WEIGHT_DECAY = 0.05
+
+# Our constructor -> the model of timm, which takes other image sizes.
+TIMM = {
+    "ViTTi16": "vit_tiny_patch16_224",
+    "ViTS32": "vit_small_patch32_224",
+    "ViTS16": "vit_small_patch16_224",
+    "ViTB32": "vit_base_patch32_224",
+    "ViTB16": "vit_base_patch16_224",
+    "ViTB8": "vit_base_patch8_224",
+    "ViTL32": "vit_large_patch32_224",
+    "ViTL16": "vit_large_patch16_224",
+    "R50ViTB16": "vit_base_r50_s16_224",
+    "R50ViTL32": "vit_large_r50_s32_224",
+    "MixerB16": "mixer_b16_224",
+    "MixerL16": "mixer_l16_224",
+}
+# Those without an argument for the image size: they take any.
+BIT = {
+    "BiTR50x1": "resnetv2_50x1_bit",
+    "BiTR101x1": "resnetv2_101x1_bit",
+    "BiTR152x2": "resnetv2_152x2_bit",
+}
+TORCHVISION = {"MViTB16x4": "mvit_v1_b", "MViTv2S16x4": "mvit_v2_s"}
+
+
+def available(name: str, model: keras.Model, case: Case) -> bool:
+    """Returns whether an implementation is installed and has the model.
+
+    Args:
+        name: One of `cases.IMPLEMENTATIONS`.
+        model: Our model of the case.
+        case: The case.
+    """
+    library = name.removesuffix("_compiled")
+    if importlib.util.find_spec(library) is None:
+        return False
+    if library == "keras_vit":
+        # JAX compiles always.
+        return name == library or keras.backend.backend() != "jax"
+    if library == "timm":
+        return case.model in TIMM | BIT
+    if library == "torchvision":
+        return case.model in TORCHVISION
+    return (
+        model.family == "vit"
+        and model.architecture.resnet_units is None
+        and model.architecture.classifier == "token"
+    )
+
+
+def ours(case: Case, dtype: str | None = None) -> keras.Model:
+    """Returns our model of a case.
+
+    Args:
+        case: The case.
+        dtype: Its dtype policy; by default that of the case.
+    """
+    constructor = getattr(keras_vit, case.model)
+    shape = None
+    if case.image_size:
+        shape = (case.image_size, case.image_size, 3)
+    return constructor(
+        input_shape=shape,
+        classes=CLASSES,
+        include_preprocessing=False,
+        dtype=dtype or case.dtype_policy,
+    )
+
+
+def make(name: str, model: keras.Model, case: Case) -> Callable:
+    """Returns a function that runs one call of an implementation.
+
+    Args:
+        name: One of `cases.IMPLEMENTATIONS` that is available.
+        model: A model like ours of the case, of which shape and architecture
+            are read.
+        case: The case.
+    """
+    rng = np.random.default_rng(0)
+    shape = (case.batch_size, *model.input_shape[1:])
+    images = rng.standard_normal(shape, "float32")
+    labels = rng.integers(0, CLASSES, case.batch_size)
+    library = name.removesuffix("_compiled")
+    is_compiled = name != library
+    if library in ("keras_vit", "keras_hub"):
+        made = ours(case) if library == "keras_vit" else _keras_hub(model, case)
+        return _keras_call(made, case, images, labels, is_compiled)
+    module = globals()[f"_{library}"](model, case)
+    return _torch_call(module, case, images, labels, is_compiled)
+
+
+def prepare(name: str) -> None:
+    """Imports an implementation, so that its memory is not measured.
+
+    Raises:
+        ImportError: If it cannot be imported, though it is installed.
+    """
+    library = name.removesuffix("_compiled")
+    try:
+        module = importlib.import_module(library)
+        if library == "transformers":
+            module.ViTForImageClassification  # noqa: B018, is imported now
+    except Exception as error:  # such as torchvision's for another PyTorch
+        raise ImportError(f"{library} cannot be imported: {error}") from error
+    if library in ("timm", "transformers", "torchvision"):
+        import torch
+
+        # Starts the threads, and loads the kernels of products.
+        torch.ones(64, 64, device=_device()) @ torch.ones(
+            64, 64, device=_device()
+        )
+
+
+def _keras_call(model, case, images, labels, is_compiled):
+    jit_compile = True if is_compiled else "auto"
+    if case.task == "inference":
+        model.compile(jit_compile=jit_compile)
+        return lambda: model.predict_on_batch(images)
+    model.compile(
+        keras.optimizers.AdamW(LEARNING_RATE, weight_decay=WEIGHT_DECAY),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
+    return lambda: model.train_on_batch(images, labels)
+
+
+def _keras_hub(model, case):
+    import keras_hub
+
+    architecture = model.architecture
+    backbone = keras_hub.models.ViTBackbone(
+        image_shape=model.input_shape[1:],
+        patch_size=architecture.patch_size,
+        num_layers=architecture.num_layers,
+        num_heads=architecture.num_heads,
+        hidden_dim=architecture.hidden_size,
+        mlp_dim=architecture.mlp_dim,
+        dtype=case.dtype_policy,
+    )
+    return keras_hub.models.ViTImageClassifier(
+        backbone,
+        num_classes=CLASSES,
+        preprocessor=None,
+        activation="linear",
+        dtype=case.dtype_policy,
+    )
+
+
+def _timm(model, case):
+    import timm
+
+    if case.model in BIT:
+        return timm.create_model(BIT[case.model], num_classes=CLASSES)
+    return timm.create_model(
+        TIMM[case.model],
+        num_classes=CLASSES,
+        img_size=model.image_shape[:2],
+    )
+
+
+def _torchvision(model, case):
+    from torchvision.models import video
+
+    return getattr(video, TORCHVISION[case.model])(
+        num_classes=CLASSES, dropout=0.0, stochastic_depth_prob=0.0
+    )
+
+
+def _transformers(model, case):
+    import transformers
+
+    architecture = model.architecture
+    config = transformers.ViTConfig(
+        image_size=model.image_shape[0],
+        patch_size=architecture.patch_size,
+        hidden_size=architecture.hidden_size,
+        num_hidden_layers=architecture.num_layers,
+        num_attention_heads=architecture.num_heads,
+        intermediate_size=architecture.mlp_dim,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=CLASSES,
+    )
+    return transformers.ViTForImageClassification(config)
+
+
+def _device():
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _torch_call(module, case, images, labels, is_compiled):
+    """Returns the plain loop's body for a module of PyTorch."""
+    import torch
+
+    device = _device()
+    images = torch.from_numpy(np.moveaxis(images, -1, 1).copy())
+    labels = torch.from_numpy(labels)
+    if images.ndim == 5:  # [B, C, T, H, W] from [B, T, H, W, C]
+        images = images.contiguous()
+    is_bfloat16 = case.precision == "bfloat16"
+    module = module.to(device).train(case.task == "training")
+    if case.task == "inference":
+        if is_bfloat16:
+            module, images = module.bfloat16(), images.bfloat16()
+        run = torch.compile(module) if is_compiled else module
+
+        def infer():
+            with torch.inference_mode():
+                return _logits(run(images.to(device))).float().cpu().numpy()
+
+        return infer
+
+    run = torch.compile(module) if is_compiled else module
+    optimizer = torch.optim.AdamW(
+        module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
+    )
+
+    def train():
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=is_bfloat16):
+            logits = _logits(run(images.to(device)))
+        loss = torch.nn.functional.cross_entropy(
+            logits.float(), labels.to(device)
+        )
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return train
+
+
+def _logits(output):
+    return getattr(output, "logits", output)

@@ -1,0 +1,270 @@
+"""Summarises the files of the backends as Markdown and as a picture."""
+
+import dataclasses
+import pathlib
+import statistics
+
+from tools.benchmark import cases, run
+
+_OURS = ("keras_vit", "keras_vit_compiled")
+_TITLES = dict(tensorflow="TensorFlow", jax="JAX", torch="PyTorch")
+_SIZES = ("model", "image_size", "batch_size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What was found out about one implementation of a case.
+
+    Attributes:
+        backend: The backend of keras_vit.
+        implementation: One of `cases.IMPLEMENTATIONS`.
+        sizes: Model, image size and batch size.
+        task: "inference" or "training".
+        precision: "float32" or "bfloat16".
+        speed: Images (or clips) per second, the median of the rounds.
+        ratio: Speed of keras_vit divided by this one, the median; None for
+            keras_vit itself.
+        spread: The lowest and the highest ratio of a round.
+        utilization: Multiply-accumulates per second, as part of those of the
+            fastest product of matrices of that precision.
+        first_seconds: Time to make the model and its first result.
+        memory: Peak in bytes, or None.
+    """
+
+    backend: str
+    implementation: str
+    sizes: tuple
+    task: str
+    precision: str
+    speed: float
+    ratio: float | None
+    spread: tuple[float, float] | None
+    utilization: float
+    first_seconds: float
+    memory: int | None
+
+
+def results(files: dict[str, dict]) -> list[Result]:
+    """Returns the results of all backends.
+
+    Args:
+        files: Backend -> contents of its file.
+    """
+    rates = {}
+    for contents in files.values():
+        for precision, rate in contents["product_rates"].items():
+            rates[precision] = max(rate, rates.get(precision, 0))
+    found = []
+    for backend, contents in files.items():
+        rows = contents["rows"]
+        times = {
+            (_key(row), row["implementation"]): row["seconds"] for row in rows
+        }
+        for row in sorted(rows, key=_order):
+            name, seconds = row["implementation"], row["seconds"]
+            speed = row["batch_size"] / statistics.median(seconds)
+            is_compiled = name.endswith("_compiled")
+            ours = times.get((_key(row), _OURS[is_compiled])) or times.get(
+                (_key(row), _OURS[0])
+            )
+            ratios = None
+            if ours and name not in _OURS:
+                ratios = [b / a for a, b in zip(ours, seconds, strict=True)]
+            found.append(
+                Result(
+                    backend=backend,
+                    implementation=name,
+                    sizes=tuple(row[size] for size in _SIZES),
+                    task=row["task"],
+                    precision=row["precision"],
+                    speed=speed,
+                    ratio=ratios and statistics.median(ratios),
+                    spread=ratios and (min(ratios), max(ratios)),
+                    utilization=speed * row["macs"] / rates[row["precision"]],
+                    first_seconds=row["first_seconds"],
+                    memory=row["memory"],
+                )
+            )
+    return found
+
+
+def write(folder: pathlib.Path) -> None:
+    """Writes benchmark.md and benchmark.png from BACKEND.json.
+
+    Args:
+        folder: The directory of all of them.
+
+    Raises:
+        ValueError: If it has no results.
+    """
+    files = {
+        name: run.read(folder / f"{name}.json")
+        for name in _TITLES
+        if (folder / f"{name}.json").is_file()
+    }
+    found = results(files)
+    if not found:
+        raise ValueError(
+            "--output must be a directory with results of the benchmark. "
+            f"Received: {folder}"
+        )
+    text = "\n\n".join([summary(found), details(found), environments(files)])
+    (folder / "benchmark.md").write_text(text + "\n")
+    _draw(found, folder / "benchmark.png")
+
+
+def summary(found: list[Result]) -> str:
+    """Returns the table of ratios, a row for each case.
+
+    Args:
+        found: The results.
+    """
+    columns = list(
+        dict.fromkeys(
+            (result.backend, result.implementation)
+            for result in found
+            if result.ratio is not None
+        )
+    )
+    cells = {}
+    for result in found:
+        row = (result.sizes, result.task, result.precision)
+        if result.ratio is not None:
+            at = (result.backend, result.implementation)
+            cells.setdefault(row, {})[at] = f"{result.ratio:.2f}"
+    header = ["case"] + [
+        f"{_TITLES[backend]} / {_name(name)}" for backend, name in columns
+    ]
+    return _table(
+        header,
+        [
+            [f"{_case(sizes)}, {task}, {precision}"]
+            + [values.get(column, "") for column in columns]
+            for (sizes, task, precision), values in cells.items()
+        ],
+    )
+
+
+def details(found: list[Result]) -> str:
+    """Returns the table of all numbers.
+
+    Args:
+        found: The results.
+    """
+    header = (
+        "case, backend",
+        "implementation",
+        "images/s",
+        "ratio (lowest to highest)",
+        "MFU",
+        "first result",
+        "memory",
+    )
+    rows = []
+    for result in found:
+        ratio = "1"
+        if result.ratio is not None:
+            low, high = result.spread
+            ratio = f"{result.ratio:.2f} ({low:.2f} to {high:.2f})"
+        memory = result.memory
+        rows.append(
+            [
+                f"{_case(result.sizes)}, {result.task}, {result.precision}, "
+                f"{_TITLES[result.backend]}",
+                _name(result.implementation),
+                f"{result.speed:.3g}",
+                "" if result.implementation in _OURS else ratio,
+                f"{result.utilization:.2f}",
+                f"{result.first_seconds:.1f} s",
+                "" if memory is None else f"{memory / 2**30:.2f} GiB",
+            ]
+        )
+    return _table(header, rows)
+
+
+def environments(files: dict[str, dict]) -> str:
+    """Returns a line about the machine and the versions of each backend.
+
+    Args:
+        files: Backend -> contents of its file.
+    """
+    lines = []
+    for backend, contents in files.items():
+        about = contents["environment"]
+        rates = ", ".join(
+            f"{precision} {rate / 1e9:.0f}"
+            for precision, rate in contents["product_rates"].items()
+        )
+        versions = ", ".join(
+            f"{name} {version}" for name, version in about["versions"].items()
+        )
+        lines.append(
+            f"{_TITLES[backend]}: {about['device']}, {about['processors']} "
+            f"processors ({about['machine']}); products of matrices: {rates} "
+            f"billion multiply-accumulates per second; {versions}."
+        )
+    return "\n\n".join(lines)
+
+
+def _draw(found, path):
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    compared = [result for result in found if result.ratio is not None]
+    labels = [
+        f"{_case(result.sizes)}, {result.task}, {result.precision}: "
+        f"{_TITLES[result.backend]} / {_name(result.implementation)}"
+        for result in compared
+    ]
+    figure, axes = pyplot.subplots(
+        figsize=(8, 1 + 0.22 * len(compared)), layout="constrained"
+    )
+    for y, result in enumerate(compared):
+        color = "#3179b5" if result.ratio >= 1 else "#c2563c"
+        axes.plot(result.spread, (y, y), color=color, linewidth=1)
+        axes.plot(result.ratio, y, "o", color=color, markersize=4)
+    axes.axvline(1, color="#858585", linewidth=1)
+    axes.set_yticks(range(len(labels)), labels, fontsize=7)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlabel("speed of keras_vit relative to the other (log scale)")
+    axes.set_xscale("log")
+    ticks = [0.5, 0.7, 1, 1.5, 2, 3, 4]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _order(row):
+    return (
+        [row[size] for size in _SIZES],
+        cases.TASKS.index(row["task"]),
+        cases.PRECISIONS.index(row["precision"]),
+        cases.IMPLEMENTATIONS.index(row["implementation"]),
+    )
+
+
+def _key(row):
+    return tuple(row[name] for name in (*_SIZES, "task", "precision"))
+
+
+def _case(sizes):
+    model, image_size, batch_size = sizes
+    return (
+        model
+        + (f", {image_size} px" if image_size else "")
+        + f", batch {batch_size}"
+    )
+
+
+def _name(implementation):
+    library = implementation.removesuffix("_compiled")
+    title = library.replace("keras_hub", "keras-hub")
+    return title + (", compiled" if implementation != library else "")
+
+
+def _table(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,321 @@
+"""Compares models: parameters, multiply-accumulates, activations, accuracy.
+
+    python -m tools.compare_models ViTB16 MixerB16 RaftMLPS
+    python -m tools.compare_models --slides --format=markdown
+    python -m tools.compare_models ViTS16 ASMLPT --batch_size=8 --figure=a.png
+    python -m tools.compare_models --write
+
+Without names it compares all models. Costs are counted in the models of this
+package, at the size of their images; accuracies on ImageNet are those that the
+authors published. --batch_size measures images per second on this machine.
+--slides prints the two tables of the slides on RaftMLP, with the published
+sizes beside the counted ones. --figure draws accuracy against
+multiply-accumulates, with a mark for each family. --write writes the table of
+docs/families/index.md.
+"""
+
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import pathlib
+import re
+import sys
+import time
+
+from keras_vit_cli import command
+from tools import model_tables
+
+PAGE = model_tables.ROOT / "docs" / "families" / "index.md"
+_BLOCK = re.compile(
+    r"(<!-- comparison -->\n).*?(<!-- end of comparison -->)", re.DOTALL
+)
+# Name, constructor here if any, and as published: millions of parameters,
+# billions of FLOPs (multiply-accumulates), top-1 and top-5 in percent. Models
+# of less than 50, and of 150 to 500, parameters times FLOPs, in 10^15.
+SLIDES = {
+    "low": (
+        ("ResNet-18", None, 11.7, 1.8, 69.8, 89.1),
+        ("MobileNetV3", None, 5.4, 0.2, 75.2, None),
+        ("EfficientNet-B0", None, 5.3, 0.4, 77.1, None),
+        ("CycleMLP-B1", "CycleMLPB1", 15.2, 2.1, 78.9, None),
+        ("ConvMLP-S", "ConvMLPS", 9.0, 2.4, 76.8, None),
+        ("ResMLP-S12", "ResMLPS12", 15.4, 3.0, 76.6, None),
+        ("gMLP-Ti", "GMLPTi16", 6.0, 1.4, 72.3, None),
+        ("RaftMLP-S", "RaftMLPS", 9.9, 2.1, 76.1, 93.0),
+    ),
+    "middle-high": (
+        ("ResNet-152", None, 60.0, 11.0, 77.8, 93.8),
+        ("EfficientNet-B5", None, 30.0, 9.9, 83.7, None),
+        ("EfficientNetV2-S", None, 22.0, 8.8, 83.9, None),
+        ("PVT-M", None, 44.2, 6.7, 81.2, None),
+        ("Swin-S", None, 50.0, 8.7, 83.0, None),
+        ("Nest-S", None, 38.0, 10.4, 83.3, None),
+        ("S2-MLP-deep", "S2MLPDeep", 51.0, 9.7, 80.7, 95.4),
+        ("CycleMLP-B3", "CycleMLPB3", 38.0, 6.9, 82.4, None),
+        ("AS-MLP-S", "ASMLPS", 50.0, 8.5, 83.1, None),
+        ("ConvMLP-L", "ConvMLPL", 42.7, 9.9, 80.2, None),
+        ("Mixer-B/16", "MixerB16", 59.9, 12.6, 76.4, None),
+        ("ResMLP-S24", "ResMLPS24", 30.0, 6.0, 79.4, None),
+        ("RaftMLP-L", "RaftMLPL", 36.2, 6.5, 79.4, 94.3),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """A model and what it costs, for one example.
+
+    Attributes:
+        model: Its constructor.
+        family: Name of its family.
+        parameters: Values of its variables.
+        macs: Multiply-accumulates of the forward pass.
+        activations: Values that matrix products and convolutions write.
+        top1: Published accuracy, in percent, as text; "" if unknown.
+        speed: Images per second, measured; None if not.
+    """
+
+    model: str
+    family: str
+    parameters: int
+    macs: int
+    activations: int
+    top1: str
+    speed: float | None = None
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints, draws or writes the comparison."""
+    parser = command.Parser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", nargs="*")
+    parser.add_argument("--slides", action="store_true")
+    parser.add_argument(
+        "--format", default="text", choices=("text", "csv", "markdown")
+    )
+    parser.add_argument("--batch_size", type=int, default=0)
+    parser.add_argument("--figure", type=pathlib.Path)
+    parser.add_argument("--write", action="store_true")
+    flags = parser.parse_args(arguments)
+    command.quiet_tensorflow()
+    if flags.write:
+        PAGE.write_text(update(PAGE.read_text()))
+        return 0
+    if flags.slides:
+        names = [row[1] for table in SLIDES.values() for row in table]
+        names = [name for name in names if name in _known()]
+    else:
+        names = flags.model or _known()
+    rows = [row_of(name) for name in names]
+    if flags.batch_size:
+        rows = [
+            dataclasses.replace(row, speed=speed(row.model, flags.batch_size))
+            for row in rows
+        ]
+    if flags.slides:
+        for title, table in SLIDES.items():
+            if flags.format != "csv":
+                print(f"Parameters x FLOPs: {title}\n")
+            print(formatted(*slides(table, rows), flags.format), end="\n\n")
+    else:
+        print(formatted(*cells(rows), flags.format))
+    if flags.figure:
+        draw(rows, flags.figure)
+        print(flags.figure)
+    return 0
+
+
+@functools.cache
+def row_of(constructor: str) -> Row:
+    """Returns the costs of a model, counted without its weights.
+
+    Args:
+        constructor: Its name in keras_vit.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    if constructor not in _known():
+        raise ValueError(
+            f"MODEL must be one of {_known()}. Received: {constructor!r}"
+        )
+    import keras_vit
+
+    model = model_tables._model(constructor)
+    cost = keras_vit.cost(model)
+    return Row(
+        constructor,
+        model.family,
+        cost.parameters,
+        cost.macs,
+        cost.activations,
+        model_tables._accuracy(constructor),
+    )
+
+
+def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
+    """Returns images (or videos) per second of a model at inference.
+
+    Args:
+        constructor: Its name in keras_vit.
+        batch_size: Images of a call.
+        seconds: How long to measure, after the first two calls.
+    """
+    import numpy as np
+
+    import keras_vit
+
+    model = getattr(keras_vit, constructor)()
+    images = np.zeros((batch_size, *model.input_shape[1:]), "uint8")
+    for _ in range(2):  # compiles
+        model.predict_on_batch(images)
+    calls, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        model.predict_on_batch(images)
+        calls += 1
+    return calls * batch_size / (time.perf_counter() - start)
+
+
+def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Returns the header of a table and its lines.
+
+    Args:
+        rows: The models.
+    """
+    header = ["model", "family", "parameters (M)", "GMACs"]
+    header += ["activations (M)", "top-1 (%)"]
+    lines = [
+        [
+            row.model,
+            row.family,
+            f"{row.parameters / 1e6:.2f}",
+            f"{row.macs / 1e9:.2f}",
+            f"{row.activations / 1e6:.2f}",
+            row.top1,
+        ]
+        for row in rows
+    ]
+    if any(row.speed for row in rows):
+        header.append("images/s here")
+        for line, row in zip(lines, rows, strict=True):
+            line.append(f"{row.speed:.1f}")
+    return header, lines
+
+
+def slides(table: tuple, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Returns the header and the lines of one of the slides' tables.
+
+    Args:
+        table: A value of `SLIDES`.
+        rows: The models of this package among them.
+    """
+    ours = {row.model: row for row in rows}
+    header = ["model", "top-1 (%)", "top-5 (%)", "published parameters (M)"]
+    header += ["published FLOPs (G)", "parameters (M)", "GMACs"]
+    header += ["activations (M)"]
+    measured = any(row.speed for row in rows)
+    header += ["images/s here"] * measured
+    lines = []
+    for name, constructor, parameters, flops, top1, top5 in table:
+        counted = [""] * (3 + measured)
+        if constructor in ours:
+            counted = cells([ours[constructor]])[1][0]
+            counted = counted[2:5] + counted[6:]
+        published = [top1, "" if top5 is None else top5, parameters, flops]
+        lines.append([name, *map(str, published), *counted])
+    return header, lines
+
+
+def formatted(header: list[str], lines: list[list[str]], style: str) -> str:
+    """Returns a table as text.
+
+    Args:
+        header: Names of the columns.
+        lines: The other lines.
+        style: "text", "csv" or "markdown".
+    """
+    if style == "csv":
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([header, *lines])
+        return file.getvalue().rstrip("\n")
+    if style == "markdown":
+        marked = [header, ["---"] * len(header), *lines]
+        return "\n".join(f"| {' | '.join(line)} |" for line in marked)
+    columns = list(zip(header, *lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *lines]
+    )
+
+
+def update(text: str) -> str:
+    """Returns a page with its comparison of all models made anew.
+
+    Args:
+        text: The page.
+    """
+    header, lines = cells([row_of(name) for name in _known()])
+    lines = [[f"`{name}`", *rest] for name, *rest in lines]
+    table = formatted(header, lines, "markdown")
+    return _BLOCK.sub(lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text)
+
+
+def draw(rows: list[Row], out_path: pathlib.Path) -> None:
+    """Draws accuracy against multiply-accumulates.
+
+    Args:
+        rows: The models; those without an accuracy on ImageNet are left out.
+        out_path: The picture to write.
+    """
+    from keras_vit.inspection import figures
+
+    figure = figures.new_figure(7.5, 5)
+    axes = figure.add_subplot()
+    families = {}
+    for row in rows:
+        if re.fullmatch(r"[\d.]+", row.top1):
+            families.setdefault(row.family, []).append(row)
+    marks = "osD^vP*X<>ph8dHd1234"
+    for i, (family, members) in enumerate(families.items()):
+        points = [(row.macs / 1e9, float(row.top1)) for row in members]
+        axes.plot(
+            *zip(*points, strict=True),
+            marks[i % len(marks)],
+            color=f"C{i % 10}",
+            markersize=8,
+            alpha=0.85,
+            label=family,
+        )
+        for row, point in zip(members, points, strict=True):
+            axes.annotate(
+                row.model,
+                point,
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=7,
+            )
+    axes.set_xscale("log")
+    axes.set_xlabel("multiply-accumulates [G]")
+    axes.set_ylabel("published top-1 on ImageNet [%]")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.15)
+    axes.legend(frameon=False)
+    out_path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out_path)
+
+
+def _known():
+    return model_tables._constructors("all")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,312 @@
+"""Writes the tables of models in README and on the pages of their families.
+
+    python -m tools.model_tables            # print which pages are out of date
+    python -m tools.model_tables --write    # and write them
+
+A table stands between the comments `<!-- TABLE FAMILY -->` and `<!-- end -->`,
+where TABLE is a function of `TABLES`. Sizes come from the constructors,
+parameters and multiply-accumulates from `keras_vit.cost`, weights and their
+accuracies from the registry.
+"""
+
+import argparse
+import dataclasses
+import functools
+import inspect
+import pathlib
+import re
+import sys
+import textwrap
+
+from keras_vit_cli import command
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = (
+    "README.md",
+    "docs/api/constructors.md",
+    *(
+        f"docs/families/{path.name}"
+        for path in sorted((ROOT / "docs" / "families").glob("*.md"))
+    ),
+)
+# Published accuracies, in percent, that the registry does not have: those of
+# 2020 are Table 5's, after fine-tuning on ImageNet at 384 pixels.
+PUBLISHED = {
+    "ViTL32": "80.99",
+    "ViTH14": "85.13",
+    "RaftMLPS": "76.1",
+    "RaftMLPL": "79.4",
+    "EAMLP14": "78.9",
+    "EAMLP19": "79.4",
+    "GMLPTi16": "72.3",
+    "GMLPB16": "81.6",
+    "FFOnlyL32": "71.4",
+    "ASMLPT": "81.3",
+    "ASMLPS": "83.1",
+    "ASMLPB": "83.3",
+    "S2MLPWide": "80.0",
+    "S2MLPDeep": "80.7",
+    "HireMLPLarge": "83.8",
+    "MViTB16x4": "78.4 (Kinetics-400)",
+    "MViTB24_32x3": "80.4 (Kinetics-400)",
+    "MViTB16": "82.9",
+}
+_BLOCK = re.compile(r"(<!-- (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints the pages whose tables are out of date, or writes them."""
+    parser = command.Parser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true")
+    flags = parser.parse_args(arguments)
+    command.quiet_tensorflow()
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        updated = update(text)
+        if updated != text:
+            print(page)
+            if flags.write:
+                (ROOT / page).write_text(updated)
+    return 0
+
+
+def update(text: str) -> str:
+    """Returns a page with its tables made anew.
+
+    Args:
+        text: The page.
+    """
+
+    def replace(match):
+        begin, table, family, end = match.groups()
+        return f"{begin}\n{TABLES[table](family)}\n\n{end}"
+
+    return _BLOCK.sub(replace, text)
+
+
+def summary(family: str) -> str:
+    """Returns the table of README: models with weights and an accuracy.
+
+    Args:
+        family: "all".
+    """
+    rows = []
+    for constructor in _constructors(family):
+        entries = _entries(constructor)
+        accuracy = _accuracy(constructor)
+        if entries and accuracy:
+            best = max(entries, key=lambda e: (e.top1 or 0, not e.zero_head))
+            rows.append(
+                (
+                    f"`{constructor}`",
+                    f"{parameters_of(constructor) / 1e6:,.1f} M",
+                    accuracy,
+                    f'`"{best.name}"`',
+                )
+            )
+    return _table(("model", "parameters", "top-1 (%)", "`weights`"), rows)
+
+
+def models(family: str) -> str:
+    """Returns the table of a family's models: cost, accuracy and weights.
+
+    Args:
+        family: Its name, such as "vit".
+    """
+    rows = []
+    for constructor in _constructors(family):
+        shape = _family(family).input_shapes.get(constructor, (224, 224, 3))
+        rows.append(
+            (
+                f"`{constructor}`",
+                " x ".join(map(str, shape[:-2])),
+                f"{parameters_of(constructor):,}",
+                f"{macs_of(constructor) / 1e9:,.2f}",
+                _accuracy(constructor),
+                ", ".join(f'`"{e.name}"`' for e in _entries(constructor)),
+            )
+        )
+    header = ("model", "input", "parameters", "GMACs", "top-1 (%)", "weights")
+    return _table(header, rows)
+
+
+def sizes(family: str) -> str:
+    """Returns the table of what a family's models differ in.
+
+    Args:
+        family: Its name.
+    """
+    variants = _family(family).variants
+    names = dict.fromkeys(name for sizes in variants.values() for name in sizes)
+    differing = [
+        name
+        for name in names
+        if len({repr(sizes.get(name)) for sizes in variants.values()}) > 1
+    ]
+    rows = [
+        (f"`{name}`", *(_cell(sizes.get(field)) for field in differing))
+        for name, sizes in variants.items()
+    ]
+    return _table(("model", *(f"`{name}`" for name in differing)), rows)
+
+
+def weights(family: str) -> str:
+    """Returns the table of a family's released checkpoints.
+
+    Args:
+        family: Its name.
+    """
+    rows = [
+        (
+            f"`{entry.variant}`",
+            f'`"{entry.name}"`',
+            str(entry.image_size),
+            f"{entry.classes:,}" + (" (zeros)" if entry.zero_head else ""),
+            f"{entry.top1:.2f}" if entry.top1 else "",
+            f"[{entry.source}](https://arxiv.org/abs/{entry.source})",
+            entry.license,
+        )
+        for constructor in _constructors(family)
+        for entry in _entries(constructor)
+    ]
+    header = (
+        *("model", "`weights`", "pixels", "classes of the head"),
+        *("top-1 (%)", "paper", "licence"),
+    )
+    return _table(header, rows)
+
+
+def arguments(family: str) -> str:
+    """Returns the table of a builder's arguments.
+
+    Args:
+        family: Its name, or "all" for those that all families share.
+    """
+    import keras_vit
+
+    chosen = _family("vit" if family == "all" else family)
+    builder = getattr(keras_vit, chosen.title)
+    own = {field.name for field in dataclasses.fields(chosen.config)}
+    meanings = _meanings(builder.__doc__)
+    rows = [
+        (f"`{name}`", meanings[name])
+        for name in inspect.signature(builder).parameters
+        if (name in own) != (family == "all")
+    ]
+    return _table(("argument", "meaning and default"), rows)
+
+
+TABLES = {
+    table.__name__: table
+    for table in (summary, models, sizes, weights, arguments)
+}
+
+
+def parameters_of(constructor: str) -> int:
+    """Returns the parameters of a model, of video with Kinetics' classes.
+
+    Args:
+        constructor: Its name in keras_vit.
+    """
+    return _model(constructor).count_params()
+
+
+def macs_of(constructor: str) -> int:
+    """Returns the multiply-accumulates of the same model.
+
+    Args:
+        constructor: Its name in keras_vit.
+    """
+    import keras_vit
+
+    return keras_vit.cost(_model(constructor)).macs
+
+
+@functools.cache
+def _model(constructor):
+    import keras_vit
+    from keras_vit.inspection import costs
+
+    is_video = any(
+        len(family.input_shapes.get(constructor, ())) == 4
+        for family in _families()
+    )
+    with costs.shapes_alone():
+        classes = 400 if is_video else 1000
+        return getattr(keras_vit, constructor)(classes=classes)
+
+
+def _families():
+    from keras_vit.models import families
+
+    # As README orders them: the paper's own, its baselines, then the others.
+    order = (
+        "vit",
+        "bit",
+        "mixer",
+        "raft_mlp",
+        "res_mlp",
+        "gmlp",
+        "ff_only",
+        "eamlp",
+        "cycle_mlp",
+        "mvit",
+    )
+    found = families.FAMILIES
+    return [found[name] for name in dict.fromkeys((*order, *found))]
+
+
+def _family(name):
+    (family,) = (each for each in _families() if each.name == name)
+    return family
+
+
+def _constructors(family):
+    chosen = _families() if family == "all" else [_family(family)]
+    return [name for each in chosen for name in each.variants]
+
+
+def _entries(constructor):
+    from keras_vit.weights import registry
+
+    return [e for e in registry.CHECKPOINTS if e.variant == constructor]
+
+
+def _accuracy(constructor):
+    known = [entry.top1 for entry in _entries(constructor) if entry.top1]
+    if known:
+        return f"{max(known):.2f}"
+    return PUBLISHED.get(constructor, "")
+
+
+def _meanings(docstring):
+    """Returns argument -> its text in the section Args."""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)+)", docstring, re.M)[1]
+    entries = re.findall(
+        r"^(\*{0,2}\w+(?:, \w+)*): (.*(?:\n    .*)*)",
+        textwrap.dedent(section),
+        re.M,
+    )
+    return {
+        name: " ".join(text.split()).replace("|", "\\|")
+        for names, text in entries
+        for name in names.split(", ")
+    }
+
+
+def _cell(value):
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "root alone"
+    return "" if value is None else str(value)
+
+
+def _table(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

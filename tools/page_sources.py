@@ -1,0 +1,52 @@
+"""Functions of the package in pages of the documentation, by reference.
+
+A line `<!-- source FILE NAME -->`, such as
+`<!-- source keras_vit/models/mixer.py MixerBlock._forward -->`, becomes the
+code of that function when the site is built.
+"""
+
+import ast
+import pathlib
+import re
+import textwrap
+
+ROOT = pathlib.Path(__file__).parents[1]
+_REFERENCE = re.compile(r"^<!-- source (\S+) (\S+) -->$", re.MULTILINE)
+
+
+def include(markdown: str) -> str:
+    """Returns a page with the code to which it refers.
+
+    Args:
+        markdown: The page.
+
+    Raises:
+        ValueError: If a file has no such function.
+    """
+    return _REFERENCE.sub(
+        lambda match: f"```python\n{source_of(match[1], match[2])}\n```",
+        markdown,
+    )
+
+
+def source_of(file: str, name: str) -> str:
+    """Returns the code of a function or class, as the file has it.
+
+    Args:
+        file: Path of the file in the checkout.
+        name: Its name; that of a method follows its class and a dot.
+
+    Raises:
+        ValueError: If the file has no such function.
+    """
+    text = (ROOT / file).read_text()
+    node = ast.parse(text)
+    for part in name.split("."):
+        found = [n for n in node.body if getattr(n, "name", None) == part]
+        if not found:
+            raise ValueError(
+                f"`source` must name a function of {file}. Received: {name!r}"
+            )
+        (node,) = found
+    lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    return textwrap.dedent("\n".join(lines))

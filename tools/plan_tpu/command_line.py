@@ -1,0 +1,124 @@
+r"""Plans what training needs and costs on a TPU slice, without a TPU.
+
+python -m tools.plan_tpu v3-8
+python -m tools.plan_tpu v3-8 \
+    --config=recipes/configs/pretrain.py:ViTL16,imagenet21k
+python -m tools.plan_tpu v5e-256 --config.strategy=fsdp --json
+python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
+
+Compiles the training step of the recipe with the TPU compiler of libtpu (pip
+install -e '.[tpu-plan]') and prints its memory, operations, communication and
+time. --config and --config.FIELD=VALUE are those of recipes.pretrain and
+recipes.finetune; weights are neither read nor downloaded.
+"""
+
+import argparse
+import ast
+import dataclasses
+import itertools
+import json
+import pathlib
+
+from keras_vit_cli import command
+from tools.plan_tpu import planner, report, slices
+
+_CONFIGS = pathlib.Path(__file__).parents[2] / "recipes" / "configs"
+DEFAULT_CONFIG = f"{_CONFIGS / 'pretrain.py'}:ViTB16,imagenet21k"
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Prints a plan or a sweep; returns 0."""
+    parser = command.Parser(
+        prog="python -m tools.plan_tpu",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("slice", help="v3-8, v3-2048, v5e-256, v5p-8, ...")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument(
+        "--sweep",
+        metavar="FIELDS",
+        help="a table over fields of the config:\n"
+        "--sweep='batch_size=1024,2048; remat=False,True; strategy=data,fsdp'",
+    )
+    parser.add_argument(
+        "--no-search",
+        action="store_true",
+        help="do not search for the largest batch",
+    )
+    flags, rest = parser.parse_known_args(arguments)
+    tpu = slices.find(flags.slice)
+    slices.prepare(tpu)
+    config = _config(rest)
+    if flags.sweep:
+        return _sweep(config, tpu, flags)
+    plan = planner.make(config, tpu, search=not flags.no_search)
+    if flags.json:
+        print(json.dumps(report.as_json(plan), indent=1))
+    else:
+        print(report.report(plan))
+    return 0
+
+
+def settings(sweep: str, config) -> list[dict]:
+    """Returns the combinations of "field=value,value; field=value".
+
+    Raises:
+        ValueError: If `sweep` has another form.
+    """
+    fields = {}
+    for part in filter(str.strip, sweep.split(";")):
+        name, equals, values = part.partition("=")
+        name = {"batch": "batch_size"}.get(name.strip(), name.strip())
+        value = getattr(config, name, None)
+        if not equals or not isinstance(value, bool | int | float | str):
+            raise ValueError(
+                "--sweep must be fields of the config and their values, such "
+                "as 'batch_size=1024,2048; remat=False,True'. "
+                f"Received: {part.strip()!r}"
+            )
+        fields[name] = [_as(type(value), v.strip()) for v in values.split(",")]
+    return [
+        dict(zip(fields, values, strict=True))
+        for values in itertools.product(*fields.values())
+    ]
+
+
+def _as(kind, text):
+    if kind is str:
+        return text
+    try:
+        value = ast.literal_eval(text)
+        return kind({"0": False, "1": True}.get(text, value))
+    except (ValueError, SyntaxError):
+        raise ValueError(
+            f"--sweep must give values of type {kind.__name__}. "
+            f"Received: {text!r}"
+        ) from None
+
+
+def _config(arguments):
+    """Reads --config and its overrides as the recipes do."""
+    from recipes import cli, experiment
+
+    config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
+    experiment.check(config)
+    return dataclasses.replace(config, weights="")
+
+
+def _sweep(config, tpu, flags):
+    """Prints a row for each combination."""
+    rows = []
+    for changes in settings(flags.sweep, config):
+        changed = dataclasses.replace(config, **changes)
+        plan = planner.make(changed, tpu, search=False, split=False)
+        rows.append((changes, plan))
+        if not flags.json:
+            if len(rows) == 1:
+                print(report.head(list(changes)))
+            print(report.row(list(changes.values()), plan), flush=True)
+    if flags.json:
+        table = [dict(changes=c, plan=report.as_json(p)) for c, p in rows]
+        print(json.dumps(table, indent=1))
+    return 0

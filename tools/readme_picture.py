@@ -1,0 +1,111 @@
+"""Draws the picture of the README: attention by head on two photographs.
+
+    python -m tools.readme_picture runs/cifar/last.keras
+
+MODEL is the ViT of docs/inspection.md, which has the command that trains it.
+The photographs are those of scikit-learn, which are fitted to 192x128 pixels.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+from keras_vit_cli import command
+
+SIZE = (128, 192)
+# File -> (layer, head) of the maps, from 1, selected by hand.
+SHOWN = {
+    "china.jpg": ((1, 1), (2, 2), (3, 2), (5, 2)),
+    "flower.jpg": ((1, 1), (3, 1), (3, 2), (5, 2)),
+}
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Draws the picture."""
+    parser = command.Parser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument(
+        "--output", default="docs/images/attention.jpg", type=pathlib.Path
+    )
+    flags = parser.parse_args(arguments)
+    command.quiet_tensorflow()
+
+    import sklearn.datasets
+
+    import keras_vit
+    from keras_vit import data, inspection
+
+    folder = pathlib.Path(sklearn.datasets.__file__).parent / "images"
+    images = np.stack(
+        [data.read_image(str(folder / name), SIZE, 3) for name in SHOWN]
+    )
+    model = keras_vit.from_pretrained(flags.model, input_shape=(*SIZE, 3))
+    by_head = inspection.attention_by_head(model, images)
+    rows = [
+        (image, {(i, j): by_head[i - 1][n, j - 1] for i, j in shown})
+        for n, (image, shown) in enumerate(
+            zip(images, SHOWN.values(), strict=True)
+        )
+    ]
+    flags.output.parent.mkdir(parents=True, exist_ok=True)
+    draw(rows, flags.output)
+    print(flags.output)
+    return 0
+
+
+def draw(rows: list[tuple[np.ndarray, dict]], out_path: pathlib.Path) -> None:
+    """Draws each image and its maps side by side.
+
+    Args:
+        rows: Image `[H, W, 3]` and (layer, head) -> map `[rows, columns]`.
+        out_path: The image to write; its suffix selects the format.
+    """
+    from matplotlib import figure as figures  # no display, no global state
+
+    figure = figures.Figure(figsize=(12.5, 3.5), dpi=100)
+    grid = figure.subplots(
+        len(rows),
+        1 + len(rows[0][1]),
+        gridspec_kw=dict(
+            left=0.002,
+            right=0.998,
+            bottom=0.005,
+            top=0.93,
+            wspace=0.02,
+            hspace=0.13,
+        ),
+    )
+    for (image, maps), (first, *others) in zip(rows, grid, strict=True):
+        first.imshow(image.astype("uint8"))
+        for axes, ((layer, head), shares) in zip(
+            others, maps.items(), strict=True
+        ):
+            axes.imshow(_overlay(image, shares))
+            axes.set_title(f"layer {layer}, head {head}", fontsize=9, pad=3)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    figure.savefig(out_path)
+
+
+def _overlay(image, shares):
+    """Returns the image in grey, lit by the attention on each patch.
+
+    The brightest colour is the 99th percentile of the map.
+    """
+    from matplotlib import colormaps
+
+    light = np.clip(shares / np.percentile(shares, 99), 0, 1) ** 0.7
+    patch = [n // m for n, m in zip(image.shape, light.shape, strict=False)]
+    light = np.kron(light, np.ones(patch))[..., None]
+    grey = 0.35 * image.mean(axis=-1, keepdims=True) / 255
+    color = colormaps["inferno"](0.25 + 0.75 * light[..., 0])[..., :3]
+    return np.clip(grey * (1 - light) + color * light, 0, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
