@@ -1,4 +1,4 @@
-"""What every test starts from."""
+"""Fixtures and settings of all tests."""
 
 import functools
 import gc
@@ -7,25 +7,27 @@ import os
 import resource
 import tempfile
 
-# What one process of JAX has compiled, others take over: pytest-xdist's and
+# Processes share the programs that JAX has compiled: those of pytest-xdist and
 # those that tests start, which inherit the environment.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     COMPILED = tempfile.TemporaryDirectory(prefix="keras_vit-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-# Tests of numbers alone are compiled as a user's programs are: compiling takes
-# twice as long as without optimization, and most of the time of the others.
+# Only tests marked `optimized` are compiled like a user's programs. Without
+# optimization compiling takes half as long, and it is most of the time of the
+# other tests.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import keras  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402, reads the images on every backend
 
 BACKEND = keras.backend.backend()
 
-# For graphs that run once, optimizing takes longer than running: a third of
-# the time of a test of data.
+# Optimizing a graph that runs once takes longer than running it: a third of the
+# time of a test of data.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 # Goldens are compared at the highest precision of matrix products.
@@ -43,9 +45,9 @@ else:
 
 
 def with_optimizer_built(call):
-    """Makes the optimizer's variables before the first step is traced.
+    """Creates the optimizer's variables before the first step is traced.
 
-    Where that step makes them, as Keras leaves it to, TensorFlow traces it a
+    By default Keras creates them in that step, which TensorFlow then traces a
     second time.
     """
 
@@ -66,11 +68,43 @@ if BACKEND == "tensorflow":
         setattr(keras.Model, name, with_optimizer_built(call))
 
 
+def drawn_by_numpy(name):
+    """Draws initial values with NumPy.
+
+    JAX compiles a program for each shape, which takes most of the time that
+    making a model takes.
+    """
+    sample_jax = getattr(jax.random, name)
+
+    @functools.wraps(sample_jax)
+    def sample(key, *args, **kwargs):
+        by_keras = not args and {"shape", "dtype"} <= set(kwargs)
+        if isinstance(key, jax.core.Tracer) or not by_keras:
+            return sample_jax(key, *args, **kwargs)
+        rng = np.random.default_rng(np.asarray(key))
+        shape = kwargs["shape"]
+        if name == "uniform":
+            values = rng.uniform(kwargs["minval"], kwargs["maxval"], shape)
+        else:
+            values = rng.normal(size=shape)
+        if name == "truncated_normal":
+            while (outside := np.abs(values) > 2).any():
+                values[outside] = rng.normal(size=outside.sum())
+        return values.astype(kwargs["dtype"])
+
+    return sample
+
+
+if BACKEND == "jax":
+    for name in ("normal", "uniform", "truncated_normal"):
+        setattr(jax.random, name, drawn_by_numpy(name))
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--update-goldens",
         action="store_true",
-        help="write tests/goldens anew, to be reviewed as a diff",
+        help="rewrite tests/goldens; review the diff",
     )
 
 
@@ -80,7 +114,8 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(config, items):
-    # First the files with long tests, so that none is left for the end.
+    # Files with long tests come first, so that no long test remains for the
+    # end.
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
     for item in items:
@@ -98,13 +133,13 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
 
 
-# Tracing makes objects by the million, of which few are garbage.
+# Tracing creates millions of objects, few of which are garbage.
 gc.set_threshold(100_000)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_heap():
-    """Keeps what was imported or made before out of searches for garbage.
+    """Excludes earlier imports and objects from garbage collection.
 
     There are many of them, and Keras makes one for each layer it quantises.
     """
@@ -158,8 +193,8 @@ def seed_of_module():
 
 @pytest.fixture(autouse=True)
 def seed(seed_of_module, monkeypatch):
-    # With its seed TensorFlow resets all functions: seconds for each that is
-    # called again, and nothing here draws from that seed.
+    # Setting TensorFlow's seed resets all functions, which costs seconds for
+    # each that is called again; no test draws from that seed.
     with monkeypatch.context() as patch:
         patch.setattr("tensorflow.random.set_seed", lambda seed: None)
         keras.utils.set_random_seed(0)

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import json
 import pathlib
 import re
 import textwrap
@@ -13,6 +14,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("**/*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "docs").glob("**/*.ipynb"))
 SOURCES = [
     path
     for folder in ("keras_vit", "keras_vit_cli", "recipes", "tools")
@@ -44,9 +46,21 @@ class Block:
         return f"{self.path}:{self.scope or self.line}"
 
 
+def text_of(path):
+    """Returns a page's text, of a notebook that between its code."""
+    if path.suffix != ".ipynb":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    return "\n\n".join(
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == "markdown"
+    )
+
+
 def blocks_of_page(path):
-    """Returns the Blocks of a Markdown file."""
-    text = path.read_text()
+    """Returns the Blocks of a Markdown file or of a notebook's text."""
+    text = text_of(path)
     name = str(path.relative_to(ROOT))
     found = []
 
@@ -99,6 +113,6 @@ def _examples(docstring):
             yield textwrap.dedent("\n".join(section)).strip("\n") + "\n"
 
 
-BLOCKS = [block for path in PAGES for block in blocks_of_page(path)] + [
-    block for path in SOURCES for block in blocks_of_source(path)
-]
+BLOCKS = [
+    block for path in (*PAGES, *NOTEBOOKS) for block in blocks_of_page(path)
+] + [block for path in SOURCES for block in blocks_of_source(path)]

@@ -1,6 +1,6 @@
-"""What forked processes have imported; see processes.py.
+"""Imports of forked processes; see processes.py.
 
-No device is touched here: each process chooses its own.
+No device is used here: each process selects its own.
 """
 
 import keras  # noqa: F401

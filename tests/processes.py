@@ -1,7 +1,7 @@
-"""Starting the recipe in processes, and comparing what they leave behind.
+"""Starts the recipe in processes, and compares their files.
 
-Processes are forked from one that has imported everything and computed
-nothing, because importing takes longer than what most of them do.
+Processes are forked from one that has imported everything and computed nothing,
+since importing takes longer than most of them run.
 """
 
 import atexit
@@ -42,7 +42,7 @@ CONFIG = dict(
 
 
 class Forked:
-    """A running call of a function in a process of its own."""
+    """A running call of a function in a separate process."""
 
     def __init__(self, function, *arguments, **environment):
         _start_server()
@@ -106,7 +106,7 @@ def _call(printed, environment, function, arguments):
     except BaseException:
         traceback.print_exc()
         status = 1
-    # multiprocessing calls no exit handlers, by which JAX leaves a cluster.
+    # multiprocessing calls no exit handlers, with which JAX leaves a cluster.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -124,7 +124,7 @@ def start(workdir, environment=None, **arguments):
 
 
 def end(*processes, timeout=300):
-    """Waits for processes; returns their exit statuses and what they said."""
+    """Waits for processes; returns their exit statuses and outputs."""
     try:
         return [process.end(timeout) for process in processes]
     except TimeoutError:
@@ -142,7 +142,7 @@ def call(function, *arguments, **environment):
 
 
 def run(workdir, **arguments):
-    """Runs the recipe to its good end; returns what it printed."""
+    """Runs the recipe to its end, which must succeed; returns its output."""
     [(status, printed)] = end(start(workdir, **arguments))
     assert status == 0, printed
     return printed
@@ -165,7 +165,7 @@ def state_of(workdir):
         workdir / "checkpoints", item_handlers=ocp.StandardCheckpointHandler()
     ) as manager:
         step = manager.latest_step()
-        # Of whatever devices it was written, it is read on none.
+        # It is read without devices, whatever the devices that wrote it.
         template = keras.tree.map_structure(
             as_numpy, dict(manager.item_metadata(step))
         )

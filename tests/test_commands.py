@@ -26,10 +26,13 @@ pytestmark = pytest.mark.backend_independent
 
 PYTHON = ("python", "py", "example")
 # What a shell block may begin with, besides our own programs.
-SHELL = "curl docker export gcloud git keras-vit make mv pip python".split()
+SHELL = """curl docker export gcloud git keras-vit make mv pip pre-commit python
+""".split()
 # Blocks that are neither Python nor shell, by their first words.
 NO_COMMANDS = {
+    "README.md": ["@inproceedings"],
     "CONTRIBUTING.md": ["tests -> recipes"],
+    "docs/finetune.md": ["path/to/images/train"],
     "docs/serving.md": ["serving/vit/", "prometheus_config"],
 }
 # Options of programs that are not ours, and of their pages.

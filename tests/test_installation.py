@@ -157,7 +157,7 @@ def test_a_directory_mixed_with_the_other_package_is_refused(tmp_path, init):
     assert "pip uninstall keras_vit keras-vision-transformer" in last
 
 
-def test_metadata_of_the_former_name_is_no_mixture(tmp_path):
+def test_metadata_of_the_former_name_is_not_a_mixture(tmp_path):
     """A checkout once installed as `keras_vit` still has its egg-info."""
     (tmp_path / "keras_vit.egg-info").mkdir()
     (tmp_path / "keras_vit.egg-info/PKG-INFO").write_text("Name: keras_vit\n")

@@ -1,0 +1,64 @@
+"""The notebooks of the documentation run, and hold what they printed."""
+
+import json
+import os
+
+import matplotlib
+import pytest
+
+from tests.documented import NOTEBOOKS
+
+# Each on one backend, the notebooks being the same on all.
+BACKENDS = {"finetune": "torch", "inside": "torch", "serving": "tensorflow"}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.shuffle=True. was passed",
+    # Without a display, `plt.show` shows nothing.
+    "ignore:FigureCanvasAgg is non-interactive",
+)
+
+
+def code_cells(path):
+    cells = json.loads(path.read_text())["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.mark.backend_independent
+def test_every_notebook_is_run_on_a_backend():
+    assert sorted(path.stem for path in NOTEBOOKS) == sorted(BACKENDS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.backend(BACKENDS[path.stem]))
+        for path in NOTEBOOKS
+    ],
+    ids=lambda path: path.stem,
+)
+def test_the_notebook_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    names = {"__name__": "__main__"}
+    for i, cell in enumerate(code_cells(path)):
+        source = "".join(cell["source"])
+        exec(compile(source, f"{path.name}[{i}]", "exec"), names)
+    matplotlib.pyplot.close("all")
+    losses = names["history"].history["loss"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_outputs_of_the_notebook_are_stored_and_small(path):
+    cells = code_cells(path)
+    counts = [cell["execution_count"] for cell in cells]
+    assert counts == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert all(each["output_type"] != "error" for each in outputs)
+    for cell in cells:
+        source = "".join(cell["source"])
+        shows = "print(" in source or "plt.show" in source
+        assert bool(cell["outputs"]) == shows, source
+    assert path.stat().st_size < 150_000
+    text = path.read_text()
+    assert os.sep + "tmp" not in text and "/home" not in text
