@@ -5,9 +5,11 @@ since importing takes longer than most of them run.
 """
 
 import atexit
+import contextlib
 import multiprocessing.forkserver
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import sys
@@ -149,9 +151,12 @@ def run(workdir, **arguments):
 
 
 def free_address():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return f"localhost:{found.getsockname()[1]}"
+    """Returns an address of no port that the system may give to another."""
+    while True:
+        port = secrets.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("localhost", port))
+            return f"localhost:{port}"
 
 
 def state_of(workdir):

@@ -51,7 +51,7 @@ class Checkpoints:
         self._sealed: concurrent.futures.Future | None = None
         self._damaged = []
         self._generators = None
-        self._manager = ocp.CheckpointManager(
+        self._manager = _manager_class()(
             self.directory,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
@@ -192,6 +192,18 @@ def _orbax():
         # accelerator.
         jax.config.update("jax_platforms", "cpu")
     return ocp
+
+
+@functools.cache
+def _manager_class():
+    class Manager(_orbax().CheckpointManager):
+        # JAX stops all processes at the call of one counter, which
+        # `distribution.preemption` counts. Orbax would set it to the step, and
+        # where that is less, the processes would never stop.
+        def reached_preemption(self, step):
+            return False
+
+    return Manager
 
 
 def _state(model):

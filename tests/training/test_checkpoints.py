@@ -69,6 +69,21 @@ def saved(tmp_path):
     return tmp_path / "c", model, metrics, train(model, 3)
 
 
+def test_saving_leaves_the_count_of_preemption_alone(saved, monkeypatch):
+    from jax.experimental import multihost_utils
+
+    folder, model, *_ = saved
+    calls = []
+    monkeypatch.setattr(
+        multihost_utils, "reached_preemption_sync_point", calls.append
+    )
+    checkpoints = training.Checkpoints(folder, keep=3)
+    checkpoints.save(5, model)
+    checkpoints.close()
+    assert checkpoints.latest == 5
+    assert calls == []
+
+
 def steps_in(folder):
     return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
 
