@@ -111,7 +111,9 @@ TINY_OF = {
         classes=5,
     ),
     "AxialViT": TINY,
-    **dict.fromkeys(("DINOv2", "DINOv3", "CLIP", "SigLIP", "BEiT"), TINY),
+    **dict.fromkeys(
+        ("DeiT", "DINOv2", "DINOv3", "CLIP", "SigLIP", "BEiT"), TINY
+    ),
     "AxialResNet": dict(
         num_units=(1,),
         width_factor=0.25,
@@ -445,6 +447,11 @@ LAYERS = {
         dict(units=3, class_names=("cat", "dog", "frog")),
         (6,),
     ),
+    "DistilledHead": (
+        layers.DistilledHead,
+        dict(units=3, class_names=("cat", "dog", "frog")),
+        (2, 6),
+    ),
     "Metadata": (
         layers.Metadata,
         dict(
@@ -537,6 +544,7 @@ OTHER_FAMILIES = {
     "gmlp": ("GMLP", dict(drop_path_rate=0.1, remat=True)),
     "ff_only": ("FFOnly", dict(drop_path_rate=0.1, remat=True)),
     "res_mlp": ("ResMLP", dict(drop_path_rate=0.1, remat=True)),
+    "deit": ("DeiT", dict(num_layers=1)),
     "dinov2": (
         "DINOv2",
         dict(num_layers=1, num_registers=2, drop_path_rate=0.1),
@@ -597,7 +605,7 @@ SHRUNK = {
     "ff_only": dict(hidden_size=16, num_layers=1, patch_size=32),
     "res_mlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
     **dict.fromkeys(
-        ("dinov2", "dinov3", "clip", "siglip", "beit"),
+        ("deit", "dinov2", "dinov3", "clip", "siglip", "beit"),
         dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
     ),
     "axial_vit": dict(

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
-AFTER = ("dinov2", "dinov3", "clip", "siglip", "beit")
+AFTER = ("deit", "dinov2", "dinov3", "clip", "siglip", "beit")
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {
@@ -27,6 +27,7 @@ NAMES = {
     "cycle_mlp": r"sfc_[hw]",
     "eamlp": r"trans_dims|tokens_to_token|q_linear/",
     "ff_only": r"cls_pos_embed|mlp2/",
+    "deit": r"dist_token|cls_classifier",
     "dinov2": r"use_swiglu_ffn",
     "dinov3": r"dinov3_vit|gate_proj",
     "beit": r"lambda_1|use_mean_pooling",
@@ -52,6 +53,7 @@ SHARE_NAMES = {
     ),
     "axial_vit": ("weights/rules/vit/",),
     **dict.fromkeys(AFTER, ("weights/rules/encoder/",)),
+    "deit": ("weights/rules/vit/",),  # refuses them
     "mvit": ("weights/rules/ff_only.py",),
     # Hire-MLP weights its branches as CycleMLP does.
     "hire_mlp": ("models/cycle_mlp.py", "weights/rules/cycle_mlp.py"),

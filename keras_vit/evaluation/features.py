@@ -48,7 +48,9 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
             f"layer={layer!r} of {model.name}, which gives {x}"
         )
     first = _num_prefix_tokens(model, x) if rank == 3 else 0
-    if first and not _averages(model):
+    if first and _architecture(model).get("classifier") == "distilled":
+        x = ops.mean(x[:, :2], axis=1)
+    elif first and not _averages(model):
         x = x[:, 0]
     elif first:
         x = ops.mean(x[:, first:], axis=1)
@@ -183,22 +185,25 @@ def _is_example(batch):
 
 def _averages(model):
     """Whether a model with a class token reads the mean of its patches."""
+    architecture = _architecture(model)
+    kind = architecture.get("classifier") or "token"
+    if not architecture.get("class_token", True):
+        return True  # registers alone
+    return not kind.startswith("token") or kind == "token_gap"
+
+
+def _architecture(model):
+    """Returns the fields of the architecture of a model of this package."""
     for layer in model.layers:
         if isinstance(layer, Metadata):
-            architecture = layer.architecture
-            kind = architecture.get("classifier") or "token"
-            if not architecture.get("class_token", True):
-                return True  # registers alone
-            return not kind.startswith("token") or kind == "token_gap"
-    return False
+            return layer.architecture
+    return {}
 
 
 def _num_prefix_tokens(model, tokens):
     """Returns the number of class tokens and registers before the patches."""
-    grid, registers = None, 0
-    for layer in model.layers:
-        if isinstance(layer, Metadata):
-            registers = layer.architecture.get("num_registers") or 0
+    grid = None
+    registers = _architecture(model).get("num_registers") or 0
     for layer in model.layers:
         if hasattr(layer, "grid_size"):
             grid = getattr(layer, "output_grid", layer.grid_size)
@@ -207,4 +212,5 @@ def _num_prefix_tokens(model, tokens):
     if grid is None:
         return 0
     first = tokens.shape[1] - math.prod(grid)
-    return first if first in (1, registers, registers + 1) else 0
+    # One more is a class token, or two with a distillation token.
+    return first if first in (1, 2, registers, registers + 1) else 0

@@ -12,6 +12,7 @@ _ALWAYS_FLOAT32 = (
     keras.layers.InputLayer,
     keras.layers.Rescaling,
     layers.ClassificationHead,
+    layers.DistilledHead,
 )
 
 

@@ -11,6 +11,7 @@ from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.cube_embedding import CubeEmbedding
 from keras_vit.layers.deit_mlp import DeiTMlp
+from keras_vit.layers.distilled_head import DistilledHead
 from keras_vit.layers.encoder_attention import EncoderAttention
 from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.encoder_mlp import EncoderMlp
@@ -48,6 +49,7 @@ __all__ = [
     "ClassificationHead",
     "CubeEmbedding",
     "DeiTMlp",
+    "DistilledHead",
     "EncoderAttention",
     "EncoderBlock",
     "EncoderMlp",

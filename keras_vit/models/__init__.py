@@ -44,6 +44,7 @@ from keras_vit.models.cycle_mlp import (
     CycleMLPB4,
     CycleMLPB5,
 )
+from keras_vit.models.deit import DeiT, DeiTB16, DeiTS16, DeiTTi16
 from keras_vit.models.dinov2 import (
     DeiT3B16,
     DeiT3H14,
@@ -203,10 +204,14 @@ __all__ = [
     "DINOv3B16",
     "DINOv3L16",
     "DINOv3S16",
+    "DeiT",
     "DeiT3B16",
     "DeiT3H14",
     "DeiT3L16",
     "DeiT3S16",
+    "DeiTB16",
+    "DeiTS16",
+    "DeiTTi16",
     "EAMLP",
     "EAMLP10",
     "EAMLP12",

@@ -130,8 +130,10 @@ def _reading(model, queries, num_tokens):
     patches = math.prod(queries.grid)
     shares = [0.0] * (num_tokens - patches) + [1 / patches] * patches
     # Tokens that the classifier does not read have no share.
-    if getattr(model.architecture, "classifier", "token") == "token":
-        shares = [1.0] + [0.0] * (num_tokens - 1)
+    kind = getattr(model.architecture, "classifier", "token")
+    if kind in ("token", "distilled"):
+        read = 1 if kind == "token" else 2
+        shares = [1 / read] * read + [0.0] * (num_tokens - read)
     return ops.convert_to_tensor(shares, "float32")
 
 

@@ -11,7 +11,8 @@ from keras_vit.layers import arguments
 
 # The paths of layers, for `Family.layers`.
 LAYERS = (
-    r"embedding|class_token|register_tokens|posembed_input|pre_norm"
+    r"embedding|class_token|distillation_token|register_tokens"
+    r"|posembed_input|pre_norm"
     r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|attention_pooling"
 )
 SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)

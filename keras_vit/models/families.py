@@ -6,7 +6,8 @@ A family is a module `models/<family>.py` with
    section `Args`; a field made by `inherited` is taken from the weights unless
    the caller gives it;
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
-   representation, `[B, D]`; or from videos `[B, T, H, W, C]`, with
+   representation, `[B, D]`, or `[B, 2, D]` of two tokens that each have a
+   classifier (`layers.DistilledHead`); or from videos `[B, T, H, W, C]`, with
    `takes_video`;
 3. `VARIANTS`, constructor name -> the fields that it sets;
 4. `FAMILY = register(Family(...))`, its row in `FAMILIES`, and for each

@@ -5,6 +5,7 @@ import dataclasses
 import os
 
 import keras
+from keras import ops
 
 from keras_vit import layers
 from keras_vit.models import arguments
@@ -103,9 +104,9 @@ class ImageModel(keras.Model):
         return [x for x in self.layers if isinstance(x, self._family.block)]
 
     @property
-    def head(self) -> layers.ClassificationHead | None:
+    def head(self) -> layers.ClassificationHead | layers.DistilledHead | None:
         """The classifier, or None without one."""
-        heads = (layers.ClassificationHead, keras.layers.Dense)
+        heads = (layers.DistilledHead, keras.layers.Dense)
         for layer in self.layers:
             if layer.name == "head" and isinstance(layer, heads):
                 return layer
@@ -169,8 +170,8 @@ class ImageModel(keras.Model):
 
     @property
     def representation(self):
-        """The symbolic output of the family's `forward`."""
-        return self._metadata.output
+        """The symbolic output of the family's `forward`, `[B, D]`."""
+        return _vector(self._metadata.output)
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
         """Quantises all layers that can be, like `keras.Model.quantize`.
@@ -336,6 +337,8 @@ def build(
                 scale, offset, name="preprocessing", dtype="float32"
             )(x)
         x = family.forward(config, x)
+        if not include_top:
+            x = _vector(x)
         pixel_mean, pixel_std = preprocessing.known(
             pixel_mean, pixel_std, source_metadata
         )
@@ -352,7 +355,10 @@ def build(
                 representation_size, activation="tanh", name="pre_logits"
             )(x)
     if include_top:
-        x = layers.ClassificationHead(
+        head = layers.ClassificationHead
+        if len(x.shape) == 3:
+            head = layers.DistilledHead
+        x = head(
             1000 if classes is None else classes,
             class_names=class_names,
             activation=classifier_activation,
@@ -377,6 +383,11 @@ def build(
         if takes_head:
             load.warn_if_zero_head(model, source)
     return _with_levels(model, family) if pooling else model
+
+
+def _vector(x):
+    """Returns the mean of a class and a distillation token, as timm does."""
+    return ops.mean(x, axis=1) if len(x.shape) == 3 else x
 
 
 def _with_levels(model, family):

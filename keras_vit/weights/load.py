@@ -184,7 +184,11 @@ def warn_if_zero_head(model, source: Checkpoint) -> None:
         model: The model, with the checkpoint's head.
         source: The checkpoint.
     """
-    if not ops.convert_to_numpy(model.get_layer("head").kernel).any():
+    if not any(
+        ops.convert_to_numpy(variable).any()
+        for variable in model.get_layer("head").weights
+        if variable.name == "kernel"
+    ):
         warnings.warn(
             f"The head of {source.name!r} is all zeros: its classes all "
             "score alike. The imagenet21k files of 2020 have such a head, "

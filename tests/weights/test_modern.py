@@ -3,25 +3,17 @@
 The cases are in tests/goldens/modern; its README describes them.
 """
 
-import json
-import pathlib
 import re
-import sys
 
 import keras
 import numpy as np
 import pytest
+from modern_cases import CASES, FOLDER, draw_pixels, open_case
 
 import keras_vit
 from keras_vit import evaluation, inspection, training
 from keras_vit.weights import checkpoint, resize
 
-FOLDER = pathlib.Path(__file__).parents[1] / "goldens" / "modern"
-sys.path.insert(0, str(FOLDER))
-
-from drawn import draw_arrays, draw_pixels  # noqa: E402
-
-CASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 # The cases that have all operations, for every backend.
 EVERYWHERE = (
     "timm_dinov2_swiglu",
@@ -32,21 +24,6 @@ EVERYWHERE = (
     "timm_rope_mixed",
     "timm_beit",
 )
-
-
-def open_case(name, folder):
-    """Writes the files of a library; returns the case and its arrays."""
-    from safetensors.numpy import save_file
-
-    case = json.loads((FOLDER / f"{name}.json").read_text())
-    arrays = draw_arrays(case["shapes"])
-    folder.mkdir(exist_ok=True)
-    save_file(arrays, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(case["config"]))
-    if name.startswith("hf"):
-        processor = json.dumps(case["processor"])
-        (folder / "preprocessor_config.json").write_text(processor)
-    return case, arrays
 
 
 def difference(found, expected):
@@ -208,3 +185,28 @@ def test_another_number_of_classes_replaces_the_projection(tmp_path):
     assert keras_vit.from_pretrained(str(tmp_path)).output_shape == (None, 6)
     tuned = keras_vit.from_pretrained(str(tmp_path), classes=4)
     assert not keras.ops.convert_to_numpy(tuned.head.kernel).any()
+
+
+@pytest.mark.backend("torch")
+def test_a_distilled_model_reads_two_tokens(tmp_path):
+    open_case("hf_deit_distilled", tmp_path)
+    pixels = draw_pixels((8, 8))
+    model = keras_vit.from_pretrained(str(tmp_path))
+    vectors = keras_vit.from_pretrained(str(tmp_path), include_top=False)
+    found = evaluation.representation(model).predict(pixels, verbose=0)
+    np.testing.assert_allclose(found, vectors.predict(pixels, verbose=0))
+    block = keras.Model(model.input, model.blocks[0].output)
+    found = evaluation.representation(model, "encoderblock_0")
+    np.testing.assert_allclose(
+        found.predict(pixels, verbose=0),
+        block.predict(pixels, verbose=0)[:, :2].mean(axis=1),
+        rtol=1e-5,
+    )
+    assert inspection.attention_rollout(model, pixels).shape == (2, 2, 2)
+    tuned = keras_vit.from_pretrained(str(tmp_path), classes=4)
+    kernels = [v for v in tuned.head.weights if v.name == "kernel"]
+    assert [v.shape for v in kernels] == [(16, 4), (16, 4)]
+    assert not any(keras.ops.convert_to_numpy(v).any() for v in kernels)
+    with pytest.warns(UserWarning, match="all zeros"):
+        tuned.save(tmp_path / "zeros.keras")
+        keras_vit.from_pretrained(str(tmp_path / "zeros.keras"))

@@ -44,7 +44,9 @@ def _config_of(metadata):
     """Returns a config of the architecture whose MLP is the same."""
     swiglu = metadata["activation"] == "swiglu"
     name = "vit_base_patch14_dinov2"
-    if not metadata["class_token"]:
+    if not metadata["layer_scale"]:  # timm ignores arguments of None
+        name = "vit_so150m_patch16_reg4_gap_256"
+    elif not metadata["class_token"]:
         name = "vit_medium_patch16_reg4_gap_256"
     elif swiglu:
         name = "vit_giant_patch14_dinov2"

@@ -113,14 +113,18 @@ def derive(
                 "it has no config, which would specify the architecture: fill "
                 "a model with `model.load_weights(path)`, or save it as .keras"
             )
-        top = dict(classes="head/0", representation_size="pre_logits/0")
-        metadata = specified | {key: top[key] in arrays for key in top}
+        top = dict(classes="head/", representation_size="pre_logits/")
+        metadata = specified | {
+            key: any(name.startswith(layer) for name in arrays)
+            for key, layer in top.items()
+        }
         return _name_variables(arrays, like.rules(metadata))
 
     def read_arrays(arrays, config, specified):
         found = dict(classes=None, representation_size=None)
         for key, layer in (
             ("classes", "head"),
+            ("classes", "head/token"),  # of two classifiers
             ("representation_size", "pre_logits"),
         ):
             if f"{layer}/bias" in arrays:

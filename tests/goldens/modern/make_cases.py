@@ -83,6 +83,10 @@ TIMM = {
     ),
     "timm_eva02_base": ("eva02_base_patch14_448", dict(num_classes=3)),
     "timm_eva02_clip": ("eva02_base_patch16_clip_224", dict(num_classes=3)),
+    "timm_deit_distilled": (
+        "deit_small_distilled_patch16_224",
+        dict(img_size=(8, 12), num_classes=3),
+    ),
     "timm_pe_core": (
         "vit_pe_core_base_patch16_224",
         dict(num_classes=3, attn_pool_num_heads=4),
@@ -137,6 +141,12 @@ TRANSFORMERS = {
         "BeitForImageClassification",
         BERT | LABELS | dict(use_relative_position_bias=True),
     ),
+    "hf_deit_distilled": (
+        "DeiTConfig",
+        "DeiTForImageClassificationWithTeacher",
+        BERT | LABELS,
+    ),
+    "hf_deit": ("DeiTConfig", "DeiTForImageClassification", BERT | LABELS),
     "hf_mae": ("ViTMAEConfig", "ViTMAEModel", BERT | dict(mask_ratio=0.0)),
     "hf_msn": ("ViTMSNConfig", "ViTMSNModel", BERT),
 }

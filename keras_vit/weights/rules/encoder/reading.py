@@ -14,7 +14,7 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         names: See `rules`.
         arrays: Of the checkpoint, flattened.
         specified: Metadata of its config. `pooling` is the pooling that it
-            has: "token", "avg", "map" or "token_and_gap".
+            has: "token", "avg", "map", "token_and_gap" or "distilled".
     """
 
     def has(key, ending=""):
@@ -26,6 +26,7 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         num_layers=table.count(arrays, _pattern(names["norm1"])),
         num_heads=specified.get("num_heads"),
         class_token=has("class_token"),
+        distillation_token=has("distillation_token"),
         positions=has("positions"),
         pre_norm=has("pre_norm", ".weight"),
         patch_bias=has("embedding", ".bias"),
@@ -52,9 +53,9 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
     )
     if not found["num_layers"]:
         raise KeyError(names["norm1"].format(i=0) + ".weight")
-    head = f"{names.get('head', 'head')}.weight"
-    found["classes"] = arrays[head].shape[0] if head in arrays else None
     named = rows.readout(names, found["classifier"])
+    head = f"{named.get('head', 'head')}.weight"
+    found["classes"] = arrays[head].shape[0] if head in arrays else None
     shape_of = table.shapes(arrays, rows.rules(named, dict(found, num_heads=1)))
     kernel = shape_of("embedding/kernel", 4)
     found |= dict(
@@ -119,7 +120,8 @@ def _positions(found, tokens, specified):
     They cover no token before the patches, the class token, or all of them.
     """
     first = int(found["class_token"])
-    prefixes = (0, first, first + found["num_registers"])
+    others = found["num_registers"] + found["distillation_token"]
+    prefixes = (0, first, first + others)
     grid = specified.get("grid")
     if grid is None and "image_size" in specified:
         grid = patches.grid(dict(specified, patch_size=found["stride"]))

@@ -8,6 +8,7 @@ from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
 # Properties that a family may lack, because all its models have this value.
 DEFAULTS = dict(
     class_token=True,
+    distillation_token=False,
     num_registers=0,
     positions=True,
     position_prefix=1,
@@ -36,6 +37,7 @@ _DENSE = {
     "pool_out": f"{_POOL}out",
     "pool_fc1": f"{_POOL}MlpBlock_0/Dense_0",
     "pool_fc2": f"{_POOL}MlpBlock_0/Dense_1",
+    "head_distillation": "head/distillation",
 }
 _NORMS = {
     "pre_norm": "pre_norm",
@@ -49,6 +51,7 @@ _NORMS = {
 # Arrays that are variables on their own.
 SINGLE = {
     "class_token": "class_token/cls",
+    "distillation_token": "distillation_token/cls",
     "registers": "register_tokens/registers",
     "positions": "posembed_input/pos_embedding",
     "q_bias": f"{_ATTENTION}q_bias",
@@ -65,6 +68,7 @@ def _absent(has):
     """Returns the prefixes of paths that a model does not have."""
     presence = {
         "class_token/": has["class_token"],
+        "distillation_token/": has["distillation_token"],
         "register_tokens/": has["num_registers"],
         "posembed_input/": has["positions"],
         "pre_norm/": has["pre_norm"],
@@ -79,6 +83,7 @@ def _absent(has):
         f"{MLP}norm/": has["mlp_norm"],
         f"{MLP}Gate/": has["activation"] == "swiglu",
         _POOL: has["classifier"] == "map",
+        "head/distillation/": has["classifier"] == "distilled",
         "encoder_norm/": not has["classifier"].endswith("_unnormed"),
     }
     absent = tuple(path for path, present in presence.items() if not present)
@@ -114,12 +119,13 @@ def rules(names: dict, metadata: dict) -> list[table.Rule]:
         if names.get(key):
             rows.append((f"{layer}/gamma", f"{names[key]}.weight"))
             rows.append((f"{layer}/beta", f"{names[key]}.bias"))
-    head = names.get("head", "head")
-    rows.append(("head/kernel", f"{head}.weight", table.TRANSPOSED))
+    name = names.get("head", "head")
+    head = "head/token" if has["classifier"] == "distilled" else "head"
+    rows.append((f"{head}/kernel", f"{name}.weight", table.TRANSPOSED))
     if names.get("head_bias", True):
-        rows.append(("head/bias", f"{head}.bias"))
+        rows.append((f"{head}/bias", f"{name}.bias"))
     else:
-        rows.append(("head/bias", (), _no_bias(has["classes"])))
+        rows.append((f"{head}/bias", (), _no_bias(has["classes"])))
     return table.expand(rows, num_layers=has["num_layers"], absent=_absent(has))
 
 
@@ -176,7 +182,9 @@ def _no_bias(size):
 
 
 def readout(names, classifier):
-    """Returns the names with that of the last norm."""
+    """Returns the names with those of the last norm and the head."""
     if classifier == "gap_norm" and names.get("fc_norm"):
         return {**names, "norm": names["fc_norm"]}
+    if classifier == "distilled" and names.get("head_token"):
+        return {**names, "head": names["head_token"]}
     return names

@@ -1,0 +1,109 @@
+"""Distilled DeiT.
+
+Touvron et al. 2021, "Training data-efficient image transformers & distillation
+through attention" (2012.12877). Checked against timm/models/deit.py and deit of
+transformers. A ViT with a second token, which learns from a teacher and has a
+classifier of its own. DeiT without distillation is a ViT (`models/vit.py`).
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeiTConfig:
+    """The architecture of a distilled DeiT.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: What the head reads: "distilled", the class token and the
+            distillation token, each by a classifier, whose logits are averaged;
+            "token", the class token alone (transformers'
+            DeiTForImageClassification). "distilled".
+        activation: Of the MLPs: "gelu", "gelu_tanh" or "quick_gelu"; "gelu".
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("distilled")
+    activation: str = inherited("gelu")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, ("distilled", "token"))
+
+
+def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the class and the distillation token, `[B, 2, D]`.
+
+    With classifier="token" the class token, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size, config.hidden_size, name="embedding"
+    )
+    x = embedding(x)  # [B, N, D]
+    x = layers.ClassToken(name="distillation_token")(x)
+    x = layers.ClassToken(name="class_token")(x)  # [B, N + 2, D]
+    x = layers.AddPositionEmbs(
+        embedding.grid_size, class_token=2, name="posembed_input"
+    )(x)
+    x = encoder.encode(config, x)
+    x = encoder.norm(config, "encoder_norm")(x)
+    return x[:, :2] if config.classifier == "distilled" else x[:, 0]
+
+
+# Table 1.
+VARIANTS = {
+    "DeiTTi16": dict(
+        patch_size=16, hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768
+    ),
+    "DeiTS16": dict(
+        patch_size=16, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536
+    ),
+    "DeiTB16": dict(
+        patch_size=16,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "deit",
+        "DeiT",
+        DeiTConfig,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+DeiT = constructor(FAMILY, "DeiT", "A distilled DeiT of any size.")
+DeiTTi16 = constructor(FAMILY, "DeiTTi16", "The distilled DeiT-Ti.")
+DeiTS16 = constructor(FAMILY, "DeiTS16", "The distilled DeiT-S.")
+DeiTB16 = constructor(FAMILY, "DeiTB16", "The distilled DeiT-B.")

@@ -1,0 +1,142 @@
+# Written by pytest tests/models/test_signatures.py --update-goldens.
+import dataclasses
+import os
+
+import keras
+
+from keras_vit.models.families import Family
+from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import Checkpoint
+
+FAMILY: Family
+VARIANTS: dict[str, dict]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeiTConfig:
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = 'distilled'
+    activation: str = 'gelu'
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = 1e-06
+
+def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor: ...
+def DeiT(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    hidden_size: int | None = None,
+    num_layers: int | None = None,
+    num_heads: int | None = None,
+    mlp_dim: int | None = None,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def DeiTTi16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    hidden_size: int = 192,
+    num_layers: int = 12,
+    num_heads: int = 3,
+    mlp_dim: int = 768,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def DeiTS16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    hidden_size: int = 384,
+    num_layers: int = 12,
+    num_heads: int = 6,
+    mlp_dim: int = 1536,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
+def DeiTB16(
+    *,
+    weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
+    include_top: bool = True,
+    classes: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classifier_activation: str | None = None,
+    include_preprocessing: bool = True,
+    name: str | None = None,
+    patch_size: int | tuple[int, int] = 16,
+    hidden_size: int = 768,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    mlp_dim: int = 3072,
+    classifier: str | None = None,
+    activation: str | None = None,
+    drop_path_rate: float = 0.0,
+    layer_norm_epsilon: float | None = None,
+    pooling: str | None = None,
+    representation_size: int | None = None,
+    remat: bool = False,
+    pixel_mean: float | tuple[float, ...] | None = None,
+    pixel_std: float | tuple[float, ...] | None = None,
+    head_bias_init: float = 0.0,
+    class_names: tuple[str, ...] | None = None,
+    position_grid: tuple[int, ...] | None = None,
+    resize_patches: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> ImageModel: ...
