@@ -205,7 +205,7 @@ def _num_prefix_tokens(model, tokens):
     grid = None
     registers = _architecture(model).get("num_registers") or 0
     for layer in model.layers:
-        if hasattr(layer, "grid_size"):
+        if getattr(layer, "grid_size", None):
             grid = getattr(layer, "output_grid", layer.grid_size)
         if layer is tokens._keras_history.operation:
             break  # later blocks may pool the grid
