@@ -4,7 +4,7 @@ import os
 import sys
 
 import keras_vit
-from keras_vit.weights import augreg, download, registry
+from keras_vit.weights import augreg, download, registry, repositories
 
 
 def run(options) -> int:
@@ -41,7 +41,13 @@ def _locate(flags):
 
 def _verify(flags):
     if flags.weights:
-        paths = [_entry(flags).path]
+        entry = _entry(flags)
+        if isinstance(entry, repositories.Repository):
+            raise ValueError(
+                f"Files of the Hub have no digest to verify. Received: "
+                f"{entry.name!r}"
+            )
+        paths = [entry.path]
     else:
         paths = [
             os.path.join(folder, name.removesuffix(".json"))

@@ -18,7 +18,7 @@ import keras_vit
 from keras_vit import data
 from keras_vit.data import records
 from keras_vit.models import vit
-from keras_vit.weights import registry
+from keras_vit.weights import hub
 from tests.documented import BLOCKS
 from tests.tools.test_classify import (  # noqa: F401, fixtures
     grpc_server,
@@ -248,7 +248,7 @@ def _write_weights(mirror, monkeypatch):
         csv.writer(file).writerows([INDEX.keys(), INDEX.values()])
     directory = pathlib.Path("path/of/a/timm/directory")
     keras_vit.save_checkpoint(model, directory, format="timm")
-    monkeypatch.setattr(registry.hub, "fetch", lambda name: str(directory))
+    monkeypatch.setattr(hub, "fetch", lambda name: str(directory))
 
 
 def _model():

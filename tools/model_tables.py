@@ -179,6 +179,36 @@ def weights(family: str) -> str:
     return _table(header, rows)
 
 
+def repositories(family: str) -> str:
+    """Returns the table of a family's well-known repositories of the Hub.
+
+    Args:
+        family: Its name.
+    """
+    from keras_vit.weights import repositories
+
+    rows = [
+        (
+            f"`{row.variant}`",
+            f"`{row.name}`",
+            f"{row.parameters / 1e6:,.1f} M",
+            str(row.image_size),
+            row.scaling,
+            f"{row.classes:,}" if row.classes else "",
+            f"[{row.source}](https://arxiv.org/abs/{row.source})",
+            row.license + ("" if row.license in repositories.FREE else " *"),
+        )
+        for constructor in _constructors(family)
+        for row in repositories.rows()
+        if row.variant == constructor
+    ]
+    header = (
+        *("model", "`weights`", "parameters", "pixels", "mean and std"),
+        *("outputs of the head", "paper", "licence"),
+    )
+    return _table(header, rows)
+
+
 def arguments(family: str) -> str:
     """Returns the table of a builder's arguments.
 
@@ -201,7 +231,7 @@ def arguments(family: str) -> str:
 
 TABLES = {
     table.__name__: table
-    for table in (summary, models, sizes, weights, arguments)
+    for table in (summary, models, sizes, weights, repositories, arguments)
 }
 
 
@@ -270,9 +300,14 @@ def _constructors(family):
 
 
 def _entries(constructor):
+    """Returns the released files, without repositories of the Hub."""
     from keras_vit.weights import registry
 
-    return [e for e in registry.CHECKPOINTS if e.variant == constructor]
+    return [
+        entry
+        for entry in registry.CHECKPOINTS
+        if entry.variant == constructor and entry.file
+    ]
 
 
 def _accuracy(constructor):

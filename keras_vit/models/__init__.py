@@ -28,7 +28,15 @@ from keras_vit.models.bit import (
     BiTR152x4,
     BiTR200x3,
 )
-from keras_vit.models.clip import CLIP, CLIPB16, CLIPB32, CLIPH14, CLIPL14
+from keras_vit.models.clip import (
+    CLIP,
+    CLIPB16,
+    CLIPB32,
+    CLIPG14,
+    CLIPH14,
+    CLIPL14,
+    CLIPBigG14,
+)
 from keras_vit.models.constructors import from_pretrained
 from keras_vit.models.conv_mlp import (
     ConvMLP,
@@ -49,6 +57,7 @@ from keras_vit.models.dinov2 import (
     DeiT3B16,
     DeiT3H14,
     DeiT3L16,
+    DeiT3M16,
     DeiT3S16,
     DINOv2,
     DINOv2B14,
@@ -136,8 +145,11 @@ from keras_vit.models.s2_mlp import (
 from keras_vit.models.siglip import (
     SigLIP,
     SigLIPB16,
+    SigLIPB32,
+    SigLIPGiantOpt16,
     SigLIPL16,
     SigLIPSo400m14,
+    SigLIPSo400m16,
 )
 from keras_vit.models.vit import (
     R26ViTB32,
@@ -189,6 +201,8 @@ __all__ = [
     "CLIP",
     "CLIPB16",
     "CLIPB32",
+    "CLIPBigG14",
+    "CLIPG14",
     "CLIPH14",
     "CLIPL14",
     "ConvMLP",
@@ -208,6 +222,7 @@ __all__ = [
     "DeiT3B16",
     "DeiT3H14",
     "DeiT3L16",
+    "DeiT3M16",
     "DeiT3S16",
     "DeiTB16",
     "DeiTS16",
@@ -278,8 +293,11 @@ __all__ = [
     "S2MLPWide",
     "SigLIP",
     "SigLIPB16",
+    "SigLIPB32",
+    "SigLIPGiantOpt16",
     "SigLIPL16",
     "SigLIPSo400m14",
+    "SigLIPSo400m16",
     "ViT",
     "ViTB16",
     "ViTB32",

@@ -73,7 +73,9 @@ def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 _BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 
-# Table 20, and ViT-H/14 of Cherti et al. 2023 (2212.07143).
+# Table 20, and the larger ones of OpenCLIP (Cherti et al. 2023, 2212.07143).
+# Their activation is that of the weights: LAION's were trained with GELU,
+# MetaCLIP's of the same sizes with QuickGELU.
 VARIANTS = {
     "CLIPB32": dict(patch_size=32, **_BASE),
     "CLIPB16": dict(patch_size=16, **_BASE),
@@ -90,7 +92,20 @@ VARIANTS = {
         num_layers=32,
         num_heads=16,
         mlp_dim=5120,
-        activation="gelu",
+    ),
+    "CLIPG14": dict(
+        patch_size=14,
+        hidden_size=1408,
+        num_layers=40,
+        num_heads=16,
+        mlp_dim=6144,
+    ),
+    "CLIPBigG14": dict(
+        patch_size=14,
+        hidden_size=1664,
+        num_layers=48,
+        num_heads=16,
+        mlp_dim=8192,
     ),
 }
 
@@ -113,4 +128,10 @@ CLIPB16 = constructor(FAMILY, "CLIPB16", "The image tower of CLIP, ViT-B/16.")
 CLIPL14 = constructor(FAMILY, "CLIPL14", "The image tower of CLIP, ViT-L/14.")
 CLIPH14 = constructor(
     FAMILY, "CLIPH14", "The image tower of OpenCLIP, ViT-H/14."
+)
+CLIPG14 = constructor(
+    FAMILY, "CLIPG14", "The image tower of OpenCLIP, ViT-g/14."
+)
+CLIPBigG14 = constructor(
+    FAMILY, "CLIPBigG14", "The image tower of OpenCLIP, ViT-bigG/14."
 )

@@ -120,8 +120,16 @@ _GIANT = dict(
 )
 
 VARIANTS = {
-    # Table 1 of DeiT III, and its ViT-H/14.
+    # Table 1 of DeiT III, and its ViT-M/16 and ViT-H/14.
     "DeiT3S16": dict(patch_size=16, position_prefix=0, **_SMALL),
+    "DeiT3M16": dict(
+        patch_size=16,
+        position_prefix=0,
+        hidden_size=512,
+        num_layers=12,
+        num_heads=8,
+        mlp_dim=2048,
+    ),
     "DeiT3B16": dict(patch_size=16, position_prefix=0, **_BASE),
     "DeiT3L16": dict(patch_size=16, position_prefix=0, **_LARGE),
     "DeiT3H14": dict(
@@ -159,6 +167,7 @@ DINOv2 = constructor(
     FAMILY, "DINOv2", "A DINOv2, DeiT III or ViT with registers, of any size."
 )
 DeiT3S16 = constructor(FAMILY, "DeiT3S16", "ViT-S/16 of DeiT III.")
+DeiT3M16 = constructor(FAMILY, "DeiT3M16", "ViT-M/16 of DeiT III.")
 DeiT3B16 = constructor(FAMILY, "DeiT3B16", "ViT-B/16 of DeiT III.")
 DeiT3L16 = constructor(FAMILY, "DeiT3L16", "ViT-L/16 of DeiT III.")
 DeiT3H14 = constructor(FAMILY, "DeiT3H14", "ViT-H/14 of DeiT III.")

@@ -69,7 +69,11 @@ def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 _BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 
+# The shape-optimised ViT of Alabdulmohsin et al. 2023 (2305.13035).
+_SO400M = dict(hidden_size=1152, num_layers=27, num_heads=16, mlp_dim=4304)
+
 VARIANTS = {
+    "SigLIPB32": dict(patch_size=32, **_BASE),
     "SigLIPB16": dict(patch_size=16, **_BASE),
     "SigLIPL16": dict(
         patch_size=16,
@@ -78,13 +82,14 @@ VARIANTS = {
         num_heads=16,
         mlp_dim=4096,
     ),
-    # The shape-optimised ViT of Alabdulmohsin et al. 2023 (2305.13035).
-    "SigLIPSo400m14": dict(
-        patch_size=14,
-        hidden_size=1152,
-        num_layers=27,
+    "SigLIPSo400m14": dict(patch_size=14, **_SO400M),
+    "SigLIPSo400m16": dict(patch_size=16, **_SO400M),
+    "SigLIPGiantOpt16": dict(
+        patch_size=16,
+        hidden_size=1536,
+        num_layers=40,
         num_heads=16,
-        mlp_dim=4304,
+        mlp_dim=6144,
     ),
 }
 
@@ -104,6 +109,9 @@ FAMILY = register(
 SigLIP = constructor(
     FAMILY, "SigLIP", "The image tower of a SigLIP of any size."
 )
+SigLIPB32 = constructor(
+    FAMILY, "SigLIPB32", "The image tower of SigLIP 2, ViT-B/32."
+)
 SigLIPB16 = constructor(
     FAMILY, "SigLIPB16", "The image tower of SigLIP, ViT-B/16."
 )
@@ -112,4 +120,10 @@ SigLIPL16 = constructor(
 )
 SigLIPSo400m14 = constructor(
     FAMILY, "SigLIPSo400m14", "The image tower of SigLIP, So400m/14."
+)
+SigLIPSo400m16 = constructor(
+    FAMILY, "SigLIPSo400m16", "The image tower of SigLIP, So400m/16."
+)
+SigLIPGiantOpt16 = constructor(
+    FAMILY, "SigLIPGiantOpt16", "The image tower of SigLIP 2, giant-opt/16."
 )

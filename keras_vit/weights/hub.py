@@ -30,14 +30,8 @@ def fetch(name: str) -> str:
             "`weights='hf://...'` must be hf://owner/name or "
             f"hf://owner/name@revision. Received: 'hf://{name}'"
         )
-    try:
-        import huggingface_hub
-        from huggingface_hub import errors
-    except ImportError:
-        raise ValueError(
-            f"Fetching 'hf://{name}' needs huggingface_hub: "
-            "pip install huggingface_hub safetensors"
-        ) from None
+    huggingface_hub = _library(name)
+    errors = huggingface_hub.errors
 
     def snapshot(patterns):
         return huggingface_hub.snapshot_download(
@@ -66,3 +60,31 @@ def fetch(name: str) -> str:
             "give the path of a copy instead."
         ) from error
     return folder
+
+
+def cache_folder(repository: str) -> str:
+    """Returns the folder of the hub's cache for a repository.
+
+    Args:
+        repository: "owner/name".
+
+    Raises:
+        ValueError: If huggingface_hub is not installed.
+    """
+    _library(repository)
+    from huggingface_hub import constants
+
+    folder = f"models--{repository.replace('/', '--')}"
+    return os.path.join(constants.HF_HUB_CACHE, folder)
+
+
+def _library(name):
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError:
+        raise ValueError(
+            f"Fetching 'hf://{name}' needs huggingface_hub: "
+            "pip install huggingface_hub safetensors"
+        ) from None
+    return huggingface_hub

@@ -6,15 +6,16 @@ import hashlib
 import os
 import re
 import urllib.parse
+from typing import ClassVar
 
 from keras_vit.weights import (
     checkpoint,
     class_names,
     contents,
     download,
-    hub,
     load,
     released,
+    repositories,
 )
 
 
@@ -46,6 +47,9 @@ class Released:
     source: str = "2010.11929"
     top1: float | None = None
     license: str = "Apache-2.0"
+    # As `repositories.Repository` has them; not known for these files.
+    parameters: ClassVar[None] = None
+    scaling: ClassVar[str] = ""
 
     @property
     def classes(self) -> int | None:
@@ -97,7 +101,10 @@ def check(path: str) -> None:
         array.read()
 
 
-CHECKPOINTS = tuple(Released(**row) for row in released.rows())
+CHECKPOINTS: tuple[Released | repositories.Repository, ...] = (
+    *(Released(**row) for row in released.rows()),
+    *repositories.rows(),
+)
 
 
 def released_file(kind: str, file: str) -> Released:
@@ -113,26 +120,34 @@ def released_file(kind: str, file: str) -> Released:
     return Released(**released.FILES[kind](file))
 
 
-def find(weights: str, variant: str | None) -> Released | None:
+def find(
+    weights: str, variant: str | None
+) -> Released | repositories.Repository | None:
     """Returns the entry of a name, or None if the variant has no such name.
 
     Raises:
-        ValueError: If a file of augreg or BiT belongs to another variant, or
-            does not exist.
+        ValueError: If a file of augreg or BiT, or a repository, belongs to
+            another variant, or if the file does not exist.
     """
     kind, _, file = weights.partition(":")
     if kind in released.FILES and file:
         entry = released_file(kind, file)
-        if variant not in (None, entry.variant):
-            raise ValueError(
-                f"`weights` must be of {variant}. Received: {weights!r}, "
-                f"which is of {entry.variant}"
-            )
+        _require_variant(entry, weights, variant)
         return entry
     for entry in CHECKPOINTS:
         if entry.name == weights and entry.variant == variant:
             return entry
+        if entry.name == weights and isinstance(entry, repositories.Repository):
+            _require_variant(entry, weights, variant)
     return None
+
+
+def _require_variant(entry, weights, variant):
+    if variant not in (None, entry.variant):
+        raise ValueError(
+            f"`weights` must be of {variant}. Received: {weights!r}, which is "
+            f"of {entry.variant}"
+        )
 
 
 def split_name(source: str) -> tuple[str | None, str]:
@@ -194,7 +209,7 @@ def resolve(weights, variant: str | None = None):
     if os.path.exists(path):
         return path
     if text.startswith("hf://"):
-        return hub.fetch(text.removeprefix("hf://"))
+        return repositories.fetch(text.removeprefix("hf://"))
     if "://" in text:
         return _fetch_url(text)
     if not variant and text in {entry.name for entry in CHECKPOINTS}:
@@ -244,7 +259,7 @@ def open_weights(
             entry and "grid" not in source.metadata
         ):  # the file does not specify it
             source.metadata["image_size"] = (entry.image_size,) * 2
-        names = entry and class_names.of_dataset(entry.data)
+        names = entry and entry.data and class_names.of_dataset(entry.data)
         if names and len(names) == source.metadata["classes"]:
             source.metadata["class_names"] = names
     return source
@@ -275,7 +290,10 @@ class Table(list):
 
     def __repr__(self):  # noqa: D105
         rows = [
-            ["model", "weights", "pixels", "classes", "top-1", "paper", "file"]
+            [
+                *("model", "weights", "parameters", "pixels", "mean and std"),
+                *("classes", "top-1", "paper", "licence", "file"),
+            ]
         ]
         for entry in self:
             zeros = " (zeros)" if entry.zero_head else ""
@@ -283,10 +301,13 @@ class Table(list):
                 [
                     entry.variant,
                     entry.name,
+                    f"{entry.parameters:,}" if entry.parameters else "",
                     str(entry.image_size),
-                    f"{entry.classes}{zeros}",
+                    entry.scaling,
+                    f"{entry.classes or ''}{zeros}",
                     f"{entry.top1:.2f}" if entry.top1 else "",
                     entry.source,
+                    entry.license,
                     entry.file,
                 ]
             )
@@ -298,14 +319,15 @@ class Table(list):
 
 
 def list_weights(variant: str | None = None) -> Table:
-    """Lists the released checkpoints.
+    """Lists the released checkpoints and well-known repositories of the Hub.
 
     Args:
         variant: A constructor, such as "ViTB16"; None lists all.
 
     Returns:
         A list of entries that prints as a table; "(zeros)" marks zero heads,
-        which are made for fine-tuning.
+        which are made for fine-tuning. Those of the Hub, whose names begin
+        with "hf://", have `parameters`, `pixel_mean` and `pixel_std`.
 
     Raises:
         ValueError: If no weights are known for the variant.
