@@ -112,7 +112,7 @@ TINY_OF = {
     ),
     "AxialViT": TINY,
     **dict.fromkeys(
-        ("DeiT", "DINOv2", "DINOv3", "CLIP", "SigLIP", "BEiT"), TINY
+        ("DeiT", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP", "BEiT"), TINY
     ),
     "AxialResNet": dict(
         num_units=(1,),
@@ -553,6 +553,7 @@ OTHER_FAMILIES = {
         "DINOv3",
         dict(num_layers=1, rotary="mixed", positions=True, hidden_size=8),
     ),
+    "eva02": ("EVA02", dict(num_layers=1, post_norm=True, hidden_size=8)),
     "clip": ("CLIP", dict(num_layers=1, remat=True)),
     "beit": ("BEiT", dict(num_layers=1)),
     "siglip": ("SigLIP", dict(num_layers=1)),
@@ -605,7 +606,7 @@ SHRUNK = {
     "ff_only": dict(hidden_size=16, num_layers=1, patch_size=32),
     "res_mlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
     **dict.fromkeys(
-        ("deit", "dinov2", "dinov3", "clip", "siglip", "beit"),
+        ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit"),
         dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
     ),
     "axial_vit": dict(

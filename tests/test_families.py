@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
-AFTER = ("deit", "dinov2", "dinov3", "clip", "siglip", "beit")
+AFTER = ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit")
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {
@@ -30,6 +30,7 @@ NAMES = {
     "deit": r"dist_token|cls_classifier",
     "dinov2": r"use_swiglu_ffn",
     "dinov3": r"dinov3_vit|gate_proj",
+    "eva02": r"use_post_norm|scale_attn_inner",
     "beit": r"lambda_1|use_mean_pooling",
     "clip": r"pre_layrnorm|visual_projection",
     "siglip": r"head\\.probe|siglip_vision_model",

@@ -17,6 +17,8 @@ class EncoderBlock(Block):
         z' = z + g_1 * Attention(LN(z))
         z  = z' + g_2 * MLP(LN(z'))
 
+    or, with `post_norm`, z' = z + g_1 * LN(Attention(z)), and so on.
+
     Args:
         num_heads: Number of attention heads; divides the token width D.
         mlp_dim: Width of the MLP's hidden layer.
@@ -27,6 +29,7 @@ class EncoderBlock(Block):
             `EncoderAttention`.
         attention_norm: Whether a LayerNorm follows the joined heads.
         mlp_norm: Whether a LayerNorm follows the hidden units.
+        post_norm: Whether the norms follow attention and MLP.
         drop_path_rate: Probability with which an example skips each of the
             two residual branches in training (stochastic depth).
         remat: Whether the block recomputes its activations in the backward
@@ -61,6 +64,7 @@ class EncoderBlock(Block):
         relative_positions: bool = False,
         attention_norm: bool = False,
         mlp_norm: bool = False,
+        post_norm: bool = False,
         drop_path_rate: float = 0.0,
         remat: bool = False,
         **kwargs,
@@ -82,6 +86,7 @@ class EncoderBlock(Block):
         self.relative_positions = relative_positions
         self.attention_norm = attention_norm
         self.mlp_norm = mlp_norm
+        self.post_norm = post_norm
         self.drop_path_rate = drop_path_rate
         self.remat = remat
 
@@ -128,16 +133,19 @@ class EncoderBlock(Block):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, inputs, training):
-        x = self.attention(self.norm_0(inputs))
-        x = x if self.scale_0 is None else self.scale_0(x)
+        x = self._branch(self.norm_0, self.attention, self.scale_0, inputs)
         z = inputs + self.drop_path(x, training=training)
-        x = self.mlp(self.norm_1(z))
-        x = x if self.scale_1 is None else self.scale_1(x)
+        x = self._branch(self.norm_1, self.mlp, self.scale_1, z)
         return z + self.drop_path(x, training=training)
+
+    def _branch(self, norm, layer, scale, x):
+        x = norm(layer(x)) if self.post_norm else layer(norm(x))
+        return x if scale is None else scale(x)
 
     def attention_weights(self, inputs):
         """Returns the block's attention on its `inputs`, `[B, A, T, T]`."""
-        return self.attention.attention_weights(self.norm_0(inputs))
+        x = inputs if self.post_norm else self.norm_0(inputs)
+        return self.attention.attention_weights(x)
 
     def compute_output_shape(self, input_shape):
         return input_shape

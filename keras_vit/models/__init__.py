@@ -66,9 +66,6 @@ from keras_vit.models.dinov2 import (
     DINOv2S14,
 )
 from keras_vit.models.dinov3 import (
-    EVA02B14,
-    EVA02L14,
-    EVA02S14,
     DINOv3,
     DINOv3B16,
     DINOv3L16,
@@ -82,6 +79,7 @@ from keras_vit.models.eamlp import (
     EAMLP14,
     EAMLP19,
 )
+from keras_vit.models.eva02 import EVA02, EVA02B14, EVA02L14, EVA02S14
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.ff_only import (
     FFOnly,
@@ -233,6 +231,7 @@ __all__ = [
     "EAMLP14",
     "EAMLP19",
     "EAMLP7",
+    "EVA02",
     "EVA02B14",
     "EVA02L14",
     "EVA02S14",

@@ -1,10 +1,8 @@
-"""DINOv3, EVA-02 and other ViTs with rotary positions.
+"""DINOv3, and other ViTs with rotary positions and LayerScale.
 
-Fang et al. 2023, "EVA-02" (2303.11331); Heo et al. 2024, "Rotary Position
-Embedding for Vision Transformer" (2403.13298); Bolya et al. 2025, "Perception
-Encoder" (2504.13181); Simeoni et al. 2025, "DINOv3" (2508.10104). Checked
-against timm/models/eva.py, which has them all, and dinov3_vit of transformers.
-EVA-01 is the same without rotary positions.
+Heo et al. 2024, "Rotary Position Embedding for Vision Transformer"
+(2403.13298); Simeoni et al. 2025, "DINOv3" (2508.10104). Checked against
+timm/models/eva.py, which has them all, and dinov3_vit of transformers.
 """
 
 import dataclasses
@@ -17,13 +15,12 @@ from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = ("token", "gap", "gap_norm", "map", "gap_unnormed")
-ROTARY = (*layers.rotary.KINDS, "none")
+CLASSIFIERS = ("token", "gap", "gap_norm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv3Config:
-    """The architecture of DINOv3, EVA-02 or a Perception Encoder.
+    """The architecture of DINOv3 or another ViT with rotary positions.
 
     Args:
         patch_size: Pixels per side of a patch, or (height, width).
@@ -33,12 +30,11 @@ class DINOv3Config:
         mlp_dim: Width of the MLPs' hidden layer.
         classifier: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
-            LayerNorm; "map", attention from a learned probe;
-            "gap_unnormed", the mean without a last LayerNorm. "token".
+            LayerNorm. "token".
         class_token: Whether there is a class token; True.
         num_registers: Number of register tokens; 4.
-        rotary: Rotary positions: "centered" (DINOv3), "index" (EVA-02),
-            "mixed" (learned frequencies) or "none"; "centered".
+        rotary: Rotary positions: "centered" (DINOv3), "index" or "mixed"
+            (learned frequencies); "centered".
         rotary_theta: Base of their frequencies; 100.
         rotary_reference: Grid onto which indices are stretched, such as (16,
             16); None.
@@ -47,15 +43,10 @@ class DINOv3Config:
         positions: Whether there are learned positions as well; False.
         position_prefix: Number of tokens before the patches that have a
             learned position; 0.
-        pre_norm: Whether a LayerNorm precedes the blocks, and patches have no
-            bias (Perception Encoder); False.
         activation: Of the MLPs: "gelu", "gelu_tanh", "quick_gelu" or "swiglu";
             "gelu".
         layer_scale: First value of LayerScale; 0 without it; 1e-5.
         qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
-        attention_norm: Whether a LayerNorm follows the joined heads; False.
-        mlp_norm: Whether a LayerNorm follows the hidden units; False.
-        pooling_heads: Heads of "map", 0 for `num_heads`; 0.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
@@ -76,22 +67,18 @@ class DINOv3Config:
     rotary_order: str = inherited("ij")
     positions: bool = inherited(False)
     position_prefix: int = inherited(0)
-    pre_norm: bool = inherited(False)
     activation: str = inherited("gelu")
     layer_scale: float = inherited(1e-5)
     qkv_bias: str = inherited("qv")
-    attention_norm: bool = inherited(False)
-    mlp_norm: bool = inherited(False)
-    pooling_heads: int = inherited(0)
     drop_path_rate: float = 0.0
     layer_norm_epsilon: float = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
         encoder.check(self, CLASSIFIERS)
-        arguments.check_choice(self.rotary, "rotary", ROTARY)
+        arguments.check_choice(self.rotary, "rotary", layers.rotary.KINDS)
         arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
         arguments.check_width(self.rotary_theta, "rotary_theta")
-        for name in ("num_registers", "position_prefix", "pooling_heads"):
+        for name in ("num_registers", "position_prefix"):
             arguments.check_count(getattr(self, name), name, 0)
         if self.classifier == "token" and not self.class_token:
             raise ValueError(
@@ -108,64 +95,32 @@ def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        use_bias=not config.pre_norm,
-        name="embedding",
+        config.patch_size, config.hidden_size, name="embedding"
     )
     x = embedding(x)  # [B, N, D]
     x = encoder.add_prefix(config, x, embedding.grid_size)
-    if config.pre_norm:
-        x = encoder.norm(config, "pre_norm")(x)
-    rotary = dict(
-        kind=config.rotary,
-        theta=config.rotary_theta,
-        reference=config.rotary_reference,
-        offset=config.rotary_offset,
-        order=config.rotary_order,
-    )
     x = encoder.encode(
         config,
         x,
         grid_size=embedding.grid_size,
-        rotary=None if config.rotary == "none" else rotary,
+        rotary=encoder.rotary(config),
         layer_scale=config.layer_scale,
         qkv_bias=config.qkv_bias,
-        attention_norm=config.attention_norm,
-        mlp_norm=config.mlp_norm,
     )
-    num_prefix_tokens = config.class_token + config.num_registers
-    if config.classifier == "map":
-        num_prefix_tokens = 0  # the probe also reads the class token
-    return encoder.read_out(config, x, num_prefix_tokens)
+    return encoder.read_out(
+        config, x, config.class_token + config.num_registers
+    )
 
 
 _SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
 _BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 _LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
-_EVA02 = dict(
-    patch_size=14,
-    classifier="gap_norm",
-    num_registers=0,
-    rotary="index",
-    rotary_theta=10_000.0,
-    rotary_reference=(16, 16),
-    positions=True,
-    position_prefix=1,
-    activation="swiglu",
-    layer_scale=0.0,
-    layer_norm_epsilon=1e-6,
-)
 
 VARIANTS = {
     # Distilled from the model of 7B parameters.
     "DINOv3S16": dict(patch_size=16, **_SMALL),
     "DINOv3B16": dict(patch_size=16, **_BASE),
     "DINOv3L16": dict(patch_size=16, **_LARGE),
-    # Table 2 of EVA-02.
-    "EVA02S14": dict(_EVA02, **_SMALL | dict(mlp_dim=1024)),
-    "EVA02B14": dict(_EVA02, **_BASE | dict(mlp_dim=2048), mlp_norm=True),
-    "EVA02L14": dict(_EVA02, **_LARGE | dict(mlp_dim=2730), mlp_norm=True),
 }
 
 FAMILY = register(
@@ -182,11 +137,8 @@ FAMILY = register(
 )
 
 DINOv3 = constructor(
-    FAMILY, "DINOv3", "A DINOv3, EVA-02 or Perception Encoder of any size."
+    FAMILY, "DINOv3", "A DINOv3, or ViT with rotary positions, of any size."
 )
 DINOv3S16 = constructor(FAMILY, "DINOv3S16", "ViT-S/16 of DINOv3.")
 DINOv3B16 = constructor(FAMILY, "DINOv3B16", "ViT-B/16 of DINOv3.")
 DINOv3L16 = constructor(FAMILY, "DINOv3L16", "ViT-L/16 of DINOv3.")
-EVA02S14 = constructor(FAMILY, "EVA02S14", "EVA-02-S/14.")
-EVA02B14 = constructor(FAMILY, "EVA02B14", "EVA-02-B/14.")
-EVA02L14 = constructor(FAMILY, "EVA02L14", "EVA-02-L/14.")

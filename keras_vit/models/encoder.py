@@ -90,6 +90,19 @@ def add_prefix(config, x, grid_size: tuple[int, int]):
     return x
 
 
+def rotary(config) -> dict | None:
+    """Returns the arguments of `layers.rotary.angles`, kind included."""
+    if config.rotary == "none":
+        return None
+    return dict(
+        kind=config.rotary,
+        theta=config.rotary_theta,
+        reference=config.rotary_reference,
+        offset=config.rotary_offset,
+        order=config.rotary_order,
+    )
+
+
 def encode(config, x, **arguments):
     """Applies the blocks.
 

@@ -1,7 +1,5 @@
 """Which names of timm's ViTs open, walked over without weights."""
 
-import re
-
 import pytest
 
 from keras_vit.weights import checkpoint, contents, load
@@ -20,7 +18,7 @@ MODULES = (
 )
 # Of timm 1.0.31, in all and those that open; neither may fall.
 NAMES, TAGS = 265, 443
-OPEN_NAMES, OPEN_TAGS = 218, 394
+OPEN_NAMES, OPEN_TAGS = 230, 411
 
 
 def vit_names(timm):
@@ -128,6 +126,5 @@ def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
     assert (len(names), sum(tags.values())) >= (NAMES, TAGS)
     assert len(fine) >= OPEN_NAMES
     assert sum(tags[name] for name in fine) >= OPEN_TAGS
-    for name, text in refused.items():
-        # Each by the name of its feature, or as none of the families.
-        assert re.search("not supported|names are of none", text), (name, text)
+    for name, text in refused.items():  # each by the name of its feature
+        assert "not supported" in text, (name, text)

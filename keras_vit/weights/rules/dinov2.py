@@ -20,7 +20,7 @@ _FIELDS = (
 )
 _KNOWN = (
     r"deit3_.*|vit_\w+_patch14_(reg\d_)?(dinov2|tipsv2)|vit_\w+_gap_\d+"
-    r"|vit_\w+_reg\d_map_\d+|test_vit[23]|vit_intern300m_patch14_448"
+    r"|vit_\w+_reg\d_map_\d+|vit_\w+_radio_v\d|test_vit2|vit_intern300m_patch14_448"
     r"|vit_base_patch16_plus_240|vit_base_patch32_plus_256"
     r"|vit_small_patch16_36x1_224"
 )

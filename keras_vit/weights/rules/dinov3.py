@@ -1,33 +1,30 @@
-"""DINOv3, EVA-02 and Perception Encoders, in timm and transformers.
+"""DINOv3 and ViTs with rotary positions, in timm and transformers.
 
 Checked against timm/models/eva.py of timm 1.0, and dinov3_vit of transformers
 5.23.
 """
 
-import re
+import functools
 
-from keras_vit.weights.rules import configs, encoder, patches, timm_config
-from keras_vit.weights.rules.encoder import timm, transformers
+from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules.encoder import rotary, timm, transformers
 
-TITLE = "DINOv3, EVA-02 or Perception Encoder"
+TITLE = "DINOv3 or ViT with rotary positions"
 grid = patches.grid
 RESIZES = encoder.RESIZES
 _FIELDS = (
     *("class_token", "num_registers", "positions", "position_prefix"),
-    *("pre_norm", "patch_bias", "activation", "qkv_bias", "layer_scale"),
-    *("attention_norm", "mlp_norm", "rotary"),
+    *("activation", "qkv_bias", "layer_scale", "rotary"),
 )
-_INDEX = dict(rotary="index", rotary_theta=10_000.0)
 # Pattern of timm's architectures -> epsilon, and constants of their positions.
 _KNOWN = {
     r"vit_\w+_dinov3(_qkvb)?|vit_\w+_lingbot": (
         1e-5,
         dict(rotary="centered", rotary_theta=100.0),
     ),
-    r"eva02_enormous_.*|eva_giant_.*": (1e-6, dict(rotary="none")),
-    r"eva02_.*|vit_\w+_rope_reg\d_gap_\d+": (
+    r"vit_\w+_rope_reg\d_gap_\d+": (
         1e-6,
-        dict(_INDEX, rotary_reference=(16, 16)),
+        dict(rotary.INDEX, rotary_reference=(16, 16)),
     ),
     r"vit_\w+_rope_mixed_(ape_)?\d+": (
         1e-6,
@@ -37,7 +34,6 @@ _KNOWN = {
         1e-6,
         dict(rotary="index", rotary_theta=100.0, rotary_order="xy"),
     ),
-    r"vit_pe_\w+": (1e-5, dict(_INDEX, rotary_order="xy")),
 }
 _NAMES = transformers.DINOV2_NAMES | dict(
     embedding="embeddings.patch_embeddings",
@@ -64,109 +60,49 @@ _DEFAULTS = dict(
 )
 
 
-def _timm_settings(config):
-    name = timm_config.architecture_of(config) or ""
-    known, (epsilon, constants) = next(
-        (row for row in _KNOWN.items() if re.fullmatch(row[0], name)),
-        ("", (None, {})),
-    )
-    found = timm.settings(config, known or "-", epsilon)
-    found |= constants
-    if name.startswith("vit_pe_"):
-        found |= _of_perception_encoder(name)
-    arguments = configs.section(config, "model_args")
-    if configs.flag(arguments, "rope_rotate_half") is False and (
-        found.get("rotary") == "centered"
-    ):
-        raise ValueError("rope_rotate_half=False is not supported")
-    given = configs.known(
-        rotary_theta=configs.number(arguments, "rope_temperature", 0.0, 1e9),
-        rotary_reference=configs.pair(arguments, "ref_feat_shape"),
-        rotary_offset=arguments.get("rope_grid_offset"),
-        rotary_order=configs.choice(
-            arguments, "rope_grid_indexing", ("ij", "xy")
-        ),
-        pooling_heads=configs.integer(arguments, "attn_pool_num_heads"),
-    )
-    return found | given
-
-
-def _of_perception_encoder(name):
-    """Returns the grid of its positions, and the heads of its pooling."""
-    patch, size = map(int, re.search(r"patch(\d+)_(\d+)", name).groups())
-    return dict(
-        rotary_reference=(size // patch,) * 2,
-        rotary_offset=0.0 if "gigantic" in name else 1.0,
-        pooling_heads=8,
-    )
-
-
 def _architecture(metadata):
     """Returns the name of an architecture of timm with the same constants."""
-    if metadata["pre_norm"]:
-        return "vit_pe_core_base_patch16_224"
     if metadata["rotary"] == "centered":
         return "vit_small_patch16_dinov3"
     if metadata["rotary"] == "mixed":
         return "vit_small_patch16_rope_mixed_224"
-    if metadata["rotary"] == "none":
-        return "eva_giant_patch14_224"
     if metadata["qkv_bias"] == "qkv":
         return "vit_small_patch16_rope_224"
-    if metadata["layer_scale"]:
-        return "vit_medium_patch16_rope_reg1_gap_256"
-    return "eva02_tiny_patch14_224"
+    return "vit_medium_patch16_rope_reg1_gap_256"
 
 
 def _timm_config_of(metadata):
     classifier = metadata["classifier"]
-    name = _architecture(metadata)
-    arguments = dict(
+    return timm.config_of(
+        metadata,
+        _architecture(metadata),
         class_token=metadata["class_token"],
         num_reg_tokens=metadata["num_registers"],
         use_abs_pos_emb=metadata["positions"],
         no_embed_class=not metadata["position_prefix"],
         qkv_bias=metadata["qkv_bias"] != "none",
-        qkv_fused="separate" not in _forms(metadata),
         swiglu_mlp=metadata["activation"] == "swiglu",
         # timm packs the halves of a SwiGLU, unless it aligns their width.
-        swiglu_align_to=0 if "packed" in _forms(metadata) else 1,
-        scale_mlp=metadata["mlp_norm"],
-        scale_attn_inner=metadata["attention_norm"],
+        swiglu_align_to=1,
         init_values=metadata["layer_scale"] or None,
         mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
         use_fc_norm=classifier == "gap_norm",
-        use_post_transformer_norm=classifier
-        not in ("gap_norm", "gap_unnormed"),
+        use_post_transformer_norm=classifier != "gap_norm",
+        **rotary.arguments(metadata),
     )
-    if metadata["activation"] not in ("gelu", "swiglu"):
-        raise ValueError(
-            "`activation` must be 'gelu' or 'swiglu' in timm's Eva. Received: "
-            f"activation={metadata['activation']!r}"
-        )
-    if metadata["rotary"] not in ("none", "mixed"):
-        reference = metadata["rotary_reference"]
-        arguments |= dict(
-            rope_temperature=metadata["rotary_theta"],
-            rope_grid_offset=metadata["rotary_offset"],
-            rope_grid_indexing=metadata["rotary_order"],
-            ref_feat_shape=reference and list(reference),
-        )
-    if classifier == "map":
-        arguments["attn_pool_num_heads"] = (
-            metadata["pooling_heads"] or metadata["num_heads"]
-        )
-    return timm.config_of(metadata, name, **arguments)
 
 
-def _forms(metadata):
-    """Returns the forms in which timm stores a model (`timm.restore`)."""
-    forms = set()
-    if metadata["mlp_norm"]:
-        forms.add("separate")
-    elif not metadata["layer_scale"]:
-        forms.add("packed")
-    return frozenset(forms)
+def _timm_refused(metadata, format):
+    found = rotary.refused(metadata, format)
+    # timm takes arguments of None from the architecture.
+    if not metadata["layer_scale"]:
+        found.append("no LayerScale")
+    if (
+        _architecture(metadata).endswith("reg1_gap_256")
+        and not (metadata["rotary_reference"])
+    ):
+        found.append("rotary positions without rotary_reference")
+    return found
 
 
 def _settings(config):
@@ -211,9 +147,6 @@ def _refused(metadata, format):
         f"rotary={metadata['rotary']!r}": metadata["rotary"] != "centered",
         "learned positions": metadata["positions"],
         "no LayerScale": not metadata["layer_scale"],
-        "norms within a block": metadata["mlp_norm"]
-        or metadata["attention_norm"],
-        "a norm before the blocks": metadata["pre_norm"],
     }
     return transformers.refused(metadata, format) + [
         name for name, value in has.items() if value
@@ -221,65 +154,36 @@ def _refused(metadata, format):
 
 
 def _differences(metadata):
-    epsilon = 1e-6
-    if metadata["pre_norm"] or metadata["rotary"] == "centered":
-        epsilon = 1e-5
-    return timm.differences(metadata, epsilon)
+    centered = metadata["rotary"] == "centered"
+    return timm.differences(metadata, 1e-5 if centered else 1e-6)
 
 
-def _derived(metadata):
-    return dict(patch_bias=not metadata["pre_norm"])
-
-
-def _timm(requires, forbids, **kwargs):
-    return timm.with_heads(
+FORMATS = {
+    "timm": timm.with_heads(
         encoder.formats(
             timm.EVA_NAMES,
             fields=_FIELDS,
-            derived=_derived,
             requires=(
                 r"(module\.)?patch_embed\.proj\.weight",
                 r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
-                *requires,
+                r"(module\.)?blocks\.0\.gamma_1",
             ),
             forbids={
-                r".*\.attn\.[qk]_norm\..*": "a Sapiens 2: norms of queries and "
-                "keys are",
+                r".*\.attn\.[qk]_norm\..*": "a Sapiens 2: norms of queries "
+                "and keys are",
                 r".*relative_position_bias_table": "rotary positions with "
                 "tables of relative positions are",
-                **forbids,
+                r"norm_pre\..*": "registers with a norm before the blocks are",
             },
-            read_config=_timm_settings,
+            read_config=functools.partial(rotary.settings, known=_KNOWN),
             flatten=timm.flatten,
             restore=timm.restore,
-            **kwargs,
+            naming_schemes={"timm": frozenset()},
+            config_of=_timm_config_of,
+            refused=_timm_refused,
+            differences=_differences,
         ),
-        rotary="'centered' (DINOv3), 'index' (EVA-02), 'mixed' or 'none'",
-    )
-
-
-_OTHERS = {
-    r".*(gamma_1|ls1\.gamma|attn\.q_bias|reg_token)": "a norm before the "
-    "blocks with LayerScale or registers is",
-}
-FORMATS = {
-    "timm": _timm(
-        (r"(module\.)?blocks\.0\.(gamma_1|attn\.(q_bias|q_proj\.weight))",),
-        {},
-        naming_schemes={"timm": _forms},
-        config_of=_timm_config_of,
-        refused=timm.refused,
-        differences=_differences,
-    ),
-    # Perception Encoders: with attention pooling, and without a last norm.
-    "timm_pe_core": _timm((r"norm_pre\.weight", r"attn_pool\.latent"), _OTHERS),
-    "timm_pe_spatial": _timm(
-        (r"norm_pre\.weight",),
-        {
-            r"(fc_)?norm\.weight": "a norm before the blocks with parallel "
-            "branches is"
-        }
-        | _OTHERS,
+        rotary=rotary.REQUIRED,
     ),
     "huggingface": encoder.formats(
         _NAMES,
@@ -297,5 +201,5 @@ FORMATS = {
     ),
 }
 FORMATS["keras_vit"] = encoder.keras_files(
-    FORMATS["timm"], r"encoderblock_0/(LayerScale_0/0|MlpBlock_0/Gate/0)"
+    FORMATS["timm"], r"encoderblock_0/LayerScale_0/0"
 )

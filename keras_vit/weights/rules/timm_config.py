@@ -12,12 +12,10 @@ def architecture_of(config: dict) -> str | None:
 
 # Architectures with a part that no array shows: pattern of names -> the part.
 _UNSUPPORTED = {
-    r"vit_\w+_radio_v\d": "a scaling of pixels within the model (RADIO) is",
     r"vit_\w+_miil": "projections without biases are",
-    r"vit_\w+_rpn_\d+|eva02_enormous_\w+": "norms after the branches "
-    "(post-norm) are",
+    r"vit_\w+_rpn_\d+": "norms after the branches (post-norm) are",
     r"test_vit4": "RMSNorm is",
-    r"test_vit[23]": "heads of a test model are",
+    r"test_vit3": "attention pooling of registers is",
 }
 
 

@@ -87,6 +87,12 @@ TIMM = {
         "deit_small_distilled_patch16_224",
         dict(img_size=(8, 12), num_classes=3),
     ),
+    "timm_eva02_enormous": (
+        "eva02_enormous_patch14_clip_224",
+        dict(num_classes=3, mlp_ratio=2.0),
+    ),
+    "timm_beit3": ("beit3_base_patch16_224", dict(num_classes=3)),
+    "timm_radio": ("vit_base_patch16_radio_v3", dict()),
     "timm_pe_core": (
         "vit_pe_core_base_patch16_224",
         dict(num_classes=3, attn_pool_num_heads=4),

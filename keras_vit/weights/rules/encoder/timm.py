@@ -54,7 +54,16 @@ _FC1 = re.compile(r"(blocks\.\d+\.mlp\.)fc1\.(weight|bias)")
 _FC1_X = re.compile(r"(blocks\.\d+\.mlp\.)fc1_x\.(weight|bias)")
 _Q_PROJ = re.compile(r"(blocks\.\d+\.attn\.)q_proj\.weight")
 # Heads by width, of architectures whose heads are not 64 wide.
-_HEADS = {1152: 16, 1280: 16, 1408: 16, 1536: 16, 1664: 16, 1792: 16, 4096: 32}
+_HEADS = {
+    64: 2,
+    1152: 16,
+    1280: 16,
+    1408: 16,
+    1536: 16,
+    1664: 16,
+    1792: 16,
+    4096: 32,
+}
 # Patterns of architectures whose GELU is another.
 _TANH = re.compile(
     r"vit_base_patch32_siglip_(gap_)?256|vit_giantopt_patch16_siglip_.*"

@@ -240,8 +240,8 @@ FORMATS = {
         timm,
         # Other families embed patches under the same name.
         requires=(
-            r".*patch_embed\.proj\.weight",
-            r".*blocks\.\d+\.norm1\.weight",
+            r".*patch_embed\.(proj|backbone\.0\.conv)\.weight",
+            r".*blocks\.\d+\.(norm1|attns\.0\.norm)\.weight",
         ),
         forbids=_TIMM_RELATIVES,
         naming_schemes={"timm": False},

@@ -1,0 +1,181 @@
+"""EVA, EVA-02, Perception Encoder and BEiT-3.
+
+Wang et al. 2022, "Image as a Foreign Language" (2208.10442), BEiT-3; Fang et
+al. 2022, "EVA" (2211.07636); Fang et al. 2023, "EVA-02" (2303.11331); Bolya et
+al. 2025, "Perception Encoder" (2504.13181). Checked against timm/models/eva.py,
+and timm/models/vision_transformer.py for BEiT-3. ViTs with learned positions,
+whose blocks differ in rotary positions, gates and norms within the branches.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_vit import layers
+from keras_vit.layers import arguments
+from keras_vit.models import encoder
+from keras_vit.models.constructors import constructor
+from keras_vit.models.families import Family, inherited, register
+
+CLASSIFIERS = ("token", "gap", "gap_norm", "map", "gap_unnormed")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EVA02Config:
+    """The architecture of EVA, EVA-02, a Perception Encoder or BEiT-3.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        classifier: What the head reads: "token", the class token; "gap", the
+            mean of the patches; "gap_norm", the same before the last
+            LayerNorm; "map", attention from a learned probe to all tokens;
+            "gap_unnormed", the mean without a last LayerNorm. "gap_norm".
+        class_token: Whether there is a class token; True.
+        rotary: Rotary positions: "index" (EVA-02, Perception Encoder) or
+            "none" (EVA, BEiT-3); "index".
+        rotary_theta: Base of their frequencies; 10000.
+        rotary_reference: Grid onto which indices are stretched, such as (16,
+            16) of EVA-02; None.
+        rotary_offset: Added to indices; 0.
+        rotary_order: "ij" for rows first, or "xy"; "ij".
+        pre_norm: Whether a LayerNorm precedes the blocks, and patches have no
+            bias (Perception Encoder); False.
+        post_norm: Whether the norms of a block follow its branches
+            (EVA-02-CLIP-E); False.
+        activation: Of the MLPs: "gelu", "gelu_tanh", "quick_gelu" or "swiglu";
+            "swiglu".
+        layer_scale: First value of LayerScale; 0 without it; 0.
+        qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
+        attention_norm: Whether a LayerNorm follows the joined heads; False.
+        mlp_norm: Whether a LayerNorm follows the hidden units; False.
+        pooling_heads: Heads of "map", 0 for `num_heads`; 0.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("gap_norm")
+    class_token: bool = inherited(True)
+    rotary: str = inherited("index")
+    rotary_theta: float = inherited(10_000.0)
+    rotary_reference: tuple[int, int] | None = inherited(None)
+    rotary_offset: float = inherited(0.0)
+    rotary_order: str = inherited("ij")
+    pre_norm: bool = inherited(False)
+    post_norm: bool = inherited(False)
+    activation: str = inherited("swiglu")
+    layer_scale: float = inherited(0.0)
+    qkv_bias: str = inherited("qv")
+    attention_norm: bool = inherited(False)
+    mlp_norm: bool = inherited(False)
+    pooling_heads: int = inherited(0)
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        encoder.check(self, CLASSIFIERS)
+        arguments.check_choice(self.rotary, "rotary", ("index", "none"))
+        arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
+        arguments.check_width(self.rotary_theta, "rotary_theta")
+        arguments.check_count(self.pooling_heads, "pooling_heads", 0)
+        if self.classifier == "token" and not self.class_token:
+            raise ValueError(
+                "`classifier` must not read the class token of a model "
+                "without one. Received: classifier='token', class_token=False"
+            )
+
+
+def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns the representation, `[B, D]`.
+
+    Args:
+        config: The architecture.
+        x: Scaled images, `[B, H, W, C]`.
+    """
+    embedding = layers.PatchEmbedding(
+        config.patch_size,
+        config.hidden_size,
+        use_bias=not config.pre_norm,
+        name="embedding",
+    )
+    x = embedding(x)  # [B, N, D]
+    if config.class_token:
+        x = layers.ClassToken(name="class_token")(x)
+    x = layers.AddPositionEmbs(
+        embedding.grid_size,
+        class_token=config.class_token,
+        name="posembed_input",
+    )(x)
+    if config.pre_norm:
+        x = encoder.norm(config, "pre_norm")(x)
+    x = encoder.encode(
+        config,
+        x,
+        grid_size=embedding.grid_size,
+        rotary=encoder.rotary(config),
+        layer_scale=config.layer_scale,
+        qkv_bias=config.qkv_bias,
+        attention_norm=config.attention_norm,
+        mlp_norm=config.mlp_norm,
+        post_norm=config.post_norm,
+    )
+    # The probe also reads the class token.
+    first = 0 if config.classifier == "map" else int(config.class_token)
+    return encoder.read_out(config, x, first)
+
+
+_EVA02 = dict(patch_size=14, rotary_reference=(16, 16))
+
+# Table 2 of EVA-02.
+VARIANTS = {
+    "EVA02S14": dict(
+        _EVA02, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1024
+    ),
+    "EVA02B14": dict(
+        _EVA02,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=2048,
+        mlp_norm=True,
+    ),
+    "EVA02L14": dict(
+        _EVA02,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=2730,
+        mlp_norm=True,
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "eva02",
+        "EVA02",
+        EVA02Config,
+        forward,
+        layers.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+EVA02 = constructor(
+    FAMILY,
+    "EVA02",
+    "An EVA, EVA-02, Perception Encoder or BEiT-3 of any size.",
+)
+EVA02S14 = constructor(FAMILY, "EVA02S14", "EVA-02-S/14.")
+EVA02B14 = constructor(FAMILY, "EVA02B14", "EVA-02-B/14.")
+EVA02L14 = constructor(FAMILY, "EVA02L14", "EVA-02-L/14.")

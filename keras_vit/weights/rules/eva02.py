@@ -1,0 +1,175 @@
+"""EVA, EVA-02, Perception Encoders and BEiT-3, in timm.
+
+Checked against timm/models/eva.py, and timm/models/vision_transformer.py for
+BEiT-3, of timm 1.0.
+"""
+
+import re
+
+from keras_vit.weights.rules import configs, encoder, patches, timm_config
+from keras_vit.weights.rules.encoder import rotary, timm
+
+TITLE = "EVA-02, Perception Encoder or BEiT-3"
+grid = patches.grid
+RESIZES = encoder.RESIZES
+_FIELDS = (
+    *("class_token", "position_prefix", "pre_norm", "patch_bias"),
+    *("activation", "qkv_bias", "layer_scale", "attention_norm", "mlp_norm"),
+    "rotary",
+)
+_NONE = dict(rotary="none")
+# Pattern of timm's architectures -> epsilon, and constants of their positions.
+_KNOWN = {
+    r"eva02_enormous_.*": (1e-6, dict(_NONE, post_norm=True)),
+    r"eva_giant_.*": (1e-6, _NONE),
+    r"eva02_.*": (1e-6, dict(rotary.INDEX, rotary_reference=(16, 16))),
+    r"vit_pe_\w+": (1e-5, dict(rotary.INDEX, rotary_order="xy")),
+    r"beit3_.*": (1e-5, _NONE),
+}
+
+
+def _settings(config):
+    name = timm_config.architecture_of(config) or ""
+    found = rotary.settings(config, _KNOWN)
+    if name.startswith("vit_pe_"):
+        found = _of_perception_encoder(name) | found
+    arguments = configs.section(config, "model_args")
+    return found | configs.known(
+        post_norm=configs.flag(arguments, "use_post_norm"),
+        pooling_heads=configs.integer(arguments, "attn_pool_num_heads"),
+    )
+
+
+def _of_perception_encoder(name):
+    """Returns the grid of its positions, and the heads of its pooling."""
+    patch, size = map(int, re.search(r"patch(\d+)_(\d+)", name).groups())
+    return dict(
+        rotary_reference=(size // patch,) * 2,
+        rotary_offset=0.0 if "gigantic" in name else 1.0,
+        pooling_heads=8,
+    )
+
+
+def _is_beit3(metadata):
+    """Whether timm has the model as a VisionTransformer, not as an Eva."""
+    plain = metadata["rotary"] == "none" and not metadata["pre_norm"]
+    return plain and metadata["qkv_bias"] == "qkv"
+
+
+def _config_of(metadata):
+    classifier = metadata["classifier"]
+    ratio = metadata["mlp_dim"] / metadata["hidden_size"]
+    if _is_beit3(metadata):
+        return timm.config_of(
+            metadata,
+            "beit3_base_patch16_224",
+            mlp_ratio=ratio,
+            class_token=metadata["class_token"],
+            fc_norm=classifier == "gap_norm",
+            scale_attn_norm=metadata["attention_norm"],
+            scale_mlp_norm=metadata["mlp_norm"],
+        )
+    name = "eva02_tiny_patch14_224"
+    if metadata["pre_norm"]:
+        name = "vit_pe_core_base_patch16_224"
+    elif metadata["rotary"] == "none":
+        name = "eva_giant_patch14_224"
+    arguments = rotary.arguments(metadata) | dict(
+        class_token=metadata["class_token"],
+        qkv_bias=metadata["qkv_bias"] != "none",
+        qkv_fused="separate" not in _forms(metadata),
+        swiglu_mlp=metadata["activation"] == "swiglu",
+        # timm packs the halves of a SwiGLU, unless it aligns their width.
+        swiglu_align_to=0 if "packed" in _forms(metadata) else 1,
+        scale_mlp=metadata["mlp_norm"],
+        scale_attn_inner=metadata["attention_norm"],
+        init_values=metadata["layer_scale"] or None,
+        mlp_ratio=ratio,
+        use_post_norm=metadata["post_norm"],
+        use_fc_norm=classifier == "gap_norm",
+        use_post_transformer_norm=classifier
+        not in ("gap_norm", "gap_unnormed"),
+    )
+    if classifier == "map":
+        arguments["attn_pool_num_heads"] = (
+            metadata["pooling_heads"] or metadata["num_heads"]
+        )
+    return timm.config_of(metadata, name, **arguments)
+
+
+def _forms(metadata):
+    """Returns the forms in which timm stores a model (`timm.restore`)."""
+    if metadata["activation"] != "swiglu":
+        return frozenset()
+    return frozenset({"separate" if metadata["mlp_norm"] else "packed"})
+
+
+def _refused(metadata, format):
+    found = rotary.refused(metadata, format)
+    biases = "qkv" if metadata["pre_norm"] else "qv"
+    has = {
+        "rotary positions without rotary_reference": (
+            metadata["rotary"] == "index" and not metadata["rotary_reference"]
+        ),
+        f"qkv_bias={metadata['qkv_bias']!r}": not _is_beit3(metadata)
+        and metadata["qkv_bias"] not in (biases, "none"),
+        "activation='swiglu' without rotary positions": (
+            _is_beit3(metadata) and metadata["activation"] == "swiglu"
+        ),
+        "post_norm=True of BEiT-3": (
+            _is_beit3(metadata) and metadata["post_norm"]
+        ),
+    }
+    return found + [name for name, value in has.items() if value]
+
+
+def _differences(metadata):
+    tuned = metadata["pre_norm"] or _is_beit3(metadata)
+    return timm.differences(metadata, 1e-5 if tuned else 1e-6)
+
+
+def _timm(requires, forbids, **kwargs):
+    return timm.with_heads(
+        encoder.formats(
+            timm.EVA_NAMES,
+            fields=_FIELDS,
+            derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
+            requires=(
+                r"(module\.)?patch_embed\.proj\.weight",
+                r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
+                r"(module\.)?pos_embed",
+                *requires,
+            ),
+            forbids={
+                r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
+                r".*reg_token": "registers with learned positions are",
+                **forbids,
+            },
+            read_config=_settings,
+            flatten=timm.flatten,
+            restore=timm.restore,
+            **kwargs,
+        ),
+        rotary=rotary.REQUIRED,
+    )
+
+
+_BRANCHES = "a norm before the blocks with parallel branches is"
+FORMATS = {
+    "timm": _timm(
+        (r"(module\.)?blocks\.0\.attn\.(q_bias|q_proj\.weight|norm\.weight)",),
+        {r".*gamma_1": "LayerScale in an EVA-02 is"},
+        naming_schemes={"timm": _forms},
+        config_of=_config_of,
+        refused=_refused,
+        differences=_differences,
+    ),
+    # Perception Encoders: with attention pooling, and without a last norm.
+    "timm_pe_core": _timm((r"norm_pre\.weight", r"attn_pool\.latent"), {}),
+    "timm_pe_spatial": _timm(
+        (r"norm_pre\.weight",), {r"(fc_)?norm\.weight": _BRANCHES}
+    ),
+}
+FORMATS["keras_vit"] = encoder.keras_files(
+    FORMATS["timm"], r"encoderblock_0/MlpBlock_0/Gate/0"
+)
