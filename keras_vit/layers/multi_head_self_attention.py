@@ -3,7 +3,11 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments, attention_implementation
+from keras_vit.layers import (
+    arguments,
+    attention_implementation,
+    qkv_projection,
+)
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
@@ -99,16 +103,15 @@ class MultiHeadSelfAttention(CompositeLayer):
             )
 
     def call(self, inputs, training=None):
-        qkv = self._project(inputs)
         drops_weights = training and self.dropout_rate
         if (
             attention_implementation.is_fused()
             and not drops_weights
             and not self.relative_positions
         ):
-            x = _fused(*ops.unstack(qkv, axis=3))
+            x = self._fused(inputs)
         else:
-            weights, value = self._attend(qkv)
+            weights, value = self._attend(inputs)
             weights = ops.cast(weights, value.dtype)
             weights = self.dropout(weights, training=training)
             x = ops.matmul(weights, value)  # [B, A, T, E]
@@ -118,21 +121,26 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
-        return self._attend(self._project(inputs))[0]
+        return self._attend(inputs)[0]
 
-    def _project(self, inputs):
-        """Returns q, k and v of each head, `[B, T, A, 3, E]`."""
+    def _fused(self, inputs):
+        """Returns softmax(q k^T / sqrt(E)) v, `[B, T, A, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
-        shape = (-1, inputs.shape[1], self.num_heads, 3, self.head_size)
-        return ops.reshape(self.qkv(inputs), shape)
+        # PyTorch chooses among its kernels itself.
+        flash_attention = False if keras.backend.backend() == "torch" else None
+        return ops.dot_product_attention(
+            *qkv_projection.by_token(self.qkv, inputs, self.num_heads),
+            flash_attention=flash_attention,
+        )
 
-    def _attend(self, qkv):
+    def _attend(self, inputs):
         """Returns float32 attention weights and the values of each head."""
+        arguments.check_shape(self, inputs, self._token_shape)
         # With heads before tokens, the products below are plain batched matrix
         # products, which XLA runs faster than the einsum form.
-        qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
-        # The gradient of each slice would be an array as large as all three.
-        query, key, value = ops.unstack(qkv, axis=0)
+        query, key, value = qkv_projection.by_head(
+            self.qkv, inputs, self.num_heads
+        )
         # Scaled before the product, so that float16 logits do not overflow.
         query = query * self.head_size**-0.5
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
@@ -160,12 +168,3 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-
-def _fused(query, key, value):
-    """Returns softmax(q k^T / sqrt(E)) v, all `[B, T, A, E]`."""
-    # PyTorch chooses among its kernels itself.
-    flash_attention = False if keras.backend.backend() == "torch" else None
-    return ops.dot_product_attention(
-        query, key, value, flash_attention=flash_attention
-    )

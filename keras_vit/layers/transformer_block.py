@@ -5,6 +5,7 @@ import keras
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.gradient_barrier import gradient_barrier
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 
@@ -97,7 +98,7 @@ class TransformerBlock(Block):
     def build(self, input_shape):
         def layer_norm(name):
             return self.make(
-                keras.layers.LayerNormalization,
+                LayerNorm,
                 epsilon=self.layer_norm_epsilon,
                 name=name,
             )

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import attention_implementation
+from keras_vit.layers import attention_implementation, qkv_projection
 from keras_vit.layers.dense import Dense
 
 BACKEND = keras.backend.backend()
@@ -44,6 +44,25 @@ def test_fused_and_explicit_attention_are_equal(dtype):
         np.testing.assert_allclose(
             y, outputs["explicit"], atol=tolerance * scale, rtol=0
         )
+
+
+@pytest.mark.backend("jax")
+def test_the_projection_for_tpus_gives_the_same(monkeypatch):
+    layer = make_layer()
+    x = np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
+    expected = layer(x)
+    used = []
+    on_tpu = qkv_projection._project_on_tpu
+    monkeypatch.setattr(qkv_projection, "_on_tpu", lambda: True)
+    monkeypatch.setattr(
+        qkv_projection,
+        "_project_on_tpu",
+        lambda *arguments: used.append(1) or on_tpu(*arguments),
+    )
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
+    layer.qkv.enable_lora(2)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
+    assert used == [1]
 
 
 @pytest.mark.backend("torch")

@@ -1,0 +1,74 @@
+"""The projection of tokens to queries, keys and values of heads."""
+
+import keras
+from keras import ops
+
+
+def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
+    """Returns q, k and v of all heads, each `[B, T, A, E]`.
+
+    Args:
+        dense: A built layer of 3 D units, whose columns are `[A, 3, E]`.
+        inputs: `[B, T, D]`
+        num_heads: Number of heads A.
+    """
+    return ops.unstack(_project(dense, inputs, num_heads), axis=3)
+
+
+def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
+    """Returns q, k and v of all heads, each `[B, A, T, E]`; see `by_token`."""
+    if _on_tpu() and dense.quantization_mode is None and not dense.lora_enabled:
+        return [
+            ops.transpose(x, (0, 2, 1, 3))
+            for x in _project_on_tpu(dense, inputs, num_heads)
+        ]
+    qkv = _project(dense, inputs, num_heads)
+    qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
+    # The gradient of each slice would be an array as large as all three.
+    return ops.unstack(qkv, axis=0)
+
+
+def _project(dense, inputs, num_heads):
+    """Returns q, k and v of each head, `[B, T, A, 3, E]`."""
+    shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
+    return ops.reshape(dense(inputs), shape)
+
+
+def _project_on_tpu(dense, inputs, num_heads):
+    """Returns q, k and v of all heads, each `[B, T, A, E]`.
+
+    It sorts the columns of the kernel by q, k and v instead of the result,
+    which is much larger, and of which XLA makes two copies more. The biases are
+    added last: XLA computes their gradients where it computes those of q, k
+    and v.
+    """
+    columns = _columns(dense, num_heads)
+    dtype = dense.compute_dtype
+    kernel = ops.reshape(ops.cast(dense.kernel, dtype), (-1, *columns))
+    kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
+    qkv = ops.einsum("btd,dqae->btqae", ops.cast(inputs, dtype), kernel)
+    bias = ops.reshape(ops.cast(dense.bias, dtype), columns)
+    return [
+        x + b
+        for x, b in zip(
+            ops.unstack(qkv, axis=2), ops.unstack(bias, axis=1), strict=True
+        )
+    ]
+
+
+def _columns(dense, num_heads):
+    return (num_heads, 3, dense.units // (3 * num_heads))
+
+
+def _on_tpu():
+    """Returns whether JAX traces a program for TPUs."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return jax.default_backend() == "tpu"
+    # Of a plan, whose devices are absent, not those of the backend.
+    mesh = distribution.device_mesh.backend_mesh
+    return mesh.devices.flat[0].platform == "tpu"
