@@ -5,6 +5,7 @@ python -m tools.plan_tpu v3-8 \
     --config=recipes/configs/pretrain.py:ViTL16,imagenet21k
 python -m tools.plan_tpu v5e-256 --config.strategy=fsdp --json
 python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
+python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.batch_size=1024
 
 Compiles the training step of the recipe with the TPU compiler of libtpu (pip
 install -e '.[tpu-plan]') and prints its memory, operations, communication and
@@ -20,7 +21,7 @@ import json
 import pathlib
 
 from keras_vit_cli import command
-from tools.plan_tpu import planner, report, slices
+from tools.plan_tpu import compare, planner, report, slices
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / "recipes" / "configs"
 DEFAULT_CONFIG = f"{_CONFIGS / 'pretrain.py'}:ViTB16,imagenet21k"
@@ -47,12 +48,20 @@ def main(arguments: list[str]) -> int:
         action="store_true",
         help="do not search for the largest batch",
     )
+    parser.add_argument(
+        "--compare",
+        metavar="CHECKOUT",
+        help="compile the step of the authors' code too, from a checkout of\n"
+        "google-research/big_vision or google-research/vision_transformer",
+    )
     flags, rest = parser.parse_known_args(arguments)
     tpu = slices.find(flags.slice)
     slices.prepare(tpu)
     config = _config(rest)
     if flags.sweep:
         return _sweep(config, tpu, flags)
+    if flags.compare:
+        return _compare(config, tpu, flags)
     plan = planner.make(config, tpu, search=not flags.no_search)
     if flags.json:
         print(json.dumps(report.as_json(plan), indent=1))
@@ -105,6 +114,16 @@ def _config(arguments):
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
     experiment.check(config)
     return dataclasses.replace(config, weights="")
+
+
+def _compare(config, tpu, flags):
+    """Prints our step beside the authors'."""
+    found = compare.make(config, tpu, flags.compare)
+    if flags.json:
+        print(json.dumps(compare.as_json(found), indent=1))
+    else:
+        print(compare.report(found))
+    return 0
 
 
 def _sweep(config, tpu, flags):

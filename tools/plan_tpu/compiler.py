@@ -152,7 +152,7 @@ class Step:
         start = time.monotonic()
         with self.distribution.scope():
             lowered = step.lower(state, self._batch(batch_size))
-        return self._read(_compile(lowered), time.monotonic() - start)
+        return self._read(compile_lowered(lowered), time.monotonic() - start)
 
     def _state(self):
         """Returns the state as Keras' trainers hold it, without values."""
@@ -198,37 +198,14 @@ class Step:
         )
 
     def _read(self, compiled, seconds):
-        memory = compiled.memory_analysis()
-        cost = compiled.cost_analysis()
-        text = compiled.as_text()
-        # XLA counts the body of a loop once. The rest of the program reads and
-        # writes the state once and computes almost nothing.
-        repeats = 1
-        if self.repeats > 1:
-            repeats = max(hlo.trip_counts(text), default=1)
-        outside = min(cost["bytes accessed"], 2 * self.state_bytes)
-        flops = cost["flops"] * repeats
-        estimate = cost.get("optimal_seconds", 0.0)
-        if repeats > 1:
-            rest = min(estimate, outside / self.tpu.hbm_bandwidth)
-            estimate = (estimate - rest) * repeats + rest
-        # On some generations it is negative, or less than the time of the
-        # operations at the chip's peak.
-        if estimate < flops / self.tpu.flops:
-            estimate = 0.0
-        return Program(
-            arguments=memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes,
-            temporaries=memory.temp_size_in_bytes,
-            code=memory.generated_code_size_in_bytes,
-            flops=flops,
-            bytes=(cost["bytes accessed"] - outside) * repeats + outside,
-            compiler_seconds=estimate,
-            collectives=hlo.collectives(text, self.tpu.num_devices),
+        return read(
+            compiled,
+            self.tpu,
             parameters=sum(
                 math.prod(v.shape) for v in self.model.trainable_variables
             ),
+            state_bytes=self.state_bytes,
+            loops=self.repeats > 1,
             compile_seconds=seconds,
         )
 
@@ -266,7 +243,7 @@ class Inference(Step):
         images, _ = self._batch(batch_size)
         with self.distribution.scope():
             lowered = jax.jit(forward).lower(self._state(), images)
-        return self._read(_compile(lowered), time.monotonic() - start)
+        return self._read(compile_lowered(lowered), time.monotonic() - start)
 
     def _groups(self):
         return (
@@ -275,7 +252,12 @@ class Inference(Step):
         )
 
 
-def _compile(lowered):
+def compile_lowered(lowered):
+    """Compiles what `jax.jit(function).lower` returns.
+
+    Raises:
+        DoesNotFit: If it does not fit the memory of a device.
+    """
     import jax
 
     try:
@@ -283,6 +265,56 @@ def _compile(lowered):
     except jax.errors.JaxRuntimeError as error:
         _raise_if_memory(str(error))
         raise
+
+
+def read(
+    compiled,
+    tpu: slices.Slice,
+    *,
+    parameters: int,
+    state_bytes: int,
+    loops: bool = False,
+    compile_seconds: float = 0.0,
+) -> Program:
+    """Returns what a compiled step needs.
+
+    Args:
+        compiled: A jax.stages.Compiled for a TPU.
+        tpu: Its slice.
+        parameters: Number of trained values.
+        state_bytes: Bytes of all variables on one device.
+        loops: Whether the step computes its batch in a loop over parts.
+        compile_seconds: Duration of the compilation.
+    """
+    memory = compiled.memory_analysis()
+    cost = compiled.cost_analysis()
+    text = compiled.as_text()
+    # XLA counts the body of a loop once. The rest of the program reads and
+    # writes the state once and computes almost nothing.
+    repeats = max(hlo.trip_counts(text), default=1) if loops else 1
+    outside = min(cost["bytes accessed"], 2 * state_bytes)
+    flops = cost["flops"] * repeats
+    estimate = cost.get("optimal_seconds", 0.0)
+    if repeats > 1:
+        rest = min(estimate, outside / tpu.hbm_bandwidth)
+        estimate = (estimate - rest) * repeats + rest
+    # On some generations it is negative, or less than the time of the
+    # operations at the chip's peak.
+    if estimate < flops / tpu.flops:
+        estimate = 0.0
+    return Program(
+        arguments=memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes,
+        temporaries=memory.temp_size_in_bytes,
+        code=memory.generated_code_size_in_bytes,
+        flops=flops,
+        bytes=(cost["bytes accessed"] - outside) * repeats + outside,
+        compiler_seconds=estimate,
+        collectives=hlo.collectives(text, tpu.num_devices),
+        parameters=parameters,
+        compile_seconds=compile_seconds,
+    )
 
 
 def roofline(program: Program, tpu: slices.Slice) -> dict[str, float]:

@@ -45,9 +45,9 @@ def make(
     Raises:
         ValueError: If the config cannot be trained on the slice.
     """
-    info = _dataset_info(config)
-    step, built = _step_and_experiment(config, info, tpu)
-    _say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
+    info = dataset_info(config)
+    step, built = make_step(config, info, tpu)
+    say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
     plan = report.Plan(
         tpu=tpu,
         **{
@@ -78,7 +78,7 @@ def experiment_cost(
     return days, days * cores
 
 
-def _dataset_info(config):
+def dataset_info(config):
     """Returns the properties of the data set that the experiment uses."""
     from recipes import inputs
 
@@ -95,7 +95,8 @@ def _dataset_info(config):
     return inputs.dataset_info(config, source)
 
 
-def _step_and_experiment(config, info, tpu):
+def make_step(config, info, tpu: slices.Slice):
+    """Returns the compiler.Step of a config, and its TrainingStep."""
     import keras
 
     from keras_vit import distribution
@@ -126,15 +127,15 @@ def _step_and_experiment(config, info, tpu):
 
 
 def _step(config, info, tpu):
-    return _step_and_experiment(config, info, tpu)[0]
+    return make_step(config, info, tpu)[0]
 
 
 def _largest(config, info, tpu, step):
     """Returns the largest number of images that fit on each replica at once."""
     replicas = step.num_replicas
     config = dataclasses.replace(config, micro_batches=1, batch_size=replicas)
-    make_step = functools.partial(_step, config, info, tpu)
-    with contextlib.closing(largest_batch.CompilerProcess(make_step)) as asker:
+    ask = functools.partial(_step, config, info, tpu)
+    with contextlib.closing(largest_batch.CompilerProcess(ask)) as asker:
         return largest_batch.largest(
             lambda images: asker(images * replicas),
             start=max(
@@ -168,7 +169,7 @@ def _compile(plan, config, info, step, split):
         hopeless = plan.available and part > 1.5 * plan.available
         if k <= config.micro_batches or hopeless:
             continue
-        _say(f"It does not fit; compiling with micro_batches={k}.")
+        say(f"It does not fit; compiling with micro_batches={k}.")
         split_config = dataclasses.replace(config, micro_batches=k)
         try:
             program = _step(split_config, info, plan.tpu).compile(
@@ -201,6 +202,6 @@ def _with_program(plan, program):
     )
 
 
-def _say(text):
+def say(text):
     """Prints progress to stderr, separate from the result."""
     print(text, file=sys.stderr, flush=True)

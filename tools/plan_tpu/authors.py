@@ -1,0 +1,264 @@
+"""The training step of the ViT's authors, from a checkout of their code.
+
+Their model is imported from the path that the user gives; none of their code is
+part of this project. AdamW is Optax', put together as in big_vision/optax.py.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import math
+import pathlib
+import sys
+import time
+import types
+
+from tools.plan_tpu import compiler, slices
+
+# Repository of google-research: the file of its ViT.
+FILES = {
+    "big_vision": "big_vision/models/vit.py",
+    "vision_transformer": "vit_jax/models_vit.py",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What both training steps have in common.
+
+    Attributes:
+        architecture: A keras_vit.models.vit.ViTConfig.
+        representation_size: Width of the tanh layer before the head; 0 without.
+        num_classes: Classes.
+        image_shape: Height, width, channels.
+        dtype: "bfloat16" or "float32", of products and their results.
+        loss: A function of labels and logits.
+        learning_rate: A function of the step.
+        weight_decay: Of kernels, multiplied by the learning rate.
+        clip_norm: Global norm at which the gradient is clipped; 0 never.
+    """
+
+    architecture: object
+    representation_size: int
+    num_classes: int
+    image_shape: tuple[int, int, int]
+    dtype: str
+    loss: object
+    learning_rate: object
+    weight_decay: float
+    clip_norm: float
+
+
+def load(checkout: str) -> tuple[str, types.ModuleType]:
+    """Returns the repository and the module of its ViT.
+
+    Args:
+        checkout: Folder of google-research/big_vision or vision_transformer.
+
+    Raises:
+        ValueError: If it is neither, or a package that it needs is missing.
+    """
+    root = pathlib.Path(checkout).expanduser().resolve()
+    found = [name for name, file in FILES.items() if (root / file).is_file()]
+    if not found:
+        raise ValueError(
+            "--compare must be a checkout of google-research/big_vision or "
+            f"google-research/vision_transformer, with {FILES['big_vision']} "
+            f"or {FILES['vision_transformer']}. Received: {checkout!r}"
+        )
+    sys.path.insert(0, str(root))
+    try:
+        importlib.import_module("optax")
+        file = pathlib.PurePosixPath(FILES[found[0]])
+        return found[0], importlib.import_module(
+            ".".join(file.with_suffix("").parts)
+        )
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{FILES[found[0]]} of --compare needs the package "
+            f"{error.name!r}, which is not installed: pip install flax optax "
+            "and what the authors' requirements.txt lists"
+        ) from None
+
+
+def model(name: str, module: types.ModuleType, settings: Settings):
+    """Returns the authors' flax module of the same architecture.
+
+    Raises:
+        ValueError: If their code has no such model.
+    """
+    shape, dtype = settings.architecture, settings.dtype
+    _check(name, settings)
+    if name == "big_vision":
+        arguments = dict(
+            patch_size=_pair(shape.patch_size),
+            width=shape.hidden_size,
+            depth=shape.num_layers,
+            mlp_dim=shape.mlp_dim,
+            num_heads=shape.num_heads,
+            dropout=shape.dropout_rate,
+            rep_size=settings.representation_size or False,
+            pool_type={"token": "tok", "gap": "gap"}[shape.classifier],
+        )
+        if dtype != "float32":
+            arguments["dtype_mm"] = dtype
+        try:
+            return module.Model(settings.num_classes, **arguments)
+        except TypeError as error:
+            raise ValueError(
+                "big_vision's Model of this checkout does not take an argument "
+                f"that it has had since 2024: {error}. Update the checkout"
+            ) from None
+    return module.VisionTransformer(
+        num_classes=settings.num_classes,
+        patches=types.SimpleNamespace(size=_pair(shape.patch_size)),
+        hidden_size=shape.hidden_size,
+        transformer=dict(
+            num_layers=shape.num_layers,
+            mlp_dim=shape.mlp_dim,
+            num_heads=shape.num_heads,
+            dropout_rate=shape.dropout_rate,
+            attention_dropout_rate=shape.attention_dropout_rate,
+        ),
+        representation_size=settings.representation_size or None,
+        classifier=shape.classifier,
+    )
+
+
+def compile_step(
+    model, settings: Settings, tpu: slices.Slice, batch_size: int
+) -> compiler.Program:
+    """Compiles one data-parallel training step of the authors' model.
+
+    Args:
+        model: A flax module, called as `apply(variables, images, train=True)`.
+        settings: Its training.
+        tpu: The slice, for which `slices.prepare` was called.
+        batch_size: Images of all devices.
+
+    Raises:
+        compiler.DoesNotFit: If it does not fit the memory of a device.
+    """
+    import jax
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.sharding.Mesh(np.array(slices.devices(tpu)), ("data",))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    divided = NamedSharding(mesh, PartitionSpec("data"))
+
+    def place(tree, sharding):
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            tree,
+        )
+
+    batch = (
+        jax.ShapeDtypeStruct((batch_size, *settings.image_shape), "float32"),
+        jax.ShapeDtypeStruct((batch_size, settings.num_classes), "float32"),
+    )
+    key = jax.ShapeDtypeStruct((2,), "uint32")
+    optimizer = _optimizer(settings)
+    parameters = jax.eval_shape(model.init, key, batch[0])["params"]
+    state = (parameters, jax.eval_shape(optimizer.init, parameters))
+    start = time.monotonic()
+    lowered = jax.jit(
+        _step(model, optimizer, settings.loss),
+        donate_argnums=0,
+        out_shardings=(everywhere, everywhere),
+    ).lower(
+        place(state, everywhere), place(batch, divided), place(key, everywhere)
+    )
+    compiled = compiler.compile_lowered(lowered)
+    leaves = jax.tree.leaves(state)
+    return compiler.read(
+        compiled,
+        tpu,
+        parameters=sum(math.prod(x.shape) for x in jax.tree.leaves(parameters)),
+        state_bytes=sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves),
+        compile_seconds=time.monotonic() - start,
+    )
+
+
+def _check(name, settings):
+    """Refuses what the authors' code cannot express."""
+    shape = settings.architecture
+    defaults = {
+        field.name: field.default for field in dataclasses.fields(shape)
+    }
+    different = [
+        field
+        for field in (
+            "drop_path_rate",
+            "position_embedding",
+            "position_placement",
+            "gelu_approximate",
+            "layer_norm_epsilon",
+            "resnet_units",
+        )
+        if getattr(shape, field) != defaults[field]
+    ]
+    if shape.classifier not in ("token", "gap"):
+        different.append("classifier")
+    if name == "big_vision" and shape.attention_dropout_rate:
+        different.append("attention_dropout_rate")
+    if different:
+        raise ValueError(
+            f"The ViT of {name} has no {', '.join(different)} as configured, "
+            "so that there is nothing to compare"
+        )
+    if name == "vision_transformer" and settings.dtype != "float32":
+        raise ValueError(
+            "The ViT of vision_transformer computes in float32; compare it "
+            "with --config.dtype_policy=float32"
+        )
+
+
+def _optimizer(settings):
+    import jax
+    import optax
+
+    def kernels(parameters):
+        return jax.tree.map_with_path(
+            lambda path, _: path[-1].key == "kernel", parameters
+        )
+
+    parts = [
+        optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8),
+        optax.add_decayed_weights(settings.weight_decay, kernels),
+        optax.scale_by_schedule(settings.learning_rate),
+        optax.scale(-1.0),
+    ]
+    if settings.clip_norm:
+        parts.insert(0, optax.clip_by_global_norm(settings.clip_norm))
+    return optax.chain(*parts)
+
+
+def _step(model, optimizer, loss):
+    import jax
+    import optax
+
+    def step(state, batch, key):
+        parameters, slots = state
+        images, labels = batch
+
+        def mean_loss(parameters):
+            logits = model.apply(
+                {"params": parameters},
+                images,
+                train=True,
+                rngs={"dropout": key},
+            )
+            if isinstance(logits, tuple):  # and, in big_vision, activations
+                logits = logits[0]
+            return loss(labels, logits)
+
+        value, gradients = jax.value_and_grad(mean_loss)(parameters)
+        updates, slots = optimizer.update(gradients, slots, parameters)
+        return (optax.apply_updates(parameters, updates), slots), value
+
+    return step
+
+
+def _pair(size):
+    return (size, size) if isinstance(size, int) else tuple(size)

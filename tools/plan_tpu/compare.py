@@ -1,0 +1,181 @@
+"""Our training step beside the authors', compiled for the same slice."""
+
+import dataclasses
+
+from tools.plan_tpu import authors, compiler, planner, slices
+
+# Fields of a config that the authors' step has no counterpart of: the value
+# with which both steps compute the same.
+_SAME = dict(
+    strategy="data",
+    optimizer="adam",
+    micro_batches=1,
+    remat=False,
+    tune="all",
+    layer_decay=0.0,
+    ema_momentum=0.0,
+)
+_DTYPES = {"mixed_bfloat16": "bfloat16", "float32": "float32"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two training steps on a slice.
+
+    Attributes:
+        tpu: The slice.
+        model, dataset, dtype_policy, batch_size: Of the config.
+        clip_norm, weight_decay, dropout_rate: Of the config.
+        repository: "big_vision" or "vision_transformer".
+        ours, theirs: The compiled programs; the bytes needed, if a step does
+            not fit.
+    """
+
+    tpu: slices.Slice
+    model: str
+    dataset: str
+    dtype_policy: str
+    batch_size: int
+    clip_norm: float
+    weight_decay: float
+    dropout_rate: float
+    repository: str
+    ours: compiler.Program | int
+    theirs: compiler.Program | int
+
+
+def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
+    """Compiles both steps.
+
+    Args:
+        config: A recipes.experiment.Config of a ViT.
+        tpu: The slice, for which `slices.prepare` was called.
+        checkout: See `authors.load`.
+
+    Raises:
+        ValueError: If the two cannot be the same.
+    """
+    different = [k for k, v in _SAME.items() if getattr(config, k) != v]
+    if config.dtype_policy not in _DTYPES:
+        different.append("dtype_policy")
+    if different:
+        raise ValueError(
+            "--compare needs a config that the authors' step can follow: "
+            f"{_SAME} and a dtype_policy of {list(_DTYPES)}. Received: "
+            + ", ".join(f"{k}={getattr(config, k)!r}" for k in different)
+        )
+    name, module = authors.load(checkout)
+    info = planner.dataset_info(config)
+    step, built = planner.make_step(config, info, tpu)
+    if built.model.family != "vit":
+        raise ValueError(
+            f"--compare needs a ViT. Received: model={config.model!r}"
+        )
+    settings = authors.Settings(
+        architecture=built.model.architecture,
+        representation_size=config.architecture.representation_size,
+        num_classes=len(info.class_names),
+        image_shape=built.model.input_shape[1:],
+        dtype=_DTYPES[config.dtype_policy],
+        loss=built.trainer.loss,
+        learning_rate=built.schedule,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+    )
+    model = authors.model(name, module, settings)
+    planner.say(f"Compiling {config.model} twice for {tpu.name}: minutes.")
+    return Comparison(
+        tpu=tpu,
+        model=config.model,
+        dataset=config.dataset,
+        dtype_policy=config.dtype_policy,
+        batch_size=config.batch_size,
+        clip_norm=config.clip_norm,
+        weight_decay=config.weight_decay,
+        dropout_rate=built.model.architecture.dropout_rate,
+        repository=name,
+        ours=_or_needs(step.compile, config.batch_size),
+        theirs=_or_needs(
+            authors.compile_step, model, settings, tpu, config.batch_size
+        ),
+    )
+
+
+def _or_needs(compile_step, *arguments):
+    """Returns the program, or the bytes that it needs if it does not fit."""
+    try:
+        return compile_step(*arguments)
+    except compiler.DoesNotFit as error:
+        return error.needs
+
+
+def as_json(found: Comparison) -> dict:
+    """Returns a comparison as numbers, strings, lists and dictionaries."""
+    return dataclasses.asdict(found) | dict(ratios=ratios(found))
+
+
+def ratios(found: Comparison) -> dict[str, float]:
+    """Returns ours divided by theirs, for what both have."""
+    ours, theirs = _quantities(found.ours), _quantities(found.theirs)
+    return {
+        name: ours[name] / theirs[name]
+        for name in ours
+        if ours[name] and theirs.get(name)
+    }
+
+
+def report(found: Comparison) -> str:
+    """Returns a comparison as text."""
+    each = found.batch_size // found.tpu.num_devices
+    lines = [
+        f"{found.model} on {found.dataset}, {found.batch_size} images a step, "
+        f"{each} on each of {found.tpu.num_devices} devices of "
+        f"{found.tpu.name}",
+        f"Equal: architecture, {found.dtype_policy} with float32 weights, "
+        f"AdamW (decay {found.weight_decay:g}), gradient clipped at "
+        f"{found.clip_norm:g}, dropout {found.dropout_rate:g}, loss, schedule, "
+        "data parallelism.",
+        "",
+        f"{'':<14}{'ours':>14}{found.repository:>22}{'ratio':>8}",
+    ]
+    ours, theirs = _quantities(found.ours), _quantities(found.theirs)
+    quotients = ratios(found)
+    for name in ours | theirs:
+        lines.append(
+            f"{name:<14}{_cell(name, ours):>14}{_cell(name, theirs):>22}"
+            + (f"{quotients[name]:>8.3f}" if name in quotients else "")
+        )
+    judge = next((n for n in ("seconds", "bytes") if n in quotients), None)
+    if judge:
+        lines += ["", f"Judged by {judge}: {quotients[judge]:.3f}"]
+    return "\n".join(lines)
+
+
+def _quantities(program):
+    """Returns the numbers to compare, those of one device."""
+    if isinstance(program, int):
+        return {"memory": program}
+    return {
+        "seconds": program.compiler_seconds,
+        "bytes": program.bytes,
+        "operations": program.flops,
+        "memory": program.hbm,
+        "summed": sum(c.bytes for c in program.collectives),
+        "parameters": program.parameters,
+    }
+
+
+def _cell(name, quantities):
+    value = quantities.get(name)
+    if value is None:
+        return "does not fit"
+    if name == "seconds" and not value:
+        return "no estimate"
+    return {
+        "seconds": lambda: f"{value:.4f} s",
+        "bytes": lambda: f"{value / 1e9:.2f} GB",
+        "operations": lambda: f"{value / 1e12:.3f} TFLOP",
+        "memory": lambda: f"{value / 2**30:.2f} GiB",
+        "summed": lambda: f"{value / 1e6:.1f} MB",
+        "parameters": lambda: f"{value:,}",
+    }[name]()
