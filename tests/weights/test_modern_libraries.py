@@ -14,6 +14,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.backend("torch"),
 ]
+SMALL = dict(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    image_size=8,
+    patch_size=4,
+)
 # What models of transformers have, and their outputs here do not depend on.
 UNUSED = re.compile(r"embeddings\.mask_token$|^pooler\.dense\.")
 
@@ -52,6 +60,24 @@ def test_timm_loads_what_is_written(name, timm, tmp_path):
     model.load_state_dict(load_file(tmp_path / "ours" / "model.safetensors"))
     with torch.no_grad():
         assert_equals(model(x), case)
+
+
+def test_a_masked_autoencoder_is_read_without_its_decoder(
+    transformers, tmp_path
+):
+    config = transformers.ViTMAEConfig(
+        **SMALL, decoder_hidden_size=8, decoder_num_attention_heads=2
+    )
+    model = transformers.ViTMAEForPreTraining(config).eval()
+    model.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"decoder\.\*.* are not loaded"):
+        ours = keras_vit.from_pretrained(tmp_path, include_preprocessing=False)
+    x = torch.randn(2, 3, 8, 8)
+    model.config.mask_ratio = model.vit.embeddings.config.mask_ratio = 0.0
+    with torch.no_grad():
+        expected = model.vit(x).last_hidden_state[:, 0].numpy()
+    found = ours.predict_on_batch(x.numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [c for c in CASES if c.startswith("hf")])

@@ -106,11 +106,7 @@ FORMATS = {
         ),
         flatten=transformers.tower,
         restore=transformers.restore_tower,
-        naming_schemes={
-            "huggingface": lambda metadata: (
-                "" if metadata["classes"] is None else "vision_model."
-            )
-        },
+        naming_schemes={"huggingface": transformers.TOWER},
         config_of=_config_of,
         refused=_refused,
     ),

@@ -121,7 +121,7 @@ FORMATS = {
         read_config=_settings,
         flatten=transformers.tower,
         restore=transformers.restore_tower,
-        naming_schemes={"huggingface": ""},
+        naming_schemes={"huggingface": transformers.TOWER},
         config_of=_config_of,
         refused=_refused,
     ),

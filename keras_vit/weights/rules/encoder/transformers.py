@@ -40,6 +40,8 @@ DINOV2_NAMES = BERT_NAMES | dict(
     gate=f"{_LAYER}mlp.gate",
     fc2=f"{_LAYER}mlp.fc2",
 )
+# Transformers 4 requires this prefix, 5 reads both forms.
+TOWER = "vision_model."
 _TOWER = "encoder.layers.{i}."
 TOWER_NAMES = dict(
     embedding="embeddings.patch_embedding",
@@ -203,7 +205,7 @@ def tower(arrays: dict[str, Stored], metadata: dict):
     The fused projection of attention pooling becomes that of the query, and
     that of keys and values.
     """
-    arrays, prefix = flatten(arrays, ("vision_model.",), _TEXT.pattern)
+    arrays, prefix = flatten(arrays, (TOWER,), _TEXT.pattern)
     for ending in ("weight", "bias"):
         stored = arrays.pop(f"head.attention.in_proj_{ending}", None)
         if stored is None:

@@ -212,7 +212,7 @@ _TRANSFORMERS_RELATIVES = {
     r".*relative_position_bias.*": "a transformers BEiT: relative positions "
     "are",
     r".*detection_tokens": "a YOLOS: detection tokens are",
-    r"decoder\..*": "a masked autoencoder with its decoder: decoders are",
+    r"decoder\.\d.*": "a ViTForMaskedImageModeling: decoders are",
 }
 
 

@@ -4,6 +4,7 @@ In the form that `save_pretrained` writes; checked against transformers 5.23.
 """
 
 import re
+import warnings
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from keras_vit.weights.rules.vit.architecture import (
 )
 from keras_vit.weights.stored import Stored
 
+# Of ViTMAEForPreTraining.
+MAE_DECODER = re.compile(r"decoder\.(decoder_\w+|mask_token)(\..*)?")
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
 # Defaults of `ViTConfig`, which published files omit.
 _DEFAULTS = dict(
@@ -39,9 +42,19 @@ def flatten(
 ) -> tuple[dict[str, Stored], bool]:
     """Removes the `vit.` of the names of ViTForImageClassification.
 
+    The decoder of ViTMAEForPreTraining is left out, with a warning.
+
     Returns:
         The arrays, and whether names had it.
     """
+    decoder = {name for name in arrays if MAE_DECODER.fullmatch(name)}
+    if decoder:
+        warnings.warn(
+            f"{len(decoder)} arrays `decoder.*` of the masked autoencoder are "
+            "not loaded: the model is its encoder, without masking.",
+            stacklevel=2,
+        )
+        arrays = {n: a for n, a in arrays.items() if n not in decoder}
     prefixed = any(name.startswith("vit.") for name in arrays)
     plain = table.rename(arrays, lambda name: name.removeprefix("vit."))
     return plain, prefixed
