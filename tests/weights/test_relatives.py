@@ -20,11 +20,9 @@ RELATIVES = {
     "CaiT": ("blocks_token_only.0.attn.q.weight", "CaiT: class attention"),
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
     "SAM's neck": ("neck.0.weight", "SAM"),
-    "distilled DeiT": ("dist_token", "distilled DeiT"),
     "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
 }
 OF_TRANSFORMERS = {
-    "distilled DeiT": ("embeddings.distillation_token", "distillation token"),
     "YOLOS": ("embeddings.detection_tokens", "detection tokens"),
 }
 
