@@ -14,6 +14,7 @@ from keras_vit.models import (
     conv_mlp,
     cycle_mlp,
     eamlp,
+    families,
     ff_only,
     gmlp,
     hire_mlp,
@@ -576,6 +577,14 @@ OTHER_FAMILIES = {
     "conv mlp": ("ConvMLP", dict(remat=True)),
     "hire mlp": ("HireMLP", dict(remat=True)),
 }
+
+# The families of `layers.EncoderBlock`.
+ENCODERS = [
+    name
+    for name, (title, _) in OTHER_FAMILIES.items()
+    for family in families.FAMILIES.values()
+    if family.title == title and family.block is layers.EncoderBlock
+]
 
 # Shrinks the named constructors of a family to test their wiring.
 SHRUNK = {

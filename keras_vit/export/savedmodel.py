@@ -181,7 +181,9 @@ def _check(model, path, top_k, activation, overwrite):
         raise ValueError(
             "`model` must be a classifier, with one score for each class. "
             f"Received: {model.name!r}, with output "
-            f"{getattr(model, 'output_shape', 'unknown')}"
+            f"{getattr(model, 'output_shape', 'unknown')}. Without a head of "
+            "its own, build it with `classes=1`; the signature `features` "
+            "answers with what the head reads"
         )
     if not inner.includes_preprocessing:
         raise ValueError(

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.models import tokens
@@ -126,15 +127,21 @@ def rollout(model: ImageModel, found: list[Attention]):
 
 
 def _reading(model, queries, num_tokens):
-    """Returns the share of each token in what the classifier reads."""
-    patches = math.prod(queries.grid)
-    shares = [0.0] * (num_tokens - patches) + [1 / patches] * patches
-    # Tokens that the classifier does not read have no share.
+    """Returns the share of each token in what the classifier reads.
+
+    Tokens that it does not read have none. Attention from a probe is taken to
+    read all patches alike.
+    """
     kind = getattr(model.architecture, "classifier", "token")
-    if kind in ("token", "distilled"):
-        read = 1 if kind == "token" else 2
-        shares = [1 / read] * read + [0.0] * (num_tokens - read)
-    return ops.convert_to_tensor(shares, "float32")
+    kind = kind.removesuffix("_unnormed")
+    patches = math.prod(queries.grid)
+    of_patches = {"token": 0.0, "distilled": 0.0, "token_and_gap": 0.5}
+    share = of_patches.get(kind, 1.0)
+    num_class_tokens = 2 if kind == "distilled" else 1
+    shares = np.zeros(num_tokens, "float32")
+    shares[-patches:] = share / patches
+    shares[:num_class_tokens] += (1 - share) / num_class_tokens
+    return ops.convert_to_tensor(shares)
 
 
 def _as_list(values):

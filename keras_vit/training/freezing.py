@@ -74,7 +74,8 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         for layer in block._flatten_layers(include_self=False):
             if layer in projections:
                 layer.enable_lora(rank)  # which freezes the kernel
-                layer.bias.trainable = False
+                if layer.bias is not None:
+                    layer.bias.trainable = False
             elif not _contains(layer, projections):
                 layer.trainable = False
             else:

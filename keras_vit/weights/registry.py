@@ -180,6 +180,21 @@ def names(variant: str) -> list[str]:
     return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
 
 
+def default(variant: str) -> Released | repositories.Repository | None:
+    """Returns the weights that recipes start from, or None without any.
+
+    They are those of ImageNet-21k, which the paper fine-tunes, or of AugReg, or
+    the first of the Hub.
+
+    Args:
+        variant: The constructor.
+    """
+    known = {e.name: e for e in CHECKPOINTS if e.variant == variant}
+    of_hub = [name for name in known if name.startswith("hf://")]
+    names = [n for n in ("imagenet21k", "augreg", *of_hub) if n in known]
+    return known[names[0]] if names else None
+
+
 def resolve(weights, variant: str | None = None):
     """Returns the path of a checkpoint, downloading it if necessary.
 

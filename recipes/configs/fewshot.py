@@ -21,8 +21,12 @@ def get_config(arguments: str = "ViT,digits") -> fewshot.Config:
         )
     if model == "ViT":
         return fewshot.Config(dataset=dataset)
-    known = registry.names(model)
-    names = [name for name in ("imagenet21k", "augreg") if name in known]
+    entry = registry.default(model)
+    if entry is None:
+        return fewshot.Config(model=model, dataset=dataset)
     return fewshot.Config(
-        model=model, dataset=dataset, weights=names[0] if names else ""
+        model=model,
+        dataset=dataset,
+        weights=entry.name,
+        include_top=entry.classes is not None,
     )

@@ -106,8 +106,9 @@ def _image_size(model):
     """Returns the authors' fine-tuning resolution, in pixels per side."""
     if model in mixer.VARIANTS:
         return 224
+    sizes = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
     # 384 is not a multiple of 14; 378 is 27 patches per side.
-    return 378 if model == "ViTH14" else 384
+    return 378 if any(s.get("patch_size") == 14 for s in sizes) else 384
 
 
 def _hyper_rule(model, dataset):
@@ -140,7 +141,6 @@ def _hyper_rule(model, dataset):
 
 
 def _weights(model):
-    """Returns the weights that the paper fine-tunes, or those of AugReg."""
-    known = registry.names(model)
-    names = [name for name in ("imagenet21k", "augreg") if name in known]
-    return names[0] if names else ""
+    """Returns the name of the weights to start from, "" without any."""
+    entry = registry.default(model)
+    return entry.name if entry else ""

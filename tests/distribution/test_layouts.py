@@ -70,6 +70,25 @@ class TestLayouts:
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == expected
 
+    @pytest.mark.parametrize("name", catalogue.ENCODERS)
+    def test_tensor_cuts_the_blocks_of_every_encoder(self, name):
+        model = made(name)
+        layout = layouts.distribution("tensor", DEVICES, 2)
+        layouts.check_model(layout, model)
+        found = axes_of(layout, model.weights)
+        cut = {p.partition("/")[2]: a for p, a in found.items() if any(a)}
+        others = {
+            f"{ATTENTION}/q_bias": ["model"],
+            f"{ATTENTION}/v_bias": ["model"],
+            "MlpBlock_0/Gate/kernel": [None, "model"],
+            "MlpBlock_0/Gate/bias": ["model"],
+        }
+        assert cut == {
+            path: axes
+            for path, axes in (TENSOR | others).items()
+            if f"{BLOCK}/{path}" in found
+        }
+
     def test_tensor_cuts_the_hidden_units_of_a_mixer(self):
         model = made("mixer")
         layout = layouts.distribution("tensor", DEVICES, 2)

@@ -89,18 +89,27 @@ def test_logits_are_those_of_the_model(number, exported, served):
 
 
 @pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize("name", ["mixer", "bit"])
+@pytest.mark.parametrize("name", ["mixer", "bit", "dinov3", "siglip"])
 def test_other_families_are_served_with_their_numbers(name, tmp_path):
     model = catalogue.make_model(name, class_names=LABELS[:5])
     realistic.fill(model)
     keras_vit.export_savedmodel(model, tmp_path / "1", top_k=3)
     served = tf.saved_model.load(str(tmp_path / "1")).signatures
-    assert "attention" not in served
+    assert ("attention" in served) == inspection.has_rollout(model)
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 255, (2, *model.input_shape[1:])).astype("float32")
-    expected = model.predict(x, verbose=0)
-    found = served["logits"](images=tf.constant(x))["logits"].numpy()
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    both = keras.Model(model.input, [model.representation, model.output])
+    found = served["logits"](images=tf.constant(x))
+    for name, expected in zip(
+        ("features", "logits"), both.predict(x, verbose=0), strict=True
+    ):
+        difference = np.abs(found[name].numpy() - expected).max()
+        assert difference <= 1e-5 * np.abs(expected).max()
+    encoded = tf.io.encode_png(x[0].astype("uint8")).numpy()
+    pixels = read(model, encoded, tmp_path)[None]
+    found = served["features"](image_bytes=tf.constant([encoded]))["features"]
+    expected = both.predict(pixels, verbose=0)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):

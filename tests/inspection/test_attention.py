@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from catalogue import make_model
+import realistic
+from catalogue import ENCODERS, make_model
 from keras import ops
 
 from keras_vit import inspection
@@ -57,6 +58,31 @@ def test_weights_are_those_the_block_used():
     qkv = ops.convert_to_numpy(attention.qkv(normed))
     value = qkv.reshape(2, -1, 2, 3, 8)[..., 2, :]
     mixed = np.einsum("baij,bjae->biae", weights, value).reshape(2, -1, 16)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(attention(normed)),
+        ops.convert_to_numpy(attention.out(mixed)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_weights_of_encoders_are_those_the_block_used(name):
+    model = realistic.fill(make_model(name))
+    x = np.random.default_rng(0).uniform(0, 255, (2, *model.input_shape[1:]))
+    (weights,) = inspection.attention_weights(model, x.astype("float32"))
+    block = model.get_layer("encoderblock_0")
+    z = keras.Model(model.input, block.input)(x)
+    attention = block.attention
+    normed = block.norm_0(z)
+    qkv = ops.convert_to_numpy(attention.qkv(normed))
+    value = qkv.reshape(2, weights.shape[-1], 2, 3, -1)[..., 2, :]
+    mixed = np.einsum("baij,bjae->biae", weights, value)
+    mixed = mixed.reshape(2, weights.shape[-1], -1)
+    if attention.qkv_bias == "qv":  # a constant, since weights sum to 1
+        mixed = mixed + ops.convert_to_numpy(attention.v_bias)
+    if attention.norm is not None:
+        mixed = attention.norm(mixed)
     np.testing.assert_allclose(
         ops.convert_to_numpy(attention(normed)),
         ops.convert_to_numpy(attention.out(mixed)),

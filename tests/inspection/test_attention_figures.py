@@ -5,7 +5,8 @@ import types
 import keras
 import numpy as np
 import pytest
-from catalogue import make_model
+import realistic
+from catalogue import ENCODERS, make_model
 
 import keras_vit
 from keras_vit import inspection
@@ -107,7 +108,9 @@ def test_pooled_tokens_lie_in_the_middle_of_their_windows():
     assert mass.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", ["token", "gap", "mvit image", "axial vit"])
+@pytest.mark.parametrize(
+    "name", ["token", "gap", "mvit image", "axial vit", *ENCODERS]
+)
 def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
     model = make_model(name)
     images = images_of(model)
@@ -121,6 +124,27 @@ def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
         np.testing.assert_allclose(each.sum(axis=(2, 3)), 1, rtol=1e-5)
     last = inspection.attention_rollout(model, images)
     np.testing.assert_allclose(rollouts[-1], last, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "read"),
+    [
+        ("token", [1, 0, 0]),
+        ("token_unnormed", [1, 0, 0]),
+        ("gap", [0, 0, 1]),
+        ("token_and_gap", [0.5, 0, 0.5]),
+    ],
+)
+def test_a_rollout_begins_at_what_the_classifier_reads(classifier, read):
+    model = realistic.fill(make_model("dinov2", classifier=classifier))
+    images = images_of(model)
+    (weights,) = inspection.attention_weights(model, images)
+    # The class token, two registers, and 4 x 2 patches.
+    read = np.array([*read[:2], *read[1:2], *[read[2] / 8] * 8])
+    expected = (weights.mean(axis=1).transpose(0, 2, 1) @ read + read)[:, 3:]
+    expected = expected / expected.sum(axis=1, keepdims=True)
+    found = inspection.attention_rollout(model, images)
+    np.testing.assert_allclose(found.reshape(2, -1), expected, rtol=1e-5)
 
 
 def test_the_first_rollout_is_the_first_attention_of_the_class_token():

@@ -2,6 +2,7 @@
 
 import json
 
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -96,6 +97,25 @@ def test_any_layer_of_any_weights_is_measured(best, tmp_path):
     )
 
 
+def test_features_of_files_without_a_head_are_measured(tmp_path):
+    arguments = catalogue.SHRUNK["dinov2"] | dict(input_shape=(8, 8, 1))
+    model = keras_vit.DINOv2(patch_size=4, include_top=False, **arguments)
+    keras_vit.save_checkpoint(model, tmp_path / "hf", format="huggingface")
+    found = run(
+        tmp_path,
+        model="DINOv2",
+        weights=str(tmp_path / "hf"),
+        include_top=False,
+        shots=(2,),
+        num_draws=1,
+        neighbours=(3,),
+        max_train_images=100,
+    )
+    assert found["feature_size"] == 16
+    assert found["few_shot"][0]["accuracy"] > 0.1
+    assert found["neighbours"][0]["accuracy"] > 0.1
+
+
 def test_weights_are_available_at_another_image_size(best, tmp_path):
     found = run(
         tmp_path,
@@ -139,6 +159,10 @@ def test_flags_and_configs():
     assert (config.model, config.weights) == ("ViTB16", "imagenet21k")
     config, _ = parse(f"--config={file}:ViTS16,mine")
     assert config.weights == "augreg"
+    config, _ = parse(f"--config={file}:DINOv2B14,mine")
+    assert config.weights == "hf://facebook/dinov2-base"
+    assert not config.include_top  # its files have no head
+    assert parse(f"--config={file}:MixerS32,mine")[0].weights == ""
     with pytest.raises(ValueError, match="must be MODEL,DATASET"):
         parse(f"--config={file}:ViTB16")
 

@@ -1,8 +1,10 @@
 """Linear probes and low-rank updates."""
 
+import catalogue
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 from keras_vit import training
@@ -120,6 +122,27 @@ def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
         rtol=1e-4,
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("name", catalogue.ENCODERS)
+def test_low_rank_updates_of_every_encoder(name):
+    model = realistic.fill(catalogue.make_model(name))
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 255, (4, *model.input_shape[1:]))
+    expected = model.predict(images, verbose=0)
+    training.train_low_rank(model, 2)
+    before = values_of(model)
+    tuned = keras.Model(model.input, model.output)
+    np.testing.assert_allclose(
+        tuned.predict(images, verbose=0), expected, rtol=1e-5, atol=1e-5
+    )
+    tuned.compile("sgd", "mse")
+    tuned.train_on_batch(images, rng.normal(size=expected.shape))
+    # A follows once B is not zero.
+    attention = "encoderblock_0/MultiHeadDotProductAttention_0"
+    updates = {f"{attention}/{x}/lora_kernel_b" for x in ("qkv", "out")}
+    moved = changed(before, values_of(model))
+    assert moved == updates | {v.path for v in model.head.weights}
 
 
 def test_what_cannot_be_trained_is_refused():

@@ -1,5 +1,6 @@
 """Learning rates by depth, against steps of plain optimizers."""
 
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -32,6 +33,22 @@ def test_factors_fall_from_the_head_to_the_patches():
     others = [p for p in found if "encoder" not in p and "head" not in p]
     assert len(others) == 4  # kernel, bias, class token, positions
     assert {found[path] for path in others} == {0.125}
+
+
+@pytest.mark.parametrize("name", catalogue.ENCODERS)
+def test_every_encoder_has_rates_by_depth(name):
+    model = catalogue.make_model(name)  # of one block
+    factor = training.depth_factor(model, 0.5)
+    found = {}
+    for variable in model.trainable_variables:
+        layer = variable.path.partition("/")[0]
+        found.setdefault(layer, set()).add(factor(variable.path))
+    assert found.pop("encoderblock_0") == {0.5}
+    after = {"encoder_norm", "attention_pooling"}
+    for layer, factors in found.items():
+        is_after = layer in after or layer.startswith("head")
+        assert factors == {1.0 if is_after else 0.25}, layer
+    assert found["embedding"] == {0.25}
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
