@@ -74,7 +74,7 @@ def test_weights_of_encoders_are_those_the_block_used(name):
     block = model.get_layer("encoderblock_0")
     z = keras.Model(model.input, block.input)(x)
     attention = block.attention
-    normed = block.norm_0(z)
+    normed = z if block.post_norm else block.norm_0(z)
     qkv = ops.convert_to_numpy(attention.qkv(normed))
     value = qkv.reshape(2, weights.shape[-1], 2, 3, -1)[..., 2, :]
     mixed = np.einsum("baij,bjae->biae", weights, value)
