@@ -6,12 +6,13 @@ from keras_vit.layers import arguments
 
 CHOICES = ("auto", "fused", "explicit")
 
-# Backends on which "auto" is "fused". Under PyTorch the copies and the softmax
-# of explicit attention took 6 % of the time of ViT-S/16 (docs/benchmarks.md).
-# Under TensorFlow, and under JAX on CPUs and TPUs, Keras has no fused kernel
-# for attention without a mask, and its einsums transpose more than the explicit
-# products; that choice follows from its code and was not timed.
-_FUSED = ("torch",)
+# Where "auto" is "fused": the smallest size of the attention weights in
+# float32, [B, A, T, T], in MiB. Elsewhere it is "explicit".
+_FUSED_FROM = {
+    ("torch", "cpu", "float32"): 0,
+    ("torch", "cpu", "bfloat16"): 32,
+}
+
 
 _chosen = "auto"
 
@@ -40,8 +41,28 @@ def set_attention_implementation(name: str) -> None:
     _chosen = name
 
 
-def is_fused() -> bool:
-    """Returns whether attention is fused, where it can be."""
-    if _chosen == "auto":
-        return keras.backend.backend() in _FUSED
-    return _chosen == "fused"
+def is_fused(qkv) -> bool:
+    """Returns whether attention is fused, where it can be.
+
+    Args:
+        qkv: The queries, keys and values, `[B, T, A, 3, E]`.
+    """
+    if _chosen != "auto":
+        return _chosen == "fused"
+    backend = keras.backend.backend()
+    dtype = keras.backend.standardize_dtype(qkv.dtype)
+    size = _FUSED_FROM.get((backend, _device(backend, qkv), dtype))
+    if size is None or not size:
+        return size is not None
+    batch_size, tokens, heads = qkv.shape[:3]
+    return 4 * batch_size * heads * tokens**2 >= size * 2**20
+
+
+def _device(backend, x):
+    if backend == "torch":
+        return x.device.type
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend()
+    return "any"

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.encoder_mlp import EncoderMlp
 from keras_vit.layers.softmax import softmax
 
@@ -70,7 +71,7 @@ class AttentionPooling(CompositeLayer):
             shape=(1, 1, width),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
-        dense, one = keras.layers.Dense, (None, 1, width)
+        dense, one = Dense, (None, 1, width)
         self.query = built(dense, width, shape=one, name="query")
         self.key_value = built(
             dense, 2 * width, shape=input_shape, name="key_value"

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
 
@@ -44,7 +45,7 @@ class AxialAttention(CompositeLayer):
         self.head_size = width // self.num_heads
         self.length = self._map_shape[AXES.index(self.axis)]
         self.qkv = self.make(
-            keras.layers.Dense,
+            Dense,
             2 * width,
             use_bias=False,
             kernel_initializer=keras.initializers.RandomNormal(

@@ -1,6 +1,6 @@
 """The base class of the repeated blocks of all families."""
 
-import keras
+from collections.abc import Callable
 
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.gradient_barrier import gradient_barrier
@@ -24,16 +24,15 @@ class Block(CompositeLayer):
             return gradient_barrier(rematerialize(self, forward, inputs))
         return gradient_barrier(forward(inputs))
 
-    def make_drop_path(self, rate: float, rank: int) -> keras.layers.Layer:
+    def make_drop_path(self, rate: float, rank: int) -> Callable:
         """Returns a dropout of entire residual branches (stochastic depth).
 
         Args:
             rate: Probability with which an example skips the branch.
             rank: Number of axes of the branch's output.
         """
-        return self.make(
-            keras.layers.Dropout,
+        return self.make_dropout(
             rate,
-            noise_shape=(None,) + (1,) * (rank - 1),  # one draw per example
             name="drop_path",
+            noise_shape=(None,) + (1,) * (rank - 1),  # one draw per example
         )

@@ -1,6 +1,7 @@
 """The base class of layers that are made of other layers."""
 
 import inspect
+from collections.abc import Callable
 
 import keras
 
@@ -44,6 +45,22 @@ class CompositeLayer(keras.layers.Layer):
             )
         return layer_class(*args, name=name, **settings, **kwargs)
 
+    def make_dropout(
+        self, rate: float, name: str = "dropout", **kwargs
+    ) -> Callable:
+        """Returns a dropout sublayer, or for rate 0 a function.
+
+        Calling a layer that does nothing takes as long as a small product.
+
+        Args:
+            rate: Share of values set to zero in training.
+            name: Its name.
+            **kwargs: Other arguments of `keras.layers.Dropout`.
+        """
+        if not rate:
+            return _unchanged
+        return self.make(keras.layers.Dropout, rate, name=name, **kwargs)
+
     def get_config(self):
         config = super().get_config()
         for name in inspect.signature(type(self).__init__).parameters:
@@ -74,3 +91,7 @@ class CompositeLayer(keras.layers.Layer):
             if different:
                 found[layer.name] = different
         return found
+
+
+def _unchanged(x, training=None):
+    return x

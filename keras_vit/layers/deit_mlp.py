@@ -2,10 +2,11 @@
 
 import keras
 
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import MlpBlock
 
 
-def dense(layer, units: int, name: str, **kwargs) -> keras.layers.Dense:
+def dense(layer, units: int, name: str, **kwargs) -> Dense:
     """Returns a dense sublayer with DeiT's initialisers.
 
     Args:
@@ -16,7 +17,7 @@ def dense(layer, units: int, name: str, **kwargs) -> keras.layers.Dense:
     """
     initializer = keras.initializers.TruncatedNormal(stddev=0.02)
     return layer.make(
-        keras.layers.Dense,
+        Dense,
         units,
         kernel_initializer=initializer,
         name=name,

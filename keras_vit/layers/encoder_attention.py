@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.layers import arguments, rotary
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
 
 BIASES = ("qkv", "qv", "none")
@@ -77,7 +78,7 @@ class EncoderAttention(CompositeLayer):
             )
         self.head_size = width // self.num_heads
         self.qkv = self.make(
-            keras.layers.Dense,
+            Dense,
             3 * width,
             use_bias=self.qkv_bias == "qkv",
             # Glorot's bound for each D x D third of the kernel.
@@ -102,7 +103,7 @@ class EncoderAttention(CompositeLayer):
             )
             self.norm.build(input_shape)
         self.out = self.make(
-            keras.layers.Dense,
+            Dense,
             width,
             kernel_initializer="glorot_uniform",
             name="out",
@@ -170,7 +171,8 @@ class EncoderAttention(CompositeLayer):
         qkv = self.qkv(inputs)
         qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
         qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
-        query, key, value = qkv[0], qkv[1], qkv[2]
+        # The gradient of each slice would be an array as large as all three.
+        query, key, value = ops.unstack(qkv, axis=0)
         if self.qkv_bias == "qv":
             shape = (self.num_heads, 1, self.head_size)
             bias = [

@@ -2,21 +2,16 @@
 
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit.layers import activations, arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.dense import Dense
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "swiglu")
-
-
-def _quick_gelu(x):
-    return x * keras.ops.sigmoid(1.702 * x)
-
-
-_FUNCTIONS = {
-    "gelu": lambda x: keras.ops.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: keras.ops.gelu(x, approximate=True),
-    "quick_gelu": _quick_gelu,
-}
+_FUNCTIONS = dict(
+    gelu=activations.gelu,
+    gelu_tanh=activations.gelu_tanh,
+    quick_gelu=activations.quick_gelu,
+)
+ACTIVATIONS = (*_FUNCTIONS, "swiglu")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -57,10 +52,11 @@ class EncoderMlp(CompositeLayer):
         self.norm_epsilon = norm_epsilon
 
     def build(self, input_shape):
-        def dense(units, shape, name):
+        def dense(units, shape, name, activation=None):
             layer = self.make(
-                keras.layers.Dense,
+                Dense,
                 units,
+                activation=activation,
                 kernel_initializer="glorot_uniform",
                 name=name,
             )
@@ -68,7 +64,12 @@ class EncoderMlp(CompositeLayer):
             return layer
 
         hidden = (*input_shape[:-1], self.mlp_dim)
-        self.dense_0 = dense(self.mlp_dim, input_shape, "Dense_0")
+        self.dense_0 = dense(
+            self.mlp_dim,
+            input_shape,
+            "Dense_0",
+            _FUNCTIONS.get(self.activation),
+        )
         self.gate = None
         if self.activation == "swiglu":
             self.gate = dense(self.mlp_dim, input_shape, "Gate")
@@ -86,8 +87,6 @@ class EncoderMlp(CompositeLayer):
         x = self.dense_0(inputs)
         if self.gate is not None:
             x = keras.ops.silu(self.gate(inputs)) * x
-        else:
-            x = _FUNCTIONS[self.activation](x)
         if self.norm is not None:
             x = self.norm(x)
         return self.dense_1(x)

@@ -77,9 +77,7 @@ class TokenPerformer(CompositeLayer):
         self.norm2 = layer_norm(self, shape, "norm2")
         mlp = self.make(DeiTMlp, size, name="feed_forward")
         self.feed_forward = built(mlp, shape)
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
-        )
+        self.dropout = self.make_dropout(self.dropout_rate)
 
     def call(self, inputs, training=None):
         q = self.q_linear(self.norm1(inputs))

@@ -3,7 +3,9 @@
 import keras
 
 from keras_vit.layers import arguments
+from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
+from keras_vit.layers.dense import Dense
 
 
 class MixingBlock(Block):
@@ -51,7 +53,7 @@ class MixingBlock(Block):
         self.norm1 = self.make_norm("norm1", input_shape)
         self.norm2 = self.make_norm("norm2", input_shape)
         self.build_mixer(input_shape)
-        self.fc1 = self.make_dense(mlp_dim, width, "fc1")
+        self.fc1 = self.make_dense(mlp_dim, width, "fc1", activation=gelu)
         self.fc2 = self.make_dense(width, mlp_dim, "fc2")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
@@ -67,16 +69,14 @@ class MixingBlock(Block):
         layer.build(shape)
         return layer
 
-    def make_dense(
-        self, units: int, fan_in: int, name: str, use_bias: bool = True
-    ) -> keras.layers.Dense:
+    def make_dense(self, units: int, fan_in: int, name: str, **kwargs) -> Dense:
         """Returns a dense layer of `fan_in` channels, built."""
         layer = self.make(
-            keras.layers.Dense,
+            Dense,
             units,
-            use_bias=use_bias,
             **self.initializers(fan_in),
             name=name,
+            **kwargs,
         )
         layer.build((None, None, None, fan_in))
         return layer
@@ -91,13 +91,8 @@ class MixingBlock(Block):
         arguments.check_shape(self, x, (None, None, self.fc1.kernel.shape[0]))
         y = self.mix(self.norm1(x, training=training), training)
         x = x + self.drop_path(y, training=training)
-        y = gelu(self.fc1(self.norm2(x, training=training)))
+        y = self.fc1(self.norm2(x, training=training))
         return x + self.drop_path(self.fc2(y), training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-
-def gelu(x):
-    """Returns the exact GELU."""
-    return keras.activations.gelu(x, approximate=False)

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit.layers import activations, arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 
@@ -42,10 +42,11 @@ class MlpBlock(CompositeLayer):
         self.gelu_approximate = gelu_approximate
 
     def build(self, input_shape):
-        def dense(units, fan_in, name):
+        def dense(units, fan_in, name, activation=None):
             layer = self.make(
                 Dense,
                 units,
+                activation=activation,
                 **self.initializers(fan_in),
                 name=name,
             )
@@ -53,11 +54,12 @@ class MlpBlock(CompositeLayer):
             return layer
 
         width = input_shape[-1]
-        self.dense_0 = dense(self.mlp_dim, width, "Dense_0")
-        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
+        gelu = (
+            activations.gelu_tanh if self.gelu_approximate else activations.gelu
         )
+        self.dense_0 = dense(self.mlp_dim, width, "Dense_0", gelu)
+        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
+        self.dropout = self.make_dropout(self.dropout_rate)
 
     def initializers(self, fan_in: int) -> dict:
         """Returns the initialisers of a dense layer with `fan_in` inputs."""
@@ -68,7 +70,6 @@ class MlpBlock(CompositeLayer):
 
     def call(self, inputs, training=None):
         x = self.dense_0(inputs)
-        x = keras.activations.gelu(x, approximate=self.gelu_approximate)
         x = self.dropout(x, training=training)
         x = self.dense_1(x)
         return self.dropout(x, training=training)

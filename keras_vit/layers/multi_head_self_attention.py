@@ -92,9 +92,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             name="out",
         )
         self.out.build(input_shape)
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
-        )
+        self.dropout = self.make_dropout(self.dropout_rate)
         if self.relative_positions:
             self.relative_embedding = self.add_weight(
                 name="relative_embedding",
@@ -105,7 +103,7 @@ class MultiHeadSelfAttention(CompositeLayer):
     def call(self, inputs, training=None):
         drops_weights = training and self.dropout_rate
         if (
-            attention_implementation.is_fused()
+            attention_implementation.is_fused(qkv)
             and not drops_weights
             and not self.relative_positions
         ):

@@ -5,6 +5,7 @@ import math
 import keras
 
 from keras_vit.layers import arguments
+from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.pooling_attention import (
     PoolingAttention,
@@ -121,7 +122,7 @@ class MultiscaleBlock(Block):
         shape = self.attn.compute_output_shape(input_shape)
         self.norm2 = layer_norm(self, "norm2")
         self.norm2.build(shape)
-        self.fc1 = dense(self, self.mlp_dim, "mlp_fc1")
+        self.fc1 = dense(self, self.mlp_dim, "mlp_fc1", gelu)
         self.fc1.build(shape)
         self.fc2 = dense(self, self.output_size, "mlp_fc2")
         self.fc2.build((*shape[:-1], self.mlp_dim))
@@ -129,9 +130,7 @@ class MultiscaleBlock(Block):
         if width != self.output_size:
             self.proj = dense(self, self.output_size, "proj")
             self.proj.build(shape)
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
-        )
+        self.dropout = self.make_dropout(self.dropout_rate)
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, x, training):
@@ -139,7 +138,7 @@ class MultiscaleBlock(Block):
         x = x if self.pool_skip is None else self.pool_skip(x)
         u = x + self.drop_path(y, training=training)
         n = self.norm2(u)
-        y = keras.activations.gelu(self.fc1(n), approximate=False)
+        y = self.fc1(n)
         y = self.fc2(self.dropout(y, training=training))
         y = self.dropout(y, training=training)
         u = u if self.proj is None else self.proj(n)

@@ -14,11 +14,12 @@ from keras_vit.layers.token_pooling import MODES, TokenPooling
 POOLINGS = (*MODES, "none")
 
 
-def dense(layer, units, name):
+def dense(layer, units, name, activation=None):
     """Returns a dense sublayer with the authors' initialisers."""
     return layer.make(
         Dense,
         units,
+        activation=activation,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
         bias_initializer=keras.initializers.Constant(0.02),
         name=name,

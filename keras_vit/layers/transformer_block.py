@@ -122,9 +122,7 @@ class TransformerBlock(Block):
         )
         for layer in (self.norm_0, self.attention, self.norm_1, self.mlp):
             layer.build(input_shape)
-        self.dropout = self.make(
-            keras.layers.Dropout, self.dropout_rate, name="dropout"
-        )
+        self.dropout = self.make_dropout(self.dropout_rate)
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, inputs, training):

@@ -14,7 +14,8 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
-from keras_vit.layers.mixing_block import MixingBlock, gelu
+from keras_vit.layers.activations import gelu
+from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
 

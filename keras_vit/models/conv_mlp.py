@@ -13,7 +13,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers import arguments
-from keras_vit.layers.mixing_block import MixingBlock, gelu
+from keras_vit.layers.activations import gelu
+from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
 
@@ -41,7 +42,9 @@ class ConvMLPBlock(MixingBlock):
     def build_mixer(self, input_shape):
         width = input_shape[-1]
         mlp_dim = int(self.mlp_ratio * width)
-        self.mlp1_fc1 = self.make_dense(mlp_dim, width, "channel_mlp1_fc1")
+        self.mlp1_fc1 = self.make_dense(
+            mlp_dim, width, "channel_mlp1_fc1", activation=gelu
+        )
         self.mlp1_fc2 = self.make_dense(width, mlp_dim, "channel_mlp1_fc2")
         self.connect_norm = self.make_norm("connect_norm", input_shape)
         self.connect = self.make(
@@ -60,7 +63,7 @@ class ConvMLPBlock(MixingBlock):
 
     def _forward(self, x, training):
         def residual(fc1, fc2, x):
-            return self.drop_path(fc2(gelu(fc1(x))), training=training)
+            return self.drop_path(fc2(fc1(x)), training=training)
 
         arguments.check_shape(self, x, (None, None, self.fc1.kernel.shape[0]))
         x = x + residual(self.mlp1_fc1, self.mlp1_fc2, self.norm1(x))

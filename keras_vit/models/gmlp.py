@@ -11,7 +11,9 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
+from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
+from keras_vit.layers.dense import Dense
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, register
 
@@ -67,23 +69,24 @@ class GMLPBlock(Block):
             layer.build(shape)
             return layer
 
-        def dense(units, fan_in, name):
+        def dense(units, fan_in, name, **kwargs):
             return make(
-                keras.layers.Dense,
+                Dense,
                 (batch_size, tokens, fan_in),
                 name,
                 units,
                 kernel_initializer="glorot_uniform",
                 bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+                **kwargs,
             )
 
         norm, gated = keras.layers.LayerNormalization, self.mlp_dim // 2
         self.norm = make(norm, input_shape, "norm", epsilon=1e-6)
-        self.fc1 = dense(self.mlp_dim, width, "fc1")
+        self.fc1 = dense(self.mlp_dim, width, "fc1", activation=gelu)
         shape = (batch_size, tokens, gated)
         self.gate_norm = make(norm, shape, "gate_norm", epsilon=1e-5)
         self.gate = make(
-            keras.layers.Dense,
+            Dense,
             (batch_size, gated, tokens),
             "gate",
             tokens,
@@ -100,7 +103,6 @@ class GMLPBlock(Block):
     def _forward(self, inputs, training):
         arguments.check_shape(self, inputs, self._token_shape)
         x = self.fc1(self.norm(inputs))
-        x = keras.activations.gelu(x, approximate=False)
         u, v = ops.split(x, 2, axis=-1)  # [B, N, F / 2] each
         v = ops.swapaxes(self.gate_norm(v), 1, 2)  # [B, F / 2, N]
         v = ops.swapaxes(self.gate(v), 1, 2)  # [B, N, F / 2]

@@ -14,7 +14,8 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
-from keras_vit.layers.mixing_block import MixingBlock, gelu
+from keras_vit.layers.activations import gelu
+from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
@@ -62,11 +63,13 @@ class S2MLPBlock(MixingBlock):
 
     def build_mixer(self, input_shape):
         width = input_shape[-1]
-        self.shift_fc1 = self.make_dense(width, width, "spatial_shift_fc1")
+        self.shift_fc1 = self.make_dense(
+            width, width, "spatial_shift_fc1", activation=gelu
+        )
         self.shift_fc2 = self.make_dense(width, width, "spatial_shift_fc2")
 
     def mix(self, x, training):
-        return self.shift_fc2(spatial_shift(gelu(self.shift_fc1(x))))
+        return self.shift_fc2(spatial_shift(self.shift_fc1(x)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

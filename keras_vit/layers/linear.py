@@ -1,0 +1,111 @@
+"""Products of matrices under PyTorch."""
+
+import functools
+
+from keras import ops
+
+from keras_vit.layers.activations import gelu, gelu_tanh
+
+# oneDNN's names of the activations that it computes within a product.
+_FUSED = {gelu: "none", gelu_tanh: "tanh"}
+
+
+def linear(x, kernel, bias=None, activation=None):
+    """Returns `activation(x @ kernel + bias)` under PyTorch.
+
+    On x86 CPUs PyTorch computes products of float32 with MKL, which takes twice
+    as long as its other library, oneDNN, on processors of AMD
+    (docs/benchmarks.md).
+
+    Args:
+        x: Inputs, `[..., D]`.
+        kernel: Its weights, `[D, F]`.
+        bias: Added to each row, `[F]`, or None.
+        activation: A function of `keras_vit.layers.activations`, or None.
+    """
+    import torch
+
+    x = ops.convert_to_tensor(x)
+    kernel, bias = (
+        None
+        if value is None
+        else ops.cast(ops.convert_to_tensor(value), x.dtype)
+        for value in (kernel, bias)
+    )
+    by_onednn = _fits_onednn(x)
+    if by_onednn and activation in _FUSED and not _needs_gradient(x, kernel):
+        return torch.ops.mkldnn._linear_pointwise(
+            x, kernel.T, bias, "gelu", [], _FUSED[activation]
+        )
+    if by_onednn and x.dtype == torch.float32:
+        y = _product()(x.reshape(-1, x.shape[-1]), kernel, bias)
+        y = y.reshape(*x.shape[:-1], -1)
+    else:
+        y = torch.nn.functional.linear(x, kernel.T, bias)
+    return y if activation is None else activation(y)
+
+
+def _fits_onednn(x):
+    import torch
+
+    return (
+        type(x) is torch.Tensor  # no symbol of an export
+        and x.device.type == "cpu"
+        and x.dtype in _onednn_dtypes()
+        and x.numel() > 0
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+    )
+
+
+@functools.cache
+def _onednn_dtypes():
+    """Returns the dtypes of oneDNN's products on this machine."""
+    import torch
+
+    # Others than x86 were not measured.
+    if not torch.backends.mkldnn.is_available() or not (
+        torch.backends.cpu.get_cpu_capability().startswith("AVX")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    ):
+        return ()
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.float32, torch.bfloat16
+    return (torch.float32,)
+
+
+def _needs_gradient(*tensors):
+    import torch
+
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+@functools.cache
+def _product():
+    """Returns oneDNN's `a @ b + bias` of matrices, which has a gradient."""
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(a, b, bias):
+            return torch.ops.mkldnn._linear_pointwise(
+                a, b.T, bias, "none", [], ""
+            )
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            a, b, _ = inputs
+            ctx.save_for_backward(a, b)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            is_needed = ctx.needs_input_grad
+            return (
+                product(g, b.T, None) if is_needed[0] else None,
+                product(a.T, g, None) if is_needed[1] else None,
+                g.sum(0) if is_needed[2] else None,
+            )
+
+    product = Product.apply
+    return product
