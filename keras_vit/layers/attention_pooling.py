@@ -113,7 +113,7 @@ class AttentionPooling(CompositeLayer):
         query = ops.reshape(self.query(probe), (1, heads, 1, size))
         query = query * size**-0.5
         logits = ops.matmul(query, ops.transpose(key_value[0], (0, 1, 3, 2)))
-        return softmax(ops.cast(logits, "float32")), key_value[1]
+        return softmax(logits), key_value[1]
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])

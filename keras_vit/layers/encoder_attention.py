@@ -152,8 +152,8 @@ class EncoderAttention(CompositeLayer):
         )
 
     def call(self, inputs):
-        weights, value = self._attend(inputs)
-        x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, T, E]
+        weights, value = self._attend(inputs, self.compute_dtype)
+        x = ops.matmul(weights, value)  # [B, A, T, E]
         x = ops.transpose(x, (0, 2, 1, 3))
         x = ops.reshape(x, (-1, *self._token_shape))  # [B, T, D]
         if self.norm is not None:
@@ -162,10 +162,10 @@ class EncoderAttention(CompositeLayer):
 
     def attention_weights(self, inputs):
         """Returns the weights of `inputs` after the softmax, `[B, A, T, T]`."""
-        return self._attend(inputs)[0]
+        return self._attend(inputs, "float32")[0]
 
-    def _attend(self, inputs):
-        """Returns float32 attention weights and the values of each head."""
+    def _attend(self, inputs, dtype):
+        """Returns attention weights of a dtype and the values of each head."""
         arguments.check_shape(self, inputs, self._token_shape)
         tokens = self._token_shape[0]
         qkv = self.qkv(inputs)
@@ -184,8 +184,8 @@ class EncoderAttention(CompositeLayer):
         # Scaled before the product, so that float16 logits do not overflow.
         query = query * self.head_size**-0.5
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        logits = ops.cast(logits, "float32")
         if self.relative_positions:
+            logits = ops.cast(logits, "float32")
             bias = ops.take(
                 ops.cast(self.relative_bias, "float32"),
                 self._distances.reshape(-1),
@@ -193,7 +193,7 @@ class EncoderAttention(CompositeLayer):
             )
             bias = ops.reshape(bias, (tokens, tokens, self.num_heads))
             logits = logits + ops.transpose(bias, (2, 0, 1))
-        return softmax(logits), value
+        return softmax(logits, dtype), value
 
     def _turn(self, query, key):
         """Returns queries and keys with rotary positions."""

@@ -103,14 +103,13 @@ class MultiHeadSelfAttention(CompositeLayer):
     def call(self, inputs, training=None):
         drops_weights = training and self.dropout_rate
         if (
-            attention_implementation.is_fused(qkv)
+            attention_implementation.is_fused(inputs, self.num_heads)
             and not drops_weights
             and not self.relative_positions
         ):
             x = self._fused(inputs)
         else:
-            weights, value = self._attend(inputs)
-            weights = ops.cast(weights, value.dtype)
+            weights, value = self._attend(inputs, self.compute_dtype)
             weights = self.dropout(weights, training=training)
             x = ops.matmul(weights, value)  # [B, A, T, E]
             x = ops.transpose(x, (0, 2, 1, 3))
@@ -119,7 +118,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
-        return self._attend(inputs)[0]
+        return self._attend(inputs, "float32")[0]
 
     def _fused(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) v, `[B, T, A, E]`."""
@@ -131,8 +130,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             flash_attention=flash_attention,
         )
 
-    def _attend(self, inputs):
-        """Returns float32 attention weights and the values of each head."""
+    def _attend(self, inputs, dtype):
+        """Returns attention weights of a dtype and the values of each head."""
         arguments.check_shape(self, inputs, self._token_shape)
         # With heads before tokens, the products below are plain batched matrix
         # products, which XLA runs faster than the einsum form.
@@ -144,8 +143,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative_positions:
             logits = logits + self._relative_bias(query)
-        logits = ops.cast(logits, "float32")
-        return softmax(logits), value
+        return softmax(logits, dtype), value
 
     def _relative_bias(self, query):
         """Returns the logits of the relative attention.

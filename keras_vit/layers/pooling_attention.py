@@ -155,7 +155,7 @@ class PoolingAttention(CompositeLayer):
         # Scaled before the product, so that float16 logits do not overflow.
         query = ops.transpose(query * self.head_size**-0.5, (0, 2, 1, 3))
         logits = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
-        return softmax(ops.cast(logits, "float32"))
+        return softmax(logits)
 
     def _heads(self, inputs):
         """Returns pooled queries, keys and values, `[B, N', A, E]`."""

@@ -6,7 +6,11 @@ import pytest
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import attention_implementation, qkv_projection
+from keras_vit.layers import (
+    activations,
+    attention_implementation,
+    qkv_projection,
+)
 from keras_vit.layers.dense import Dense
 
 BACKEND = keras.backend.backend()
@@ -98,6 +102,20 @@ def test_dropout_and_inspection_have_attention_weights():
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
 
 
+@pytest.mark.backend("torch")
+def test_the_automatic_choice_depends_on_dtype_and_size():
+    import torch
+
+    def chosen(dtype, batch_size):
+        x = torch.empty(batch_size, 197, 768, dtype=dtype)
+        return attention_implementation.is_fused(x, 12)
+
+    assert chosen(torch.float32, 1)
+    assert not chosen(torch.bfloat16, 16)  # 28 MiB
+    assert chosen(torch.bfloat16, 32)
+    assert not chosen(torch.float64, 32)
+
+
 @pytest.mark.backend_independent
 def test_an_unknown_implementation_is_refused():
     with pytest.raises(ValueError, match="'flash'"):
@@ -127,3 +145,34 @@ def test_a_dense_layer_is_that_of_keras(dtype, lora_rank):
     for theirs, ours in zip(*results, strict=True):
         scale = float(theirs.abs().max())
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "activation", [activations.gelu, activations.gelu_tanh]
+)
+def test_gelu_within_the_product_is_that_of_keras(dtype, activation):
+    import torch
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    results = []
+    for layer_class in (keras.layers.Dense, Dense):
+        keras.utils.set_random_seed(0)
+        layer = layer_class(4, activation=activation, dtype=dtype)
+        layer.build(x.shape)
+        with torch.no_grad():
+            results.append(layer(x).float())
+    tolerance = 1e-6 if dtype == "float32" else 2e-2
+    torch.testing.assert_close(*results, rtol=0, atol=tolerance)
+
+
+@pytest.mark.backend("torch")
+def test_an_exported_dense_layer_has_public_operations_alone():
+    import torch
+
+    layer = Dense(4, activation=activations.gelu_tanh)
+    layer.build((None, 8))
+    with torch.no_grad():
+        program = torch.export.export(layer, (torch.ones(2, 8),))
+    assert "mkldnn" not in str(program.graph)
