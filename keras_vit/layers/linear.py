@@ -85,8 +85,13 @@ def _product():
     """Returns oneDNN's `a @ b + bias` of matrices, which has a gradient."""
     import torch
 
+    # torch.compile, which has products of its own, must not compile these where
+    # it leaves parts of a program as they are.
+    not_compiled = torch.compiler.disable
+
     class Product(torch.autograd.Function):
         @staticmethod
+        @not_compiled
         def forward(a, b, bias):
             return torch.ops.mkldnn._linear_pointwise(
                 a, b.T, bias, "none", [], ""
@@ -98,6 +103,7 @@ def _product():
             ctx.save_for_backward(a, b)
 
         @staticmethod
+        @not_compiled
         def backward(ctx, g):
             a, b = ctx.saved_tensors
             is_needed = ctx.needs_input_grad

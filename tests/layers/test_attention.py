@@ -1,5 +1,8 @@
 """The implementations of attention, and the dense layers around it."""
 
+import functools
+
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -176,3 +179,21 @@ def test_an_exported_dense_layer_has_public_operations_alone():
     with torch.no_grad():
         program = torch.export.export(layer, (torch.ones(2, 8),))
     assert "mkldnn" not in str(program.graph)
+
+
+@pytest.mark.backend("torch")
+# Dynamo gives up on layers that differ in a name alone.
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_predicts_as_before(monkeypatch):
+    import torch
+
+    # Tracing is what a model can fail; making code takes a minute more.
+    compile_fast = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compile_fast)
+    model = catalogue.make_model("token")
+    x = np.random.default_rng(0).normal(size=(2, *model.input_shape[1:]))
+    predictions = []
+    for jit_compile in (False, True):
+        model.compile(jit_compile=jit_compile)
+        predictions.append(model.predict_on_batch(x))
+    np.testing.assert_allclose(*predictions, rtol=0, atol=1e-5)
