@@ -68,8 +68,10 @@ from keras_vit.models.dinov2 import (
 from keras_vit.models.dinov3 import (
     DINOv3,
     DINOv3B16,
+    DINOv3H16Plus,
     DINOv3L16,
     DINOv3S16,
+    DINOv3S16Plus,
 )
 from keras_vit.models.eamlp import (
     EAMLP,
@@ -79,7 +81,17 @@ from keras_vit.models.eamlp import (
     EAMLP14,
     EAMLP19,
 )
-from keras_vit.models.eva02 import EVA02, EVA02B14, EVA02L14, EVA02S14
+from keras_vit.models.eva02 import (
+    EVA02,
+    EVA02B14,
+    EVA02L14,
+    EVA02S14,
+    EVA02Ti14,
+    PECoreB16,
+    PECoreL14,
+    PECoreS16,
+    PECoreTi16,
+)
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.ff_only import (
     FFOnly,
@@ -214,8 +226,10 @@ __all__ = [
     "DINOv2S14",
     "DINOv3",
     "DINOv3B16",
+    "DINOv3H16Plus",
     "DINOv3L16",
     "DINOv3S16",
+    "DINOv3S16Plus",
     "DeiT",
     "DeiT3B16",
     "DeiT3H14",
@@ -235,6 +249,7 @@ __all__ = [
     "EVA02B14",
     "EVA02L14",
     "EVA02S14",
+    "EVA02Ti14",
     "FFOnly",
     "FFOnlyB16",
     "FFOnlyL32",
@@ -258,6 +273,10 @@ __all__ = [
     "MViTB24_32x3",
     "MViTB32x3",
     "MViTB64x3",
+    "PECoreB16",
+    "PECoreL14",
+    "PECoreS16",
+    "PECoreTi16",
     "MixerB16",
     "MixerB32",
     "MixerH14",

@@ -119,8 +119,17 @@ _LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
 VARIANTS = {
     # Distilled from the model of 7B parameters.
     "DINOv3S16": dict(patch_size=16, **_SMALL),
+    "DINOv3S16Plus": dict(patch_size=16, activation="swiglu", **_SMALL),
     "DINOv3B16": dict(patch_size=16, **_BASE),
     "DINOv3L16": dict(patch_size=16, **_LARGE),
+    "DINOv3H16Plus": dict(
+        patch_size=16,
+        hidden_size=1280,
+        num_layers=32,
+        num_heads=20,
+        mlp_dim=5120,
+        activation="swiglu",
+    ),
 }
 
 FAMILY = register(
@@ -140,5 +149,7 @@ DINOv3 = constructor(
     FAMILY, "DINOv3", "A DINOv3, or ViT with rotary positions, of any size."
 )
 DINOv3S16 = constructor(FAMILY, "DINOv3S16", "ViT-S/16 of DINOv3.")
+DINOv3S16Plus = constructor(FAMILY, "DINOv3S16Plus", "ViT-S+/16 of DINOv3.")
 DINOv3B16 = constructor(FAMILY, "DINOv3B16", "ViT-B/16 of DINOv3.")
 DINOv3L16 = constructor(FAMILY, "DINOv3L16", "ViT-L/16 of DINOv3.")
+DINOv3H16Plus = constructor(FAMILY, "DINOv3H16Plus", "ViT-H+/16 of DINOv3.")

@@ -135,8 +135,22 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
 
 _EVA02 = dict(patch_size=14, rotary_reference=(16, 16))
 
-# Table 2 of EVA-02.
+_PE_CORE = dict(
+    classifier="map",
+    pooling_heads=8,
+    rotary_offset=1.0,
+    rotary_order="xy",
+    pre_norm=True,
+    activation="gelu",
+    qkv_bias="qkv",
+    layer_norm_epsilon=1e-5,
+)
+
+# Table 2 of EVA-02, and the smaller Perception Encoders.
 VARIANTS = {
+    "EVA02Ti14": dict(
+        _EVA02, hidden_size=192, num_layers=12, num_heads=3, mlp_dim=512
+    ),
     "EVA02S14": dict(
         _EVA02, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1024
     ),
@@ -156,6 +170,42 @@ VARIANTS = {
         mlp_dim=2730,
         mlp_norm=True,
     ),
+    "PECoreTi16": dict(
+        _PE_CORE,
+        patch_size=16,
+        hidden_size=192,
+        num_layers=12,
+        num_heads=3,
+        mlp_dim=768,
+        rotary_reference=(24, 24),
+    ),
+    "PECoreS16": dict(
+        _PE_CORE,
+        patch_size=16,
+        hidden_size=384,
+        num_layers=12,
+        num_heads=6,
+        mlp_dim=1536,
+        rotary_reference=(24, 24),
+    ),
+    "PECoreB16": dict(
+        _PE_CORE,
+        patch_size=16,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+        rotary_reference=(14, 14),
+    ),
+    "PECoreL14": dict(
+        _PE_CORE,
+        patch_size=14,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+        rotary_reference=(24, 24),
+    ),
 }
 
 FAMILY = register(
@@ -168,6 +218,11 @@ FAMILY = register(
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,
+        input_shapes={
+            "PECoreTi16": (384, 384, 3),
+            "PECoreS16": (384, 384, 3),
+            "PECoreL14": (336, 336, 3),
+        },
     )
 )
 
@@ -176,6 +231,11 @@ EVA02 = constructor(
     "EVA02",
     "An EVA, EVA-02, Perception Encoder or BEiT-3 of any size.",
 )
+EVA02Ti14 = constructor(FAMILY, "EVA02Ti14", "EVA-02-Ti/14.")
 EVA02S14 = constructor(FAMILY, "EVA02S14", "EVA-02-S/14.")
 EVA02B14 = constructor(FAMILY, "EVA02B14", "EVA-02-B/14.")
 EVA02L14 = constructor(FAMILY, "EVA02L14", "EVA-02-L/14.")
+PECoreTi16 = constructor(FAMILY, "PECoreTi16", "Perception Encoder core, T/16.")
+PECoreS16 = constructor(FAMILY, "PECoreS16", "Perception Encoder core, S/16.")
+PECoreB16 = constructor(FAMILY, "PECoreB16", "Perception Encoder core, B/16.")
+PECoreL14 = constructor(FAMILY, "PECoreL14", "Perception Encoder core, L/14.")

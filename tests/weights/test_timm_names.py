@@ -2,7 +2,8 @@
 
 import pytest
 
-from keras_vit.weights import checkpoint, contents, load
+from keras_vit.models import families
+from keras_vit.weights import checkpoint, contents, load, repositories
 from keras_vit.weights.rules import table
 from keras_vit.weights.stored import Stored
 
@@ -19,6 +20,8 @@ MODULES = (
 # Of timm 1.0.31, in all and those that open; neither may fall.
 NAMES, TAGS = 265, 443
 OPEN_NAMES, OPEN_TAGS = 230, 411
+
+ROWS = repositories.rows()
 
 
 def vit_names(timm):
@@ -108,6 +111,20 @@ def check_constants(source, model):
         assert heads == pool.num_heads
 
 
+def check_constructors(source, name):
+    """Compares the fields of the constructors that open its repositories."""
+    for row in ROWS:
+        if row.repository.startswith(f"timm/{name}."):
+            family = families.FAMILIES[source.family]
+            for field, value in family.variants[row.variant].items():
+                found = source.metadata.get(field)
+                if field == "patch_size":
+                    found = found if isinstance(found, int) else found[0]
+                if field == "num_layers" or found is None:
+                    continue  # one block was made
+                assert found == value, (name, field)
+
+
 def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
     names = vit_names(timm)
     tags = {name: len(timm.list_pretrained(name)) for name in names}
@@ -120,6 +137,7 @@ def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
             refused[name] = str(error)
             continue
         check_constants(source, model)
+        check_constructors(source, name)
     fine = [name for name in names if name not in refused]
     print(f"{len(fine)} of {len(names)} names open,", end=" ")
     print(f"{sum(tags[n] for n in fine)} of {sum(tags.values())} tags")
