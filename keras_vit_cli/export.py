@@ -18,18 +18,13 @@ from keras_vit.export import (
     serving_assets,
 )
 
-# Ending of a file -> the function that writes it.
+# Ending of a file -> its format, and the function that writes it.
+FORMATS = dict(onnx="onnx", tflite="litert", xml="openvino")
 FILES = dict(
     onnx=formats.export_onnx,
     tflite=formats.export_litert,
     xml=formats.export_openvino,
     keras=lambda model, path: model.save(path),
-)
-
-# On a CPU; measured with ViT-B/16.
-SLOW_INT8 = (
-    "int8 takes a quarter of the space of float32 and, in TensorFlow on a CPU, "
-    "more than twice its time. bfloat16 is the fastest where the CPU has it."
 )
 
 
@@ -51,6 +46,17 @@ def _export(options):
     metadata |= dict(commit=_commit(options.model))
     # A copy has no loss to derive this from.
     activation = options.activation or savedmodel.activation_of(model)
+    kind = os.path.splitext(options.path)[1].removeprefix(".")
+    is_int8 = options.precision == "int8"
+    if is_int8 and FORMATS.get(kind) in formats.QUANTIZED:
+        _export_file(model, options, kind, precision="int8")
+        if images:
+            images = np.stack(images).astype("float32")
+            expected = model.predict_on_batch(images)
+            outputs = formats.run_file(options.path, images)
+            found = precision.compare_outputs(expected, outputs)
+            print(precision.report_text("int8", found))
+        return
     if options.precision != "float32":
         metadata["precision"] = options.precision
         other = precision.in_precision(model, options.precision)
@@ -59,9 +65,6 @@ def _export(options):
             metadata["comparison"] = comparison
             print(precision.report_text(options.precision, comparison))
         model = other
-    kind = os.path.splitext(options.path)[1].removeprefix(".")
-    if options.precision == "int8" and kind not in FILES:
-        print(SLOW_INT8, flush=True)
     if kind in FILES:
         _export_file(model, options, kind)
     else:
@@ -112,17 +115,16 @@ def _read(path, shape):
         return data.video_files.to_pixels(found, channels, plan)
 
 
-def _export_file(model, options, kind):
+def _export_file(model, options, kind, **arguments):
     if os.path.exists(options.path) and not options.overwrite:
         raise ValueError(
             f"{options.path!r} exists. Pass --overwrite to replace it."
         )
-    FILES[kind](model, options.path)
+    FILES[kind](model, options.path, **arguments)
     size = os.path.getsize(options.path)
     print(f"{options.path}  {size:,} bytes, in {options.precision}")
-    if kind != "keras":
-        names = dict(tflite="litert", xml="openvino")
-        print(formats.LIMITS[names.get(kind, kind)])
+    if kind in FORMATS:
+        print(formats.LIMITS[FORMATS[kind]])
 
 
 def _export_version(model, options, images, activation, metadata):

@@ -3,7 +3,8 @@
 Keras writes the files. The supported backends were measured with Keras 3.15.1.
 Each file is run and compared with the model before it is moved to its path, so
 an error of a later Keras or of a converter raises ValueError and leaves no
-wrong file.
+wrong file. ONNX Runtime and the LiteRT converter quantise their files to int8
+themselves, into operations that they run faster than float32.
 
 Only backends that write files for any number of images are supported. PyTorch
 is not: its tracers fix the batch size, or else fail on the batch size of the
@@ -11,6 +12,7 @@ class token, and its LiteRT converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util
+import logging
 import os
 import sys
 import tempfile
@@ -19,14 +21,21 @@ import zipfile
 import keras
 import numpy as np
 
-from keras_vit.export import description, precision
+from keras_vit.export import description
+from keras_vit.export.precision import (
+    differences,
+    warn_of_slow_int8,
+    weights_bytes,
+)
 
 # Largest difference from the model's own outputs, relative to the largest
 # output. In an int8 model a difference in the last bit of a float moves some
 # activations to the next of their 255 steps: for ViT-B/16, `call` and `predict`
-# of Keras itself differ by 1.3e-2, and the ONNX file by 1.8e-2. The tolerance
-# only detects a wrong file.
-TOLERANCES = dict(float32=1e-3, int8=5e-2)
+# of Keras itself differ by 1.3e-2, and the ONNX file by 1.8e-2. A file that is
+# quantised from float32 differs by the quantisation: by 0.02 for ViT-S/16, and
+# by 0.07 for the noisy weights of the tests. These tolerances only detect wrong
+# files.
+TOLERANCES = {"float32": 1e-3, "int8": 5e-2, "float32 to int8": 0.5}
 # ONNX and LiteRT address their contents with 31 bits.
 MAX_BYTES = 2**31 - 1
 
@@ -35,13 +44,14 @@ LIMITS = {
         "An ONNX file takes any number of images as float32 pixels in "
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
         "decoding nor resizing, and less than 2 GiB. Made of float32 and int8 "
-        "models, on TensorFlow or JAX (hybrids: TensorFlow)."
+        "models, on TensorFlow or JAX (hybrids: TensorFlow); int8 pays on a "
+        "CPU if it is made by the export, of a float32 model."
     ),
     "litert": (
         "A LiteRT file takes float32 pixels in [0, 255], decoded and of the "
         "model's size, one image unless the interpreter resizes its input; it "
         "holds neither JPEG decoding nor resizing, and less than 2 GiB. Made "
-        "of float32 models, on TensorFlow."
+        "of float32 models, on TensorFlow, in float32 or int8."
     ),
     "openvino": (
         "An OpenVINO model takes any number of images as float32 pixels in "
@@ -61,23 +71,35 @@ _NEEDS = {
     "litert": {"tensorflow": dict(ai_edge_litert="ai-edge-litert")},
     "openvino": {"tensorflow": dict(openvino="openvino")},
 }
+# Data types of the models from which a file is made.
 _DTYPES = dict(
     onnx=("float32", "int8"), litert=("float32",), openvino=("float32",)
 )
 
 
-def export_onnx(model: keras.Model, path: str) -> str:
+# Formats that quantise a float32 model.
+QUANTIZED = ("onnx", "litert")
+
+
+def export_onnx(
+    model: keras.Model, path: str, precision: str = "float32"
+) -> str:
     """Writes a model as an ONNX file, checked with ONNX Runtime.
 
     The file takes float32 images `[B, H, W, C]` of any batch size, scales
     pixels as the model does, and returns the model's outputs. It does not
-    decode or resize images. For a model from `in_precision(model, "int8")` it
-    contains the 8-bit kernels. Its metadata contain the fields that
+    decode or resize images. Its metadata contain the fields that
     `keras_vit.export.description` lists, each as JSON.
+
+    With `precision="int8"`, ONNX Runtime quantises the kernels of dense layers,
+    and activations as they are multiplied with them; this is smaller and, on a
+    CPU, faster. The file of a model from `in_precision(model, "int8")` contains
+    its 8-bit kernels, and is slower than float32.
 
     Args:
         model: A float32 or int8 model of this package, below 2 GiB.
         path: The file, `*.onnx`. It appears when it is complete and checked.
+        precision: "float32", or "int8" to quantise a float32 model.
 
     Returns:
         `path`.
@@ -86,12 +108,14 @@ def export_onnx(model: keras.Model, path: str) -> str:
         ValueError: If the backend cannot write the format, a library is
             missing, the format cannot hold the model, or the file's outputs
             differ from the model's by more than 1e-3 of the largest (5e-2
-            for int8).
+            for a model in int8, 0.5 if the file is quantised).
     """
-    return _export(model, path, "onnx", _run_onnx, _describe_onnx)
+    return _export(model, path, "onnx", precision)
 
 
-def export_litert(model: keras.Model, path: str) -> str:
+def export_litert(
+    model: keras.Model, path: str, precision: str = "float32"
+) -> str:
     """Writes a model as a LiteRT (TFLite) file, checked with its interpreter.
 
     The file takes float32 images `[1, H, W, C]`, or `[B, H, W, C]` after the
@@ -101,9 +125,15 @@ def export_litert(model: keras.Model, path: str) -> str:
     archive of associated files: `labels.txt`, one class name per line, and
     `description.json` (`keras_vit.export.description`).
 
+    With `precision="int8"`, the converter quantises the kernels of all layers
+    but small ones, and the interpreter quantises activations as it multiplies
+    them with those of dense layers ("dynamic range"); this is smaller and, on
+    a CPU, faster.
+
     Args:
         model: A float32 model of this package, below 2 GiB.
         path: The file, `*.tflite`. It appears when complete and checked.
+        precision: "float32" or "int8".
 
     Returns:
         `path`.
@@ -111,7 +141,7 @@ def export_litert(model: keras.Model, path: str) -> str:
     Raises:
         ValueError: As for `export_onnx`.
     """
-    return _export(model, path, "litert", _run_litert, _describe_litert)
+    return _export(model, path, "litert", precision)
 
 
 def export_openvino(model: keras.Model, path: str) -> str:
@@ -132,13 +162,25 @@ def export_openvino(model: keras.Model, path: str) -> str:
     Raises:
         ValueError: As for `export_onnx`.
     """
-    return _export(model, path, "openvino", _run_openvino, _describe_openvino)
+    return _export(model, path, "openvino", "float32")
 
 
-def _export(model, path, file_format, run, describe):
+def run_file(path: str, images: np.ndarray) -> np.ndarray:
+    """Returns the outputs of a file that was exported here, on the CPU.
+
+    Args:
+        path: `*.onnx`, `*.tflite` or `*.xml`.
+        images: Float32 `[B, H, W, C]`, pixels in [0, 255].
+    """
+    suffix = os.path.splitext(path)[1]
+    run = {".onnx": _run_onnx, ".tflite": _run_litert, ".xml": _run_openvino}
+    return run[suffix](path, images)
+
+
+def _export(model, path, file_format, precision):
     """Writes a file beside `path`, runs it, then moves it to `path`."""
     path = os.fspath(path)
-    tolerance = TOLERANCES[_check(model, path, file_format)]
+    tolerance = _check(model, path, file_format, precision)
     fields = description.describe(model)
     # Two images: a file with a fixed batch size of one would reject them.
     images = np.random.default_rng(0).uniform(
@@ -158,19 +200,15 @@ def _export(model, path, file_format, run, describe):
         part = os.path.join(parts, "model" + _SUFFIXES[file_format])
         # Converters and runtimes raise many kinds of exceptions.
         try:
-            if file_format == "openvino":
-                _openvino()
-            if file_format == "onnx" and keras.backend.backend() != "jax":
-                _prepare_tf2onnx()
-            model.export(part, format=file_format, verbose=False)
-            describe(part, fields)
-            outputs = run(part, images)
+            _write(model, part, file_format, precision)
+            _DESCRIBE[file_format](part, fields)
+            outputs = run_file(part, images)
         except Exception as error:
             raise ValueError(
                 f"`model` cannot be written as {file_format} with the backend "
                 f"{keras.backend.backend()}: {error}. {_remedy(file_format)}"
             ) from error
-        relative = precision.differences(expected, outputs)[1]
+        relative = differences(expected, outputs)[1]
         if not relative <= tolerance:
             raise ValueError(
                 f"The {file_format} file must give the model's outputs to "
@@ -183,6 +221,38 @@ def _export(model, path, file_format, run, describe):
             suffix = os.path.splitext(name)[1]
             os.replace(os.path.join(parts, name), stem + suffix)
     return path
+
+
+def _write(model, path, file_format, precision):
+    """Writes the file, quantised if `precision` is "int8"."""
+    options = {}
+    if file_format == "openvino":
+        _openvino()
+    if file_format == "onnx" and keras.backend.backend() != "jax":
+        _prepare_tf2onnx()
+    if file_format == "litert" and precision == "int8":
+        import tensorflow as tf
+
+        options["optimizations"] = [tf.lite.Optimize.DEFAULT]
+    model.export(path, format=file_format, verbose=False, **options)
+    if file_format == "onnx" and precision == "int8":
+        _quantize_onnx(path)
+
+
+def _quantize_onnx(path):
+    """Quantises dense layers alone, as `in_precision` does."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    # It recommends a preparation that did not change the speed.
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        kinds = ["MatMul", "Gemm"]
+        quantize_dynamic(
+            path, path, op_types_to_quantize=kinds, per_channel=True
+        )
+    finally:
+        logging.disable(disabled)
 
 
 def _prepare_tf2onnx():
@@ -214,13 +284,17 @@ def _prepare_tf2onnx():
             )
 
 
-def _check(model, path, file_format):
-    """Raises early for an export that would fail; returns the precision."""
+def _check(model, path, file_format, precision):
+    """Raises early for an export that would fail; returns the tolerance."""
     backend = keras.backend.backend()
     if backend not in _NEEDS[file_format]:
         raise ValueError(
             f"The backend must be one of {tuple(_NEEDS[file_format])} to write "
             f"{file_format}. Received: {backend!r}. {_remedy(file_format)}"
+        )
+    if precision not in ("float32", "int8"):
+        raise ValueError(
+            f'`precision` must be "float32" or "int8". Received: {precision!r}'
         )
     if not path.endswith(_SUFFIXES[file_format]):
         raise ValueError(
@@ -245,13 +319,22 @@ def _check(model, path, file_format):
             'in_precision(model, "float32"), or the model an int8 one was '
             "made of."
         )
-    size = precision.weights_bytes(model)
+    size = weights_bytes(model)
     if size > MAX_BYTES:
         raise ValueError(
             f"`model` must have less than 2 GiB of weights to be written as "
             f"{file_format}. Received: {size / 2**30:.2f} GiB"
         )
-    return "int8" if "int8" in dtypes else "float32"
+    if "int8" not in dtypes:
+        quantizes = precision == "int8"
+        return TOLERANCES["float32 to int8" if quantizes else "float32"]
+    if precision == "int8":
+        raise ValueError(
+            '`model` must be of float32 for precision="int8". Received: one '
+            "that is quantised already. Export the model it was made of."
+        )
+    warn_of_slow_int8(model, stacklevel=5)
+    return TOLERANCES["int8"]
 
 
 def _remedy(file_format):
@@ -318,6 +401,11 @@ def _describe_openvino(path, fields):
     for name, text in description.as_json(fields).items():
         model.set_rt_info(text, ["keras_vit", name])
     openvino.serialize(model, path)
+
+
+_DESCRIBE = dict(
+    onnx=_describe_onnx, litert=_describe_litert, openvino=_describe_openvino
+)
 
 
 def _openvino():

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import graph, serving_assets
+from keras_vit.export.precision import warn_of_slow_int8
 from keras_vit.models import ImageModel
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
@@ -105,6 +106,7 @@ def export_savedmodel(
         raise ValueError(
             f"`max_images` must be at least 1. Received: {max_images!r}"
         )
+    warn_of_slow_int8(model, stacklevel=3)
     inner = ImageModel.find(model)
     classes = model.output_shape[-1]
     class_names = _class_names(class_names, inner.class_names, classes)

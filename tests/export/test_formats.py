@@ -161,7 +161,8 @@ def test_onnx_keeps_8_bit_kernels(tmp_path):
     needs("onnx")
     model = make_model(hidden_size=128, mlp_dim=512)
     small = precision.in_precision(model, "int8")
-    path = formats.export_onnx(small, tmp_path / "model.onnx")
+    with pytest.warns(UserWarning, match="more than twice its time"):
+        path = formats.export_onnx(small, tmp_path / "model.onnx")
     images = make_images(model, 16)
     expected = small.predict(images, verbose=0)
     from_file = np.abs(formats._run_onnx(path, images) - expected)
@@ -169,6 +170,20 @@ def test_onnx_keeps_8_bit_kernels(tmp_path):
     assert from_file.max() < 5e-2 * np.abs(expected).max()
     assert from_file.mean() < 0.3 * from_float.mean()
     assert os.path.getsize(path) < 0.5 * precision.weights_bytes(model)
+
+
+@pytest.mark.parametrize("file_format", formats.QUANTIZED)
+def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
+    needs(file_format)
+    model = make_model(hidden_size=128, mlp_dim=512)
+    path = tmp_path / PATHS[file_format]
+    path = EXPORT[file_format](model, path, precision="int8")
+    images = make_images(model, 8)
+    comparison = precision.compare_outputs(
+        model.predict(images, verbose=0), formats.run_file(path, images)
+    )
+    assert 0 < comparison["relative_difference"] < 0.1
+    assert os.path.getsize(path) < 0.4 * precision.weights_bytes(model)
 
 
 @pytest.mark.backend("jax")
@@ -234,6 +249,9 @@ def test_what_the_format_cannot_hold_is_refused(
     model = make_model()
     with pytest.raises(ValueError, match="`path` must end in"):
         export(model, tmp_path / "model.pb")
+    if file_format in formats.QUANTIZED:
+        with pytest.raises(ValueError, match="Received: 'float16'"):
+            export(model, path, precision="float16")
     with pytest.raises(ValueError, match=r"Received: \['float16', 'float32'\]"):
         export(precision.in_precision(model, "float16"), path)
     if file_format != "onnx":

@@ -1,0 +1,151 @@
+"""Compares int8 with float32 in the files and runtimes of each format.
+
+    python -m tools.benchmark_int8 [--model ViTS16] [--batch_sizes 1 8]
+
+Exports the model with random weights, in float32 and int8, as a SavedModel, for
+ONNX Runtime and for LiteRT, and prints milliseconds a batch (interleaved, with
+the same pixels and all cores), sizes, and the differences from the float32
+model on 32 images of noise.
+"""
+
+import functools
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.export import export_litert, export_onnx, precision
+from keras_vit_cli import command
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Measures, and prints a table."""
+    parser = command.Parser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="ViTS16")
+    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args(arguments)
+    keras.utils.set_random_seed(0)
+    model = getattr(keras_vit, options.model)(weights=None)
+    head = model.get_layer("head").kernel
+    head.assign(keras.random.normal(head.shape, stddev=0.05, seed=0))
+    rng = np.random.default_rng(0)
+    shape = (32, *model.input_shape[1:])
+    images = rng.uniform(0, 255, shape).astype("float32")
+    with tempfile.TemporaryDirectory() as folder:
+        candidates = _export(model, folder)
+        sizes = {name: _bytes(path) for name, (path, _) in candidates.items()}
+        runs = {name: load(path) for name, (path, load) in candidates.items()}
+    print(f"{options.model}, {os.cpu_count()} cores, {options.rounds} rounds")
+    for batch_size in options.batch_sizes:
+        found = _times(runs, images[:batch_size], options.rounds)
+        for name, seconds in found.items():
+            low, middle, high = (
+                1e3 * f(seconds) for f in (min, statistics.median, max)
+            )
+            print(
+                f"batch {batch_size}, {name}: {middle:.0f} ms "
+                f"[{low:.0f}, {high:.0f}]"
+            )
+    expected = model.predict_on_batch(images)
+    for name, run in runs.items():
+        found = precision.compare_outputs(expected, run(images))
+        text = precision.report_text(name, found)
+        print(f"{text}; {sizes[name] / 1e6:.1f} MB")
+    return 0
+
+
+def _export(model, folder):
+    """Returns name -> path and the function that loads it."""
+    small = precision.in_precision(model, "int8")
+    candidates = {}
+    for kind in ("float32", "int8"):
+        path = os.path.join(folder, kind, "1")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A model in int8")
+            keras_vit.export_savedmodel(
+                small if kind == "int8" else model, path
+            )
+        candidates[f"SavedModel {kind}"] = path, _saved_model
+        path = os.path.join(folder, f"{kind}.onnx")
+        candidates[f"ONNX {kind}"] = export_onnx(model, path, kind), _onnx
+        path = os.path.join(folder, f"{kind}.tflite")
+        candidates[f"LiteRT {kind}"] = export_litert(model, path, kind), _litert
+    return candidates
+
+
+def _bytes(path):
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _saved_model(path):
+    serve = tf.saved_model.load(path).signatures["logits"]
+    return lambda images: serve(images=tf.constant(images))["logits"].numpy()
+
+
+def _onnx(path):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = os.cpu_count()
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"]
+    )
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0]
+
+
+def _litert(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    @functools.cache
+    def interpreter_for(shape):
+        interpreter = Interpreter(
+            model_content=content, num_threads=os.cpu_count()
+        )
+        (given,) = interpreter.get_input_details()
+        interpreter.resize_tensor_input(given["index"], shape)
+        interpreter.allocate_tensors()
+        return interpreter
+
+    with open(path, "rb") as file:
+        content = file.read()
+
+    def run(images):
+        interpreter = interpreter_for(images.shape)
+        (given,) = interpreter.get_input_details()
+        (answer,) = interpreter.get_output_details()
+        interpreter.set_tensor(given["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(answer["index"])
+
+    return run
+
+
+def _times(runs, images, rounds):
+    seconds = {name: [] for name in runs}
+    for i in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run(images)
+            if i:  # the first compiles
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())
