@@ -10,21 +10,24 @@ CHOICES = ("auto", "fused", "explicit")
 # attention weights in float32, [B, A, T, T], in MiB. Elsewhere, and always on
 # TPUs and with TensorFlow and JAX on CPUs, it is "explicit".
 #
-# Measured on CPUs: processor time of the layer of ViT-B, fused divided by
+# Measured on a CPU with two cores: time of the layer of ViT-B, fused divided by
 # explicit (python -m tools.benchmark.attention):
 #
-#                     TensorFlow     JAX            PyTorch
-#                     infer  train   infer  train   infer  train
-#   float32, 14 MiB   1.10   1.12    1.17   1.00    0.43   0.92
-#   float32, 61 MiB                                 0.42   0.60
-#   bfloat16, 14 MiB  1.05   1.08    1.14   1.07    1.55   2.61
-#   bfloat16, 61 MiB                                0.61   0.83
+#                      TensorFlow     JAX            PyTorch
+#                      infer  train   infer  train   infer  train
+#   float32,    2 MiB  1.07   1.03    1.17   1.15    1.04   0.99
+#   float32,   14 MiB  1.11   1.16    1.13   1.16    0.78   0.85
+#   float32,   61 MiB  1.14   1.20    1.45   1.44    0.59   0.71
+#   bfloat16,   2 MiB  1.07   0.93    1.07   1.11    1.11   1.32
+#   bfloat16,  14 MiB  1.06   1.09    1.58   1.13    1.18   1.49
+#   bfloat16,  61 MiB  1.14   1.16    1.26   1.33    1.40   1.50
+#   bfloat16, 192 MiB                                0.97   1.06
 #
 # On GPUs, which were not measured, the fused kernels of PyTorch and of cuDNN
 # never write the weights; cuDNN has none for float32.
 _FUSED_FROM = {
     ("torch", "cpu", "float32"): 0,
-    ("torch", "cpu", "bfloat16"): 32,
+    ("torch", "cpu", "bfloat16"): 128,
     ("torch", "cuda", "float32"): 0,
     ("torch", "cuda", "float16"): 0,
     ("torch", "cuda", "bfloat16"): 0,

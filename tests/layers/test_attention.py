@@ -115,8 +115,8 @@ def test_the_automatic_choice_depends_on_dtype_and_size():
 
     assert chosen(torch.float32, 1)
     assert not chosen(torch.bfloat16, 16)  # 28 MiB
-    assert chosen(torch.bfloat16, 32)
-    assert not chosen(torch.float64, 32)
+    assert chosen(torch.bfloat16, 128)  # 227 MiB
+    assert not chosen(torch.float64, 128)
 
 
 @pytest.mark.backend_independent

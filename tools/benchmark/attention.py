@@ -18,6 +18,7 @@ from keras_vit_cli import command
 from tools.benchmark import measure
 
 NUM_HEADS, HIDDEN_SIZE = 12, 768
+SIZES = ((1, 197), (8, 197), (4, 577), (4, 1025))  # images, tokens
 
 
 @command.entry
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     device = measure.device()
     print(f"{keras.backend.backend()} on {device}: fused / explicit")
     for dtype in ("float32", "bfloat16"):
-        for batch_size, tokens in ((1, 197), (8, 197), (4, 577)):
+        for batch_size, tokens in SIZES:
             size = 4 * batch_size * NUM_HEADS * tokens**2 / 2**20
             ratios = compare(dtype, batch_size, tokens, flags.rounds)
             found = ", ".join(f"{k} {v:.2f}" for k, v in ratios.items())
