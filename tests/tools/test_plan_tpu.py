@@ -145,6 +145,16 @@ def test_loops_are_counted():
     assert hlo.trip_counts(known) == [9]
 
 
+def test_cycles_are_those_of_each_iteration():
+    cycles = 'backend_config={"estimated_cycles":"%d"}'
+    text = HLO.replace(
+        "dimensions={0}\n}\n\n%all-r", f"{cycles % 5}\n}}\n\n%all-r"
+    )
+    text = text.replace("to_apply=%add\n  %f.1", f"{cycles % 7}\n  %f.1")
+    assert hlo.cycles(text) == 4 * 5 + 7
+    assert hlo.cycles(HLO) == 0
+
+
 def test_an_all_reduce_sends_everything_twice():
     one = hlo.Collective(
         kind="all-reduce", group=4, count=1, values=25, bytes=100
@@ -231,6 +241,7 @@ def program(**changes):
             flops=61.5e12,
             bytes=900e9,
             compiler_seconds=0.0,
+            cycles=0,
             collectives=[
                 hlo.Collective(
                     kind="all-reduce",

@@ -135,6 +135,7 @@ def program(**changes):
             flops=13.6e12,
             bytes=75e9,
             compiler_seconds=0.30,
+            cycles=4 * 10**8,
             collectives=[],
             parameters=1000,
             compile_seconds=1.0,

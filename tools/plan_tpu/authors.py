@@ -5,6 +5,7 @@ part of this project. AdamW is Optax', put together as in big_vision/optax.py.
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import math
@@ -131,7 +132,7 @@ def compile_step(
     """Compiles one data-parallel training step of the authors' model.
 
     Args:
-        model: A flax module, called as `apply(variables, images, train=True)`.
+        model: A flax module, called with images and `train`.
         settings: Its training.
         tpu: The slice, for which `slices.prepare` was called.
         batch_size: Images of all devices.
@@ -159,7 +160,8 @@ def compile_step(
     )
     key = jax.ShapeDtypeStruct((2,), "uint32")
     optimizer = _optimizer(settings)
-    parameters = jax.eval_shape(model.init, key, batch[0])["params"]
+    initialize = functools.partial(model.init, train=False)
+    parameters = jax.eval_shape(initialize, key, batch[0])["params"]
     state = (parameters, jax.eval_shape(optimizer.init, parameters))
     start = time.monotonic()
     lowered = jax.jit(

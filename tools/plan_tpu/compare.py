@@ -158,6 +158,7 @@ def _quantities(program):
     return {
         "seconds": program.compiler_seconds,
         "bytes": program.bytes,
+        "cycles": program.cycles,
         "operations": program.flops,
         "memory": program.hbm,
         "summed": sum(c.bytes for c in program.collectives),
@@ -169,11 +170,12 @@ def _cell(name, quantities):
     value = quantities.get(name)
     if value is None:
         return "does not fit"
-    if name == "seconds" and not value:
+    if name in ("seconds", "cycles") and not value:
         return "no estimate"
     return {
         "seconds": lambda: f"{value:.4f} s",
         "bytes": lambda: f"{value / 1e9:.2f} GB",
+        "cycles": lambda: f"{value / 1e6:.1f} M",
         "operations": lambda: f"{value / 1e12:.3f} TFLOP",
         "memory": lambda: f"{value / 2**30:.2f} GiB",
         "summed": lambda: f"{value / 1e6:.1f} MB",

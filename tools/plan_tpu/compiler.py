@@ -40,6 +40,7 @@ class Program:
         bytes: Bytes read and written.
         compiler_seconds: The compiler's estimate of the time of a step, without
             waiting for other devices; 0 if it has none.
+        cycles: See `hlo.cycles`.
         collectives: The communication of a step.
         parameters: Number of trained values.
         compile_seconds: Duration of the compilation.
@@ -51,6 +52,7 @@ class Program:
     flops: float
     bytes: float
     compiler_seconds: float
+    cycles: int
     collectives: list[hlo.Collective]
     parameters: int
     compile_seconds: float
@@ -311,6 +313,7 @@ def read(
         flops=flops,
         bytes=(cost["bytes accessed"] - outside) * repeats + outside,
         compiler_seconds=estimate,
+        cycles=hlo.cycles(text),
         collectives=hlo.collectives(text, tpu.num_devices),
         parameters=parameters,
         compile_seconds=compile_seconds,

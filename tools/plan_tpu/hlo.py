@@ -21,6 +21,7 @@ _CALLEES = re.compile(
     r"=%?([\w.\-]+)"
 )
 _WHILE = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r"known_trip_count\D+(\d+)")
 _SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 
@@ -117,6 +118,25 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
         )
         for (kind, group, scalar), (count, values, size) in found.items()
     ]
+
+
+def cycles(text: str) -> int:
+    """Returns the cycles of a step as the compiler estimates them, or 0.
+
+    It is the sum over all operations, as if none overlapped.
+    """
+    lines, entry = _computations(text)
+
+    def count(computation):
+        total = 0
+        for line in lines.get(computation, ()):
+            if loop := _WHILE.search(line):
+                total += _trips(line, lines, loop[1]) * count(loop[2])
+            elif estimate := _CYCLES.search(line):
+                total += int(estimate[1])
+        return total
+
+    return count(entry)
 
 
 def trip_counts(text: str) -> list[int]:
