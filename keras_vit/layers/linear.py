@@ -33,7 +33,8 @@ def linear(x, kernel, bias=None, activation=None):
         for value in (kernel, bias)
     )
     by_onednn = _fits_onednn(x)
-    if by_onednn and activation in _FUSED and not _needs_gradient(x, kernel):
+    fuses = by_onednn and activation in _FUSED
+    if fuses and not _needs_gradient(x, kernel, bias):
         return torch.ops.mkldnn._linear_pointwise(
             x, kernel.T, bias, "gelu", [], _FUSED[activation]
         )
@@ -55,6 +56,9 @@ def _fits_onednn(x):
         and x.numel() > 0
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
+        # Of vmap and jvp, and of autocast, oneDNN's operation knows nothing.
+        and not torch._C._are_functorch_transforms_active()
+        and not torch.is_autocast_enabled("cpu")
     )
 
 
@@ -77,7 +81,9 @@ def _onednn_dtypes():
 def _needs_gradient(*tensors):
     import torch
 
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in tensors
+    )
 
 
 @functools.cache

@@ -171,6 +171,34 @@ def test_gelu_within_the_product_is_that_of_keras(dtype, activation):
 
 
 @pytest.mark.backend("torch")
+def test_a_bias_alone_can_be_trained():
+    import torch
+
+    layer = Dense(4, activation=activations.gelu_tanh)
+    layer.build((None, 8))
+    layer.kernel.trainable = False
+    layer(torch.ones(2, 8)).sum().backward()
+    assert layer.bias.value.grad.abs().min() > 0
+
+
+@pytest.mark.backend("torch")
+# PyTorch's own rules of forward derivatives are scripts.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_dense_layer_is_transformed_by_pytorch():
+    import torch
+
+    layer = Dense(4, activation=activations.gelu_tanh)
+    layer.build((None, 8))
+    x = torch.randn(2, 3, 8)
+    expected = layer(x)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), expected)
+    _, change = torch.func.jvp(layer, (x,), (torch.ones_like(x),))
+    assert change.shape == expected.shape
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert layer(x).dtype == torch.bfloat16
+
+
+@pytest.mark.backend("torch")
 def test_an_exported_dense_layer_has_public_operations_alone():
     import torch
 
