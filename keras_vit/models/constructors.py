@@ -9,8 +9,9 @@ from collections.abc import Callable
 import keras
 
 from keras_vit.models import arguments
+from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES, Family
-from keras_vit.models.image_model import ImageModel, build
+from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import registry
 
 

@@ -13,7 +13,7 @@ A family is a module `models/<family>.py` with
 4. `FAMILY = register(Family(...))`, its row in `FAMILIES`, and for each
    variant `constructor(FAMILY, name, description)` (`models/constructors.py`).
 
-`image_model.build` does the rest: weights, head, class names, preprocessing,
+`models/build.py` does the rest: weights, head, class names, preprocessing,
 resizing. The rules that map a family's checkpoints are in
 `weights/rules/<family>.py`, as `weights/rules/table.py` says.
 """
