@@ -19,6 +19,7 @@ from ml_collections import config_flags
 
 from keras_vit import distribution
 from keras_vit_cli import command
+from recipes import start
 
 
 def main(run, default_config: str | os.PathLike) -> None:
@@ -34,13 +35,9 @@ def main(run, default_config: str | os.PathLike) -> None:
     """
     _name_main_module()
     try:
-        try:
+        with start.naming_help():
             config, workdir, wants_help = parse(sys.argv, default_config)
             _check_class(config, run)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}\nThe flags are listed by --help."
-            ) from error
         if wants_help:
             print(_help(run, config))
             return
@@ -72,17 +69,10 @@ def parse(argv: list[str], default_config: str | os.PathLike):
     Raises:
         ValueError: If the file, a field or a value is invalid.
     """
-    values = flags.FlagValues()
-    values.set_gnu_getopt()
-    flags.DEFINE_string(
-        "config", os.fspath(default_config), "", flag_values=values
-    )
-    flags.DEFINE_string("workdir", "", "", flag_values=values)
-    flags.DEFINE_bool("help", False, "", flag_values=values)
-    flags.DEFINE_bool("debug", False, "", flag_values=values)
+    options = start.read(argv, default_config)
+    program, rest = argv[0], options.overrides
     try:
-        program, *rest = values(argv, known_only=True)
-        config = _load(values.config)
+        config = _load(options.config)
         _check_types(config)
         _check_fields(config, rest)
         overrides = flags.FlagValues()
@@ -99,7 +89,7 @@ def parse(argv: list[str], default_config: str | os.PathLike):
             f"Received: {positional}"
         )
     _check_types(config.value)
-    return config.value, values.workdir, values.help
+    return config.value, options.workdir, options.help
 
 
 def _name_main_module():
@@ -116,11 +106,6 @@ def _name_main_module():
 def _load(file_and_argument):
     """Returns what the file's get_config() returns."""
     file, *argument = file_and_argument.split(":", 1)
-    if not os.path.isfile(file):
-        raise ValueError(
-            "--config must name a Python file with get_config(), and its "
-            f"argument after a colon. Received: {file!r}, which is no file"
-        )
     try:
         module = runpy.run_path(file)
     except Exception as error:
