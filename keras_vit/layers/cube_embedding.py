@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import arguments
+from keras_vit.layers.convolution import conv
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -64,13 +65,7 @@ class CubeEmbedding(keras.layers.Layer):
         arguments.check_shape(self, inputs, self._video_shape)
         pads = [(n, n) for n in self._padding()]
         x = ops.pad(inputs, [(0, 0), *pads, (0, 0)])
-        x = ops.conv(
-            x,
-            ops.cast(self.kernel, x.dtype),
-            self.strides,
-            "valid",
-            data_format="channels_last",
-        )
+        x = conv(x, ops.cast(self.kernel, x.dtype), self.strides, "valid")
         x = ops.reshape(x, (-1, math.prod(self.grid_size), self.hidden_size))
         return x + ops.cast(self.bias, x.dtype)  # [B, N, D]
 

@@ -11,7 +11,10 @@ class GroupNorm(keras.layers.GroupNormalization):
     There Keras 3 computes the variance as E[x^2] - E[x]^2. For a group of
     large and nearly equal values, such as a 1x1 feature map has, rounding makes
     it negative, and the output NaN. Here each group becomes one row, which
-    PyTorch's layer normalisation takes, in float32 or wider.
+    PyTorch's layer normalisation takes, in float32 or wider. Inputs of bfloat16
+    take PyTorch's group normalisation, which is several times as fast: it takes
+    E[x^2] - E[x]^2 in float32, too, but not below zero, and what the difference
+    loses, bfloat16 has lost before.
 
     Args:
         groups: Number of groups; divides the number of channels.
@@ -30,6 +33,17 @@ class GroupNorm(keras.layers.GroupNormalization):
     def call(self, inputs):
         if keras.backend.backend() != "torch":
             return super().call(inputs)
+        if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
+            import torch
+
+            x = torch.nn.functional.group_norm(
+                ops.moveaxis(inputs, -1, 1),
+                self.groups,
+                ops.cast(self.gamma, inputs.dtype),
+                ops.cast(self.beta, inputs.dtype),
+                self.epsilon,
+            )
+            return ops.moveaxis(x, 1, -1)
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         shape = ops.shape(inputs)
         by_group = (shape[0], -1, self.groups, shape[-1] // self.groups)

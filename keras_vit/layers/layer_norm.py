@@ -1,4 +1,4 @@
-"""Layer normalisation with fewer passes over its input under JAX."""
+"""Layer normalisation with fewer passes over its input."""
 
 import keras
 from keras import ops
@@ -6,26 +6,43 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' layer normalisation of the last axis, faster under JAX.
+    """Keras' layer normalisation of the last axis, faster with JAX and PyTorch.
 
-    There Keras reads the input for the mean, again for the variance, and again
-    for the gradient of the variance by the mean, which is zero and left out
-    here. With inputs of bfloat16 the variance is E[x^2] - E[x]^2 in float32, as
-    in Flax, and XLA computes both sums where it computes x. When the mean is
-    2^8 times the deviation, the difference loses 16 of 24 bits; bfloat16, which
-    has 8, has lost the deviation before.
+    With PyTorch Keras casts inputs of bfloat16 to float32 and back, which its
+    operation does by itself.
+
+    With JAX Keras reads the input for the mean, again for the variance, and
+    again for the gradient of the variance by the mean, which is zero and left
+    out here. With inputs of bfloat16 the variance is E[x^2] - E[x]^2 in
+    float32, as in Flax, and XLA computes both sums where it computes x. When
+    the mean is 2^8 times the deviation, the difference loses 16 of 24 bits;
+    bfloat16, which has 8, has lost the deviation before.
 
     Input shape: `[..., D]`
     Output shape: `[..., D]`
     """
 
     def call(self, inputs):
-        if keras.backend.backend() != "jax":
+        backend = keras.backend.backend()
+        is_bfloat16 = (
+            keras.backend.standardize_dtype(inputs.dtype) == "bfloat16"
+        )
+        if backend == "torch" and is_bfloat16:
+            import torch
+
+            return torch.nn.functional.layer_norm(
+                inputs,
+                inputs.shape[-1:],
+                ops.cast(self.gamma, inputs.dtype),
+                ops.cast(self.beta, inputs.dtype),
+                self.epsilon,
+            )
+        if backend != "jax":
             return super().call(inputs)
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         x = ops.cast(inputs, dtype)
         mean = ops.mean(x, axis=-1, keepdims=True)
-        if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
+        if is_bfloat16:
             square = ops.mean(ops.square(x), axis=-1, keepdims=True)
             variance = ops.maximum(square - ops.square(mean), 0.0)
         else:

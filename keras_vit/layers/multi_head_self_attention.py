@@ -140,6 +140,10 @@ class MultiHeadSelfAttention(CompositeLayer):
         )
         # Scaled before the product, so that float16 logits do not overflow.
         query = query * self.head_size**-0.5
+        if keras.backend.backend() == "torch":
+            # The product would copy the transposed key, in whose order of
+            # memory a copy takes ten times as long.
+            key = key.contiguous()
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative_positions:
             logits = logits + self._relative_bias(query)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import arguments, bicubic
+from keras_vit.layers.convolution import conv
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -68,14 +69,13 @@ class MultiScaleEmbedding(keras.layers.Layer):
         for k in self.kernel_sizes:
             pad = ((k - patch) // 2,) * 2
             outputs.append(
-                ops.conv(
+                conv(
                     ops.pad(inputs, ((0, 0), pad, pad, (0, 0))),
                     ops.reshape(
                         kernel[start : start + k * k], (k, k, channels, -1)
                     ),
                     strides=patch,
                     padding="valid",
-                    data_format="channels_last",
                 )
             )
             start += k * k

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import arguments
+from keras_vit.layers.convolution import conv
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -91,13 +92,8 @@ class StdConv2D(keras.layers.Layer):
             sides = (self.kernel_size // 2,) * 2
             inputs = ops.pad(inputs, ((0, 0), sides, sides, (0, 0)))
             padding = "valid"
-        return ops.conv(
-            inputs,
-            ops.cast(kernel, inputs.dtype),
-            strides=self.strides,
-            padding=padding,
-            data_format="channels_last",
-        )
+        kernel = ops.cast(kernel, inputs.dtype)
+        return conv(inputs, kernel, self.strides, padding)
 
     def get_config(self):
         return {

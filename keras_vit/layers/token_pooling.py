@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolution import conv
 
 MODES = ("conv", "max", "avg")
 
@@ -126,9 +127,7 @@ class TokenPooling(CompositeLayer):
         # compiles the sum for minutes, and computes the convolution natively.
         if keras.backend.backend() == "torch" or is_for_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
-            return ops.conv(
-                x, kernel, self.strides, "valid", data_format="channels_last"
-            )
+            return conv(x, kernel, self.strides, "valid")
         # Convolutions accumulate in float32 under every dtype policy.
         kernel, total = ops.cast(kernel, "float32"), 0
         for j, rows in enumerate(self._slices(x, 2)):

@@ -33,6 +33,7 @@ def test_statistics_are_float32_with_narrow_inputs():
     x = ops.cast(np.full((1, 2, 2, 4), 3e4), "bfloat16")
     found = layer(x)
     assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(ops.cast(found, "float32")), 0
+    # Numbers of float32 near 3e4 / sqrt(1e-3) are 0.06 apart.
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(ops.cast(found, "float32")), 0, atol=0.06
     )
