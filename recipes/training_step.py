@@ -231,6 +231,7 @@ def _optimizer(config, schedule, trainer, model):
         optimizer_class = keras.optimizers.Adam
         # Section 4.1, and Flax' epsilon.
         arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+    optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
     if config.layer_decay:
         optimizer_class = training.scale_rates(

@@ -6,6 +6,7 @@ from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.clipping import clip_whole_gradient
 from keras_vit.training.freezing import train_head_only, train_low_rank
+from keras_vit.training.fused_adam import fuse_adam
 from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.progress import Preempted, Progress
@@ -22,6 +23,7 @@ __all__ = [
     "accumulate",
     "clip_whole_gradient",
     "depth_factor",
+    "fuse_adam",
     "masked_patch",
     "scale_rates",
     "train_head_only",
