@@ -6,7 +6,14 @@ import pytest
 
 import keras_vit
 from tools import benchmark
-from tools.benchmark import cases, implementations, measure, run, tables
+from tools.benchmark import (
+    cases,
+    command_line,
+    implementations,
+    measure,
+    run,
+    tables,
+)
 
 
 @pytest.mark.backend_independent
@@ -29,8 +36,7 @@ def test_memory_is_the_peak_above_what_was_in_use():
 
     if measure._memory("VmHWM") is None or not measure._reset_peak():
         pytest.skip("the peak of a process is known on Linux only")
-    _, seconds, peak = measure.first_call(make)
-    assert seconds > 0
+    peak = measure.peak_memory(make)
     if measure.device() == "cpu":
         assert 1.9 * size < peak < 2.5 * size
 
@@ -76,6 +82,45 @@ def test_each_library_is_measured(task, precision, tmp_path, monkeypatch):
     run.measure_cases([case], ["keras_vit"], 1, path)
     again = json.loads(path.read_text())["rows"]
     assert len(again) == len(rows) and len(again[-1]["seconds"]) == 1
+    monkeypatch.setattr(measure, "peak_memory", lambda make: make() and 2**29)
+    for name in ("keras_vit", "timm", "keras_vit"):
+        run.measure_memory(case, name, path)
+    memory = json.loads(path.read_text())["memory"]
+    found = [(row["implementation"], row["bytes"]) for row in memory]
+    assert ("keras_vit", 2**29) in found and len(set(found)) == len(found)
+
+
+@pytest.mark.backend_independent
+def test_memory_is_measured_in_a_process_for_each_implementation(
+    monkeypatch, tmp_path
+):
+    calls = []
+    monkeypatch.setattr(
+        command_line.subprocess,
+        "call",
+        lambda arguments, env: calls.append((env["KERAS_BACKEND"], arguments)),
+    )
+    monkeypatch.setattr(
+        command_line.importlib.util, "find_spec", lambda name: name != "timm"
+    )
+    with pytest.raises(ValueError, match="--output"):
+        command_line.main.__wrapped__(
+            [
+                *("--backends=jax", "--tasks=training", "--batch_sizes=2"),
+                *("--precisions=float32,bfloat16", f"--output={tmp_path}"),
+                "--implementations=keras_vit,timm",
+            ]
+        )
+    assert [backend for backend, _ in calls] == ["jax"] * 3
+    speed, first, second = (
+        command_line._parser().parse_args(arguments[3:])
+        for _, arguments in calls
+    )
+    assert speed.process == "speed"
+    assert speed.precisions == ["float32", "bfloat16"]
+    assert [first.precisions, second.precisions] == [["float32"], ["bfloat16"]]
+    assert first.process == second.process == "memory"
+    assert first.implementations == ["keras_vit"]
 
 
 @pytest.mark.backend_independent
@@ -91,7 +136,6 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
             frames=None,
             macs=10**9,
             first_seconds=1.5,
-            memory=2**30,
             measured="2026-01-01T00:00",
             seconds=seconds,
         )
@@ -109,14 +153,25 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
             row("timm", [2.0, 3.0, 10.0]),
             row("keras_vit", [1.0, 2.0, 4.0]),
         ],
+        memory=[row("timm", []) | dict(bytes=3 * 2**29)],
     )
     (tmp_path / "jax.json").write_text(json.dumps(contents))
     ours, timm = tables.results(dict(jax=contents))
     assert ours.speed == 4 and ours.utilization == pytest.approx(0.4)
     assert timm.ratio == 2.0 and timm.spread == (1.5, 2.5)
     assert benchmark.main(["--only_report", f"--output={tmp_path}"]) == 0
-    assert "JAX / timm" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "| JAX | 4 images/s | 2.00 (1.50 to 2.50) |" in out
+    assert "| JAX | 1.50 GiB |" in out
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
+    docs = tmp_path / "docs"
+    (docs / "images").mkdir(parents=True)
+    page = docs / "benchmarks.md"
+    page.write_text("A\n<!-- memory -->\nold\n<!-- end of memory -->\nB\n")
+    tables.write_docs(tmp_path, docs)
+    assert "1.50 GiB" in page.read_text() and "old" not in page.read_text()
+    assert page.read_text().endswith("<!-- end of memory -->\nB\n")
+    assert (docs / "images" / "benchmark.png").is_file()
 
 
 @pytest.mark.backend_independent

@@ -72,3 +72,12 @@ def combinations(
             models, image_sizes, batch_sizes, tasks, precisions
         )
     ]
+
+
+def library(implementation: str) -> str:
+    """Returns the package of an implementation.
+
+    Args:
+        implementation: One of `IMPLEMENTATIONS`.
+    """
+    return implementation.removesuffix("_compiled")

@@ -8,10 +8,11 @@ Measures keras_vit, keras-hub, timm, transformers and torchvision, as far as
 they are installed and have the model: `predict_on_batch`, `train_on_batch`
 with AdamW, for PyTorch's libraries a plain loop. Each backend is one process,
 in which the implementations are called in turns; a ratio is the speed of
-keras_vit divided by that of the other in the same round. Memory is measured
-where --implementations names one alone. Writes BACKEND.json, benchmark.md and
-benchmark.png to --output. Cases that are measured again
-replace earlier ones, so that a long table can be made in parts.
+keras_vit divided by that of the other in the same round. The peak of memory is
+that of a process of its own for each implementation and case. Writes
+BACKEND.json, benchmark.md and benchmark.png to --output. Cases that are
+measured again replace earlier ones, so that a long table can be made in parts.
+--write puts the tables and the picture into docs/.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from keras_vit_cli import command
 from tools.benchmark import cases
 
 BACKENDS = ("tensorflow", "jax", "torch")
+MEASURES = ("speed", "memory")
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 @command.entry
@@ -35,36 +38,68 @@ def main(arguments: list[str]) -> int:
     asked = flags.backends or [
         name for name in BACKENDS if importlib.util.find_spec(name)
     ]
-    if flags.only_measure:
-        # Imports Keras, and with it the backend.
-        from tools.benchmark import run
-
-        wanted = cases.combinations(
-            flags.models,
-            flags.image_sizes,
-            flags.batch_sizes,
-            flags.tasks,
-            flags.precisions,
-        )
-        path = output / f"{os.environ['KERAS_BACKEND']}.json"
-        run.measure_cases(wanted, flags.implementations, flags.rounds, path)
+    if flags.process:
+        _measure(flags, output / f"{os.environ['KERAS_BACKEND']}.json")
         return 0
     output.mkdir(parents=True, exist_ok=True)
-    for backend in asked:
-        code = 0
-        if not flags.only_report:
+    for backend in () if flags.only_report else asked:
+        for process in _processes(flags):
             code = subprocess.call(
-                [sys.executable, "-m", "tools.benchmark", "--only_measure"]
-                + arguments,
+                [sys.executable, "-m", "tools.benchmark", *arguments, *process],
                 env=os.environ | dict(KERAS_BACKEND=backend),
             )
-        if code:
-            return code
+            if code:
+                return code
     from tools.benchmark import tables
 
     tables.write(output)
+    if flags.write:
+        tables.write_docs(output, DOCS)
     print((output / "benchmark.md").read_text())
     return 0
+
+
+def _processes(flags):
+    """Yields the arguments of each process of a backend."""
+    if "speed" in flags.measures:
+        yield ["--process=speed"]
+    if "memory" not in flags.measures:
+        return
+    for case in _wanted(flags):
+        for name in flags.implementations:
+            if importlib.util.find_spec(cases.library(name)):
+                yield [
+                    "--process=memory",
+                    f"--models={case.model}",
+                    f"--image_sizes={case.image_size}",
+                    f"--batch_sizes={case.batch_size}",
+                    f"--tasks={case.task}",
+                    f"--precisions={case.precision}",
+                    f"--implementations={name}",
+                ]
+
+
+def _measure(flags, path):
+    # Imports Keras, and with it the backend.
+    from tools.benchmark import run
+
+    if flags.process == "speed":
+        run.measure_cases(
+            _wanted(flags), flags.implementations, flags.rounds, path
+        )
+    else:
+        (case,), (name,) = _wanted(flags), flags.implementations
+        run.measure_memory(case, name, path)
+
+
+def _wanted(flags):
+    return cases.combinations(
+        flags.models,
+        flags.image_sizes,
+        flags.batch_sizes,
+        flags.tasks,
+        flags.precisions,
+    )
 
 
 def _parser():
@@ -86,6 +121,7 @@ def _parser():
         ("tasks", cases.TASKS),
         ("precisions", cases.PRECISIONS),
         ("implementations", cases.IMPLEMENTATIONS),
+        ("measures", MEASURES),
     ):
         parser.add_argument(
             f"--{name}",
@@ -101,10 +137,11 @@ def _parser():
         action="store_true",
         help="summarise the files of --output again",
     )
-    # The process of one backend.
     parser.add_argument(
-        "--only_measure", action="store_true", help=argparse.SUPPRESS
+        "--write", action="store_true", help="update docs/benchmarks.md"
     )
+    # What a process of one backend measures.
+    parser.add_argument("--process", choices=MEASURES, help=argparse.SUPPRESS)
     return parser
 
 

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 import keras_vit
+from tools.benchmark import cases
 from tools.benchmark.cases import Case
 
 CLASSES = 1000
@@ -50,7 +51,7 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
         model: Our model of the case.
         case: The case.
     """
-    library = name.removesuffix("_compiled")
+    library = cases.library(name)
     if importlib.util.find_spec(library) is None:
         return False
     if library == "keras_vit":
@@ -99,11 +100,16 @@ def make(name: str, model: keras.Model, case: Case) -> Callable:
     shape = (case.batch_size, *model.input_shape[1:])
     images = rng.standard_normal(shape, "float32")
     labels = rng.integers(0, CLASSES, case.batch_size)
-    library = name.removesuffix("_compiled")
+    library = cases.library(name)
     is_compiled = name != library
     if library in ("keras_vit", "keras_hub"):
-        made = ours(case) if library == "keras_vit" else _keras_hub(model, case)
-        return _keras_call(made, case, images, labels, is_compiled)
+        adam = keras.optimizers.AdamW
+        if library == "keras_vit":
+            # As the recipes do.
+            adam, made = keras_vit.training.fuse_adam(adam), ours(case)
+        else:
+            made = _keras_hub(model, case)
+        return _keras_call(made, adam, case, images, labels, is_compiled)
     module = globals()[f"_{library}"](model, case)
     return _torch_call(module, case, images, labels, is_compiled)
 
@@ -114,7 +120,7 @@ def prepare(name: str) -> None:
     Raises:
         ImportError: If it cannot be imported, though it is installed.
     """
-    library = name.removesuffix("_compiled")
+    library = cases.library(name)
     try:
         module = importlib.import_module(library)
         if library == "transformers":
@@ -130,13 +136,13 @@ def prepare(name: str) -> None:
         )
 
 
-def _keras_call(model, case, images, labels, is_compiled):
+def _keras_call(model, adam, case, images, labels, is_compiled):
     jit_compile = True if is_compiled else "auto"
     if case.task == "inference":
         model.compile(jit_compile=jit_compile)
         return lambda: model.predict_on_batch(images)
     model.compile(
-        keras.optimizers.AdamW(LEARNING_RATE, weight_decay=WEIGHT_DECAY),
+        adam(LEARNING_RATE, weight_decay=WEIGHT_DECAY),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=jit_compile,
     )

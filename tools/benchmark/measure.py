@@ -19,34 +19,40 @@ MIN_SECONDS = 0.1
 _STATUS = pathlib.Path("/proc/self/status")
 
 
-def first_call(make: Callable) -> tuple[Callable, float, float | None]:
-    """Makes a function and runs it twice.
+def first_call(make: Callable) -> tuple[Callable, float]:
+    """Makes a function and runs it.
 
     Args:
         make: Returns the function.
 
     Returns:
-        The function, seconds until its first result, and bytes: the peak of
-        the second call above the memory in use before the function was made,
-        None where it is unknown. Where the function runs on an accelerator,
-        its memory.
+        The function, and seconds until its first result.
     """
-    _release()
-    before = _memory("VmRSS")
     start = time.perf_counter()
     function = make()
     function()
-    seconds = time.perf_counter() - start
-    if before is None or not _reset_peak():
-        function()
-        return function, seconds, _device_peak()
+    return function, time.perf_counter() - start
+
+
+def peak_memory(make: Callable) -> int | None:
+    """Returns the peak in bytes of a function's second call.
+
+    On an accelerator that of its memory; else that of the process, above the
+    memory in use before the function was made. None where it is unknown.
+
+    Args:
+        make: Returns the function. Nothing like it may have run before in this
+            process: allocators reuse what was freed.
+    """
+    _release()
+    before = _memory("VmRSS")
+    function = make()
     function()
-    peak = _device_peak()
-    return (
-        function,
-        seconds,
-        _memory("VmHWM") - before if peak is None else peak,
-    )
+    is_reset = _reset_peak()
+    function()
+    if device() != "cpu":
+        return _device_peak()
+    return _memory("VmHWM") - before if is_reset else None
 
 
 def rounds(functions: dict[str, Callable], number: int) -> dict[str, list]:
@@ -166,12 +172,10 @@ def _reset_peak():
 
 
 def _device_peak():
-    """Returns the peak in bytes of an accelerator; None on a CPU.
+    """Returns the peak in bytes of an accelerator.
 
     JAX' peak is that of the process so far.
     """
-    if device() == "cpu":
-        return None
     backend = keras.backend.backend()
     if backend == "torch":
         import torch

@@ -1,5 +1,6 @@
 """Measures the cases of one backend, in its process."""
 
+import dataclasses
 import datetime
 import functools
 import importlib.metadata
@@ -31,21 +32,40 @@ def measure_cases(
         rounds: Number of rounds.
         path: A JSON file, whose other cases are preserved.
     """
-    found = read(path)
-    found["environment"] = _environment()
+    found = _opened(path)
     rates = found["product_rates"]
     for precision in sorted({case.precision for case in wanted}):
         rates[precision] = measure.product_rate(precision)
     for case in wanted:
-        rows = measure_case(case, names, rounds)
-        new = {row["implementation"] for row in rows}
-        found["rows"] = [
-            row
-            for row in found["rows"]
-            if _case(row) != case or row["implementation"] not in new
-        ] + rows
+        found["rows"] = _replace(
+            found["rows"], measure_case(case, names, rounds)
+        )
         path.write_text(json.dumps(found, indent=1))
         keras.utils.clear_session()
+
+
+def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
+    """Measures the memory of one implementation, and writes the file.
+
+    Args:
+        case: The case.
+        name: One of `cases.IMPLEMENTATIONS`. Where it lacks the model, nothing
+            is measured.
+        path: A JSON file, whose other results are preserved.
+    """
+    outline, names = _outline(case, [name])
+    if not names:
+        return
+    make = functools.partial(implementations.make, name, outline, case)
+    found = _opened(path)
+    row = dict(
+        **dataclasses.asdict(case),
+        implementation=name,
+        bytes=measure.peak_memory(make),
+    )
+    found["memory"] = _replace(found["memory"], [row])
+    path.write_text(json.dumps(found, indent=1))
+    print(f"{case}: {name}, {row['bytes']} bytes", flush=True)
 
 
 def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
@@ -56,32 +76,18 @@ def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
         names: Implementations, of `cases.IMPLEMENTATIONS`.
         rounds: Number of rounds.
     """
-    with costs.shapes_alone():
-        outline = implementations.ours(case, "float32")
-        macs = keras_vit.cost(outline).macs
-        names = [
-            name
-            for name in names
-            if implementations.available(name, outline, case)
-        ]
-        frames = outline.num_frames
+    outline, names = _outline(case, names)
+    macs = keras_vit.cost(outline).macs
     functions, rows = {}, {}
     for name in names:
-        try:
-            implementations.prepare(name)
-        except ImportError as error:
-            print(f"{case}: {name} is left out, since {error}", flush=True)
-            continue
         make = functools.partial(implementations.make, name, outline, case)
-        functions[name], first, memory = measure.first_call(make)
+        functions[name], first = measure.first_call(make)
         rows[name] = dict(
-            **{field: getattr(case, field) for field in case.__slots__},
+            **dataclasses.asdict(case),
             implementation=name,
-            frames=frames,
+            frames=outline.num_frames,
             macs=macs * (3 if case.task == "training" else 1),
             first_seconds=first,
-            # Allocators reuse what an earlier implementation freed.
-            memory=memory if len(names) == 1 else None,
             measured=datetime.datetime.now().isoformat(timespec="minutes"),
         )
         print(f"{case}: {name}, first result in {first:.1f} s", flush=True)
@@ -92,9 +98,41 @@ def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
 
 def read(path: pathlib.Path) -> dict:
     """Returns the contents of a file, empty if there is none."""
+    found = dict(environment={}, product_rates={}, rows=[], memory=[])
     if path.is_file():
-        return json.loads(path.read_text())
-    return dict(environment={}, product_rates={}, rows=[])
+        found |= json.loads(path.read_text())
+    return found
+
+
+def _opened(path):
+    return read(path) | dict(environment=_environment())
+
+
+def _outline(case, names):
+    """Returns our model without weights, and those names that have it."""
+    with costs.shapes_alone():
+        outline = implementations.ours(case, "float32")
+        names = [
+            name
+            for name in names
+            if implementations.available(name, outline, case)
+        ]
+    found = []
+    for name in names:
+        try:
+            implementations.prepare(name)
+            found.append(name)
+        except ImportError as error:
+            print(f"{case}: {name} is left out, since {error}", flush=True)
+    return outline, found
+
+
+def _replace(rows, new):
+    """Returns rows with new ones in the place of those of the same case."""
+    known = {(_case(row), row["implementation"]) for row in new}
+    return [
+        row for row in rows if (_case(row), row["implementation"]) not in known
+    ] + new
 
 
 def _case(row):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import pathlib
+import re
+import shutil
 import statistics
 
 from tools.benchmark import cases, run
@@ -28,7 +30,6 @@ class Result:
         utilization: Multiply-accumulates per second, as part of those of the
             fastest product of matrices of that precision.
         first_seconds: Time to make the model and its first result.
-        memory: Peak in bytes, or None.
     """
 
     backend: str
@@ -41,7 +42,6 @@ class Result:
     spread: tuple[float, float] | None
     utilization: float
     first_seconds: float
-    memory: int | None
 
 
 def results(files: dict[str, dict]) -> list[Result]:
@@ -63,7 +63,7 @@ def results(files: dict[str, dict]) -> list[Result]:
         for row in sorted(rows, key=_order):
             name, seconds = row["implementation"], row["seconds"]
             speed = row["batch_size"] / statistics.median(seconds)
-            is_compiled = name.endswith("_compiled")
+            is_compiled = name != cases.library(name)
             ours = times.get((_key(row), _OURS[is_compiled])) or times.get(
                 (_key(row), _OURS[0])
             )
@@ -74,7 +74,7 @@ def results(files: dict[str, dict]) -> list[Result]:
                 Result(
                     backend=backend,
                     implementation=name,
-                    sizes=tuple(row[size] for size in _SIZES),
+                    sizes=_sizes(row),
                     task=row["task"],
                     precision=row["precision"],
                     speed=speed,
@@ -82,7 +82,6 @@ def results(files: dict[str, dict]) -> list[Result]:
                     spread=ratios and (min(ratios), max(ratios)),
                     utilization=speed * row["macs"] / rates[row["precision"]],
                     first_seconds=row["first_seconds"],
-                    memory=row["memory"],
                 )
             )
     return found
@@ -97,52 +96,74 @@ def write(folder: pathlib.Path) -> None:
     Raises:
         ValueError: If it has no results.
     """
-    files = {
-        name: run.read(folder / f"{name}.json")
-        for name in _TITLES
-        if (folder / f"{name}.json").is_file()
-    }
+    files = _read(folder)
     found = results(files)
-    if not found:
-        raise ValueError(
-            "--output must be a directory with results of the benchmark. "
-            f"Received: {folder}"
-        )
-    text = "\n\n".join([summary(found), details(found), environments(files)])
-    (folder / "benchmark.md").write_text(text + "\n")
+    text = [summary(found), memory(files), details(found), environments(files)]
+    (folder / "benchmark.md").write_text("\n\n".join(filter(None, text)) + "\n")
     _draw(found, folder / "benchmark.png")
 
 
+def write_docs(folder: pathlib.Path, docs: pathlib.Path) -> None:
+    """Updates the tables of benchmarks.md, and images/benchmark.png.
+
+    Args:
+        folder: The directory of BACKEND.json and benchmark.png.
+        docs: The directory of the documentation.
+
+    Raises:
+        ValueError: If the folder has no results.
+    """
+    files = _read(folder)
+    page = docs / "benchmarks.md"
+    text = page.read_text()
+    for name, table in (
+        ("speed", summary(results(files))),
+        ("memory", memory(files)),
+        ("environments", environments(files)),
+    ):
+        block = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        text = re.sub(
+            block, lambda m, t=table: m[1] + t + "\n" + m[2], text, flags=re.S
+        )
+    page.write_text(text)
+    shutil.copy(folder / "benchmark.png", docs / "images" / "benchmark.png")
+
+
 def summary(found: list[Result]) -> str:
-    """Returns the table of ratios, a row for each case.
+    """Returns our speed, and its ratio to that of the others, by case.
 
     Args:
         found: The results.
     """
-    columns = list(
-        dict.fromkeys(
-            (result.backend, result.implementation)
-            for result in found
-            if result.ratio is not None
-        )
-    )
     cells = {}
     for result in found:
-        row = (result.sizes, result.task, result.precision)
+        cell = f"{result.speed:.3g} images/s"
         if result.ratio is not None:
-            at = (result.backend, result.implementation)
-            cells.setdefault(row, {})[at] = f"{result.ratio:.2f}"
-    header = ["case"] + [
-        f"{_TITLES[backend]} / {_name(name)}" for backend, name in columns
-    ]
-    return _table(
-        header,
-        [
-            [f"{_case(sizes)}, {task}, {precision}"]
-            + [values.get(column, "") for column in columns]
-            for (sizes, task, precision), values in cells.items()
-        ],
-    )
+            cell = _ratio(result)
+        case = (_case(result.sizes), result.task, result.precision)
+        row = (*case, _TITLES[result.backend])
+        cells.setdefault(row, {})[result.implementation] = cell
+    return _by_case(cells, lambda name: "" if name in _OURS else "/ ")
+
+
+def memory(files: dict[str, dict]) -> str:
+    """Returns the peaks of memory by case, "" if none were measured.
+
+    Args:
+        files: Backend -> contents of its file.
+    """
+    cells = {}
+    for backend, contents in files.items():
+        for row in sorted(contents["memory"], key=_order):
+            case = (_case(_sizes(row)), row["task"], row["precision"])
+            cells.setdefault((*case, _TITLES[backend]), {})[
+                row["implementation"]
+            ] = (
+                ""
+                if row["bytes"] is None
+                else f"{row['bytes'] / 2**30:.2f} GiB"
+            )
+    return _by_case(cells, lambda name: "") if cells else ""
 
 
 def details(found: list[Result]) -> str:
@@ -158,25 +179,18 @@ def details(found: list[Result]) -> str:
         "ratio (lowest to highest)",
         "MFU",
         "first result",
-        "memory",
     )
     rows = []
     for result in found:
-        ratio = "1"
-        if result.ratio is not None:
-            low, high = result.spread
-            ratio = f"{result.ratio:.2f} ({low:.2f} to {high:.2f})"
-        memory = result.memory
         rows.append(
             [
                 f"{_case(result.sizes)}, {result.task}, {result.precision}, "
                 f"{_TITLES[result.backend]}",
                 _name(result.implementation),
                 f"{result.speed:.3g}",
-                "" if result.implementation in _OURS else ratio,
+                "" if result.ratio is None else _ratio(result),
                 f"{result.utilization:.2f}",
                 f"{result.first_seconds:.1f} s",
-                "" if memory is None else f"{memory / 2**30:.2f} GiB",
             ]
         )
     return _table(header, rows)
@@ -204,6 +218,20 @@ def environments(files: dict[str, dict]) -> str:
             f"billion multiply-accumulates per second; {versions}."
         )
     return "\n\n".join(lines)
+
+
+def _read(folder):
+    files = {
+        name: run.read(folder / f"{name}.json")
+        for name in _TITLES
+        if (folder / f"{name}.json").is_file()
+    }
+    if not any(contents["rows"] for contents in files.values()):
+        raise ValueError(
+            "--output must be a directory with results of the benchmark. "
+            f"Received: {folder}"
+        )
+    return files
 
 
 def _draw(found, path):
@@ -246,6 +274,10 @@ def _order(row):
     )
 
 
+def _sizes(row):
+    return tuple(row[size] for size in _SIZES)
+
+
 def _key(row):
     return tuple(row[name] for name in (*_SIZES, "task", "precision"))
 
@@ -259,8 +291,30 @@ def _case(sizes):
     )
 
 
+def _ratio(result):
+    low, high = result.spread
+    return f"{result.ratio:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _by_case(cells, prefix):
+    """Returns a table with a row for each case and backend."""
+    names = [
+        name
+        for name in cases.IMPLEMENTATIONS
+        if any(name in values for values in cells.values())
+    ]
+    header = ["case", "task", "precision", "backend"]
+    return _table(
+        header + [prefix(name) + _name(name) for name in names],
+        [
+            [*case, *(values.get(name, "") for name in names)]
+            for case, values in cells.items()
+        ],
+    )
+
+
 def _name(implementation):
-    library = implementation.removesuffix("_compiled")
+    library = cases.library(implementation)
     title = library.replace("keras_hub", "keras-hub")
     return title + (", compiled" if implementation != library else "")
 
