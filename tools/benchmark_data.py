@@ -8,11 +8,14 @@ order, decoding within the Inception crop, resizing, flips and augmentation,
 batching (including the mixing of a batch). Without --dataset it writes smooth
 noise as JPEGs of 500 x 375 pixels to a temporary directory. --compare also
 measures a loop that consists only of `decode_and_crop_jpeg` and `resize` with
-the same crops.
+the same crops. --accelerator takes the images per second that a model trains
+with, and prints how many cores feed it: as many as this machine's rate per core
+asks for, provided that reading keeps up.
 """
 
 import contextlib
 import json
+import math
 import os
 import sys
 import tempfile
@@ -60,7 +63,7 @@ def main(arguments: list[str]) -> int:
         rates = measure(
             pipelines, options.batch_size, options.seconds, options.rounds
         )
-    report = summarise(rates)
+    report = summarise(rates, _processors(), options.accelerator)
     print(json.dumps(report) if options.json else _table(report))
     return 0
 
@@ -208,17 +211,22 @@ def measure(
     return {name: max(found) for name, found in rates.items()}
 
 
-def summarise(rates: dict[str, float]) -> dict:
+def summarise(
+    rates: dict[str, float], processors: int, accelerator: float = 0.0
+) -> dict:
     """Finds the stage that adds the most time to an image.
 
     Args:
         rates: Images per second by stage, each including the previous stages;
             "ours" and "bare" are not stages.
+        processors: Number of cores that the pipelines used.
+        accelerator: Images per second that a model needs; 0 if unknown.
 
     Returns:
         {"images_per_second": rates, "milliseconds": the time that each stage
-        adds, "bottleneck": its name, and, if measured, the "ratio" of ours to
-        bare}.
+        adds, "bottleneck": its name, "per_core": images per second of the
+        complete pipeline and of one core; if measured, the "ratio" of ours to
+        bare; if `accelerator` is given, the "cores" that it needs}.
     """
     before, added = 0.0, {}
     for name, rate in rates.items():
@@ -229,7 +237,10 @@ def summarise(rates: dict[str, float]) -> dict:
         "images_per_second": rates,
         "milliseconds": added,
         "bottleneck": max(added, key=added.get),
+        "per_core": rates["batching"] / processors,
     }
+    if accelerator:
+        report["cores"] = math.ceil(accelerator / report["per_core"])
     if "bare" in rates:
         report["ratio"] = rates["ours"] / rates["bare"]
     return report
@@ -268,6 +279,12 @@ def _compared(source, options):
     }
 
 
+def _processors():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
 def _table(report):
     lines = [f"{'up to':14}{'images/s':>10}{'adds ms':>10}"]
     for name, rate in report["images_per_second"].items():
@@ -281,6 +298,9 @@ def _table(report):
             f"Ours without flips reaches {report['ratio']:.3f} of a bare loop "
             "of decode_and_crop_jpeg and resize."
         )
+    lines.append(f"{report['per_core']:.0f} images/s per core.")
+    if "cores" in report:
+        lines.append(f"The accelerator needs {report['cores']} such cores.")
     return "\n".join(lines)
 
 
@@ -297,6 +317,12 @@ def _parser():
     add("--seconds", type=float, default=3.0, help="for a stage and round")
     add("--rounds", type=int, default=3)
     add("--compare", action="store_true", help="to a bare loop")
+    add(
+        "--accelerator",
+        type=float,
+        default=0.0,
+        help="images per second that a model trains with",
+    )
     add("--json", action="store_true", help="print one line of JSON")
     return parser
 

@@ -73,8 +73,11 @@ def test_the_bare_loop_is_for_jpegs():
 def test_the_bottleneck_adds_the_most():
     report = benchmark_data.summarise(
         {"reading": 1000, "decoding": 200, "resizing": 100, "batching": 99}
-        | {"ours": 90, "bare": 100}
+        | {"ours": 90, "bare": 100},
+        processors=2,
+        accelerator=1000,
     )
+    assert report["per_core"] == 49.5 and report["cores"] == 21
     assert report["bottleneck"] == "resizing"
     np.testing.assert_allclose(report["milliseconds"]["decoding"], 4)
     np.testing.assert_allclose(report["ratio"], 0.9)
@@ -87,5 +90,7 @@ def test_the_program_prints_json_or_a_table(source, capsys):
     report = json.loads(capsys.readouterr().out)
     assert list(report["images_per_second"]) == [*NAMES, "ours", "bare"]
     assert report["bottleneck"] in NAMES and report["ratio"] > 0
-    assert benchmark_data.main([*arguments, "--augment", "RandomInvert"]) == 0
-    assert "Bottleneck: " in capsys.readouterr().out
+    arguments += ["--augment", "RandomInvert", "--accelerator", "1e9"]
+    assert benchmark_data.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "Bottleneck: " in out and "The accelerator needs " in out
