@@ -9,7 +9,7 @@ import sys
 import keras
 from keras import ops
 
-from keras_vit.layers import linear
+from keras_vit.layers import attention_products, linear
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,8 +181,7 @@ class _Counter(contextlib.ExitStack):
         # Keras' layers import these functions from other modules than
         # `keras.ops`.
         for name, count in _COUNTED.items():
-            is_ours = name == "linear"
-            function = linear.linear if is_ours else getattr(ops, name)
+            function = _OURS.get(name) or getattr(ops, name)
             for module in list(sys.modules.values()):
                 if getattr(module, "__dict__", {}).get(name) is function:
                     watch = functools.partial(self._count, count)
@@ -338,14 +337,20 @@ def _conv_transpose(shape, inputs, kernel, *args, **kwargs):
     return macs, math.prod(shape)
 
 
+def _fused_attention(shape, query, key, value):
+    batch_size, tokens, heads, width = shape
+    logits = batch_size * heads * tokens * key.shape[2]
+    return 2 * logits * width, logits + math.prod(shape)
+
+
 def _attention(shape, query, key, *args, **kwargs):
     batch_size, queries, heads, width = query.shape
     logits = batch_size * heads * queries * key.shape[1]
     return 2 * logits * width, logits + math.prod(shape)
 
 
-# Functions of `keras.ops` that are counted, and how: from the shape of the
-# output and the arguments, MACs and values written.
+# Functions of `keras.ops`, and our own, that are counted, and how: from the
+# shape of the output and the arguments, MACs and values written.
 _COUNTED = dict(
     matmul=_matmul,
     linear=_matmul,  # of our dense layers
@@ -357,4 +362,8 @@ _COUNTED = dict(
     separable_conv=_separable_conv,
     conv_transpose=_conv_transpose,
     dot_product_attention=_attention,
+    fused_attention=_fused_attention,
+)
+_OURS = dict(
+    linear=linear.linear, fused_attention=attention_products.fused_attention
 )

@@ -39,17 +39,18 @@ _chosen = "auto"
 
 
 def set_attention_implementation(name: str) -> None:
-    """Selects the implementation of `MultiHeadSelfAttention`.
+    """Selects the implementation of self-attention.
 
-    It holds for all models of the process that are traced afterwards. Dropout
-    of attention weights, relative positions and `attention_weights` always use
-    the explicit products.
+    It holds for ViT and the ViTs after the paper, and for all models of the
+    process that are traced afterwards. Dropout of attention weights, relative
+    positions and `attention_weights` always use the explicit products.
 
     Args:
-        name: "fused" is `keras.ops.dot_product_attention`, which under PyTorch
-            never stores the weights of all pairs of tokens; "explicit" is two
-            matrix products with a softmax between; "auto", the default, is the
-            faster one for the backend, the device, the dtype and the size.
+        name: "fused" is `keras.ops.dot_product_attention`, with PyTorch
+            `scaled_dot_product_attention`, which never stores the weights of
+            all pairs of tokens; "explicit" is two matrix products with a
+            softmax between; "auto", the default, is the faster one for the
+            backend, the device, the dtype and the size.
 
     Raises:
         ValueError: If the name is unknown.

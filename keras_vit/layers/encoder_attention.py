@@ -4,7 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers import arguments, rotary
+from keras_vit.layers import arguments, attention_implementation, rotary
+from keras_vit.layers.attention_products import fused_attention, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
@@ -152,9 +153,14 @@ class EncoderAttention(CompositeLayer):
         )
 
     def call(self, inputs):
-        weights, value = self._attend(inputs, self.compute_dtype)
-        x = ops.matmul(weights, value)  # [B, A, T, E]
-        x = ops.transpose(x, (0, 2, 1, 3))
+        if not self.relative_positions and attention_implementation.is_fused(
+            inputs, self.num_heads
+        ):
+            x = fused_attention(*self._heads(inputs))
+        else:
+            weights, value = self._attend(inputs, self.compute_dtype)
+            x = ops.matmul(weights, value)  # [B, A, T, E]
+            x = ops.transpose(x, (0, 2, 1, 3))
         x = ops.reshape(x, (-1, *self._token_shape))  # [B, T, D]
         if self.norm is not None:
             x = self.norm(x)
@@ -164,8 +170,8 @@ class EncoderAttention(CompositeLayer):
         """Returns the weights of `inputs` after the softmax, `[B, A, T, T]`."""
         return self._attend(inputs, "float32")[0]
 
-    def _attend(self, inputs, dtype):
-        """Returns attention weights of a dtype and the values of each head."""
+    def _heads(self, inputs):
+        """Returns queries, keys and values, each `[B, A, T, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
         tokens = self._token_shape[0]
         qkv = self.qkv(inputs)
@@ -180,11 +186,14 @@ class EncoderAttention(CompositeLayer):
                 for b in (self.q_bias, self.v_bias)
             ]
             query, value = query + bias[0], value + bias[1]
-        query, key = self._turn(query, key)
-        # Scaled before the product, so that float16 logits do not overflow.
-        query = query * self.head_size**-0.5
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        return *self._turn(query, key), value
+
+    def _attend(self, inputs, dtype):
+        """Returns attention weights of a dtype and the values of each head."""
+        query, key, value = self._heads(inputs)
+        logits = scores(query, key)
         if self.relative_positions:
+            tokens = self._token_shape[0]
             logits = ops.cast(logits, "float32")
             bias = ops.take(
                 ops.cast(self.relative_bias, "float32"),

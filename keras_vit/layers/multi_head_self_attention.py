@@ -8,6 +8,7 @@ from keras_vit.layers import (
     attention_implementation,
     qkv_projection,
 )
+from keras_vit.layers.attention_products import fused_attention, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
@@ -107,7 +108,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             and not drops_weights
             and not self.relative_positions
         ):
-            x = self._fused(inputs)
+            x = fused_attention(*self._heads(inputs))
         else:
             weights, value = self._attend(inputs, self.compute_dtype)
             weights = self.dropout(weights, training=training)
@@ -120,32 +121,19 @@ class MultiHeadSelfAttention(CompositeLayer):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
         return self._attend(inputs, "float32")[0]
 
-    def _fused(self, inputs):
-        """Returns softmax(q k^T / sqrt(E)) v, `[B, T, A, E]`."""
+    def _heads(self, inputs):
+        """Returns queries, keys and values, each `[B, A, T, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
-        # PyTorch chooses among its kernels itself.
-        flash_attention = False if keras.backend.backend() == "torch" else None
-        return ops.dot_product_attention(
-            *qkv_projection.by_token(self.qkv, inputs, self.num_heads),
-            flash_attention=flash_attention,
-        )
+        return qkv_projection.by_head(self.qkv, inputs, self.num_heads)
 
     def _attend(self, inputs, dtype):
         """Returns attention weights of a dtype and the values of each head."""
-        arguments.check_shape(self, inputs, self._token_shape)
         # With heads before tokens, the products below are plain batched matrix
         # products, which XLA runs faster than the einsum form.
-        query, key, value = qkv_projection.by_head(
-            self.qkv, inputs, self.num_heads
-        )
-        # Scaled before the product, so that float16 logits do not overflow.
-        query = query * self.head_size**-0.5
-        if keras.backend.backend() == "torch":
-            # The product would copy the transposed key, in whose order of
-            # memory a copy takes ten times as long.
-            key = key.contiguous()
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        query, key, value = self._heads(inputs)
+        logits = scores(query, key)
         if self.relative_positions:
+            query = query * self.head_size**-0.5
             logits = logits + self._relative_bias(query)
         return softmax(logits, dtype), value
 

@@ -4,34 +4,24 @@ import keras
 from keras import ops
 
 
-def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
-    """Returns q, k and v of all heads, each `[B, T, A, E]`.
+def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
+    """Returns q, k and v of all heads, each `[B, A, T, E]`.
 
     Args:
         dense: A built layer of 3 D units, whose columns are `[A, 3, E]`.
         inputs: `[B, T, D]`
         num_heads: Number of heads A.
     """
-    return ops.unstack(_project(dense, inputs, num_heads), axis=3)
-
-
-def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
-    """Returns q, k and v of all heads, each `[B, A, T, E]`; see `by_token`."""
     if _on_tpu() and dense.quantization_mode is None and not dense.lora_enabled:
         return [
             ops.transpose(x, (0, 2, 1, 3))
             for x in _project_on_tpu(dense, inputs, num_heads)
         ]
-    qkv = _project(dense, inputs, num_heads)
+    shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
+    qkv = ops.reshape(dense(inputs), shape)  # [B, T, A, 3, E]
     qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
     # The gradient of each slice would be an array as large as all three.
     return ops.unstack(qkv, axis=0)
-
-
-def _project(dense, inputs, num_heads):
-    """Returns q, k and v of each head, `[B, T, A, 3, E]`."""
-    shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
-    return ops.reshape(dense(inputs), shape)
 
 
 def _project_on_tpu(dense, inputs, num_heads):

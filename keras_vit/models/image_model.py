@@ -169,6 +169,14 @@ class ImageModel(keras.Model):
         """The symbolic output of the family's `forward`, `[B, D]`."""
         return vector(self._metadata.output)
 
+    def train_step(self, *args, **kwargs):
+        """Trains on a batch; see `keras.Model.train_step`."""
+        if keras.backend.backend() == "torch":
+            # Keras drops the last step's gradients only after the forward pass,
+            # and has them in memory beside all activations.
+            self.zero_grad()
+        return super().train_step(*args, **kwargs)
+
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
         """Quantises all layers that can be, like `keras.Model.quantize`.
 

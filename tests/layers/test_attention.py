@@ -15,6 +15,7 @@ from keras_vit.layers import (
     qkv_projection,
 )
 from keras_vit.layers.dense import Dense
+from keras_vit.layers.encoder_attention import EncoderAttention
 
 BACKEND = keras.backend.backend()
 
@@ -25,8 +26,8 @@ def automatic():
     layers.set_attention_implementation("auto")
 
 
-def make_layer(**kwargs):
-    layer = layers.MultiHeadSelfAttention(2, **kwargs)
+def make_layer(layer_class=layers.MultiHeadSelfAttention, **kwargs):
+    layer = layer_class(2, **kwargs)
     layer.build((None, 5, 8))
     rng = np.random.default_rng(0)
     for weight in layer.weights:
@@ -35,9 +36,24 @@ def make_layer(**kwargs):
     return layer
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_fused_and_explicit_attention_are_equal(dtype):
-    layer = make_layer(dtype=dtype)
+@pytest.mark.parametrize(
+    ("arguments", "dtype"),
+    [
+        ({}, "float32"),
+        ({}, "mixed_bfloat16"),
+        (
+            dict(
+                layer_class=EncoderAttention,
+                qkv_bias="qv",
+                grid_size=(2, 2),
+                rotary=dict(kind="interleaved"),
+            ),
+            "float32",
+        ),
+    ],
+)
+def test_fused_and_explicit_attention_are_equal(arguments, dtype):
+    layer = make_layer(**arguments, dtype=dtype)
     # Logits of more than 100, whose softmax needs float32.
     x = 4 * np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
     outputs = {}
