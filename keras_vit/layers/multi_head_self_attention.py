@@ -11,7 +11,7 @@ from keras_vit.layers import (
 from keras_vit.layers.attention_products import fused_attention, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.softmax import softmax
+from keras_vit.layers.softmax import softmax, weighted_sum
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -110,24 +110,28 @@ class MultiHeadSelfAttention(CompositeLayer):
         ):
             x = fused_attention(*self._heads(inputs))
         else:
-            weights, value = self._attend(inputs, self.compute_dtype)
-            weights = self.dropout(weights, training=training)
-            x = ops.matmul(weights, value)  # [B, A, T, E]
-            x = ops.transpose(x, (0, 2, 1, 3))
+            logits, value = self._logits(inputs)
+            if drops_weights:
+                weights = softmax(logits, self.compute_dtype)
+                weights = self.dropout(weights, training=training)
+                x = ops.matmul(weights, value)
+            else:
+                x = weighted_sum(logits, value)
+            x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
         x = ops.reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
         return self.out(x)
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
-        return self._attend(inputs, "float32")[0]
+        return softmax(self._logits(inputs)[0])
 
     def _heads(self, inputs):
         """Returns queries, keys and values, each `[B, A, T, E]`."""
         arguments.check_shape(self, inputs, self._token_shape)
         return qkv_projection.by_head(self.qkv, inputs, self.num_heads)
 
-    def _attend(self, inputs, dtype):
-        """Returns attention weights of a dtype and the values of each head."""
+    def _logits(self, inputs):
+        """Returns the logits and the values of each head."""
         # With heads before tokens, the products below are plain batched matrix
         # products, which XLA runs faster than the einsum form.
         query, key, value = self._heads(inputs)
@@ -135,7 +139,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         if self.relative_positions:
             query = query * self.head_size**-0.5
             logits = logits + self._relative_bias(query)
-        return softmax(logits, dtype), value
+        return logits, value
 
     def _relative_bias(self, query):
         """Returns the logits of the relative attention.

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers import tpu
+
 
 def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
     """Returns q, k and v of all heads, each `[B, A, T, E]`.
@@ -12,9 +14,10 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
         inputs: `[B, T, D]`
         num_heads: Number of heads A.
     """
-    if _on_tpu() and dense.quantization_mode is None and not dense.lora_enabled:
+    is_plain = dense.quantization_mode is None and not dense.lora_enabled
+    if tpu.is_target() and is_plain:
         return [
-            ops.transpose(x, (0, 2, 1, 3))
+            tpu.by_queries(ops.transpose(x, (0, 2, 1, 3)))
             for x in _project_on_tpu(dense, inputs, num_heads)
         ]
     shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
@@ -34,7 +37,8 @@ def _project_on_tpu(dense, inputs, num_heads):
     """
     columns = _columns(dense, num_heads)
     dtype = dense.compute_dtype
-    kernel = ops.reshape(ops.cast(dense.kernel, dtype), (-1, *columns))
+    kernel = tpu.gradient_by_rows(ops.cast(dense.kernel, dtype))
+    kernel = ops.reshape(kernel, (-1, *columns))
     kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
     qkv = ops.einsum("btd,dqae->btqae", ops.cast(inputs, dtype), kernel)
     bias = ops.reshape(ops.cast(dense.bias, dtype), columns)
@@ -48,17 +52,3 @@ def _project_on_tpu(dense, inputs, num_heads):
 
 def _columns(dense, num_heads):
     return (num_heads, 3, dense.units // (3 * num_heads))
-
-
-def _on_tpu():
-    """Returns whether JAX traces a program for TPUs."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return jax.default_backend() == "tpu"
-    # Of a plan, whose devices are absent, not those of the backend.
-    mesh = distribution.device_mesh.backend_mesh
-    return mesh.devices.flat[0].platform == "tpu"

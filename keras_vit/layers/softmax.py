@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers import tpu
+
 
 def softmax(x, dtype="float32"):
     """Returns the softmax over the last axis, computed in float32.
@@ -16,12 +18,53 @@ def softmax(x, dtype="float32"):
         dtype: Of the result.
     """
     backend = keras.backend.backend()
-    is_given = keras.backend.standardize_dtype(x.dtype) == dtype
+    is_given = _dtype(x) == dtype
     if backend == "torch" and is_given:
         return ops.softmax(x, axis=-1)  # computes in float32 what is shorter
     x = ops.cast(x, "float32")
     y = _softmax(x) if backend == "jax" else ops.softmax(x, axis=-1)
     return ops.cast(y, dtype)
+
+
+def weighted_sum(logits, values):
+    """Returns softmax(logits) @ values, whose gradient costs less on TPUs.
+
+    The gradient of the logits is y (g v^T - d), where d, the sum of g v^T times
+    the weights y over the tokens, is that of g times the result over E. XLA
+    computes it in the product g v^T, and need not read y and that product
+    again for the sum, as in FlashAttention (Dao et al. 2022, 2205.14135). On
+    CPUs in float32, XLA takes a fifth longer for it.
+
+    Args:
+        logits: `[B, A, T, T]`
+        values: `[B, A, T, E]`
+    """
+    if tpu.is_target():
+        return _weighted_sum(tpu.by_queries(logits), values)
+    return ops.matmul(softmax(logits, _dtype(values)), values)
+
+
+@ops.custom_gradient
+def _weighted_sum(logits, values):
+    y = ops.softmax(ops.cast(logits, "float32"), axis=-1)
+    weights = ops.cast(y, _dtype(values))
+    result = ops.matmul(weights, values)
+
+    def gradient(g):
+        both = ops.cast(g, "float32") * ops.cast(result, "float32")
+        of_weights = ops.matmul(g, ops.swapaxes(values, -1, -2))
+        of_logits = y * (
+            ops.cast(of_weights, "float32")
+            - ops.sum(both, axis=-1, keepdims=True)
+        )
+        of_values = ops.matmul(ops.swapaxes(weights, -1, -2), g)
+        return ops.cast(of_logits, _dtype(logits)), of_values
+
+    return result, gradient
+
+
+def _dtype(x):
+    return keras.backend.standardize_dtype(x.dtype)
 
 
 @ops.custom_gradient

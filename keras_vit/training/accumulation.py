@@ -11,6 +11,8 @@ tf.distribute.
 import keras
 from keras import ops
 
+from keras_vit.layers import tpu
+
 
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
     """Returns a model to train, which runs each batch in parts.
@@ -127,16 +129,17 @@ class _JaxAccumulation(_Accumulation):
         def run_part(carry, index):
             sums, non_trainable, metrics = carry
             x, y, sample_weight = self._part(data, index)
-            (_, updates), gradients = differentiate(
-                trainable,
-                non_trainable,
-                metrics,
-                x,
-                y,
-                sample_weight,
-                training=True,
-                optimizer_variables=optimizer_variables,
-            )
+            with tpu.accumulation():
+                (_, updates), gradients = differentiate(
+                    trainable,
+                    non_trainable,
+                    metrics,
+                    x,
+                    y,
+                    sample_weight,
+                    training=True,
+                    optimizer_variables=optimizer_variables,
+                )
             loss, y_pred, non_trainable, metrics = updates
             mapping = list(zip(self.metrics_variables, metrics, strict=True))
             with keras.StatelessScope(mapping) as scope:

@@ -13,6 +13,7 @@ from keras_vit.layers import (
     activations,
     attention_implementation,
     qkv_projection,
+    tpu,
 )
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.encoder_attention import EncoderAttention
@@ -76,7 +77,7 @@ def test_the_projection_for_tpus_gives_the_same(monkeypatch):
     expected = layer(x)
     used = []
     on_tpu = qkv_projection._project_on_tpu
-    monkeypatch.setattr(qkv_projection, "_on_tpu", lambda: True)
+    monkeypatch.setattr(tpu, "is_target", lambda: True)
     monkeypatch.setattr(
         qkv_projection,
         "_project_on_tpu",

@@ -1,0 +1,77 @@
+"""What is written differently in programs for TPUs.
+
+The XLA compiler of TPUs chooses a layout for each array, and copies an array
+that two operations want in different ones.
+"""
+
+import contextlib
+
+import keras
+from keras import ops
+
+_accumulates = False
+
+
+def is_target() -> bool:
+    """Returns whether JAX traces a program for TPUs."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return jax.default_backend() == "tpu"
+    # Of a plan, whose devices are absent, not those of the backend.
+    mesh = distribution.device_mesh.backend_mesh
+    return mesh.devices.flat[0].platform == "tpu"
+
+
+@contextlib.contextmanager
+def accumulation():
+    """Says that the gradients traced inside are those of micro-batches.
+
+    Devices sum them once per batch. If a layout of each were fixed, XLA would
+    sum each one.
+    """
+    global _accumulates
+    before, _accumulates = _accumulates, True
+    try:
+        yield
+    finally:
+        _accumulates = before
+
+
+def gradient_by_rows(x):
+    """Returns a matrix, whose gradient is computed by columns, then copied.
+
+    XLA would otherwise copy what the optimizer updates with the gradient: the
+    kernel and both moments of Adam, in float32, to columns and back.
+    """
+    return x if _accumulates else _gradient_by_rows(x)
+
+
+@ops.custom_gradient
+def _gradient_by_rows(x):
+    def gradient(g):
+        return _stored(_stored(g, (1, 0)), (0, 1))
+
+    return x, gradient
+
+
+def by_queries(x):
+    """Returns `[B, A, T, ...]` with its tokens contiguous.
+
+    So is its gradient. With 128 images on a device XLA would otherwise make
+    the images contiguous, and copy queries, keys, values and `[B, A, T, T]` to
+    the layout that products take.
+    """
+    return _stored(x, (0, 1, 3, 2))
+
+
+def _stored(x, axes):
+    """Returns `x`, and its gradient, in the memory order of `axes`."""
+    try:
+        from jax.experimental.layout import Layout, with_layout_constraint
+    except ImportError:  # JAX before 0.7
+        return x
+    return with_layout_constraint(x, Layout(axes))

@@ -1,0 +1,31 @@
+"""What is written differently for TPUs."""
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import tpu
+
+
+@pytest.mark.backend("jax")
+def test_the_gradient_of_a_batch_gets_a_layout_but_not_of_its_parts():
+    import jax
+
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+
+    def program():
+        step = jax.jit(jax.grad(lambda x: (tpu.gradient_by_rows(x) ** 2).sum()))
+        np.testing.assert_array_equal(step(x), 2 * x)
+        return step.lower(x).as_text()
+
+    assert program().count("@LayoutConstraint") == 2
+    with tpu.accumulation():
+        assert "@LayoutConstraint" not in program()
+    assert program().count("@LayoutConstraint") == 2
+
+
+@pytest.mark.backend("jax")
+def test_a_layout_does_not_change_the_values():
+    import jax
+
+    x = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
+    np.testing.assert_array_equal(jax.jit(tpu.by_queries)(x), x)
