@@ -15,13 +15,13 @@ CHOICES = ("auto", "fused", "explicit")
 #
 #                      TensorFlow     JAX            PyTorch
 #                      infer  train   infer  train   infer  train
-#   float32,    2 MiB  1.07   1.03    1.17   1.15    1.04   0.99
-#   float32,   14 MiB  1.11   1.16    1.13   1.16    0.78   0.85
-#   float32,   61 MiB  1.14   1.20    1.45   1.44    0.59   0.71
-#   bfloat16,   2 MiB  1.07   0.93    1.07   1.11    1.11   1.32
-#   bfloat16,  14 MiB  1.06   1.09    1.58   1.13    1.18   1.49
-#   bfloat16,  61 MiB  1.14   1.16    1.26   1.33    1.40   1.50
-#   bfloat16, 192 MiB                                0.97   1.06
+#   float32,    2 MiB  1.07   1.03    1.17   1.15    0.91   0.89
+#   float32,   14 MiB  1.11   1.16    1.13   1.16    0.71   0.92
+#   float32,   61 MiB  1.14   1.20    1.45   1.44    0.60   0.75
+#   bfloat16,   2 MiB  1.07   0.93    1.07   1.11    1.16   1.38
+#   bfloat16,  14 MiB  1.06   1.09    1.58   1.13    1.28   1.49
+#   bfloat16,  61 MiB  1.14   1.16    1.26   1.33    1.40   1.58
+#   bfloat16, 192 MiB                                0.95   1.07
 #
 # On GPUs, which were not measured, the fused kernels of PyTorch and of cuDNN
 # never write the weights; cuDNN has none for float32.
