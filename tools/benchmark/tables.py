@@ -247,21 +247,21 @@ def _draw(found, path):
         for result in compared
     ]
     figure, axes = pyplot.subplots(
-        figsize=(8, 1 + 0.22 * len(compared)), layout="constrained"
+        figsize=(8, 1 + 0.16 * len(compared)), layout="constrained"
     )
     for y, result in enumerate(compared):
         color = "#3179b5" if result.ratio >= 1 else "#c2563c"
         axes.plot(result.spread, (y, y), color=color, linewidth=1)
-        axes.plot(result.ratio, y, "o", color=color, markersize=4)
+        axes.plot(result.ratio, y, "o", color=color, markersize=3)
     axes.axvline(1, color="#858585", linewidth=1)
-    axes.set_yticks(range(len(labels)), labels, fontsize=7)
+    axes.set_yticks(range(len(labels)), labels, fontsize=6)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel("speed of keras_vit relative to the other (log scale)")
     axes.set_xscale("log")
     ticks = [0.5, 0.7, 1, 1.5, 2, 3, 4]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
 
