@@ -101,10 +101,7 @@ def train_batches(
         augment, len(source.class_names)
     )
 
-    def prepare(epoch, index, repeat, image, label):
-        example_seed = fold((seed, 0), epoch, index)
-        if repeats > 1:
-            example_seed = fold(example_seed, repeat)
+    def prepare(example_seed, image, label):
         image = views.drawn(
             image,
             example_seed,
@@ -118,7 +115,7 @@ def train_batches(
         image = augmentation.augment_image(
             of_image, image, fold(example_seed, 2)
         )
-        return _element(source, image, label)
+        return image, label
 
     reading = order.Reading(
         batch_size=batch_size,
@@ -129,13 +126,17 @@ def train_batches(
         seed=seed,
         cache=cache,
     )
+
+    def encode(images, labels):
+        return {"images": images, "labels": _encode(source, labels)}
+
     shard_size = reading.shard_size
     batches = (
-        order.shuffled(source, reading)
-        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        order.shuffled(source, reading, prepare)
         .batch(
             shard_size // (1 if of_batch else num_replicas), drop_remainder=True
         )
+        .map(encode)
     )
     if of_batch:
 
@@ -220,13 +221,12 @@ def eval_batches(
             image, resize=resize, num_clips=num_clips, num_crops=num_crops
         )
         return {
-            **_element(source, image, label),
+            "images": image,
+            "labels": _encode(source, label),
             "weights": tf.constant(weight, "float32"),
         }
 
-    examples = order.in_order(source, start, stop).map(
-        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+    examples = order.in_order(source, start, stop, prepare)
     shard_size = batch_size // num_shards
     missing = steps * shard_size - (stop - start)
     return (
@@ -330,23 +330,25 @@ def _zeros(element_spec):
         )
 
 
-def _element(source, image, label):
+def _encode(source, labels):
+    """Returns labels as float32, one-hot unless an image may have several.
+
+    Args:
+        source: Their source.
+        labels: Classes, `[...]`, or 0 or 1 for each class, `[..., K]`.
+    """
     tf = tensorflow()
     classes = len(source.class_names)
     if source.multi_label:
-        labels = tf.ensure_shape(tf.cast(label, "float32"), (classes,))
-        return {"images": image, "labels": labels}
-    with tf.control_dependencies(
+        labels = tf.cast(labels, "float32")
+        return tf.ensure_shape(labels, (*labels.shape[:-1], classes))
+    valid = tf.debugging.Assert(
+        tf.reduce_all((labels >= 0) & (labels < classes)),
         [
-            tf.debugging.Assert(
-                (label >= 0) & (label < classes),
-                [
-                    f"The labels of {source.name!r} must be 0 to "
-                    f"{classes - 1}. Received:",
-                    label,
-                ],
-            )
-        ]
-    ):
-        label = tf.identity(label)
-    return {"images": image, "labels": tf.one_hot(label, classes)}
+            f"The labels of {source.name!r} must be 0 to {classes - 1}. "
+            "Received:",
+            labels,
+        ],
+    )
+    with tf.control_dependencies([valid]):
+        return tf.one_hot(labels, classes)

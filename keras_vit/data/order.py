@@ -6,12 +6,14 @@ import numpy as np
 
 from keras_vit.data.cache import ByteCache
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.data.seeds import fold, shuffled_index
+from keras_vit.data.seeds import fold, fold_each, shuffled_index
 from keras_vit.data.sources import Source
 
 # Number of encoded images in the shuffle buffer of a stream: about 1 GB for
 # ImageNet.
 SHUFFLE_BUFFER = 10_000
+# Number of indices of files or arrays that are shuffled in one step.
+_INDICES_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,40 +59,52 @@ def shard_range(
     return start, start + size + (shard_index < longer)
 
 
-def in_order(source: Source, start: int, stop: int):
-    """Returns the examples from `start` up to `stop`.
+def in_order(source: Source, start: int, stop: int, prepare):
+    """Returns the examples from `start` up to `stop`, prepared.
 
     Args:
         source: A source of `load`.
         start, stop: Positions in the source's own order.
+        prepare: Function of (file's bytes or pixels, label).
 
     Returns:
-        A tf.data.Dataset of (file's bytes or pixels, label).
+        A tf.data.Dataset of what `prepare` returns.
     """
     tf = tensorflow()
     if source.stream is not None:
-        return source.stream(start, stop).apply(
+        examples = source.stream(start, stop).apply(
             tf.data.experimental.assert_cardinality(stop - start)
         )
-    return tf.data.Dataset.range(start, stop).map(
-        _reader(source), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+        return _map(examples, prepare)
+    read = _reader(source)
+    return _map(tf.data.Dataset.range(start, stop), lambda i: prepare(*read(i)))
 
 
-def shuffled(source: Source, reading: Reading):
+def shuffled(source: Source, reading: Reading, prepare):
     """Returns an infinite sequence of examples, shuffled anew in each epoch.
 
     Args:
         source: A source of `load`.
         reading: The examples that this process reads.
+        prepare: Function of (seed, file's bytes or pixels, label). The seed,
+            int64 `[2]`, is derived from that of `reading`, the epoch and the
+            index of the example (in a stream, its position in the order in
+            which the epoch reads the files), and from the repeat if there are
+            several.
 
     Returns:
-        A tf.data.Dataset of (epoch, index, repeat, file's bytes or pixels,
-        label). The index is that of the example; for a stream it is the
-        position in the order in which the epoch reads the files.
+        A tf.data.Dataset of what `prepare` returns.
     """
     by_kind = _random_access if source.stream is None else _stream
-    return by_kind(source, reading)
+    return by_kind(source, reading, prepare)
+
+
+def _map(examples, function):
+    return examples.map(
+        function,
+        num_parallel_calls=tensorflow().data.AUTOTUNE,
+        deterministic=True,
+    )
 
 
 def _reader(source, cache=False):
@@ -109,7 +123,10 @@ def _reader(source, cache=False):
     if source.is_video:  # decoding reads only the needed parts of a file
         return lambda i: (paths[i], labels[i])
     if not cache:
-        return lambda i: (tf.io.read_file(paths[i]), labels[i])
+        return lambda i: (
+            tf.io.read_file(tf.gather(paths, i)),
+            tf.gather(labels, i),
+        )
     stored = ByteCache()
 
     def read(i):
@@ -123,34 +140,49 @@ def _reader(source, cache=False):
     return read
 
 
-def _random_access(source, reading):
+def _random_access(source, reading, prepare):
+    """Returns the examples of files or arrays, shuffled as indices.
+
+    Indices and seeds are computed for many examples at once, since TensorFlow
+    takes nearly the same time for one number as for a thousand.
+    """
     tf = tensorflow()
     read = _reader(source, reading.cache)
-    num_examples = source.num_examples
-    shard_size, repeats = reading.shard_size, reading.repeats
+    num_examples, repeats = source.num_examples, reading.repeats
+    # `repeats` divides both.
+    batch_size = reading.batch_size // repeats
+    shard_size = reading.shard_size // repeats
+    steps_at_once = -(-_INDICES_AT_ONCE // shard_size)
 
-    def positions_in(step):
-        first = step * reading.batch_size + reading.shard_index * shard_size
-        return tf.data.Dataset.range(first, first + shard_size)
+    def from_step(step):
+        steps = tf.range(step, step + steps_at_once)[:, None]
+        first = reading.shard_index * shard_size
+        in_batch = tf.range(first, first + shard_size, dtype="int64")
+        positions = tf.reshape(steps * batch_size + in_batch, [-1])
+        epochs, offsets = positions // num_examples, positions % num_examples
 
-    def at(position):
-        position, repeat = position // repeats, position % repeats
-        epoch, offset = position // num_examples, position % num_examples
-        index = shuffled_index(
-            offset,
-            tf.stack([tf.constant(reading.seed, "int64"), epoch]),
-            num_examples,
-        )
-        return epoch, index, repeat, *read(index)
+        def in_epoch(epoch):
+            order_seed = tf.stack([seed, epoch])
+            indices = shuffled_index(
+                offsets[epochs == epoch], order_seed, num_examples
+            )
+            return fold_each(fold((seed, 0), epoch), indices), indices
 
-    steps = tf.data.Dataset.counter(start=reading.start_step)
-    positions = steps.flat_map(positions_in)
-    return positions.map(
-        at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        different, _ = tf.unique(epochs)
+        return tf.data.Dataset.from_tensor_slices(different).map(in_epoch)
+
+    def work(example_seed, index):
+        return prepare(example_seed, *read(index))
+
+    seed = tf.constant(reading.seed, "int64")
+    steps = tf.data.Dataset.counter(
+        start=reading.start_step, step=steps_at_once
     )
+    indices = steps.flat_map(from_step).unbatch()
+    return _map(_repeated(indices, repeats), work)
 
 
-def _stream(source, reading):
+def _stream(source, reading, prepare):
     """Returns the examples of a stream, shuffled by file and in a buffer."""
     tf = tensorflow()
     num_shards = reading.num_shards
@@ -179,15 +211,27 @@ def _stream(source, reading):
             seed=fold(epoch_seed, np.int64(0))[0],
             reshuffle_each_iteration=False,
         )
-        return shuffled.map(lambda index, example: (epoch, index, *example))
-
-    def repeated(epoch, index, image, label):
-        return tf.data.Dataset.range(reading.repeats).map(
-            lambda repeat: (epoch, index, repeat, image, label)
+        return shuffled.map(
+            lambda index, example: (fold(epoch_seed, index), *example)
         )
 
     # `repeats` divides the shard of a batch.
     first = reading.start_step * reading.shard_size // reading.repeats
     epochs = tf.data.Dataset.counter(start=first // count)
     examples = epochs.flat_map(epoch_of).skip(first % count)
-    return examples.flat_map(repeated)
+    return _map(_repeated(examples, reading.repeats), prepare)
+
+
+def _repeated(examples, repeats):
+    """Returns each example several times in succession, with its own seeds."""
+    if repeats == 1:
+        return examples
+
+    def copies(seed, *example):
+        return (
+            tensorflow()
+            .data.Dataset.range(repeats)
+            .map(lambda repeat: (fold(seed, repeat), *example))
+        )
+
+    return examples.flat_map(copies)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data import order, seeds
 
 tf = pytest.importorskip("tensorflow")
 
@@ -49,6 +50,40 @@ def take(dataset, count):
 
 
 TRAIN = dict(batch_size=4, image_size=(6, 5))
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize("cut", [1, 1024])
+def test_order_and_seeds_are_functions_of_epoch_and_example(
+    repeats, cut, monkeypatch
+):
+    monkeypatch.setattr("keras_vit.data.order._INDICES_AT_ONCE", cut)
+    source = source_of(5)
+    reading = order.Reading(
+        seed=7,
+        batch_size=12,
+        start_step=3,
+        shard_index=1,
+        num_shards=3,
+        repeats=repeats,
+        cache=False,
+    )
+    found = order.shuffled(source, reading, lambda *example: example)
+    positions = [
+        p for step in (3, 4, 5) for p in range(12 * step + 4, 12 * step + 8)
+    ]
+    for position, (seed, image, _) in zip(
+        positions, found.take(12), strict=True
+    ):
+        epoch, offset = divmod(position // repeats, 5)
+        index = tf.random.experimental.index_shuffle(
+            offset, tf.constant([7, epoch], "int64"), 4
+        )
+        expected = seeds.fold((7, 0), np.int64(epoch), np.int64(index))
+        if repeats > 1:
+            expected = seeds.fold(expected, np.int64(position % repeats))
+        assert seed.numpy().tolist() == expected.numpy().tolist()
+        np.testing.assert_array_equal(image, source.images[int(index)])
 
 
 @pytest.mark.parametrize("crop", ["inception", "pad", "none"])
