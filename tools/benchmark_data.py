@@ -30,6 +30,7 @@ from keras_vit.data.seeds import fold
 from keras_vit_cli import command
 
 SEED = 0
+_MIN_CROPS = 8192
 
 
 @command.entry
@@ -88,23 +89,19 @@ def stages(
     Returns:
         tf.data.Dataset by name of the stage, in order, each of batches.
     """
-    examples = order.shuffled(
-        source,
-        order.Reading(
-            seed=SEED,
-            batch_size=batch_size,
-            start_step=0,
-            shard_index=0,
-            num_shards=1,
-            repeats=1,
-            cache=cache,
-        ),
+    reading = order.Reading(
+        seed=SEED,
+        batch_size=batch_size,
+        start_step=0,
+        shard_index=0,
+        num_shards=1,
+        repeats=1,
+        cache=cache,
     )
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
     def up_to(last):
-        def work(epoch, index, repeat, image, label):
-            seed = fold((SEED, 0), epoch, index)
+        def work(seed, image, label):
             if last == "reading":
                 return tf.size(image) if source.images is not None else image
             image = crops.decode_window(image, 3, seed)
@@ -118,9 +115,7 @@ def stages(
             return image[0, 0, 0]
 
         return (
-            examples.map(
-                work, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-            )
+            order.shuffled(source, reading, work)
             .batch(batch_size)
             .prefetch(tf.data.AUTOTUNE)
         )
@@ -141,7 +136,10 @@ def stages(
 def bare_loop(
     source: data.Source, image_size: tuple[int, int], batch_size: int
 ):
-    """Returns decoding and resizing of JPEGs in the crops of the first epoch.
+    """Returns decoding and resizing of JPEGs in the crops of the first epochs.
+
+    The crops are drawn beforehand, at least `_MIN_CROPS`: the crops of a single
+    epoch of few images may be easier to decode than others.
 
     Args:
         source: The training part of a folder of JPEGs.
@@ -162,12 +160,20 @@ def bare_loop(
             "`--compare` needs a folder of JPEG files. "
             f"Received: {source.name!r}"
         )
-    windows = []
-    for index, path in enumerate(paths):
-        shape = tf.io.extract_jpeg_shape(tf.io.read_file(path))
-        seed = fold((SEED, 0), np.int64(0), np.int64(index))
-        begin, size = crops.sample_window(shape, seed)
-        windows.append(tf.concat([begin[:2], size[:2]], 0))
+    count = len(paths)
+    epochs = -(-_MIN_CROPS // count)
+    files = tf.constant(paths)
+
+    def draw(position):
+        epoch, index = position // count, position % count
+        shape = tf.io.extract_jpeg_shape(tf.io.read_file(files[index]))
+        begin, size = crops.sample_window(shape, fold((SEED, 0), epoch, index))
+        return files[index], tf.concat([begin[:2], size[:2]], 0)
+
+    drawn = tf.data.Dataset.range(epochs * count).map(
+        draw, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    drawn = drawn.batch(epochs * count).get_single_element()
 
     def work(path, window):
         encoded = tf.io.read_file(path)
@@ -175,7 +181,7 @@ def bare_loop(
         return tf.image.resize(image, image_size)
 
     return (
-        tf.data.Dataset.from_tensor_slices((list(paths), tf.stack(windows)))
+        tf.data.Dataset.from_tensor_slices(drawn)
         .repeat()
         .map(work, num_parallel_calls=tf.data.AUTOTUNE)
         .batch(batch_size)
