@@ -4,7 +4,7 @@ Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
 `[T, H, W, C]`, which are cropped in the same way.
 """
 
-from keras_vit.data import orientation
+from keras_vit.data import formats, orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.optional_imports import tensorflow
 
@@ -59,7 +59,17 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
         begin, size = sample_window(tf.shape(pixels)[-3:], seed, min_area)
         return _slice(pixels, begin[:2], size[:2])
 
-    def decode_jpeg_window():
+    def decode(begin, size):
+        return tf.io.decode_and_crop_jpeg(
+            image, tf.concat([begin, size], 0), channels=channels
+        )
+
+    def crop_upright_jpeg():
+        shape = tf.io.extract_jpeg_shape(image)
+        begin, size = sample_window(shape, seed, min_area)
+        return decode(begin[:2], size[:2])
+
+    def crop_jpeg():
         turn = orientation.of_jpeg(image)
         stored = tf.io.extract_jpeg_shape(image)
         shape = orientation.swap(stored[:2], turn)
@@ -67,19 +77,22 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
             tf.concat([shape, stored[2:]], 0), seed, min_area
         )
         window = orientation.stored_window(begin[:2], size[:2], shape, turn)
-        pixels = tf.io.decode_and_crop_jpeg(
-            image, tf.concat(window, 0), channels=channels
-        )
-        return orientation.upright(pixels, turn)
+        return orientation.upright(decode(*window), turn)
 
-    if image.dtype == tf.string:
-        image = tf.cond(
+    @formats.apart
+    def crop_file():
+        return tf.cond(
             tf.io.is_jpeg(image) & ~cmyk_to_grey(image, channels),
-            decode_jpeg_window,
+            crop_jpeg,
             lambda: crop_pixels(decode_image(image, channels)),
         )
-    else:
+
+    if image.dtype != tf.string:
         image = crop_pixels(image)
+    elif channels == 3:
+        image = orientation.if_upright_jpeg(image, crop_upright_jpeg, crop_file)
+    else:
+        image = crop_file()
     image.set_shape((*image.shape[:-3], None, None, channels))
     return image
 

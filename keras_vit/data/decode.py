@@ -37,10 +37,10 @@ def decode_image(encoded, channels: int = 3):
             f"`channels` of an image file must be 1 or 3. Received: {channels}"
         )
 
-    image = tf.cond(
-        formats.is_jpeg(encoded),
-        lambda: _decode_jpeg(encoded, channels),
-        lambda: _decode_other(encoded, channels),
+    image = orientation.if_upright_jpeg(
+        encoded,
+        lambda: stored_jpeg(encoded, channels),
+        lambda: _decode_any(encoded, channels),
     )
     return tf.ensure_shape(image, (None, None, channels))
 
@@ -49,6 +49,15 @@ def _decode(encoded, channels):
     tf = tensorflow()
     image = tf.io.decode_image(encoded, channels, expand_animations=False)
     return tf.ensure_shape(image, (None, None, channels or None))
+
+
+@formats.apart
+def _decode_any(encoded, channels):
+    return tensorflow().cond(
+        formats.is_jpeg(encoded),
+        lambda: _decode_jpeg(encoded, channels),
+        lambda: _decode_other(encoded, channels),
+    )
 
 
 def _decode_jpeg(encoded, channels):
@@ -77,7 +86,6 @@ def _grey(encoded):
     )
 
 
-@formats.apart
 def _decode_other(encoded, channels):
     def png():
         image = _decode(encoded, channels)

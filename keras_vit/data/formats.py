@@ -45,6 +45,26 @@ def bytes_of(encoded):
     return tf.io.decode_raw(encoded, tf.uint8)
 
 
+def part(encoded, position, count):
+    """Returns some bytes of a file; beyond its end there are none.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a file.
+        position: Index of the first, at least 0.
+        count: Their number; none if it is below 0.
+
+    Returns:
+        Scalar string tensor.
+    """
+    tf = tensorflow()
+    # TensorFlow's error for a position beyond the end contains the bytes,
+    # which Python cannot decode.
+    length = tf.cast(tf.strings.length(encoded), tf.int64)
+    position = tf.minimum(tf.cast(position, tf.int64), length)
+    count = tf.maximum(tf.cast(count, tf.int64), 0)
+    return tf.strings.substr(encoded, position, count)
+
+
 def number(data, position, count: int, big_endian=False):
     """Reads an unsigned integer; bytes beyond the end count as zero.
 

@@ -10,6 +10,24 @@ from keras_vit.data.optional_imports import tensorflow
 
 # More blocks than any writer places before EXIF.
 _MAX_BLOCKS = 1000
+# Begin most JPEGs that no camera wrote.
+_JFIF = b"\xff\xd8\xff\xe0\0\x10"
+# A directory of up to 80 entries of 12 bytes right after the headers of a
+# segment and of TIFF, in either order of bytes. The patterns match bytes; in
+# TensorFlow they cannot contain those above 127.
+_SHORT_EXIF = 20 + 12 * 80
+_SHORT_EXIF_PATTERN = (
+    r"(?s)\C{4}Exif\x00\x00"
+    r"(?:II\*\x00\x08\x00\x00\x00[\x00-\x50]\x00"
+    r"|MM\x00\*\x00\x00\x00\x08\x00[\x00-\x50])\C*"
+)
+# An entry that states an orientation from 2 to 8.
+_TURNED_PATTERN = (
+    r"(?s)\C*(?:\x12\x01\x03\x00\C{4}[\x02-\x08]\x00"
+    r"|\x01\x12\x00\x03\C{4}\x00[\x02-\x08])\C*"
+)
+# The marker of an EXIF segment and its first four letters.
+_EXIF_SEGMENT = (0xFFE1, int.from_bytes(b"Ex"), int.from_bytes(b"if"))
 _ORIENTATION, _SHORT = 0x0112, 3  # a tag and a type of TIFF
 
 
@@ -28,27 +46,101 @@ def of_jpeg(encoded):
     Returns:
         Scalar int64 tensor, 1 to 8; 1, upright, without EXIF.
     """
-    tf = tensorflow()
-
-    # Padded: TensorFlow's error for a position beyond the end contains the
-    # bytes, which Python cannot decode.
-    start = tf.strings.join([tf.strings.substr(encoded, 0, 22), b"\0" * 22])
-
-    def at(position, count):
-        return tf.strings.substr(start, position, count)
-
-    # Most JPEGs without EXIF: JFIF's segment, then a table.
-    plain = (at(2, 4) == b"\xff\xe0\0\x10") & (at(20, 2) == b"\xff\xdb")
-    return tf.cond(
-        plain,
-        lambda: tf.constant(1, tf.int64),
+    return if_upright_jpeg(
+        encoded,
+        lambda: tensorflow().constant(1, "int64"),
         lambda: _search_jpeg(encoded),
     )
 
 
+def if_upright_jpeg(encoded, upright, otherwise):
+    """Calls a function for JPEGs that are quickly seen to be upright.
+
+    Nearly all JPEGs without EXIF meet a single condition, and most upright
+    ones with EXIF a second one: in a graph a condition takes as long as many
+    other operations.
+
+    Args:
+        encoded: Scalar string tensor, the bytes of a file.
+        upright: Function without arguments.
+        otherwise: Function without arguments for all other files, which may be
+            upright too.
+
+    Returns:
+        What the functions return.
+    """
+    tf = tensorflow()
+    return tf.cond(
+        _is_plain_jpeg(encoded),
+        upright,
+        lambda: tf.cond(_has_upright_exif(encoded), upright, otherwise),
+    )
+
+
+def _is_plain_jpeg(encoded):
+    """Returns whether JFIF's segment and then a table begin a JPEG."""
+    start = _padded_start(encoded, 22)
+    substr = tensorflow().strings.substr
+    return (substr(start, 0, 6) == _JFIF) & (
+        substr(start, 20, 2) == b"\xff\xdb"
+    )
+
+
+def _has_upright_exif(encoded):
+    """Returns whether EXIF begins a JPEG and cannot state another orientation.
+
+    This is so if its first directory is short and follows its header, and no
+    bytes that it may occupy look like a statement.
+    """
+    tf = tensorflow()
+    start = _padded_start(encoded, 20 + _SHORT_EXIF)
+    position = tf.where(tf.strings.substr(start, 0, 6) == _JFIF, 20, 2)
+    segment = tf.strings.substr(start, position, _SHORT_EXIF)
+    matches = tf.strings.regex_full_match
+    return (
+        formats.is_jpeg(start)
+        & (tf.strings.substr(segment, 0, 2) == b"\xff\xe1")
+        & matches(segment, _SHORT_EXIF_PATTERN)
+        & ~matches(segment, _TURNED_PATTERN)
+    )
+
+
+def _padded_start(encoded, count):
+    # Padded: TensorFlow's error for a position beyond the end contains the
+    # bytes, which Python cannot decode.
+    tf = tensorflow()
+    return tf.strings.join([tf.strings.substr(encoded, 0, count), bytes(count)])
+
+
 @formats.apart
 def _search_jpeg(encoded):
-    return _read(encoded, 2, _jpeg_segment)
+    tf = tensorflow()
+
+    def segment(position):
+        # The marker, the size, and the first four letters.
+        return _halves(encoded, position, 4, big_endian=True)
+
+    def is_exif(found):
+        return tf.reduce_all(tf.gather(found, (0, 2, 3)) == _EXIF_SEGMENT)
+
+    def precedes(position, found):
+        is_comment = (found[0] // 16 == 0xFFE) | (found[0] == 0xFFFE)
+        return is_comment & ~is_exif(found)
+
+    def following(position, found):
+        position += 2 + found[1]
+        return position, segment(position)
+
+    position = tf.constant(2, tf.int64)
+    position, found = tf.while_loop(
+        precedes,
+        following,
+        (position, segment(position)),
+        maximum_iterations=_MAX_BLOCKS,
+    )
+    # Two zeros follow the letters.
+    content = formats.part(encoded, position + 10, found[1] - 8)
+    return _of_content(content, is_exif(found))
 
 
 def of_png(encoded):
@@ -149,21 +241,8 @@ def _read(encoded, begin, block):
         (tf.constant(begin, tf.int64), nothing, nothing, True),
         maximum_iterations=_MAX_BLOCKS,
     )
-    return tf.cond(
-        content > 0,
-        lambda: _of_tiff(data[content:end]),
-        lambda: tf.constant(1, tf.int64),
-    )
-
-
-def _jpeg_segment(data, position):
-    marker = number(data, position, 2, big_endian=True)
-    size = number(data, position + 2, 2, big_endian=True)
-    name = number(data, position + 4, 4, big_endian=True)
-    is_exif = (marker == 0xFFE1) & (name == int.from_bytes(b"Exif"))
-    is_comment = (marker // 16 == 0xFFE) | (marker == 0xFFFE)
-    # Two zeros follow the name.
-    return is_exif, ~is_comment, position + 10, position + 2 + size
+    tiff = formats.part(encoded, content, end - content)
+    return _of_content(tiff, content > 0)
 
 
 def _png_chunk(data, position):
@@ -188,23 +267,65 @@ def _webp_chunk(data, position):
     )
 
 
+def _of_content(tiff, is_exif):
+    """Returns the orientation that EXIF states, or 1 without EXIF."""
+    tf = tensorflow()
+    return tf.cond(
+        is_exif, lambda: _of_tiff(tiff), lambda: tf.constant(1, tf.int64)
+    )
+
+
 def _of_tiff(tiff):
     """Returns the orientation of the first image of TIFF data."""
     tf = tensorflow()
-    big = number(tiff, 0, 2) == int.from_bytes(b"MM")
-    begin = number(tiff, 4, 4, big)
-    count = number(tiff, begin, 2, big)
-    # Twelve bytes each: tag, type, count, value. No offset is followed.
-    entries = tiff[begin + 2 : begin + 2 + 12 * count]
-    entries = tf.cast(entries, tf.int64)[: tf.size(entries) // 12 * 12]
-    entries = tf.reshape(entries, [-1, 6, 2])
-    places = tf.where(big, [256, 1], [1, 256])
-    halves = tf.reduce_sum(entries * tf.cast(places, tf.int64), -1)  # [N, 6]
-    value = halves[:, 4]
+    big = tf.strings.substr(tiff, 0, 2) == b"MM"
+
+    def halves(position, count):
+        return tf.where(
+            big,
+            _halves(tiff, position, count, big_endian=True),
+            _halves(tiff, position, count, big_endian=False),
+        )
+
+    places = tf.where(big, [2**16, 1], [1, 2**16])
+    begin = tf.reduce_sum(halves(4, 2) * tf.cast(places, tf.int64))
+    count = halves(begin, 1)[0]
+    # Twelve bytes each: tag, type, count, value. No offset is followed. If the
+    # data end in an entry, it does not count.
+    length = tf.cast(tf.strings.length(tiff), tf.int64)
+    count = tf.minimum(count, (length - begin - 2) // 12)
+    entries = halves(begin + 2, 6 * tf.maximum(count, 1))
+    entries = tf.reshape(entries, [-1, 6])
+    value = entries[:, 4]
     stated = (
-        (halves[:, 0] == _ORIENTATION)
-        & (halves[:, 1] == _SHORT)
+        (entries[:, 0] == _ORIENTATION)
+        & (entries[:, 1] == _SHORT)
         & (value >= 1)
         & (value <= 8)
+        & (count >= 1)
     )
-    return tf.reduce_max(tf.concat([[1], tf.where(stated, value, 1)], 0))
+    return tf.reduce_max(tf.where(stated, value, 1))
+
+
+def _halves(data, position, count, big_endian):
+    """Returns integers of two bytes; bytes beyond the end count as zero.
+
+    Args:
+        data: Scalar string tensor.
+        position: Index of the first byte.
+        count: Number of integers, at least 1.
+        big_endian: Whether the first byte of each is the higher: a bool.
+
+    Returns:
+        int64 `[count]`.
+    """
+    tf = tensorflow()
+    found = tf.io.decode_raw(
+        formats.part(data, position, 2 * count),
+        tf.uint16,
+        little_endian=not big_endian,
+        fixed_length=tf.cast(2 * count, tf.int32),
+    )
+    if isinstance(count, int):
+        found = tf.ensure_shape(found, (count,))
+    return tf.cast(found, tf.int64)

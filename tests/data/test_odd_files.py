@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data import orientation as orientations
 
 tf = pytest.importorskip("tensorflow")
 
@@ -299,6 +300,49 @@ def test_exif_that_states_no_orientation_changes_nothing(tiff):
     np.testing.assert_array_equal(
         read(content[:2] + segment + content[2:]), read(content)
     )
+
+
+def entries(*tags):
+    """A directory of TIFF, little-endian: an orientation, or other tags."""
+    content = b"".join(
+        tag.to_bytes(2, "little")
+        + b"\x03\0\x01\0\0\0"
+        + value.to_bytes(4, "little")
+        for tag, value in tags
+    )
+    return len(tags).to_bytes(2, "little") + content
+
+
+TURNED, UPRIGHT = (0x0112, 6), (0x0112, 1)
+OTHERS = [(0x0100 + i % 16, i) for i in range(90)]
+COMMENT = b"\xff\xfe\0\5abc"
+
+
+@pytest.mark.parametrize("has_jfif", [True, False])
+@pytest.mark.parametrize(
+    ("before", "tiff", "orientation"),
+    [
+        (b"", b"\x08\0\0\0" + entries(TURNED), 6),
+        (b"", b"\x08\0\0\0" + entries(*OTHERS[:79], TURNED), 6),
+        (b"", b"\x08\0\0\0" + entries(*OTHERS, TURNED), 6),
+        (b"", b"\x0c\0\0\0abcd" + entries(*OTHERS[:3], TURNED), 6),
+        (b"", b"\xff\x03\0\0" + bytes(1015) + entries(TURNED), 6),
+        (COMMENT, b"\x08\0\0\0" + entries(TURNED), 6),
+        # Of a thumbnail, not of the image.
+        (b"", b"\x08\0\0\0" + entries(UPRIGHT) + entries(TURNED), 1),
+        (b"", b"\x08\0\0\0" + entries(*OTHERS) + entries(TURNED), 1),
+        (COMMENT, b"\x08\0\0\0" + entries(*OTHERS[:9]), 1),
+    ],
+)
+def test_the_orientation_is_found_wherever_exif_states_it(
+    has_jfif, before, tiff, orientation
+):
+    content = encoded(photograph(), "JPEG")
+    tiff = b"II*\0" + tiff
+    segment = b"\xff\xe1" + (len(tiff) + 8).to_bytes(2) + b"Exif\0\0" + tiff
+    begin = content[: 20 if has_jfif else 2]
+    found = orientations.of_jpeg(begin + before + segment + content[20:])
+    assert int(found) == orientation
 
 
 def test_training_and_evaluation_see_images_upright(tmp_path):
