@@ -191,11 +191,11 @@ def bare_loop(
 
 def measure(
     pipelines: dict, batch_size: int, seconds: float, rounds: int
-) -> dict[str, float]:
-    """Returns images per second of each pipeline in the best of the rounds.
+) -> dict[str, list[float]]:
+    """Returns images per second of each pipeline in each round.
 
     The pipelines run in turns, so that a change in the machine's speed affects
-    all of them; the best round is the one that other programs disturbed least.
+    all of them.
 
     Args:
         pipelines: tf.data.Dataset of batches by name.
@@ -214,26 +214,29 @@ def measure(
                 count += 1
             rate = count * batch_size / (time.perf_counter() - start)
             rates[name].append(rate)
-    return {name: max(found) for name, found in rates.items()}
+    return rates
 
 
 def summarise(
-    rates: dict[str, float], processors: int, accelerator: float = 0.0
+    rounds: dict[str, list[float]], processors: int, accelerator: float = 0.0
 ) -> dict:
     """Finds the stage that adds the most time to an image.
 
     Args:
-        rates: Images per second by stage, each including the previous stages;
-            "ours" and "bare" are not stages.
+        rounds: Images per second by stage and round, each stage including the
+            previous ones; "ours" and "bare" are not stages. The best round
+            counts: other programs disturbed it least.
         processors: Number of cores that the pipelines used.
         accelerator: Images per second that a model needs; 0 if unknown.
 
     Returns:
-        {"images_per_second": rates, "milliseconds": the time that each stage
-        adds, "bottleneck": its name, "per_core": images per second of the
-        complete pipeline and of one core; if measured, the "ratio" of ours to
-        bare; if `accelerator` is given, the "cores" that it needs}.
+        {"images_per_second": by stage, "milliseconds": the time that each
+        stage adds, "bottleneck": its name, "per_core": images per second of
+        the complete pipeline and of one core; if measured, the "ratio" of ours
+        to bare, the median of the rounds; if `accelerator` is given, the
+        "cores" that it needs}.
     """
+    rates = {name: max(found) for name, found in rounds.items()}
     before, added = 0.0, {}
     for name, rate in rates.items():
         if name not in ("ours", "bare"):
@@ -248,7 +251,8 @@ def summarise(
     if accelerator:
         report["cores"] = math.ceil(accelerator / report["per_core"])
     if "bare" in rates:
-        report["ratio"] = rates["ours"] / rates["bare"]
+        ratios = np.divide(rounds["ours"], rounds["bare"])
+        report["ratio"] = float(np.median(ratios))
     return report
 
 
