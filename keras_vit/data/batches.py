@@ -342,12 +342,15 @@ def _encode(source, labels):
     if source.multi_label:
         labels = tf.cast(labels, "float32")
         return tf.ensure_shape(labels, (*labels.shape[:-1], classes))
+    least, most = tf.reduce_min(labels), tf.reduce_max(labels)
     valid = tf.debugging.Assert(
-        tf.reduce_all((labels >= 0) & (labels < classes)),
+        (least >= 0) & (most < classes),
         [
             f"The labels of {source.name!r} must be 0 to {classes - 1}. "
-            "Received:",
-            labels,
+            "Received labels from",
+            least,
+            "to",
+            most,
         ],
     )
     with tf.control_dependencies([valid]):

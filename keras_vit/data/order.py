@@ -123,10 +123,7 @@ def _reader(source, cache=False):
     if source.is_video:  # decoding reads only the needed parts of a file
         return lambda i: (paths[i], labels[i])
     if not cache:
-        return lambda i: (
-            tf.io.read_file(tf.gather(paths, i)),
-            tf.gather(labels, i),
-        )
+        return lambda i: (tf.io.read_file(paths[i]), labels[i])
     stored = ByteCache()
 
     def read(i):
