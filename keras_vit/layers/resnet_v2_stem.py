@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
     NUMERICS,
     ResidualUnit,
@@ -139,7 +140,7 @@ class ResNetV2Stem(CompositeLayer):
         self.gn_root = group_norm(self, "gn_root")
         self.gn_root.build(shape)
         self.pool = self.make(
-            keras.layers.MaxPooling2D,
+            MaxPooling2D,
             3,
             strides=2,
             padding="same",

@@ -18,6 +18,7 @@ from keras_vit import layers
 from keras_vit.layers import arguments
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.block import Block
+from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
     NUMERICS,
     ResidualUnit,
@@ -308,7 +309,7 @@ def forward(
     if is_batch_norm:
         # After a ReLU, padding with zeros equals PyTorch's minus infinity.
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    x = keras.layers.MaxPooling2D(
+    x = MaxPooling2D(
         3,
         2,
         "valid" if is_batch_norm else "same",

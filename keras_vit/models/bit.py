@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers import arguments
+from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
     NUMERICS,
     ResidualUnit,
@@ -146,7 +147,7 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         return keras.layers.ReLU(name=f"{name}_relu")(x)
 
     def max_pool(padding):
-        return keras.layers.MaxPooling2D(
+        return MaxPooling2D(
             3, 2, padding, data_format="channels_last", name="pool"
         )
 

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
+from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
@@ -141,9 +142,9 @@ def forward(config: ConvMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     x = convolve(x, half, 3, "tokenizer2")
     x = convolve(x, width, 3, "tokenizer3")
     # After a ReLU, padding with zeros equals PyTorch's minus infinity.
-    x = keras.layers.MaxPooling2D(
-        3, 2, data_format="channels_last", name="tokenizer_pool"
-    )(ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+    x = MaxPooling2D(3, 2, data_format="channels_last", name="tokenizer_pool")(
+        ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    )
     for i in range(1, config.num_conv_blocks + 1):
         y = convolve(x, config.hidden_sizes[0], 1, f"conv_block{i}_1")
         y = convolve(y, config.hidden_sizes[0], 3, f"conv_block{i}_2")
