@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers import arguments, attention_implementation, rotary
-from keras_vit.layers.attention_products import fused_attention, scores
+from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
@@ -161,7 +161,7 @@ class EncoderAttention(CompositeLayer):
             weights, value = self._attend(inputs, self.compute_dtype)
             x = ops.matmul(weights, value)  # [B, A, T, E]
             x = ops.transpose(x, (0, 2, 1, 3))
-        x = ops.reshape(x, (-1, *self._token_shape))  # [B, T, D]
+        x = reshape(x, (-1, *self._token_shape))  # [B, T, D]
         if self.norm is not None:
             x = self.norm(x)
         return self.out(x)
@@ -175,7 +175,7 @@ class EncoderAttention(CompositeLayer):
         arguments.check_shape(self, inputs, self._token_shape)
         tokens = self._token_shape[0]
         qkv = self.qkv(inputs)
-        qkv = ops.reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
+        qkv = reshape(qkv, (-1, tokens, self.num_heads, 3, self.head_size))
         qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
         # The gradient of each slice would be an array as large as all three.
         query, key, value = ops.unstack(qkv, axis=0)

@@ -8,7 +8,7 @@ from keras_vit.layers import (
     attention_implementation,
     qkv_projection,
 )
-from keras_vit.layers.attention_products import fused_attention, scores
+from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax, weighted_sum
@@ -118,7 +118,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             else:
                 x = weighted_sum(logits, value)
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
-        x = ops.reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
+        x = reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
         return self.out(x)
 
     def attention_weights(self, inputs):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import tpu
+from keras_vit.layers.attention_products import reshape
 
 
 def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
@@ -21,7 +22,7 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
             for x in _project_on_tpu(dense, inputs, num_heads)
         ]
     shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
-    qkv = ops.reshape(dense(inputs), shape)  # [B, T, A, 3, E]
+    qkv = reshape(dense(inputs), shape)  # [B, T, A, 3, E]
     qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
     # The gradient of each slice would be an array as large as all three.
     return ops.unstack(qkv, axis=0)
