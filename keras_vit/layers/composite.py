@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit.layers.direct_call import DirectCall
 
-class CompositeLayer(keras.layers.Layer):
+
+class CompositeLayer(DirectCall, keras.layers.Layer):
     """A layer that creates its sublayers in `build`.
 
     A sublayer takes the dtype policy and `trainable` of its layer. Later

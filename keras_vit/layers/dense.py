@@ -2,16 +2,19 @@
 
 import keras
 
+from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.linear import linear
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dense(keras.layers.Dense):
+class Dense(DirectCall, keras.layers.Dense):
     """`keras.layers.Dense`, with PyTorch's fastest product for it.
 
     XLA and TensorFlow fuse the bias and the activation into the product. Keras
     calls an operation of PyTorch for each; see `linear`.
     """
+
+    ignores_training = True  # except when it is quantised
 
     def call(self, inputs, training=None):
         # On CPUs Keras computes products of float16 in float32.

@@ -3,9 +3,12 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.direct_call import DirectCall
+from keras_vit.layers.linear import of_dtype
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNorm(keras.layers.GroupNormalization):
+class GroupNorm(DirectCall, keras.layers.GroupNormalization):
     """Keras' group normalisation of the last axis, stable on PyTorch too.
 
     There Keras 3 computes the variance as E[x^2] - E[x]^2. For a group of
@@ -39,8 +42,8 @@ class GroupNorm(keras.layers.GroupNormalization):
             x = torch.nn.functional.group_norm(
                 ops.moveaxis(inputs, -1, 1),
                 self.groups,
-                ops.cast(self.gamma, inputs.dtype),
-                ops.cast(self.beta, inputs.dtype),
+                of_dtype(inputs, self.gamma),
+                of_dtype(inputs, self.beta),
                 self.epsilon,
             )
             return ops.moveaxis(x, 1, -1)

@@ -3,9 +3,12 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.direct_call import DirectCall
+from keras_vit.layers.linear import of_dtype
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerNorm(keras.layers.LayerNormalization):
+class LayerNorm(DirectCall, keras.layers.LayerNormalization):
     """Keras' layer normalisation of the last axis, faster with JAX and PyTorch.
 
     With PyTorch Keras casts inputs of bfloat16 to float32 and back, which its
@@ -33,8 +36,8 @@ class LayerNorm(keras.layers.LayerNormalization):
             return torch.nn.functional.layer_norm(
                 inputs,
                 inputs.shape[-1:],
-                ops.cast(self.gamma, inputs.dtype),
-                ops.cast(self.beta, inputs.dtype),
+                of_dtype(inputs, self.gamma),
+                of_dtype(inputs, self.beta),
                 self.epsilon,
             )
         if backend != "jax":

@@ -5,10 +5,11 @@ from keras import ops
 
 from keras_vit.layers import arguments
 from keras_vit.layers.convolution import conv
+from keras_vit.layers.direct_call import DirectCall
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(keras.layers.Layer):
+class StdConv2D(DirectCall, keras.layers.Layer):
     """A convolution without bias whose kernel is standardised.
 
         w' = (w - mean(w)) / (sqrt(var(w) + variance_epsilon) + epsilon)
