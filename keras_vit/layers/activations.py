@@ -1,5 +1,7 @@
 """The activations of MLPs."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -13,7 +15,22 @@ def gelu(x):
 @keras.saving.register_keras_serializable(package="keras_vit")
 def gelu_tanh(x):
     """Returns the tanh form of GELU."""
+    if keras.backend.backend() == "tensorflow":
+        return _gelu_tanh(x)
     return ops.gelu(x, approximate=True)
+
+
+@ops.custom_gradient
+def _gelu_tanh(x):
+    """Stores two tensors less for the gradient than TensorFlow's operation."""
+    a, b = 0.044715, (2 / math.pi) ** 0.5
+    t = ops.tanh(b * x * (1 + a * x * x))
+
+    def gradient(g):
+        slope = 1 + b * x * (1 - t) * (1 + 3 * a * x * x)
+        return g * 0.5 * (1 + t) * slope
+
+    return 0.5 * x * (1 + t), gradient
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
