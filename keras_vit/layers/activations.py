@@ -15,7 +15,8 @@ def gelu(x):
 @keras.saving.register_keras_serializable(package="keras_vit")
 def gelu_tanh(x):
     """Returns the tanh form of GELU."""
-    if keras.backend.backend() == "tensorflow":
+    is_symbol = keras.utils.is_keras_tensor(x)
+    if keras.backend.backend() == "tensorflow" and not is_symbol:
         return _gelu_tanh(x)
     return ops.gelu(x, approximate=True)
 

@@ -1,5 +1,6 @@
 """The activations of MLPs."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -27,3 +28,14 @@ def test_gelu_and_its_gradients_are_those_of_keras(dtype, tolerance):
     for ours, theirs in zip(*found, strict=True):
         ours, theirs = (ops.cast(value, "float32") for value in (ours, theirs))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
+def test_gelu_takes_symbols():
+    x = keras.Input((3,))
+    model = keras.Model(x, gelu_tanh(x))
+    values = np.linspace(-2, 2, 6, dtype="float32").reshape(2, 3)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(model(values)),
+        ops.convert_to_numpy(ops.gelu(values, approximate=True)),
+        atol=1e-6,
+    )

@@ -13,15 +13,15 @@ pytestmark = pytest.mark.backend("torch")
 
 @pytest.fixture
 def by_keras(monkeypatch):
-    """Counts the calls that Keras makes of one layer class."""
+    """Lists the names of layers in the order in which Keras calls them."""
     calls = []
     call = keras.layers.Layer.__call__
 
-    def count(layer, *args, **kwargs):
+    def record(layer, *args, **kwargs):
         calls.append(layer.name)
         return call(layer, *args, **kwargs)
 
-    monkeypatch.setattr(keras.layers.Layer, "__call__", count)
+    monkeypatch.setattr(keras.layers.Layer, "__call__", record)
     return calls
 
 
