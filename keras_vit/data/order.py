@@ -1,6 +1,7 @@
 """Examples of a source, one by one, shuffled or in their own order."""
 
 import dataclasses
+import os
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from keras_vit.data.sources import Source
 SHUFFLE_BUFFER = 10_000
 # Number of indices of files or arrays that are shuffled in one step.
 _INDICES_AT_ONCE = 1024
+# Images begun beyond one per core, so that no core waits for the one whose turn
+# it is. On two cores, AUTOTUNE begins two and yields 3 to 5 % fewer images.
+_MORE_CALLS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +79,10 @@ def in_order(source: Source, start: int, stop: int, prepare):
         examples = source.stream(start, stop).apply(
             tf.data.experimental.assert_cardinality(stop - start)
         )
-        return _map(examples, prepare)
+        return _map(source, examples, prepare)
     read = _reader(source)
-    return _map(tf.data.Dataset.range(start, stop), lambda i: prepare(*read(i)))
+    indices = tf.data.Dataset.range(start, stop)
+    return _map(source, indices, lambda i: prepare(*read(i)))
 
 
 def shuffled(source: Source, reading: Reading, prepare):
@@ -99,11 +104,12 @@ def shuffled(source: Source, reading: Reading, prepare):
     return by_kind(source, reading, prepare)
 
 
-def _map(examples, function):
+def _map(source, examples, function):
+    num_calls = (os.cpu_count() or 1) + _MORE_CALLS
+    if source.is_video:  # clips are large
+        num_calls = tensorflow().data.AUTOTUNE
     return examples.map(
-        function,
-        num_parallel_calls=tensorflow().data.AUTOTUNE,
-        deterministic=True,
+        function, num_parallel_calls=num_calls, deterministic=True
     )
 
 
@@ -176,7 +182,7 @@ def _random_access(source, reading, prepare):
         start=reading.start_step, step=steps_at_once
     )
     indices = steps.flat_map(from_step).unbatch()
-    return _map(_repeated(indices, repeats), work)
+    return _map(source, _repeated(indices, repeats), work)
 
 
 def _stream(source, reading, prepare):
@@ -216,7 +222,7 @@ def _stream(source, reading, prepare):
     first = reading.start_step * reading.shard_size // reading.repeats
     epochs = tf.data.Dataset.counter(start=first // count)
     examples = epochs.flat_map(epoch_of).skip(first % count)
-    return _map(_repeated(examples, reading.repeats), prepare)
+    return _map(source, _repeated(examples, reading.repeats), prepare)
 
 
 def _repeated(examples, repeats):

@@ -16,6 +16,7 @@ _JFIF = b"\xff\xd8\xff\xe0\0\x10"
 # segment and of TIFF, in either order of bytes. The patterns match bytes; in
 # TensorFlow they cannot contain those above 127.
 _SHORT_EXIF = 20 + 12 * 80
+_LONGEST_START = 20 + _SHORT_EXIF  # JFIF's segment may precede it
 _SHORT_EXIF_PATTERN = (
     r"(?s)\C{4}Exif\x00\x00"
     r"(?:II\*\x00\x08\x00\x00\x00[\x00-\x50]\x00"
@@ -70,32 +71,28 @@ def if_upright_jpeg(encoded, upright, otherwise):
         What the functions return.
     """
     tf = tensorflow()
+    # Padded: TensorFlow's error for a position beyond the end contains the
+    # bytes, which Python cannot decode.
+    start = tf.strings.substr(encoded, 0, _LONGEST_START)
+    start = tf.strings.join([start, bytes(_LONGEST_START)])
+    is_jfif = tf.strings.substr(start, 0, 6) == _JFIF
+    # No segment other than JFIF's precedes the tables.
+    is_plain = is_jfif & (tf.strings.substr(start, 20, 2) == b"\xff\xdb")
     return tf.cond(
-        _is_plain_jpeg(encoded),
+        is_plain,
         upright,
-        lambda: tf.cond(_has_upright_exif(encoded), upright, otherwise),
+        lambda: tf.cond(_has_upright_exif(start, is_jfif), upright, otherwise),
     )
 
 
-def _is_plain_jpeg(encoded):
-    """Returns whether JFIF's segment and then a table begin a JPEG."""
-    start = _padded_start(encoded, 22)
-    substr = tensorflow().strings.substr
-    return (substr(start, 0, 6) == _JFIF) & (
-        substr(start, 20, 2) == b"\xff\xdb"
-    )
-
-
-def _has_upright_exif(encoded):
+def _has_upright_exif(start, is_jfif):
     """Returns whether EXIF begins a JPEG and cannot state another orientation.
 
     This is so if its first directory is short and follows its header, and no
     bytes that it may occupy look like a statement.
     """
     tf = tensorflow()
-    start = _padded_start(encoded, 20 + _SHORT_EXIF)
-    position = tf.where(tf.strings.substr(start, 0, 6) == _JFIF, 20, 2)
-    segment = tf.strings.substr(start, position, _SHORT_EXIF)
+    segment = tf.strings.substr(start, tf.where(is_jfif, 20, 2), _SHORT_EXIF)
     matches = tf.strings.regex_full_match
     return (
         formats.is_jpeg(start)
@@ -103,13 +100,6 @@ def _has_upright_exif(encoded):
         & matches(segment, _SHORT_EXIF_PATTERN)
         & ~matches(segment, _TURNED_PATTERN)
     )
-
-
-def _padded_start(encoded, count):
-    # Padded: TensorFlow's error for a position beyond the end contains the
-    # bytes, which Python cannot decode.
-    tf = tensorflow()
-    return tf.strings.join([tf.strings.substr(encoded, 0, count), bytes(count)])
 
 
 @formats.apart
