@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.distribution import layouts
+from keras_vit.distribution import layouts, tpu_compiler
 
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 # Environment variables from which jax.distributed.initialize() finds a cluster.
@@ -176,6 +176,7 @@ def setup(
             raise ValueError(
                 f"`{name}` must be one of {choices}. Received: {name}={value!r}"
             )
+    tpu_compiler.set_options()
     backend = keras.backend.backend()
     several = coordinator or num_processes > 1 or process_id > 0
     if backend == "jax":

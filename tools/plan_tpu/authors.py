@@ -144,6 +144,8 @@ def compile_step(
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
+    from keras_vit.distribution import tpu_compiler
+
     mesh = jax.sharding.Mesh(np.array(slices.devices(tpu)), ("data",))
     everywhere = NamedSharding(mesh, PartitionSpec())
     divided = NamedSharding(mesh, PartitionSpec("data"))
@@ -171,7 +173,9 @@ def compile_step(
     ).lower(
         place(state, everywhere), place(batch, divided), place(key, everywhere)
     )
-    compiled = compiler.compile_lowered(lowered)
+    # The same for both.
+    options = tpu_compiler.options(tpu.generation)
+    compiled = compiler.compile_lowered(lowered, options)
     leaves = jax.tree.leaves(state)
     return compiler.read(
         compiled,

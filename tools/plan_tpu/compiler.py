@@ -143,6 +143,8 @@ class Step:
         """
         import jax
 
+        from keras_vit.distribution import tpu_compiler
+
         state = self._state()
         shardings = jax.tree.map(lambda spec: spec.sharding, state)
         # As in `make_train_function` of Keras' JAX trainer.
@@ -154,7 +156,10 @@ class Step:
         start = time.monotonic()
         with self.distribution.scope():
             lowered = step.lower(state, self._batch(batch_size))
-        return self._read(compile_lowered(lowered), time.monotonic() - start)
+        compiled = compile_lowered(
+            lowered, tpu_compiler.options(self.tpu.generation)
+        )
+        return self._read(compiled, time.monotonic() - start)
 
     def _state(self):
         """Returns the state as Keras' trainers hold it, without values."""
@@ -254,8 +259,12 @@ class Inference(Step):
         )
 
 
-def compile_lowered(lowered):
+def compile_lowered(lowered, options: dict[str, str] | None = None):
     """Compiles what `jax.jit(function).lower` returns.
+
+    Args:
+        lowered: It.
+        options: Options of the compiler.
 
     Raises:
         DoesNotFit: If it does not fit the memory of a device.
@@ -263,7 +272,7 @@ def compile_lowered(lowered):
     import jax
 
     try:
-        return lowered.compile()
+        return lowered.compile(options)
     except jax.errors.JaxRuntimeError as error:
         _raise_if_memory(str(error))
         raise
