@@ -4,11 +4,12 @@ import os
 import pathlib
 
 # KiB of the core's own memory that one operation may use. On v5e, which has
-# 128 MiB, the compiler grants 16 MiB; on v6e it grants 32. docs/tpu.md compares
-# both for the training step of ViT.
+# 128 MiB, the compiler grants 16 MiB by default (32 on v6e); with more it
+# estimates a faster training step: see docs/tpu.md.
 _OPTION = "xla_tpu_scoped_vmem_limit_kib"
 _OPTIONS = {"v5e": {_OPTION: "49152"}}
-# Vendor and device on the PCI bus.
+# Vendor and device on the PCI bus: the options must be set before a TPU is
+# opened, before JAX and TensorFlow know its kind.
 _V5E = ("0x1ae0", "0x0063")
 
 

@@ -66,8 +66,3 @@ def test_the_setup_passes_the_options(monkeypatch):
     )
     distribution.setup("cpu")
     assert called == ["set"]
-
-
-def test_only_v5e_has_options():
-    assert tpu_compiler.options("v5e") == {FLAG.removeprefix("--"): "49152"}
-    assert tpu_compiler.options("v3") == tpu_compiler.options("v6e") == {}

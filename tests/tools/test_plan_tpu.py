@@ -1,5 +1,6 @@
 """The TPU planner: its tables, its reading, and the compiler itself."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import itertools
@@ -8,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -342,6 +344,31 @@ def test_a_sweep_is_all_combinations():
 def test_an_invalid_sweep_is_refused(sweep):
     with pytest.raises(ValueError, match="--sweep"):
         command_line.settings(sweep, experiment.Config())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("v5e-8", {"xla_tpu_scoped_vmem_limit_kib": "49152"}), ("v3-8", {})],
+)
+def test_a_step_is_compiled_with_the_options_of_its_chip(
+    monkeypatch, name, options
+):
+    found = []
+    monkeypatch.setattr(
+        compiler,
+        "compile_lowered",
+        lambda lowered, options: found.append(options),
+    )
+    step = types.SimpleNamespace(
+        tpu=slices.find(name),
+        model=types.SimpleNamespace(train_step=lambda state, x: (x, state)),
+        distribution=types.SimpleNamespace(scope=contextlib.nullcontext),
+        _state=tuple,
+        _batch=float,
+        _read=lambda compiled, seconds: None,
+    )
+    compiler.Step.compile(step, 8)
+    assert found == [options]
 
 
 def plan(*arguments):
