@@ -28,7 +28,7 @@ import sys
 import tarfile
 import zlib
 
-from keras_vit.data import exclusions, records
+from keras_vit.data import exclusions, records, tables
 from keras_vit.data.decode import decode_image
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit_cli import command
@@ -112,6 +112,14 @@ def convert(
             "`eval_fraction` must lie between 0 and 1. "
             f"Received: eval_fraction={eval_fraction}"
         )
+    wrong = [
+        x for x in exclude or () if not WNID.fullmatch(x.partition("/")[0])
+    ]
+    if wrong:
+        raise ValueError(
+            "`exclude` must hold images as WNID/FILE. Received: "
+            f"{sorted(wrong)[:5]}"
+        )
     size = _size_of(archive)
     _check_room(out, size)
     about = dict(archive=os.path.basename(os.path.abspath(archive)), bytes=size)
@@ -154,7 +162,7 @@ def read_classes(path: str) -> tuple[str, ...]:
     Raises:
         ValueError: If a line is not a WordNet id, or one occurs twice.
     """
-    names = pathlib.Path(path).read_text().split()
+    names = tables.read_text(path).split()
     wrong = [name for name in names if not WNID.fullmatch(name)]
     twice = [name for name, n in collections.Counter(names).items() if n > 1]
     if wrong or twice or not names:

@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from keras_vit.data.sources import Source, take
+from keras_vit.data.tables import read_rows, read_text
 
 # Header of the column of a CSV file that lists the examples to exclude.
 COLUMN = "pretrain"
@@ -22,19 +23,18 @@ def read(path: str) -> frozenset[str]:
         Their names.
 
     Raises:
-        ValueError: If there is no such file.
+        ValueError: If there is no such file, it is not in UTF-8, or a line of
+            the CSV file has more or fewer cells than the first.
     """
     if not os.path.isfile(path):
         raise ValueError(
             "`exclude` must be a file of names. "
             f"Received: {path!r}, which is not there"
         )
-    with open(path, newline="", encoding="utf-8") as file:
-        first = file.readline()
-        file.seek(0)
-        if COLUMN in first.rstrip("\r\n").split(","):
-            return frozenset(row[COLUMN] for row in csv.DictReader(file))
-        return frozenset(filter(None, file.read().splitlines()))
+    lines = read_text(path).splitlines()
+    if lines and COLUMN in next(csv.reader(lines[:1])):
+        return frozenset(row[COLUMN] for _, row in read_rows(path, (COLUMN,)))
+    return frozenset(filter(None, lines))
 
 
 def names_of(source: Source) -> list[str]:

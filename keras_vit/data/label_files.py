@@ -1,6 +1,5 @@
 """Images with several labels each, or none, listed in a CSV file."""
 
-import csv
 import os
 import pathlib
 
@@ -9,6 +8,7 @@ import numpy as np
 from keras_vit.data.decode import find_broken
 from keras_vit.data.folder import EVALUATION_FOLDERS
 from keras_vit.data.split import hold_out
+from keras_vit.data.tables import read_rows
 
 NAME = "labels.csv"
 SEPARATOR = ";"
@@ -27,7 +27,8 @@ def find(
 
     A file has the columns `image`, a path relative to the folder of the file,
     and `labels`, class names separated by semicolons, empty for an image
-    without labels. The classes are those of the training images, sorted.
+    without labels. Other columns are ignored. The classes are those of the
+    training images, sorted.
 
     Args:
         path: The folder.
@@ -40,9 +41,9 @@ def find(
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If a file has other columns, lists a missing image or one
-            twice, or has fewer than two classes; or if evaluation has other
-            classes.
+        ValueError: If a file is not CSV in UTF-8 with these columns in each
+            line, lists a missing image or one twice, or has fewer than two
+            classes; or if evaluation has other classes.
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train" / NAME).is_file() else root
@@ -91,30 +92,25 @@ def find(
 
 def _read(path):
     """Returns (path of an image, its class names) for each line of a file."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        columns = reader.fieldnames or []
-        if not {"image", "labels"} <= set(columns):
+    rows = {}
+    remedy = f"Write {SEPARATOR!r} between class names."
+    for line, row in read_rows(path, ("image", "labels"), remedy):
+        image = os.path.join(path.parent, row["image"])
+        # "0.png" and "./0.png" are one image.
+        key = os.path.abspath(image)
+        if key in rows or not os.path.isfile(image):
             raise ValueError(
-                f"{str(path)!r} must have the columns `image` and `labels`, "
-                f"class names between {SEPARATOR!r}. Received: {columns}"
+                f"`image` in {str(path)!r} must name files, each once. "
+                f"Received: line {line}, {row['image']!r}, "
+                + ("again" if key in rows else "which is not there")
             )
-        rows = {}
-        for row in reader:
-            image = os.path.join(path.parent, row["image"])
-            if image in rows or not os.path.isfile(image):
-                raise ValueError(
-                    f"`image` in {str(path)!r} must name files, each once. "
-                    f"Received: line {reader.line_num}, {row['image']!r}, "
-                    + ("again" if image in rows else "which is not there")
-                )
-            names = map(str.strip, (row["labels"] or "").split(SEPARATOR))
-            rows[image] = [name for name in names if name]
+        names = map(str.strip, row["labels"].split(SEPARATOR))
+        rows[key] = image, [name for name in names if name]
     if not rows:
         raise ValueError(
             f"{str(path)!r} must list images. Received: no line after the first"
         )
-    return list(rows.items())
+    return list(rows.values())
 
 
 def _fields(root, rows, names, broken):

@@ -299,8 +299,14 @@ def _several_labels(num_classes):
                 "label": tf.io.RaggedFeature("int64"),
             },
         )
-        # An image may have no label, and one twice.
-        hot = tf.one_hot(example["label"], num_classes, dtype="int32")
+        labels = example["label"]
+        valid = tf.debugging.Assert(
+            tf.reduce_all((labels >= 0) & (labels < num_classes)),
+            [f"`label` must be 0 to {num_classes - 1}. Received:", labels],
+        )
+        with tf.control_dependencies([valid]):
+            # An image may have no label, and one twice.
+            hot = tf.one_hot(labels, num_classes, dtype="int32")
         return example["image"], tf.cast(tf.reduce_sum(hot, 0) > 0, "uint8")
 
     return parse

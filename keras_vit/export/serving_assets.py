@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.data import optional_imports
+from keras_vit.data import optional_imports, tables
 
 # TF Serving does not load a version with more warm-up records.
 MAX_WARMUP_RECORDS = 1000
@@ -156,17 +156,21 @@ def write_class_names(
 
 def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
     """Reads class names: one per line, or a JSON list."""
-    with open(path, encoding="utf-8-sig") as file:
-        text = file.read()
+    text = tables.read_text(path)
     if not os.fspath(path).endswith(".json"):
         return tuple(text.splitlines())
-    found = json.loads(text)
-    if not isinstance(found, list):
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        found = error
+    if not isinstance(found, list) or not all(
+        isinstance(name, str) for name in found
+    ):
         raise ValueError(
             f"{os.fspath(path)!r} must hold a JSON list of names. Received: "
-            f"{type(found).__name__}"
+            f"{str(found)[:80]}"
         )
-    return tuple(map(str, found))
+    return tuple(found)
 
 
 def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:

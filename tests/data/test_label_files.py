@@ -98,13 +98,33 @@ def test_a_share_of_all_images_is_held_out(tmp_path):
     [
         (ROWS, "file,labels", "must have the columns `image` and `labels`"),
         ([("a.png", "dog")], "image,labels", "at least 2 classes"),
-        ([("a.png", "b"), ("a.png", "c")], "image,labels", "'a.png', again"),
+        ([("a.png", "b"), ("./a.png", "c")], "image,labels", "3, './a.png', a"),
         ([], "image,labels", "must list images"),
     ],
 )
 def test_a_wrong_list_is_refused(tmp_path, rows, header, message):
     write_folder(tmp_path, rows, header=header)
     with pytest.raises(ValueError, match=message):
+        data.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,labels,labels\n", "each once"),
+        ("image,labels\na.png,dog\nb.png\n", r"line 3, \['b.png'\]"),
+        (
+            "image,labels\n\na.png,dog,cat\n",
+            r"line 3, \['a.png', 'dog', 'cat'\]. Write ';'",
+        ),
+        ('image,labels\na.png,"dog\n', "must be CSV. Received: line 2: unexp"),
+        ("image,labels\na.png,K\xe4se\n", "UTF-8. Received: line 2, byte 0xe4"),
+    ],
+)
+def test_a_line_that_would_lose_labels_is_refused(tmp_path, text, message):
+    write_folder(tmp_path, ROWS)
+    (tmp_path / "labels.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=f"labels.csv'.* {message}"):
         data.load(str(tmp_path))
 
 

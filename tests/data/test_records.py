@@ -275,3 +275,9 @@ def test_images_have_any_number_of_classes(tmp_path):
         test, batch_size=1, image_size=(4, 4), channels=3
     )
     assert batch["labels"].numpy().tolist() == [[1, 0, 0]]
+    index = json.loads((path / "dataset.json").read_text())
+    index["class_names"].remove("cat")
+    (path / "dataset.json").write_text(json.dumps(index))
+    train, _ = data.load(str(path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be 0 to 1"):
+        list(train.stream(0, 4))

@@ -95,6 +95,27 @@ def test_labels_that_are_no_line_are_refused(tmp_path, label):
         serving_assets.write_class_names(tmp_path, ["fine", label])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "\ufeffK\xe4se\n".encode(), ("K\xe4se",)),
+        ("a.json", b'["a, b"]', ("a, b",)),
+        ("a.txt", b"K\xe4se", "a.txt' must be text in UTF-8"),
+        ("a.json", b'["a"', "a.json' must hold a JSON list"),
+        ("a.json", b'[["n1", "a"]]', "a.json' must hold a JSON list of names"),
+    ],
+)
+def test_class_names_are_read_or_the_file_is_named(
+    tmp_path, name, content, found
+):
+    (tmp_path / name).write_bytes(content)
+    if isinstance(found, tuple):
+        assert serving_assets.read_class_names(tmp_path / name) == found
+    else:
+        with pytest.raises(ValueError, match=found):
+            serving_assets.read_class_names(tmp_path / name)
+
+
 def test_card_has_the_metadata(tmp_path):
     serving_assets.write_model_card(
         tmp_path,

@@ -177,6 +177,8 @@ def test_images_are_left_out(archive, tmp_path, capsys):
         assert imagenet21k.main([*arguments, f"--exclude={tmp_path}/list"]) == 0
         assert f"{len(names)} of --exclude" in capsys.readouterr().out
         assert set(contents(out)) == set(EXPECTED) - set(names)
+    with pytest.raises(ValueError, match="as WNID/FILE. .*'1.JPEG'"):
+        convert(archive, tmp_path / "out", exclude={"1.JPEG"})
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -275,3 +275,22 @@ def test_examples_are_left_out(sets):
         exclusions.leave_out(stream, frozenset({"0"}))
     with pytest.raises(ValueError, match="not there"):
         exclusions.read("nowhere.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('\ufeffpretrain,test\n"a, b",c\n', {"a, b"}),
+        ("\ufeffa, b\nc\n", {"a, b", "c"}),
+        ("pretrain,test\na, b,c\n", "line 2, "),
+        ("K\udce4se\n", "list' must be text in UTF-8. Received: line 1"),
+    ],
+)
+def test_no_line_of_a_list_is_lost(tmp_path, text, found):
+    path = tmp_path / "list"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    if isinstance(found, set):
+        assert exclusions.read(str(path)) == found
+    else:
+        with pytest.raises(ValueError, match=found):
+            exclusions.read(str(path))

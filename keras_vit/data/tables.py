@@ -1,0 +1,69 @@
+"""Text files and CSV tables, of which no line is lost."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Reads a text file in UTF-8, with or without a byte order mark.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it is in another encoding.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{os.fspath(path)!r} must be text in UTF-8. Received: line "
+            f"{line}, byte 0x{error.object[error.start]:02x}. Save the file "
+            "as UTF-8."
+        ) from error
+
+
+def read_rows(
+    path: str | os.PathLike, columns: tuple[str, ...], remedy: str = ""
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the rows of a CSV file after its header, each with its line.
+
+    Args:
+        path: The file. Empty lines are ignored.
+        columns: Columns that its header must contain, among others.
+        remedy: What to write instead of surplus cells, for error messages.
+
+    Raises:
+        ValueError: If the header lacks a column or has one twice, a row has
+            more or fewer cells than the header, or the file is not CSV in
+            UTF-8.
+    """
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.reader(text, strict=True)
+    try:
+        header = next(reader, [])
+        if [header.count(name) for name in columns] != [1] * len(columns):
+            names = " and ".join(f"`{name}`" for name in columns)
+            raise ValueError(
+                f"{os.fspath(path)!r} must have the columns {names}, each "
+                f"once, between commas. Received: {header}"
+            )
+        for cells in reader:
+            if cells and len(cells) != len(header):
+                raise ValueError(
+                    f"Each line of {os.fspath(path)!r} must have the "
+                    f"{len(header)} cells of {header}. Received: line "
+                    f"{reader.line_num}, {cells}. {remedy}".rstrip()
+                )
+            if cells:
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+    except csv.Error as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} must be CSV. Received: line "
+            f"{reader.line_num}: {error}"
+        ) from error
