@@ -1,8 +1,13 @@
 """Clipping the gradient of the global batch."""
 
+import functools
+
 import keras
 
+from keras_vit.training.derived import Derived
 
+
+@functools.cache
 def clip_whole_gradient(optimizer_class: type) -> type:
     """Returns an optimizer class that clips as on one device.
 
@@ -18,7 +23,9 @@ def clip_whole_gradient(optimizer_class: type) -> type:
         return optimizer_class
     import tensorflow as tf
 
-    class WholeGradient(optimizer_class):
+    class WholeGradient(optimizer_class, metaclass=Derived):
+        derived = clip_whole_gradient, optimizer_class
+
         def _clip_gradients(self, grads):
             replica = tf.distribute.get_replica_context()
             if replica.num_replicas_in_sync > 1:
@@ -28,5 +35,7 @@ def clip_whole_gradient(optimizer_class: type) -> type:
         def _all_reduce_sum_gradients(self, grads_and_vars):
             return grads_and_vars  # already clipped
 
+    # Saved as the class that it computes on one device.
     WholeGradient.__name__ = optimizer_class.__name__
+    WholeGradient.__module__ = optimizer_class.__module__
     return WholeGradient

@@ -4,6 +4,8 @@ import functools
 
 import keras
 
+from keras_vit.training.derived import Derived
+
 
 @functools.cache
 def fuse_adam(optimizer_class: type) -> type:
@@ -19,8 +21,12 @@ def fuse_adam(optimizer_class: type) -> type:
         optimizer_class: A class of `keras.optimizers`.
 
     Example:
-        Adam = keras_vit.training.fuse_adam(keras.optimizers.AdamW)
-        model.compile(Adam(1e-4), "sparse_categorical_crossentropy")
+        AdamW = keras_vit.training.fuse_adam(keras.optimizers.AdamW)
+        model.compile(
+            AdamW(1e-4),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        model.fit(images, labels)
 
     Reference:
         Kingma & Ba 2015 (1412.6980), section 2.
@@ -31,41 +37,56 @@ def fuse_adam(optimizer_class: type) -> type:
     ):
         return optimizer_class
     import torch
-    from torch.optim.adam import adam
 
     if torch.get_default_device().type != "cpu" or torch.cuda.is_available():
         return optimizer_class
 
-    class Fused(optimizer_class):
+    class Fused(optimizer_class, metaclass=Derived):
+        derived = fuse_adam, optimizer_class
+
         def _backend_update_step(self, grads, variables, learning_rate):
             if self.amsgrad or torch.compiler.is_compiling():
                 super()._backend_update_step(grads, variables, learning_rate)
-                return
-            at = [self._get_variable_index(v) for v in variables]
-            steps = torch.full((len(at),), float(self.iterations))
-            # The authors of Adam add epsilon before the second moment is
-            # corrected, as Keras does; PyTorch adds it after.
-            correction = 1 - self.beta_2 ** (int(self.iterations) + 1)
-            with torch.no_grad():
-                adam(
-                    [v.value for v in variables],
-                    # The operation reads memory in order.
-                    [g.contiguous() for g in grads],
-                    [self._momentums[i].value for i in at],
-                    [self._velocities[i].value for i in at],
-                    [],
-                    list(steps.unbind()),
-                    fused=True,
-                    amsgrad=False,
-                    beta1=self.beta_1,
-                    beta2=self.beta_2,
-                    lr=float(learning_rate),
-                    weight_decay=0.0,
-                    eps=self.epsilon / correction**0.5,
-                    maximize=False,
-                )
+            else:
+                _update(self, grads, variables, learning_rate)
 
     # Saved as the class that it computes.
     Fused.__name__ = optimizer_class.__name__
     Fused.__module__ = optimizer_class.__module__
     return Fused
+
+
+def _update(optimizer, grads, variables, learning_rate):
+    import torch
+    from torch.optim.adam import adam
+
+    at = [optimizer._get_variable_index(v) for v in variables]
+    steps = torch.full((len(at),), float(optimizer.iterations))
+    # The authors of Adam add epsilon before the second moment is corrected, as
+    # Keras does; PyTorch adds it after.
+    correction = 1 - optimizer.beta_2 ** (int(optimizer.iterations) + 1)
+    momentums = [optimizer._momentums[i] for i in at]
+    velocities = [optimizer._velocities[i] for i in at]
+    updated = [v.value for v in (*variables, *momentums, *velocities)]
+    with torch.no_grad():
+        # The operation reads all memory in the same order.
+        arrays = [x.contiguous() for x in updated]
+        adam(
+            arrays[: len(at)],
+            [g.contiguous() for g in grads],
+            arrays[len(at) : 2 * len(at)],
+            arrays[2 * len(at) :],
+            [],
+            list(steps.unbind()),
+            fused=True,
+            amsgrad=False,
+            beta1=optimizer.beta_1,
+            beta2=optimizer.beta_2,
+            lr=float(learning_rate),
+            weight_decay=0.0,
+            eps=optimizer.epsilon / correction**0.5,
+            maximize=False,
+        )
+        for x, array in zip(updated, arrays, strict=True):
+            if x is not array:
+                x.copy_(array)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit.models import ImageModel
+from keras_vit.training.derived import Derived
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -157,7 +158,8 @@ class _ScaledRates:
 def _scaled(optimizer_class):
     """Returns the subclass of an optimizer class, registered with Keras."""
     name = f"ScaledRates{optimizer_class.__name__}"
-    subclass = type(name, (_ScaledRates, optimizer_class), {})
+    derived = dict(derived=(_scaled, optimizer_class))
+    subclass = Derived(name, (_ScaledRates, optimizer_class), derived)
     register = keras.saving.register_keras_serializable("keras_vit", name)
     return register(subclass)
 
