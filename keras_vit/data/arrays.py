@@ -1,6 +1,7 @@
 """Images and clips that are arrays in memory."""
 
 import os
+import warnings
 import zipfile
 import zlib
 
@@ -30,10 +31,14 @@ def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
 def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
     """Reads x_train and y_train, and x_test and y_test if present.
 
+    Warns if the images seem to have their channels first.
+
     Args:
         path: An npz file; x `[N, H, W]` or `[N, H, W, C]`, or for clips
             `[N, T, H, W, C]`; y `[N]` or `[N, 1]`, classes counted from 0, or
-            `[N, K]`, 0 or 1 for each of K classes.
+            `[N, K]`, 0 or 1 for each of K classes. The file may hold
+            class_names, strings `[K]`; without them there must be at most as
+            many classes as training images.
         eval_fraction: Share of each class held out if there is no x_test.
         seed: Seed of that choice.
 
@@ -41,8 +46,8 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
         The fields of a training and an evaluation `Source`.
 
     Raises:
-        ValueError: If the file is damaged, lacks an array, contains pickles, or
-            shapes or labels are wrong.
+        ValueError: If the file is damaged, lacks an array, contains pickles,
+            a number is not finite, or shapes, labels or class names are wrong.
     """
     data = _read(path)
     for key in ("x_train", "y_train"):
@@ -58,21 +63,18 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
         )
     images = _images(path, "x_train", data["x_train"])
     labels = _labels(path, "y_train", data["y_train"], len(images))
-    several = labels.ndim == 2
-    classes = labels.shape[1] if several else int(labels.max()) + 1
-    names = tuple(str(label) for label in range(classes))
-    if classes < 2:
-        raise ValueError(
-            f"`y_train` of {path!r} must have at least 2 classes. Received: "
-            f"{classes}"
-        )
+    names = _class_names(path, data.get("class_names"), labels)
     if "x_test" not in data:
         return _held_out(path, images, labels, names, eval_fraction, seed)
     test_images = _images(path, "x_test", data["x_test"])
-    if test_images.ndim != images.ndim:
+    if (test_images.ndim, test_images.shape[-1]) != (
+        images.ndim,
+        images.shape[-1],
+    ):
         raise ValueError(
             f"`x_train` and `x_test` of {path!r} must both hold images or both "
-            f"clips. Received: shapes {images.shape} and {test_images.shape}"
+            "clips, of as many channels. Received: shapes "
+            f"{images.shape} and {test_images.shape}"
         )
     test_labels = _labels(path, "y_test", data["y_test"], len(test_images))
     if test_labels.shape[1:] != labels.shape[1:]:
@@ -80,15 +82,37 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
             f"`y_train` and `y_test` of {path!r} must have the same form. "
             f"Received: shapes {labels.shape} and {test_labels.shape}"
         )
-    if not several and test_labels.max() >= classes:
+    if labels.ndim == 1 and test_labels.max() >= len(names):
         raise ValueError(
             f"`y_test` of {path!r} must hold classes of `y_train`, 0 to "
-            f"{classes - 1}. Received: {int(test_labels.max())}"
+            f"{len(names) - 1}. Received: {int(test_labels.max())}"
         )
     return (
         _fields(path, images, labels, names),
         _fields(path, test_images, test_labels, names),
     )
+
+
+def warn_if_channels_first(
+    shape: tuple[int, ...], what: str, stacklevel: int
+) -> None:
+    """Warns of the shape of images `[N, C, H, W]`, or of such clips.
+
+    Args:
+        shape: Shape of images or clips.
+        what: Their name in the warning.
+        stacklevel: See `warnings.warn`.
+    """
+    for axis in range(len(shape) - 3, 0, -1):
+        if shape[axis] <= 4 < min(shape[-2:]):
+            order = [i for i in range(len(shape)) if i != axis] + [axis]
+            warnings.warn(
+                f"{what} have the shape {shape}, which means {shape[-1]} "
+                f"channels. If their channels are axis {axis}, move them to "
+                f"the end: np.transpose(images, {order}).",
+                stacklevel=stacklevel,
+            )
+            return
 
 
 def _read(path):
@@ -125,7 +149,48 @@ def _images(path, key, images):
             "[N, H, W, C], or clips [N, T, H, W, C], at least one. Received: "
             f"shape {images.shape}, {images.dtype}"
         )
-    return images if images.dtype == np.uint8 else images.astype("float32")
+    warn_if_channels_first(
+        images.shape, f"The images `{key}` of {path!r}", stacklevel=5
+    )
+    if images.dtype == np.uint8:
+        return images
+    with np.errstate(over="ignore"):
+        images = images.astype("float32")
+    for i, image in enumerate(images):
+        if not np.isfinite(image).all():
+            raise ValueError(
+                f"`{key}` of {path!r} must hold finite numbers in float32. "
+                f"Received: NaN or infinity, first in {key}[{i}]"
+            )
+    return images
+
+
+def _class_names(path, given, labels):
+    """Returns the names that the file gives to the classes, or numbers."""
+    several = labels.ndim == 2
+    classes = labels.shape[1] if several else int(labels.max()) + 1
+    if given is None:
+        if not 2 <= classes <= len(labels):
+            raise ValueError(
+                f"`y_train` of {path!r} must have at least 2 classes and, "
+                "unless the file holds their `class_names`, at most as many as "
+                f"images. Received: {classes:,} classes, {len(labels):,} images"
+            )
+        return tuple(map(str, range(classes)))
+    names = tuple(given.reshape(-1).tolist())
+    if (
+        given.ndim != 1
+        or given.dtype.kind != "U"
+        or len(names) < 2
+        or len(set(names)) != len(names)
+        or (len(names) != classes if several else len(names) < classes)
+    ):
+        raise ValueError(
+            f"`class_names` of {path!r} must be different strings, one for "
+            f"each of the {classes:,} classes of `y_train`. Received: shape "
+            f"{given.shape}, {given.dtype}, such as {list(names[:5])}"
+        )
+    return names
 
 
 def _labels(path, key, labels, count):
@@ -145,7 +210,7 @@ def _labels(path, key, labels, count):
             f"{labels.shape}"
         )
     labels = labels.reshape(-1)
-    if labels.dtype.kind not in "ui" or labels.min() < 0:
+    if labels.dtype.kind not in "ui" or labels.astype("int64").min() < 0:
         wrong = labels[labels < 0] if labels.dtype.kind == "i" else labels
         raise ValueError(
             f"`{key}` of {path!r} must hold classes counted from 0 as "

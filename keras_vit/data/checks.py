@@ -5,17 +5,18 @@ import re
 import warnings
 
 import keras
+import numpy as np
 
-from keras_vit.data import folder, video_files
+from keras_vit.data import arrays, folder, video_files
 from keras_vit.data.sources import Source
 
 
 def check_pixels(images) -> None:
-    """Warns if float images are evidently scaled already.
+    """Warns if images are evidently not pixels, or have channels first.
 
     Models take pixels in [0, 255] and scale them. `fit` and `predict` also
-    accept images within [0, 1] or [-1, 1], with a loss of accuracy. A compiled
-    model cannot inspect its input, so call this once before.
+    accept images within [0, 1] or [-1, 1], with a loss of accuracy, and NaN. A
+    compiled model cannot inspect its input, so call this once before.
 
     Args:
         images: `[B, H, W, C]`, an array or a tensor, of which the first 1,000
@@ -31,7 +32,9 @@ def check_pixels(images) -> None:
         )
         model.fit(images, labels)
     """
-    _check_pixels(_first_images(images), "The images")
+    sample = _first_images(images)
+    arrays.warn_if_channels_first(sample.shape, "The images", stacklevel=3)
+    _check_pixels(sample, "The images")
 
 
 def _first_images(images):
@@ -49,15 +52,22 @@ def _check_pixels(sample, what):
     if sample.dtype == "uint8":
         return
     low, high = float(sample.min()), float(sample.max())
-    # All alike, they could be anything.
-    if -1 <= low < high <= 1:
-        warnings.warn(
-            f"{what} lie between {low:g} and {high:g}: they seem to be scaled "
-            "already, but the model takes pixels in [0, 255] and scales them "
-            "itself. Pass pixels, or build the model with "
-            "include_preprocessing=False.",
-            stacklevel=3,
-        )
+    if not np.isfinite([low, high]).all():
+        problem = "hold NaN or infinity"
+    # Divided by 255, or by a standard deviation. All alike, they could be
+    # anything.
+    elif -10 <= low < high <= (1 if low >= 0 else 10):
+        problem = "seem to be scaled already"
+    elif low < -64 or high > 320:  # more than resizing overshoots
+        problem = "are out of range"
+    else:
+        return
+    warnings.warn(
+        f"{what} lie between {low:g} and {high:g}: they {problem}, but the "
+        "model takes pixels in [0, 255] and scales them itself. Pass pixels, "
+        "or build the model with include_preprocessing=False.",
+        stacklevel=3,
+    )
 
 
 def warn_if_scaled(source: Source) -> None:

@@ -21,10 +21,25 @@ class Batches(keras.utils.PyDataset):
         return make_images(0, 1), np.zeros(4)
 
 
-@pytest.mark.parametrize("low", [0, -1])
-def test_floats_between_minus_one_and_one_warn(low):
-    with pytest.warns(UserWarning, match="scaled already.*\\[0, 255\\]"):
-        data.check_pixels(make_images(low, 1).astype("float32"))
+@pytest.mark.parametrize(
+    ("low", "high", "problem"),
+    [
+        (0, 1, "seem to be scaled already"),
+        (-1, 1, "seem to be scaled already"),
+        (-2.5, 2.7, "seem to be scaled already"),
+        (0, 65535, "are out of range"),
+        (-128, 127, "are out of range"),
+        (np.nan, 255, "hold NaN or infinity"),
+    ],
+)
+def test_what_is_no_pixel_warns(low, high, problem):
+    images = make_images(0, 255)
+    images[0] = high
+    images[1] = low
+    if high <= 127:
+        images = np.linspace(low, high, images.size).reshape(images.shape)
+    with pytest.warns(UserWarning, match=rf"{problem}, but .* \[0, 255\]"):
+        data.check_pixels(images.astype("float32"))
 
 
 @pytest.mark.parametrize("form", ["tensor", "pairs", "dataset", "PyDataset"])
@@ -47,6 +62,7 @@ def test_pixels_and_uniform_images_do_not_warn():
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         data.check_pixels(make_images(0, 255))
+        data.check_pixels(make_images(-20, 270))  # resized with overshoot
         data.check_pixels(make_images(0, 255).astype("uint8"))
         data.check_pixels(np.ones((2, 8, 8, 1), "uint8"))
         data.check_pixels(np.zeros((2, 8, 8, 3), "float32"))

@@ -1,5 +1,6 @@
 """Data sets found, and errors that say what is wrong with them."""
 
+import re
 import warnings
 
 import numpy as np
@@ -127,6 +128,8 @@ def test_npz_of_several_labels_an_image(tmp_path):
     np.savez(path, **arrays, x_test=arrays["x_train"], y_test=labels[:, :2])
     with pytest.raises(ValueError, match="must have the same form"):
         data.load(str(path))
+    np.savez(path, **arrays, class_names=["cat", "a dog", "bird"])
+    assert data.load(str(path))[1].class_names == ("cat", "a dog", "bird")
     np.savez(path, **arrays | dict(y_train=2 * labels))
     with pytest.raises(ValueError, match=r"must hold 0 or 1 .* \[0, 2\]"):
         data.load(str(path))
@@ -140,9 +143,40 @@ def test_npz_with_and_without_a_test_part(tmp_path):
     train, evaluation = data.load(path)
     assert (train.num_examples, evaluation.num_examples) == (32, 8)
     assert train.image_shape == (4, 4, 1)
-    np.savez(path, x_train=x, y_train=y, x_test=x[:3], y_test=y[:3])
+    names = [f"class {i}" for i in range(50)]
+    np.savez(
+        path, x_train=x, y_train=y, x_test=x[:3], y_test=y[:3],
+        class_names=names,
+    )  # fmt: skip
     train, evaluation = data.load(path)
     assert (train.num_examples, evaluation.num_examples) == (40, 3)
+    assert train.class_names == evaluation.class_names == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((2, 3, 8, 6), [0, 2, 3, 1]),
+        ((2, 1, 8, 6), [0, 2, 3, 1]),
+        ((2, 7, 3, 8, 6), [0, 1, 3, 4, 2]),
+        ((2, 3, 7, 8, 6), [0, 2, 3, 4, 1]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_channels_that_come_first_warn(tmp_path, shape, order, dtype):
+    x = np.resize(np.arange(256), shape).astype(dtype)
+    message = f"move them to the end: .*{re.escape(str(order))}"
+    np.savez(
+        tmp_path / "a.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1]
+    )
+    with (
+        pytest.warns(UserWarning, match=f"`x_train` of .* {message}"),
+        pytest.warns(UserWarning, match=f"`x_test` of .* {message}"),
+    ):
+        data.load(str(tmp_path / "a.npz"))
+    with pytest.warns(UserWarning, match=message):
+        data.check_pixels(x)
+    data.check_pixels(x.transpose(order))
 
 
 def test_tfds_by_name(monkeypatch, tmp_path):
@@ -249,6 +283,13 @@ def test_scaled_floats_warn(tmp_path, low, high, warns):
     assert bool(caught) == warns
 
 
+X = np.zeros((4, 2, 2))
+
+
+def with_value(value):
+    return np.where(np.arange(16).reshape(X.shape) > 9, value, X)
+
+
 class TestBadInput:
     def check(self, dataset, *words, **arguments):
         with pytest.raises(ValueError) as error:
@@ -300,54 +341,37 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("arrays", "word"),
         [
-            (dict(x_train=np.zeros((4, 2, 2))), "y_train"),
+            (dict(y_train=None), "y_train"),
+            (dict(x_train=np.zeros((4, 2))), "(4, 2)"),
+            (dict(y_train=np.zeros(3, int)), "shape (3,)"),
+            (dict(y_train=[0, 1, -1, 0]), "-1"),
+            (dict(y_train=np.array([0, 1, 0, 2**63], "uint64")), "uint64"),
+            (dict(y_train=np.ones(4) / 2), "float"),
+            (dict(x_test=X[:1], y_test=[2]), "Received: 2"),
+            (dict(x_test=X[:1]), "y_test"),
+            (dict(x_test=np.zeros((1, 2, 2, 3)), y_test=[0]), "many channels"),
+            (dict(x_train=np.array([{}], dtype=object)), "pickled"),
+            (dict(y_train=[0, 4, 1, 0]), "5 classes, 4 images"),
+            (dict(y_train=[0, 10**9, 1, 0]), "1,000,000,001 classes, 4 images"),
+            (dict(y_train=np.eye(4, 5, dtype=int)), "5 classes, 4 images"),
+            (dict(class_names=["a"]), "`class_names`"),
+            (dict(class_names=["a", "a"]), "must be different strings"),
+            (dict(class_names=[0, 1]), "int64, such as [0, 1]"),
+            (dict(class_names=["a", "b"], y_train=[0, 1, 2, 0]), "the 3 class"),
             (
-                dict(x_train=np.zeros((4, 2)), y_train=np.zeros(4, int)),
-                "(4, 2)",
+                dict(class_names=list("abc"), y_train=np.eye(4, 2, dtype=int)),
+                "the 2 classes",
             ),
-            (
-                dict(x_train=np.zeros((4, 2, 2)), y_train=np.zeros(3, int)),
-                "shape (3,)",
-            ),
-            (
-                dict(
-                    x_train=np.zeros((4, 2, 2)), y_train=np.array([0, 1, -1, 0])
-                ),
-                "-1",
-            ),
-            (
-                dict(x_train=np.zeros((4, 2, 2)), y_train=np.ones(4) / 2),
-                "float",
-            ),
-            (
-                dict(
-                    x_train=np.zeros((4, 2, 2)),
-                    y_train=np.array([0, 1, 0, 1]),
-                    x_test=np.zeros((1, 2, 2)),
-                    y_test=np.array([2]),
-                ),
-                "Received: 2",
-            ),
-            (
-                dict(
-                    x_train=np.zeros((4, 2, 2)),
-                    y_train=np.array([0, 1, 0, 1]),
-                    x_test=np.zeros((1, 2, 2)),
-                ),
-                "y_test",
-            ),
-            (
-                dict(
-                    x_train=np.array([{}], dtype=object),
-                    y_train=np.zeros(1, int),
-                ),
-                "pickled",
-            ),
+            (dict(x_train=with_value(np.nan)), "first in x_train[2]"),
+            (dict(x_test=with_value(-np.inf), y_test=[0] * 4), "x_test[2]"),
+            (dict(x_train=with_value(1e300)), "first in x_train[2]"),
+            (dict(x_train=with_value(np.inf)[..., None, None]), "x_train[2]"),
         ],
     )
     def test_npz(self, tmp_path, arrays, word):
         path = tmp_path / "set.npz"
-        np.savez(path, **arrays)
+        arrays = dict(x_train=X, y_train=[0, 1, 0, 1]) | arrays
+        np.savez(path, **{k: x for k, x in arrays.items() if x is not None})
         self.check(path, word)
 
     def test_npz_truncated(self, tmp_path):
