@@ -1,12 +1,11 @@
 """Reads the arrays and the config of a checkpoint from a path."""
 
 import functools
-import json
 import os
 
 from keras import ops
 
-from keras_vit.weights import files, torch_files
+from keras_vit.weights import files, stored, torch_files
 from keras_vit.weights.rules import configs
 from keras_vit.weights.stored import Stored
 
@@ -63,7 +62,7 @@ def _json(path):
 
 def _parse(text, path):
     try:
-        found = json.loads(text)
+        found = stored.parse_json(text)
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
     except (ValueError, RecursionError) as error:
@@ -98,10 +97,7 @@ def _read_directory(path):
             if shard.endswith(".safetensors")
             else torch_files.read_torch
         )
-        for name, array in read(file).items():
-            if name in arrays:
-                raise ValueError(f"{path!r} has `{name}` in two of its files")
-            arrays[name] = array
+        arrays = _merge(path, arrays, read(file))
     if not arrays:
         raise ValueError(
             "`weights`, where it is a directory, must hold model.safetensors, "
@@ -109,6 +105,13 @@ def _read_directory(path):
             f"weights={path!r}, a directory with {inside[:8]}"
         )
     return arrays, _config_beside(os.path.join(path, shards[0]))
+
+
+def _merge(path, arrays, others):
+    repeated = sorted(arrays.keys() & others.keys())
+    if repeated:
+        raise stored.twice(path, repeated)
+    return arrays | others
 
 
 def _shards(path):
@@ -131,7 +134,8 @@ def _read_keras(path, inside):
         return arrays, config  # of `keras.saving.save_model`
     config = dict(_section(path, config, "config"))
     if "task.weights.h5" in inside:
-        arrays |= files.read_h5(os.path.join(path, "task.weights.h5"))
+        head = files.read_h5(os.path.join(path, "task.weights.h5"))
+        arrays = _merge(path, arrays, head)
         task = _json(os.path.join(path, "task.json"))
         task = _section(path, task, "config")
         config["pooling"] = task.get("pooling", "token")

@@ -5,11 +5,12 @@ checkpoint is never completely in memory. `torch_files` reads the files of
 PyTorch.
 """
 
+import functools
 import io
 import itertools
-import json
 import math
 import os
+import re
 
 import numpy as np
 
@@ -84,12 +85,18 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
     with stored.naming(path, "its header"):
         file = safetensors.safe_open(path, framework="numpy")
         names = file.keys()
+        # Of a name that is there twice, the library takes the later array.
+        with open(path, "rb") as content:
+            length = int.from_bytes(content.read(8), "little")
+            stored.parse_json(content.read(length))
     arrays = {}
     for name in names:
         view = file.get_slice(name)
         if "F" not in view.get_dtype() and name.endswith(stored.DERIVED):
             continue
-        dtype = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+        dtype = dict(
+            F16="float16", BF16="bfloat16", F32="float32", F64="float64"
+        )
         stored.check_dtype(
             path, name, dtype.get(view.get_dtype(), view.get_dtype())
         )
@@ -106,6 +113,9 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
 def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
     """Opens a weights file of Keras, as `read_npz` does.
 
+    Every number must be in the file, as in those that Keras writes: compressed
+    arrays are refused, and chunks that were never written, which read as zeros.
+
     Args:
         path: The file, or its name in messages.
         content: Its bytes, if it is inside an archive.
@@ -119,56 +129,77 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
     def opened():
         return h5py.File(path if content is None else io.BytesIO(content), "r")
 
+    def read(name, place, dtype):
+        # Opened for each read: an open file could not be overwritten.
+        with stored.naming(path, name), opened() as file:
+            # No library accepts the other byte order.
+            array = file[place].astype(dtype)[()]
+            return stored.finite(path, name, array)
+
     size = os.path.getsize(path) if content is None else len(content)
-    arrays = {}
-    visits = itertools.count()
-
-    def visit(group, layers):
-        # Groups that contain one another have infinitely many paths.
-        if next(visits) > stored.MAX_MEMBERS:
-            raise stored.too_many(path, "groups")
-        # Keras keeps variables under "vars", with the layer's name.
-        if "vars" in group:
-            variables = group[local_key(group, "vars")]
-            layers = (*layers, variables.attrs.get("name", ""))
-            for index in variables:
-                name = "/".join((*layers[1:], index))
-                arrays[name] = of_dataset(
-                    name, variables[local_key(variables, index)]
-                )
-        for key in group:
-            # Not weights of the model: the state of training and of dropout.
-            if key not in ("vars", "optimizer", "seed_generator"):
-                if isinstance(group[local_key(group, key)], h5py.Group):
-                    visit(group[key], layers)
-
-    def local_key(group, key):
-        """Returns a name whose object is stored in this file."""
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise stored.points_out(path, f"{group.name}/{key}")
-        return key
-
-    def of_dataset(name, item):
-        if not isinstance(item, h5py.Dataset) or (
-            item.external or item.is_virtual
-        ):
-            raise stored.points_out(path, name)
-        stored.check_dtype(path, name, item.dtype.name)
-        stored.check_shape(path, name, item.shape)
-        if item.nbytes > stored.MAX_UNFOLDING * size + stored.MAX_BYTES_MORE:
-            raise stored.too_large(path, item.nbytes, size)
-        place = item.name
-
-        def read():
-            # Opened for each read: an open file could not be overwritten.
-            with stored.naming(path, name), opened() as file:
-                return stored.finite(path, name, file[place][()])
-
-        return Stored(tuple(item.shape), read)
-
+    arrays, claimed = {}, 0
     with stored.naming(path, "its index"), opened() as file:
-        visit(file, ())
+        for name, item in _h5_variables(path, file, (), itertools.count()):
+            if name in arrays:
+                raise stored.twice(path, [name])
+            _check_dataset(path, name, item)
+            claimed += max(item.nbytes, item.id.get_storage_size())
+            if claimed > size:
+                raise stored.too_large(path, claimed, size)
+            arrays[name] = Stored(
+                tuple(item.shape),
+                functools.partial(read, name, item.name, item.dtype.name),
+            )
     return arrays
+
+
+def _h5_variables(path, group, layers, visits):
+    """Yields the name and the dataset of each variable of a model."""
+    import h5py
+
+    # Groups that contain one another have infinitely many paths.
+    if next(visits) > stored.MAX_MEMBERS:
+        raise stored.too_many(path, "groups")
+    # Keras keeps variables under "vars", with the layer's name.
+    if "vars" in group:
+        variables = _h5_member(path, group, "vars")
+        layers = (*layers, variables.attrs.get("name", ""))
+        for index in variables:
+            if not re.fullmatch("0|[1-9][0-9]*", index):  # "01" is 1 as well
+                raise ValueError(f"`{variables.name}` holds {index!r}")
+            name = "/".join((*layers[1:], index))
+            yield name, _h5_member(path, variables, index)
+    for key in group:
+        # Not weights of the model: the state of training and of dropout.
+        if key not in ("vars", "optimizer", "seed_generator"):
+            member = _h5_member(path, group, key)
+            if isinstance(member, h5py.Group):
+                yield from _h5_variables(path, member, layers, visits)
+
+
+def _h5_member(path, group, key):
+    """Returns an object that is stored in this file."""
+    import h5py
+
+    if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+        raise stored.not_plain(
+            path, f"{group.name}/{key}", "points out of the file"
+        )
+    return group[key]
+
+
+def _check_dataset(path, name, item):
+    """Refuses what is not a plain array, all of it in this file."""
+    import h5py
+
+    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
+        raise stored.not_plain(path, name, "points out of the file")
+    stored.check_dtype(path, name, item.dtype.name)
+    stored.check_shape(path, name, item.shape)
+    if item.id.get_create_plist().get_nfilters():
+        raise stored.not_plain(path, name, "is compressed")
+    if item.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
+        raise stored.not_plain(path, name, "was not written completely")
 
 
 def read_comment(path: str | os.PathLike) -> dict:
@@ -188,7 +219,7 @@ def read_comment(path: str | os.PathLike) -> dict:
             length = int.from_bytes(file.read(2), "little")
         if length != len(text):
             raise ValueError(f"{len(text)} of {length} bytes are there")
-        found = json.loads(text) if text.startswith(b"{") else {}
+        found = stored.parse_json(text) if text.startswith(b"{") else {}
     return found
 
 

@@ -3,8 +3,10 @@
 import collections
 import contextlib
 import dataclasses
+import json
 import os
 import textwrap
+import typing
 import zipfile
 from collections.abc import Callable
 
@@ -124,11 +126,23 @@ def finite(path: str, name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def points_out(path: str, name: str) -> ValueError:
-    """Returns the error of an array that is in another file."""
+def parse_json(text: str | bytes) -> typing.Any:
+    """Parses JSON; a key that an object has twice, differently, is an error."""
+
+    def unique(pairs):
+        found = {}
+        for key, value in pairs:
+            if found.setdefault(key, value) != value:
+                raise ValueError(f"{key!r} is there twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def not_plain(path: str, name: str, what: str) -> ValueError:
+    """Returns the error of an array that is not simply in the file."""
     return ValueError(
-        f"{path!r} must hold plain arrays. Received: `{name}`, which points "
-        "out of the file"
+        f"{path!r} must hold plain arrays. Received: `{name}`, which {what}"
     )
 
 

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules import configs, encoder, patches, table
 from keras_vit.weights.rules.encoder import timm, transformers
 
 TITLE = "DINOv2, DeiT III or ViT with registers"
@@ -100,7 +100,8 @@ def _flatten(arrays, metadata):
         gate = name.replace("weights_in", "gate")
         timm.cut(arrays, name, (gate, name.replace("weights_in", "fc1")))
         out = name.replace("weights_in", "weights_out")
-        arrays[out.replace("weights_out", "fc2")] = arrays.pop(out)
+        fc2 = out.replace("weights_out", "fc2")
+        table.add(arrays, fc2, arrays.pop(out))
     return arrays, (prefix, False)
 
 

@@ -320,11 +320,19 @@ def rename(arrays: dict, function: Callable) -> dict:
     """
     renamed = {}
     for name, array in arrays.items():
-        new = function(name)
-        if new in renamed:
-            raise ValueError(f"expected each array once; found `{new}` twice")
-        renamed[new] = array
+        add(renamed, function(name), array)
     return renamed
+
+
+def add(arrays: dict, name: str, array) -> None:
+    """Adds an array under a name that must be new.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if name in arrays:
+        raise ValueError(f"expected each array once; found `{name}` twice")
+    arrays[name] = array
 
 
 def count(names, pattern) -> int:

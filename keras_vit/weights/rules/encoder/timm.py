@@ -87,7 +87,7 @@ def flatten(
     forms = set()
     for name in list(arrays):
         if match := _FC1_X.fullmatch(name):
-            arrays[f"{match[1]}fc1.{match[2]}"] = arrays.pop(name)
+            table.add(arrays, f"{match[1]}fc1.{match[2]}", arrays.pop(name))
             forms.add("gate_apart")
         elif (match := _FC1.fullmatch(name)) and _is_packed(arrays, match[1]):
             forms.add("packed")
@@ -117,10 +117,11 @@ def cut(arrays: dict[str, Stored], name: str, names: tuple) -> None:
     stored = arrays.pop(name)
     size = stored.shape[0] // len(names)
     for i, part in enumerate(names):
-        arrays[part] = stored.map(
+        one = stored.map(
             lambda a, i=i: a[i * size : (i + 1) * size],
             (size, *stored.shape[1:]),
         )
+        table.add(arrays, part, one)
 
 
 def _join_projections(arrays, attention):
@@ -128,14 +129,15 @@ def _join_projections(arrays, attention):
     names = [f"{attention}{part}_proj.weight" for part in "qkv"]
     parts = [arrays.pop(name) for name in names]
     rows = sum(part.shape[0] for part in parts)
-    arrays[f"{attention}qkv.weight"] = Stored(
+    joined = Stored(
         (rows, *parts[0].shape[1:]),
         lambda: np.concatenate([part.read() for part in parts]),
     )
+    table.add(arrays, f"{attention}qkv.weight", joined)
     for part in "qv":
         bias = arrays.pop(f"{attention}{part}_proj.bias", None)
         if bias is not None:
-            arrays[f"{attention}{part}_bias"] = bias
+            table.add(arrays, f"{attention}{part}_bias", bias)
 
 
 def _part_frequencies(arrays):
@@ -146,9 +148,8 @@ def _part_frequencies(arrays):
         )
     shape = (stored.shape[0], *stored.shape[2:])
     for i in range(stored.shape[1]):
-        arrays[f"blocks.{i}.rope.freqs"] = stored.map(
-            lambda a, i=i: a[:, i], shape
-        )
+        one = stored.map(lambda a, i=i: a[:, i], shape)
+        table.add(arrays, f"blocks.{i}.rope.freqs", one)
 
 
 def restore(

@@ -211,13 +211,13 @@ def tower(arrays: dict[str, Stored], metadata: dict):
         if stored is None:
             continue
         third, rest = stored.shape[0] // 3, stored.shape[1:]
-        arrays[f"head.attention.q.{ending}"] = stored.map(
-            functools.partial(_rows, stop=third), (third, *rest)
-        )
-        arrays[f"head.attention.kv.{ending}"] = stored.map(
+        query = stored.map(functools.partial(_rows, stop=third), (third, *rest))
+        table.add(arrays, f"head.attention.q.{ending}", query)
+        others = stored.map(
             functools.partial(_rows, start=third),
             (stored.shape[0] - third, *rest),
         )
+        table.add(arrays, f"head.attention.kv.{ending}", others)
     return arrays, prefix
 
 

@@ -130,10 +130,11 @@ def _fuse(arrays, specified):
         if match:
             parts = [arrays.pop(f"{match[1]}{x}{match[2]}") for x in "qkv"]
             rows = sum(part.shape[0] for part in parts)
-            arrays[f"{match[1]}qkv{match[2]}"] = Stored(
+            fused = Stored(
                 (rows, *parts[0].shape[1:]),
                 lambda parts=parts: np.concatenate([x.read() for x in parts]),
             )
+            table.add(arrays, f"{match[1]}qkv{match[2]}", fused)
     return arrays, None
 
 

@@ -88,19 +88,20 @@ def flatten(
     if year_2020:
         linen = {old: new for new, old in _NAMES_2020.items()}
         arrays = {
-            _rename(name, linen): (
+            name: (
                 array.map(lambda a: a.reshape(-1), array.shape[-1:])
                 if _is_group_norm(name) and array.shape[:-1] == (1, 1, 1)
                 else array
             )
             for name, array in arrays.items()
         }
+        arrays = table.rename(arrays, lambda name: _rename(name, linen))
     positions = (
         BIG_VISION_POSITIONS if BIG_VISION_POSITIONS in arrays else POSITIONS
     )
     token_apart = positions == BIG_VISION_POSITIONS and "cls" in arrays
     if positions != POSITIONS:
-        arrays[POSITIONS] = arrays.pop(positions)
+        table.add(arrays, POSITIONS, arrays.pop(positions))
     if token_apart:
         _, tokens, width = arrays[POSITIONS].shape
         arrays[POSITIONS] = arrays[POSITIONS].map(
@@ -266,14 +267,14 @@ def _unstack(arrays):
     flat = {}
     for name, array in arrays.items():
         if not name.startswith(_STACKED):
-            flat[name] = array
+            table.add(flat, name, array)
             continue
         # Read once, not once for each block.
         read = functools.cache(array.read)
         for i in range(array.shape[0]):
-            flat[f"Transformer/encoderblock_{i}/{name[len(_STACKED) :]}"] = (
-                Stored(array.shape[1:], lambda i=i, read=read: read()[i])
-            )
+            block = f"Transformer/encoderblock_{i}/{name[len(_STACKED) :]}"
+            one = Stored(array.shape[1:], lambda i=i, read=read: read()[i])
+            table.add(flat, block, one)
     return flat
 
 
