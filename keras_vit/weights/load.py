@@ -7,6 +7,7 @@ an error lists both sides.
 import re
 import warnings
 
+import numpy as np
 from keras import ops
 
 from keras_vit.weights.checkpoint import Checkpoint
@@ -36,7 +37,7 @@ def fill(
     Raises:
         ValueError: If a variable has no array, an array has no variable, or
             shapes differ; then nothing is assigned. Also if an array is found
-            to be damaged when it is read.
+            to be damaged when it is read, or to exceed the variable's dtype.
     """
     family = FAMILIES[source.family]
     grid, source_grid = family.grid(wanted), source.metadata.get("grid")
@@ -92,7 +93,22 @@ def fill(
         )
     for variable, rule in plan:
         parts = [arrays[name].read() for name in rule.sources]
-        variable.assign(fit(variable, parts, rule))
+        value = fit(variable, parts, rule)
+        if not _is_finite_as(value, variable.dtype):
+            raise ValueError(
+                f"The checkpoint {source.name!r} must hold numbers that "
+                f"{variable.dtype} can hold. Received: {list(rule.sources)} "
+                f"with values of up to {np.abs(value).max():.3g}. Build the "
+                "model with a larger dtype."
+            )
+        variable.assign(value)
+
+
+def _is_finite_as(value, dtype):
+    import ml_dtypes  # noqa: F401  NumPy's bfloat16; a dependency of Keras
+
+    with np.errstate(over="ignore"):
+        return np.isfinite(value.astype(dtype)).all()
 
 
 def check_names(source: Checkpoint, rules: list) -> None:

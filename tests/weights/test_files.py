@@ -1,5 +1,6 @@
 """Files that are damaged, hostile or of another kind."""
 
+import functools
 import io
 import json
 import pathlib
@@ -11,6 +12,7 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
+import small_checkpoints
 
 import keras_vit
 from keras_vit.weights import checkpoint, files, stored, torch_files
@@ -66,6 +68,14 @@ def small(tmp_path_factory):
     model.save(folder / "a.keras")
     model.save_weights(folder / "a.weights.h5")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _replace_member(path, name, content):
+    with zipfile.ZipFile(path) as archive:
+        members = {n: archive.read(n) for n in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for n, old in members.items():
+            archive.writestr(n, content if n == name else old)
 
 
 def same_or_refused(path, expected):
@@ -212,6 +222,16 @@ class TestDamagedNpz:
             archive.writestr("a", content.getvalue())
         refused(path, "twice")
 
+    @pytest.mark.parametrize(
+        "other", ["pos_embedding", "Transformer/encoderblock/LayerNorm_0/bias"]
+    )
+    def test_an_array_under_two_naming_schemes(self, other, tmp_path):
+        path = tmp_path / "twice.npz"
+        arrays = small_checkpoints.authors()
+        arrays[other] = np.ones((2, 12), "float32")
+        np.savez(path, **arrays)
+        refused(path, "once", "twice")
+
     def test_an_archive_of_60000_members_is_refused_unread(
         self, tmp_path, monkeypatch
     ):
@@ -282,29 +302,68 @@ class TestOwnFiles:
             path.write_bytes(damaged)
             same_or_refused(path, expected)
 
-    def test_links_out_of_the_file_are_not_followed(self, small, tmp_path):
-        path = tmp_path / "links.weights.h5"
+    @pytest.mark.parametrize(
+        ("what", "words"),
+        [
+            ("external", "points out of the file"),
+            ("link to a file", "points out of the file"),
+            ("soft link", "points out of the file"),
+            ("virtual", "points out of the file"),
+            ("unwritten", "not written completely"),
+            ("partly written", "not written completely"),
+            ("compressed", "compressed"),
+            ("once for all", "claims to hold"),
+        ],
+    )
+    def test_each_number_is_in_the_file_once(
+        self, what, words, small, tmp_path
+    ):
+        path, other = tmp_path / "a.weights.h5", tmp_path / "other.h5"
         path.write_bytes(small["a.weights.h5"])
-        secret = tmp_path / "secret.bin"
-        secret.write_bytes(b"\0" * 64)
+        other.write_bytes(bytes(64))
         with h5py.File(path, "a") as file:
             group = file["layers/class_token/vars"]
             del group["0"]
-            group.create_dataset(
-                "0", (1, 1, 4), "float32", external=[(str(secret), 0, 16)]
+            make = functools.partial(
+                group.create_dataset, "0", (1, 1, 4), "float32"
             )
-        refused(path, "points out of the file")
+            if what == "external":
+                make(external=[(str(other), 0, 16)])
+            elif what == "link to a file":
+                group["0"] = h5py.ExternalLink(str(other), "/d")
+            elif what == "soft link":
+                group["0"] = h5py.SoftLink("/layers/head/vars/0")
+            elif what == "virtual":
+                layout = h5py.VirtualLayout((1, 1, 4), "float32")
+                layout[:] = h5py.VirtualSource(str(other), "d", (1, 1, 4))
+                group.create_virtual_dataset("0", layout)
+            elif what == "unwritten":
+                make()
+            elif what == "partly written":
+                make(chunks=(1, 1, 2))[0, 0, 0] = 1
+            elif what == "compressed":
+                make(compression="gzip", data=np.ones((1, 1, 4)))
+            else:
+                large = group.create_dataset("1", data=np.ones(8000, "float32"))
+                for i in range(2, 5):
+                    group[str(i)] = large
+        refused(path, words)
+        archive = tmp_path / "a.keras"
+        archive.write_bytes(small["a.keras"])
+        _replace_member(archive, "model.weights.h5", path.read_bytes())
+        refused(archive, words)
 
-    def test_links_to_other_files_are_not_followed(self, small, tmp_path):
-        path, other = tmp_path / "link.weights.h5", tmp_path / "other.h5"
+    @pytest.mark.parametrize("name", ["class_token", "0"])
+    def test_a_variable_twice(self, name, small, tmp_path):
+        path = tmp_path / "twice.weights.h5"
         path.write_bytes(small["a.weights.h5"])
-        with h5py.File(other, "w") as file:
-            file["d"] = np.ones((1, 1, 4), "float32")
         with h5py.File(path, "a") as file:
             group = file["layers/class_token/vars"]
-            del group["0"]
-            group["0"] = h5py.ExternalLink(str(other), "/d")
-        refused(path, "points out of the file")
+            if name == "0":  # the same number, spelt otherwise
+                group["00"] = np.zeros((1, 1, 4), "float32")
+            else:
+                file.copy("layers/class_token", "layers/z")
+        refused(path, "twice" if name != "0" else "'00'")
 
     def test_groups_that_hold_one_another_are_refused(
         self, tmp_path, monkeypatch
@@ -439,6 +498,33 @@ def test_bfloat16_arrays_are_read(tmp_path):
         )
 
 
+@pytest.mark.parametrize(
+    ("file", "value", "stored_as", "dtype"),
+    [
+        ("a.npz", -1e39, "float64", "float32"),
+        ("a.npz", 3.4e38, "float32", "bfloat16"),
+        ("timm", 7e4, "float32", "float16"),
+        ("timm", 1e300, "float64", "float32"),
+    ],
+)
+def test_values_that_the_dtype_of_the_model_lacks(
+    file, value, stored_as, dtype, tmp_path
+):
+    path = tmp_path / file
+    if file == "timm":
+        arrays, config = small_checkpoints.timm()
+        arrays["cls_token"] = np.full(
+            arrays["cls_token"].shape, value, stored_as
+        )
+        small_checkpoints.write(path, arrays, config)
+    else:
+        arrays = small_checkpoints.authors()
+        arrays["cls"] = np.full(arrays["cls"].shape, value, stored_as)
+        np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=f"{file}.*{dtype} can hold.*cls"):
+        keras_vit.ViT(weights=path, dtype=dtype)
+
+
 class TestTorchFiles:
     @pytest.fixture(autouse=True)
     def torch(self):
@@ -495,6 +581,18 @@ class TestSafetensors:
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=r"model\.safetensors"):
                 files.read_safetensors(path)["patch_embed.proj.weight"].read()
+
+    def test_a_name_twice(self, tmp_path):
+        entry = '{"dtype":"F32","shape":[%s],"data_offsets":[0,8]}'
+        header = f'{{"a":{entry % "1,2"},"a":{entry % "2"}}}'.encode()
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+        refused(path, "'a' is there twice")
+        path.rename(tmp_path / "b.safetensors")
+        (tmp_path / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "b.safetensors", "a": "c.safetensors"}}'
+        )
+        refused(tmp_path, "'a' is there twice")
 
     def test_an_index_leads_nowhere_else(self, tmp_path):
         index = dict(weight_map={"a": "../../secret.safetensors"})
