@@ -68,7 +68,7 @@ def open_checkpoint(
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = contents.read_object(weights)
-    family, format_name = _recognise(name, set(arrays), config)
+    family, format_name = _recognise(name, arrays, config)
     kind = f"{FAMILIES[family].TITLE} of format {format_name!r}"
     file_format = FAMILIES[family].FORMATS[format_name]
     try:
@@ -105,11 +105,19 @@ def open_checkpoint(
     )
 
 
-def _recognise(name, names, config):
+def _recognise(name, arrays, config):
     """Returns the family and the format that match the names."""
     family = keras_format.family_of(config)
     if family in FAMILIES:
         return family, "keras_vit"
+    names = {
+        *arrays,
+        *(
+            f"{name} of {len(array.shape)} axes"
+            for name, array in arrays.items()
+        ),
+        *(f"config.{key}" for key in config),
+    }
     found = [
         (family, format_name, file_format.refusal(names))
         for family, module in FAMILIES.items()
@@ -129,7 +137,7 @@ def _recognise(name, names, config):
     raise ValueError(
         f"The checkpoint {name!r} must be a {titles}, of one of the "
         f"formats {tuple(format_names)}; its names are of {fitting or 'none'}. "
-        f"Received names: {sorted(names)[:6]} ..."
+        f"Received names: {sorted(arrays)[:6]} ..."
     )
 
 

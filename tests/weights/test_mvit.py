@@ -11,7 +11,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.inspection import costs
-from keras_vit.weights import rules
+from keras_vit.weights import checkpoint, rules
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -118,6 +118,47 @@ def test_an_image_checkpoint_of_the_authors_is_written_back_bitwise(
         keras_vit.save_checkpoint(model, tmp_path / "tv", "torchvision")
 
 
+@pytest.mark.parametrize(
+    ("mode", "shape", "top", "positions"),
+    [
+        ("max", (4, 16, 24, 3), True, "joint"),
+        ("avg", (16, 24, 3), False, "separate"),
+        # Only its config tells it from a ViT of timm.
+        ("none", (16, 24, 3), False, "none"),
+    ],
+)
+def test_other_poolings_come_back(mode, shape, top, positions, tmp_path):
+    stride = (1, 1, 1) if mode == "none" else (1, 2, 2)
+    model = keras_vit.MViT(
+        depths=(1,) if mode == "none" else (1, 1),
+        hidden_sizes=(8,) if mode == "none" else (8, 16),
+        heads=(2,) if mode == "none" else (1, 2),
+        cube_size=(1, 4, 4),
+        cube_stride=(1, 4, 4),
+        pooling_mode=mode,
+        query_stride=stride,
+        key_value_stride=stride,
+        position_embedding=positions,
+        include_top=top,
+        classes=3,
+        input_shape=shape,
+    )
+    if top:
+        model.head.kernel.assign(ops.ones((16, 3)))
+    keras_vit.save_checkpoint(model, tmp_path, "authors")
+    again = keras_vit.from_pretrained(tmp_path)
+    assert again.architecture == model.architecture
+    for path, value in values_of(model).items():
+        np.testing.assert_array_equal(values_of(again)[path], value)
+    (tmp_path / "config.json").unlink()
+    family = "vit" if mode == "none" else "mvit"
+    source = checkpoint.open_checkpoint(
+        tmp_path, position_grid=(4, 4, 6)[4 - len(shape) :]
+    )
+    assert source.family == family
+    assert "pixel_mean" not in source.metadata
+
+
 def test_the_authors_pyth_file_is_read_with_its_config(tmp_path):
     import torch
     import yaml
@@ -193,6 +234,19 @@ def test_sizes_of_a_published_model_show_its_strides(variant, library):
     "section, words",
     [
         (dict(MVIT=dict(REL_POS_SPATIAL=True)), "relative positions"),
+        (dict(MVIT=dict(USE_MEAN_POOLING=True)), "a norm after the mean"),
+        (dict(MVIT=dict(USE_FIXED_SINCOS_POS=True)), "added twice"),
+        (dict(MVIT=dict(PATCH_PADDING=[1, 2, 2])), "PATCH_PADDING"),
+        (dict(MVIT=dict(POOL_Q_STRIDE=[[1, 1, 1, 1]])), "POOL_KVQ_KERNEL"),
+        (
+            dict(
+                MVIT=dict(
+                    POOL_KV_STRIDE_ADAPTIVE=None,
+                    POOL_KV_STRIDE=[[0, 1, 8, 8]],
+                )
+            ),
+            "POOL_KVQ_KERNEL",
+        ),
         (dict(MVIT=dict(DEPTH=3)), "has 3 blocks and its arrays 5"),
         (dict(DATA=dict(NUM_FRAMES=6)), "cover no grid"),
         (dict(MVIT=[1]), "expected `MVIT` to be an object"),

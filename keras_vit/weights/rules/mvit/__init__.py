@@ -25,6 +25,13 @@ from keras_vit.weights.stored import Stored
 
 TITLE = "MViT"
 grid = reading.grid
+# What a ViT of timm does not have; without pooling's kernels, and without a
+# head or a config, a model of one stage of images has the names of a ViT.
+OWN_NAMES = (
+    r"head\.projection\..*|pos_embed_(spatial|temporal|class)"
+    r"|blocks\.\d+\.(attn\.pool_k|proj)\..*"
+    r"|patch_embed\.proj\.weight of 5 axes|config\.MVIT"
+)
 _REQUIRED = dict(
     heads="those of each stage, such as (1, 2, 4, 8)",
     cube_stride="(2, 4, 4) of videos, (1, 4, 4) of images",
@@ -218,8 +225,8 @@ FORMATS = {
         requires=(
             r"patch_embed\.proj\.weight",
             r"blocks\.0\.attn\.(qkv|q)\.weight",
-            r"cls_token|norm\.weight",
-            r"head\.projection\.weight|pos_embed_.*|.*\.pool_k\.weight",
+            r"norm\.weight",
+            OWN_NAMES,
         ),
         forbids={
             r".*\.rel_pos_[hwt]": "an MViTv2: relative positions are",

@@ -52,7 +52,8 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
         classes=shape_of("head/bias", 1)[0] if "head/bias" in paths else None,
         representation_size=None,
     )
-    metadata = _published(found) | found | specified
+    published = _published(found)
+    metadata = published | found | specified
     found["grid"] = _read_grid(shape_of, paths, metadata, is_image)
     for name in ("cube_stride", "query_stride", "key_value_stride"):
         if name in metadata:
@@ -67,7 +68,8 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
         *frames, height, width = (n * pixels for n, pixels in pairs)
         found["image_size"] = (height, width)
         found["num_frames"] = frames[0] if frames else None
-    if "pixel_mean" not in specified:
+    known = published or "settings" in specified
+    if known and "pixel_mean" not in specified:
         found |= _IMAGE_PIXELS if is_image else _VIDEO_PIXELS
     return found
 
@@ -85,7 +87,7 @@ def _read_stages(shape_of, paths, settings):
     sizes = {shape[:3] for shape in (*queries, *keys) if shape}
     found = dict(pooling_mode="conv") if sizes else {}
     if settings is None:
-        if len(sizes) == 1:
+        if len(sizes) == 1 and all(keys):
             (found["pooling_size"],) = sizes
         settings = _settings(widths, queries, keys, len(sizes) > 1)
     if len(settings) != count:

@@ -11,7 +11,11 @@ _REFUSED = {
     "DIM_MUL_IN_ATT": "attention of the output's width",
     "NORM_STEM": "a norm after the patch embedding",
     "POOL_FIRST": "pooling before the projections",
+    "USE_MEAN_POOLING": "a norm after the mean of the patches",
+    "USE_FIXED_SINCOS_POS": "positions that are added twice",
 }
+# Lists of the blocks that pool; without any, none does, whatever the mode.
+_POOLING = ("POOL_Q_STRIDE", "POOL_KV_STRIDE", "POOL_KV_STRIDE_ADAPTIVE")
 
 
 def read(config: dict) -> dict:
@@ -25,13 +29,13 @@ def read(config: dict) -> dict:
     model = configs.section(config, "MODEL")
     for key, what in _REFUSED.items():
         if configs.flag(mvit, key):
-            raise ValueError(f"{what} ({key}, of MViTv2) is not supported")
+            raise ValueError(f"{what} ({key}) is not supported")
     found = configs.known(
         image_size=configs.pair(data, "TRAIN_CROP_SIZE"),
         pixel_mean=_pixels(data, "MEAN"),
         pixel_std=_pixels(data, "STD"),
         class_names=configs.names(config, "label_names"),
-        classes=configs.integer(model, "NUM_CLASSES"),
+        classes=configs.integer(model, "NUM_CLASSES", low=0),
     )
     if not mvit:
         return found
@@ -39,14 +43,34 @@ def read(config: dict) -> dict:
     stride = tuple(mvit.get("PATCH_STRIDE") or (2, 4, 4))
     kernel = mvit.get("POOL_KVQ_KERNEL")
     frames = configs.integer(data, "NUM_FRAMES")
-    mode = configs.choice(mvit, "MODE", ("conv", "max", "avg"))
+    pools = any(mvit.get(key) for key in _POOLING)
+    mode = configs.choice(mvit, "MODE", ("conv", "max", "avg")) or "conv"
+    _check_padding(mvit, stride)
     return found | dict(
-        pooling_mode=mode or "conv",
+        pooling_mode=mode if pools else "none",
         cube_stride=(1, *stride) if is_image else stride,
         num_frames=None if is_image else frames,
         pooling_size=tuple(kernel) if kernel else None,
         settings=_settings(mvit),
     )
+
+
+def _padding(kernel, stride):
+    """Returns half a patch where patches overlap, 0 elsewhere."""
+    return [
+        n // 2 if n > step else 0
+        for n, step in zip(kernel, stride, strict=True)
+    ]
+
+
+def _check_padding(mvit, stride):
+    padding = mvit.get("PATCH_PADDING")
+    kernel = mvit.get("PATCH_KERNEL")
+    if padding and kernel and list(padding) != _padding(kernel, stride):
+        raise ValueError(
+            f"PATCH_PADDING={padding}, other than half of PATCH_KERNEL="
+            f"{kernel} where patches overlap, is not supported"
+        )
 
 
 def _pixels(data, key):
@@ -58,11 +82,21 @@ def _settings(mvit):
     """Returns the heads and strides of each block."""
     heads = configs.integer(mvit, "NUM_HEADS") or 1
     factors = dict(mvit.get("HEAD_MUL") or ())
+    depth = configs.integer(mvit, "DEPTH") or 16
     queries = _by_block(mvit.get("POOL_Q_STRIDE"))
     keys = _by_block(mvit.get("POOL_KV_STRIDE"))
     adaptive = mvit.get("POOL_KV_STRIDE_ADAPTIVE")
+    # With a kernel, the listed blocks pool, even with a stride of 1.
+    if mvit.get("POOL_KVQ_KERNEL") and (queries or keys):
+        if (1, 1, 1) in queries.values() or not (
+            adaptive or len(keys) == depth
+        ):
+            raise ValueError(
+                "POOL_KVQ_KERNEL with query strides of 1, or with key strides "
+                "of only some blocks, is not supported"
+            )
     settings = []
-    for i in range(configs.integer(mvit, "DEPTH") or 16):
+    for i in range(depth):
         heads = int(heads * factors.get(i, 1))
         query, key = queries.get(i, (1, 1, 1)), keys.get(i, (1, 1, 1))
         if adaptive:
@@ -88,8 +122,6 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
     is_image = metadata.get("num_frames") is None
     axes = slice(int(is_image), 3)
     patch, stride = metadata["cube_size"], metadata["cube_stride"]
-    overlaps = [p > s for p, s in zip(patch, stride, strict=True)]
-    padding = [p // 2 * over for p, over in zip(patch, overlaps, strict=True)]
     height, width = metadata["image_size"]
     pools = metadata["pooling_mode"] != "none"
     kernel = metadata.get("pooling_size") if pools else None
@@ -102,8 +134,12 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
             if after[name] != before[name]
         ]
 
-    def strides(name):
-        return [[i, *block[name]] for i, block in enumerate(blocks)]
+    def strides(name, listed=()):
+        return [
+            [i, *block[name]]
+            for i, block in enumerate(blocks)
+            if block[name] != (1, 1, 1) or i in listed
+        ]
 
     mvit = dict(
         EMBED_DIM=blocks[0]["hidden_size"],
@@ -111,15 +147,16 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
         DEPTH=len(blocks),
         DIM_MUL=factors("hidden_size"),
         HEAD_MUL=factors("num_heads"),
-        POOL_Q_STRIDE=[
-            row for row in strides("query_stride") if row[1:] != [1, 1, 1]
-        ],
-        POOL_KV_STRIDE=strides("key_value_stride"),
+        POOL_Q_STRIDE=strides("query_stride"),
+        # With a kernel, only the listed blocks pool.
+        POOL_KV_STRIDE=strides(
+            "key_value_stride", range(len(blocks)) if kernel else ()
+        ),
         POOL_KVQ_KERNEL=kernel and list(kernel),
         PATCH_2D=is_image,
         PATCH_KERNEL=list(patch[axes]),
         PATCH_STRIDE=list(stride[axes]),
-        PATCH_PADDING=padding[axes],
+        PATCH_PADDING=_padding(patch[axes], stride[axes]),
         MLP_RATIO=float(metadata["mlp_ratio"]),
         QKV_BIAS=True,
         NORM="layernorm",

@@ -5,7 +5,7 @@ models contained their metadata.
 """
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import table
+from keras_vit.weights.rules import mvit, table
 from keras_vit.weights.rules.vit import (
     huggingface,
     jax,
@@ -189,6 +189,7 @@ _TIMM_RELATIVES = {
     r".*\.attn\.q_bias": "a timm EVA: keys without a bias are",
     r".*relative_position_bias_table": "a timm BEiT or Swin: tables of "
     "relative positions are",
+    mvit.OWN_NAMES: "an MViT: pooling of tokens is",
     r"(layers|network)\.\d+\..*": "a pyramid, such as Swin: merged patches are",
     r".*blocks\.\d+\.(ls\d\.gamma|gamma_\d)": "a timm ViT with LayerScale "
     "(DeiT III, DINOv2): LayerScale is",
