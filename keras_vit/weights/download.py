@@ -1,12 +1,14 @@
 """Downloads files over unreliable networks: resumed, verified, atomic.
 
 Bytes are collected in `incomplete/<name>.part` beside the final file, under a
-lock. The file is moved to its place only when its length and hashes match those
-of the server.
+lock; the server's description of their object is in `<name>.part.origin`. The
+file is moved to its place only when its length and hashes match those of the
+server.
 """
 
 import contextlib
 import errno
+import functools
 import hashlib
 import http.client
 import json
@@ -44,8 +46,10 @@ def fetch(
     x-goog-hash) and recorded in `path` plus ".json". An existing file is
     compared with its record, once per process unless it changes; a file that
     differs, or that `check` refuses, is downloaded again. An interrupted
-    download resumes at the next call. Processes that need the same file take
-    turns.
+    download resumes, at the next call too, if the server takes ranges and the
+    rest can be shown to belong to the beginning: by a hash, or by an ETag or
+    modification date, and an equal length. Processes that need the same file
+    take turns.
 
     Args:
         url: URL of the file: http, https, file, or gs (through fsspec and
@@ -101,6 +105,7 @@ def fetch(
         try:
             found = _download(url, path, part, size, sha256, progress)
             os.replace(part, base)  # keeps the ending of the file
+            _discard(part)
             if check is not None:
                 _check_download(url, base, check)
             # In this order a file always has its record.
@@ -109,7 +114,7 @@ def fetch(
         except ConnectionError:
             raise  # `_pull` has kept or deleted the bytes
         except Exception:
-            _remove(part)
+            _discard(part)
             _remove(base)
             raise
         _verified[path, check] = _stamp(path)
@@ -259,8 +264,9 @@ def _compare(source, expected, found, remedy):
 def _download(url, path, part, size, sha256, progress):
     """Downloads to `part` and verifies it; returns its length and hashes."""
     remedy = f"Nothing was kept. Try again; {transport.ELSEWHERE}."
+    bar = functools.cache(lambda total: _bar(url, total, progress))
     for last in (False, True):
-        remote, resumed = _pull(url, path, part, size, sha256, progress)
+        remote, resumed = _pull(url, path, part, size, sha256, bar)
         expected = {**remote._asdict(), "sha256": sha256}
         if size is not None:
             expected["size"] = size
@@ -271,53 +277,24 @@ def _download(url, path, part, size, sha256, progress):
             # The beginning of a resumed transfer may belong to another object.
             if last or not resumed:
                 raise
-            _remove(part)
+            _discard(part)
         else:
             break
     return {name: found[name] for name in ("size", "md5", "sha256")}
 
 
-def _pull(url, path, part, size, sha256, progress):
+def _pull(url, path, part, size, sha256, bar):
     """Downloads to `part`, in several attempts if necessary.
 
-    Returns the server's description of the object, and whether any attempt
-    resumed the bytes of an earlier one.
+    Returns the server's description of the object, and whether there were
+    bytes of an earlier attempt.
     """
-    opener = transport.OPENERS[urllib.parse.urlsplit(url).scheme]
-    longest, idle, resumed, resumable = 0, 0, False, True
-    known, show = transport.RemoteMetadata(None), None
+    longest, idle, resumed = 0, 0, False
     while True:
         start = _length(part)
+        resumed = resumed or start > 0
         try:
-            with opener(url, start, part) as (read, begin, remote):
-                if None not in (size, remote.size):
-                    said = {"size": remote.size}
-                    _compare(
-                        url, {"size": size}, said, f"{transport.ELSEWHERE}."
-                    )
-                same = remote.etag and remote.etag == known.etag
-                if same:
-                    # A partial response may omit headers of the first one.
-                    pairs = zip(remote, known, strict=True)
-                    remote = transport.RemoteMetadata(
-                        *(old if new is None else new for new, old in pairs)
-                    )
-                # Without a hash, only an ETag shows that the rest belongs to
-                # the same object as the beginning.
-                hashed = remote.md5 or sha256 or _crc32c(url, remote, sha256)
-                if begin and not (begin == start and (hashed or same)):
-                    _remove(part)
-                    raise transport.Lost(
-                        "the server cannot continue a transfer"
-                    )
-                resumable = begin == start and bool(hashed)
-                known, resumed = remote, resumed or begin > 0
-                needed = (remote.size or size or 0) - start
-                if needed > _free(part):
-                    raise _disk_full(part, needed)
-                show = show or _bar(url, remote.size, progress)
-                _append(read, part, begin, remote.size, show)
-            return remote, resumed
+            return _attempt(url, part, start, size, sha256, bar), resumed
         except transport.Lost as error:
             length = _length(part)
             if length > max(longest, start):
@@ -326,22 +303,72 @@ def _pull(url, path, part, size, sha256, progress):
                 idle += 1
             if idle == ATTEMPTS:
                 kept = f"{length} bytes are kept: the same call continues."
-                if not (length and resumable):
-                    _remove(part)
-                    kept = "Nothing was kept."
                 raise ConnectionError(
                     f"{url} could not be fetched: {error}; {ATTEMPTS} attempts "
-                    f"in a row brought no new byte. {kept} "
+                    f"in a row brought no new byte. "
+                    f"{kept if length else 'Nothing was kept.'} "
                     f"{transport.ELSEWHERE}. Without a network, place the "
                     f"file at {path!r} by hand."
                 ) from error
         time.sleep(BACKOFF * 2 ** max(idle - 1, 0))
 
 
+def _attempt(url, part, start, size, sha256, bar):
+    """Continues `part` at `start`, or begins it again.
+
+    Returns the server's description of the object.
+
+    Raises:
+        transport.Lost: If the connection fails before the end; `part` is there
+            if the next attempt can continue it.
+    """
+    opener = transport.OPENERS[urllib.parse.urlsplit(url).scheme]
+    known = _description(part)
+    answer = opener(url, start, part, known.validator)
+    with answer as (read, begin, remote):
+        if None not in (size, remote.size):
+            said = {"size": remote.size}
+            _compare(url, {"size": size}, said, f"{transport.ELSEWHERE}.")
+        same = remote.validator and remote.validator == known.validator
+        if begin and same:  # the answer may omit what the first one said
+            remote = known._replace(size=remote.size)
+        hashed = remote.md5 or sha256 or _crc32c(url, remote, sha256)
+        if not begin:
+            _discard(part)
+            with open(f"{part}.origin", "w") as file:
+                json.dump(remote, file)
+        elif (
+            begin != start
+            or not (hashed or same)
+            or known.size not in (None, remote.size)
+        ):
+            _discard(part)
+            raise transport.Lost("the server cannot continue a transfer")
+        needed = (remote.size or size or 0) - begin
+        if needed > _free(part):
+            raise _disk_full(part, needed)
+        try:
+            _append(read, part, begin, remote.size, bar(remote.size))
+        except transport.Lost:
+            if begin != start or not (hashed or remote.validator):
+                _discard(part)
+            raise
+    return remote
+
+
+def _description(part):
+    """Returns the server's description of the object that a part is of."""
+    try:
+        with open(f"{part}.origin") as file:
+            return transport.RemoteMetadata(*json.load(file))
+    except (OSError, TypeError, ValueError):
+        return transport.RemoteMetadata(None)
+
+
 def _append(read, part, begin, size, show):
     position = begin
     try:
-        with open(part, "ab" if begin else "wb") as file:
+        with open(part, "ab") as file:
             while size is None or position < size:
                 try:
                     block = read(BLOCK)
@@ -407,6 +434,12 @@ def _crc32c(url, remote, sha256):
 
 def _length(path):
     return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _discard(part):
+    # In this order no part is ever beside the description of another.
+    _remove(part)
+    _remove(f"{part}.origin")
 
 
 def _remove(path):

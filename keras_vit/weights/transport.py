@@ -1,12 +1,14 @@
 """Transfers bytes from servers: http and https, files, Google's gs.
 
-An opener takes a URL, the offset at which to start and the file of the bytes
-received so far. It yields a function that reads up to n bytes, the actual
-offset (for the caller to compare), and the metadata.
+An opener takes a URL, the offset at which to start, the file of the bytes
+received so far, and the validator of the object that they are of. It yields a
+function that reads up to n bytes, the actual offset (for the caller to
+compare), and the metadata.
 """
 
 import base64
 import contextlib
+import email.utils
 import http.client
 import os
 import re
@@ -29,7 +31,7 @@ class RemoteMetadata(typing.NamedTuple):
     size: int | None
     md5: str | None = None  # in hex, as all hashes here
     crc32c: str | None = None
-    etag: str | None = None  # only a strong one
+    validator: str | None = None  # other bytes have another one
 
 
 def is_offline() -> bool:
@@ -39,11 +41,13 @@ def is_offline() -> bool:
 
 
 @contextlib.contextmanager
-def _http(url, start, part):
+def _http(url, start, part, validator):
     # With compression, lengths and hashes would be those of other bytes.
     headers = {"User-Agent": "keras_vit", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
+        if validator:  # of another object the server sends all
+            headers["If-Range"] = validator
     try:
         request = urllib.request.Request(url, headers=headers)
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
@@ -69,30 +73,45 @@ def _http(url, start, part):
         entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
         # base64 may end in "=" too: the first one is the separator.
         hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
-        if total is not None and not re.fullmatch(r"\d{1,18}", total):
-            raise ValueError(
-                f"The server of {without_query(url)} must send the length of "
-                f"the file. Received: Content-Length {total!r}. {ELSEWHERE}."
-            )
+        size = int(total) if re.fullmatch(r"\d{1,18}", total or "") else None
         chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
-        if total is None and not chunked and not hashes.get("md5"):
+        if size is None and not chunked and not hashes.get("md5"):
             raise ValueError(
                 f"The server of {url} must send the length or a hash of the "
                 "file; without, an early end looks complete. "
                 f"{ELSEWHERE}."
             )
-        etag = answer.headers.get("ETag", "")
         yield (
             # Unlike `read`, it keeps the bytes received before a failure.
             answer.read1,
             begin,
             RemoteMetadata(
-                None if total is None else int(total),
+                size,
                 _hex(url, "md5", hashes.get("md5")),
                 _hex(url, "crc32c", hashes.get("crc32c")),
-                None if etag.startswith("W/") else etag,
+                _validator(answer.headers),
             ),
         )
+
+
+def _validator(headers):
+    """Returns a strong ETag, or a strong date if there is no ETag, or None.
+
+    Only these show that a rest belongs to a beginning (RFC 9110, 13.1.5). A
+    date is strong if the server's clock was past that second.
+    """
+    etag = headers.get("ETag")
+    if etag is not None:
+        return etag if re.fullmatch(r'"[!#-~]*"', etag) else None
+    try:
+        date, modified = (
+            email.utils.parsedate_to_datetime(headers[name])
+            for name in ("Date", "Last-Modified")
+        )
+        strong = (date - modified).total_seconds() >= 1
+    except (TypeError, ValueError):  # absent, or no dates
+        return None
+    return headers["Last-Modified"] if strong else None
 
 
 def _refusal(url, start, part, error):
@@ -139,7 +158,7 @@ def _hex(url, name, code):
 
 
 @contextlib.contextmanager
-def _file(url, start, part):
+def _file(url, start, part, validator):
     source = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
     try:
         file = open(source, "rb")
@@ -150,7 +169,7 @@ def _file(url, start, part):
 
 
 @contextlib.contextmanager
-def _gs(url, start, part):
+def _gs(url, start, part, validator):
     try:
         import fsspec
 

@@ -95,7 +95,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked, body, total = self.headers["Range"], server.payload, 0
         total = len(body)
         begin = 0
-        if asked and server.ranges:
+        same = (None, *server.headers.values(), *server.ignored)
+        if asked and server.ranges and self.headers["If-Range"] in same:
             begin = int(asked.removeprefix("bytes=").removesuffix("-"))
             status = 206 if begin < total else 416
         if status not in (200, 206):
@@ -146,6 +147,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.hashes_of_parts = None  # the same
         self.headers = {}
         self.ranges = True
+        self.ignored = ()  # validators of If-Range that it takes
         self.shift = 0
         self.chunked = False
         self.statuses = iter(())
@@ -224,7 +226,10 @@ def refused(path, match, kind=ValueError, kept=0):
     with pytest.raises(kind, match=match):
         yield
     assert not path.exists()
-    assert files_beside(path) <= {"weights.npz.lock", "weights.npz.part"}
+    names = {"weights.npz.lock"}
+    if kept:
+        names |= {"weights.npz.part", "weights.npz.part.origin"}
+    assert files_beside(path) <= names
     assert part_of(path).exists() == bool(kept)
     assert not kept or part_of(path).read_bytes() == PAYLOAD[:kept]
 
@@ -314,6 +319,58 @@ def test_etag_or_sha256_stand_in_for_hashes(server, path):
     fetch(server, path, sha256=SHA256)
     assert server.asked[-1] == f"bytes={HALF}-"
     assert_complete(path)
+
+
+PAST = "Wed, 21 Oct 2015 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    "headers", [{"ETag": '"one"'}, {"Last-Modified": PAST}], ids=str
+)
+def test_a_validator_resumes_in_the_next_call(server, path, headers):
+    server.hashes, server.headers = [], headers
+    server.drops = itertools.chain([HALF], itertools.repeat(0, 5))
+    with refused(path, "kept: the same call", ConnectionError, kept=HALF):
+        fetch(server, path)
+    fetch(server, path)
+    assert_complete(path)
+    assert server.sent == len(PAYLOAD)
+    (validator,) = headers.values()
+    assert [h.get("If-Range") for h in server.seen] == [None] + [validator] * 6
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"ETag": 'W/"one"', "Last-Modified": PAST},
+        {"Last-Modified": "Thu, 21 Oct 2100 07:28:00 GMT"},
+        {"Last-Modified": "yesterday"},
+    ],
+    ids=str,
+)
+def test_a_weak_validator_resumes_nothing(server, path, headers):
+    server.hashes, server.headers = [], headers
+    server.drops = iter([HALF])
+    fetch(server, path)
+    assert_complete(path)
+    assert server.asked == [None, None]
+
+
+@pytest.mark.parametrize("change", ["validator", "ignores If-Range", "total"])
+def test_the_rest_of_another_object_is_not_appended(server, path, change):
+    server.hashes, server.headers = [], {"ETag": '"one"'}
+    server.payload = b"?" * len(PAYLOAD)
+    server.drops = itertools.chain([HALF], itertools.repeat(0, 5))
+    with pytest.raises(ConnectionError, match="kept"):
+        fetch(server, path)
+    server.payload = PAYLOAD
+    if change == "total":
+        server.payload = PAYLOAD + b"more"
+    else:
+        server.headers = {"ETag": '"two"'}
+        server.ignored = ('"one"',) * (change != "validator")
+    fetch(server, path)
+    assert path.read_bytes() == server.payload
 
 
 def test_hash_of_the_first_answer_holds_for_all(server, path):
