@@ -96,7 +96,6 @@ def build(
     source, source_metadata = None, None
     if weights is not None:
         source = registry.open_weights(weights, variant, position_grid)
-        source_metadata = source.metadata
         if source.family != family.name:
             raise ValueError(
                 f"`weights` must be of the family {family.name!r}. Received: "
@@ -104,6 +103,8 @@ def build(
                 "with keras_vit.from_pretrained."
             )
         checkpoint.require(source, architecture)
+        source = checkpoint.with_image_size(source, architecture)
+        source_metadata = source.metadata
     metadata = source_metadata or {}
     config = _resolve(family.config, architecture, metadata)
     arguments.check_flags(

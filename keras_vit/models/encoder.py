@@ -150,7 +150,7 @@ def read_out(config, x, num_prefix_tokens: int):
     if kind == "map":
         return layers.AttentionPooling(
             getattr(config, "pooling_heads", None) or config.num_heads,
-            config.mlp_dim,
+            getattr(config, "pooling_mlp_dim", None) or config.mlp_dim,
             activation=config.activation,
             layer_norm_epsilon=config.layer_norm_epsilon,
             name="attention_pooling",

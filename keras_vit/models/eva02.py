@@ -53,6 +53,8 @@ class EVA02Config:
         attention_norm: Whether a LayerNorm follows the joined heads; False.
         mlp_norm: Whether a LayerNorm follows the hidden units; False.
         pooling_heads: Heads of "map", 0 for `num_heads`; 0.
+        pooling_mlp_dim: Width of the MLP's hidden layer in "map", 0 for
+            `mlp_dim`; 0.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
@@ -78,6 +80,7 @@ class EVA02Config:
     attention_norm: bool = inherited(False)
     mlp_norm: bool = inherited(False)
     pooling_heads: int = inherited(0)
+    pooling_mlp_dim: int = inherited(0)
     drop_path_rate: float = 0.0
     layer_norm_epsilon: float = inherited(1e-6)
 
@@ -86,7 +89,8 @@ class EVA02Config:
         arguments.check_choice(self.rotary, "rotary", ("index", "none"))
         arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
         arguments.check_width(self.rotary_theta, "rotary_theta")
-        arguments.check_count(self.pooling_heads, "pooling_heads", 0)
+        for name in ("pooling_heads", "pooling_mlp_dim"):
+            arguments.check_count(getattr(self, name), name, 0)
         if self.classifier == "token" and not self.class_token:
             raise ValueError(
                 "`classifier` must not read the class token of a model "

@@ -33,6 +33,7 @@ class EVA02Config:
     attention_norm: bool = False
     mlp_norm: bool = False
     pooling_heads: int = 0
+    pooling_mlp_dim: int = 0
     drop_path_rate: float = 0.0
     layer_norm_epsilon: float = 1e-06
 
@@ -66,6 +67,7 @@ def EVA02(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int | None = None,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: str | None = None,
@@ -108,6 +110,7 @@ def EVA02Ti14(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int | None = None,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: str | None = None,
@@ -150,6 +153,7 @@ def EVA02S14(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int | None = None,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: str | None = None,
@@ -192,6 +196,7 @@ def EVA02B14(
     attention_norm: bool | None = None,
     mlp_norm: bool = True,
     pooling_heads: int | None = None,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: str | None = None,
@@ -234,6 +239,7 @@ def EVA02L14(
     attention_norm: bool | None = None,
     mlp_norm: bool = True,
     pooling_heads: int | None = None,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: str | None = None,
@@ -276,6 +282,7 @@ def PECoreTi16(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int = 8,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float = 1e-05,
     pooling: str | None = None,
@@ -318,6 +325,7 @@ def PECoreS16(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int = 8,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float = 1e-05,
     pooling: str | None = None,
@@ -360,6 +368,7 @@ def PECoreB16(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int = 8,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float = 1e-05,
     pooling: str | None = None,
@@ -402,6 +411,7 @@ def PECoreL14(
     attention_norm: bool | None = None,
     mlp_norm: bool | None = None,
     pooling_heads: int = 8,
+    pooling_mlp_dim: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float = 1e-05,
     pooling: str | None = None,

@@ -194,6 +194,22 @@ def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
     return dataclasses.replace(config, **changes)
 
 
+def with_image_size(source: Checkpoint, given: dict) -> Checkpoint:
+    """Returns the checkpoint with the image size that its arrays show.
+
+    Args:
+        source: The checkpoint.
+        given: Fields of the architecture, which some families need for it;
+            None means not given.
+    """
+    function = getattr(FAMILIES[source.family], "trained_image_size", None)
+    if function is None or "image_size" in source.metadata:
+        return source
+    known = {name: value for name, value in given.items() if value is not None}
+    size = function(source.metadata | known)
+    return with_metadata(source, image_size=size)
+
+
 def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
     """Returns the checkpoint with additional metadata."""
     return dataclasses.replace(source, metadata=source.metadata | metadata)

@@ -127,6 +127,13 @@ def test_a_raft_config_holds_the_arguments_of_the_authors(tmp_path):
     assert config["pretrained_image_size"] == [64, 64]
 
 
+@pytest.mark.parametrize("case", ["raft_mlp", "raft_mlp_flat"])
+def test_a_raft_model_takes_images_of_the_weights_size(case):
+    model = open_case(case, input_shape=None)
+    assert model.image_shape == golden(case)[0]["input"].shape[1:]
+    assert model.image_shape[:2] == model.architecture.pretrained_image_size
+
+
 def test_published_windows_are_read_off_the_shapes():
     source = checkpoint.open_checkpoint(golden("raft_mlp")[1])
     assert source.metadata["patch_sizes"] == (4, 2, 2)

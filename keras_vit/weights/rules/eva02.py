@@ -94,6 +94,8 @@ def _config_of(metadata):
         arguments["attn_pool_num_heads"] = (
             metadata["pooling_heads"] or metadata["num_heads"]
         )
+        pool_dim = metadata["pooling_mlp_dim"] or metadata["mlp_dim"]
+        arguments["attn_pool_mlp_ratio"] = pool_dim / metadata["hidden_size"]
     return timm.config_of(metadata, name, **arguments)
 
 

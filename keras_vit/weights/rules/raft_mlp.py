@@ -4,6 +4,7 @@ Checked against libs/modules.py of okojoalg/raft-mlp, whose checkpoints are
 state dicts; a config.json beside one contains the arguments of their class.
 """
 
+import dataclasses
 import math
 import re
 
@@ -299,31 +300,42 @@ def _grids(image_size, patch_sizes):
     return grids
 
 
+def _lengths(metadata):
+    """Returns the tokens that each level's MLPs mix: along axes, or in all."""
+    rafts = metadata.get("raft_sizes") or (1,) * len(metadata["depths"])
+    return [
+        tuple(n // raft for n in level)
+        for level, raft in zip(metadata["token_lengths"], rafts, strict=True)
+    ]
+
+
+def trained_image_size(metadata: dict) -> tuple[int, int]:
+    """Returns the (height, width) of the images for which weights are made."""
+    size = metadata.get("pretrained_image_size")
+    if size is not None:
+        return (size, size) if isinstance(size, int) else tuple(size)
+    first = _lengths(metadata)[0]
+    if len(first) == 1:  # all tokens, of a square
+        first = (math.isqrt(first[0]),) * 2
+    return tuple(n * metadata["patch_sizes"][0] for n in first)
+
+
 def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
     """Returns the size of the images for which the weights were trained.
 
     Raises:
         ValueError: If no image size has these numbers of tokens.
     """
-    size = config.pretrained_image_size
-    size = (size, size) if isinstance(size, int) else size
     if "token_lengths" not in found:
-        own = found.get("image_size")
+        size, own = config.pretrained_image_size, found.get("image_size")
         return (
             {} if size or own == image_size else dict(pretrained_image_size=own)
         )
-    rafts = config.raft_sizes or (1,) * len(config.depths)
-    lengths = [
-        tuple(n // raft for n in level)
-        for level, raft in zip(found["token_lengths"], rafts, strict=True)
-    ]
+    metadata = found | dataclasses.asdict(config)
+    lengths, size = _lengths(metadata), trained_image_size(metadata)
+    grids = _grids(size, config.patch_sizes)
     if config.token_mixing_type == "original_tm":
-        side = math.isqrt(lengths[0][0])
-        size = size or (side * config.patch_sizes[0],) * 2
-        grids = [(math.prod(n),) for n in _grids(size, config.patch_sizes)]
-    else:
-        size = size or tuple(n * config.patch_sizes[0] for n in lengths[0])
-        grids = _grids(size, config.patch_sizes)
+        grids = [(math.prod(n),) for n in grids]
     if grids != lengths:
         raise ValueError(
             "`patch_sizes`, `raft_sizes` and `pretrained_image_size` must be "
@@ -333,7 +345,7 @@ def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
             f"{config.raft_sizes}, pretrained_image_size="
             f"{config.pretrained_image_size}"
         )
-    return dict(pretrained_image_size=tuple(size))
+    return dict(pretrained_image_size=size)
 
 
 def _fold_channels(kernel, fit):

@@ -97,6 +97,11 @@ TIMM = {
         "vit_pe_core_base_patch16_224",
         dict(num_classes=3, attn_pool_num_heads=4),
     ),
+    # The pooling's MLP has another width than those of the blocks.
+    "timm_pe_core_gigantic": (
+        "vit_pe_core_gigantic_patch14_448",
+        dict(attn_pool_num_heads=2),
+    ),
     "timm_pe_lang": ("vit_pe_lang_large_patch14_448", dict()),
     "timm_pe_spatial": ("vit_pe_spatial_base_patch16_512", dict()),
 }

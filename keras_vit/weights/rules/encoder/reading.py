@@ -66,6 +66,11 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         mlp_dim=shape_of(f"{rows.MLP}Dense_0/kernel".format(i=0), 2)[1],
         representation_size=None,
     )
+    if found["classifier"] == "map":
+        pool_dim = shape_of("attention_pooling/MlpBlock_0/Dense_0/kernel", 2)[1]
+        found["pooling_mlp_dim"] = (
+            0 if pool_dim == found["mlp_dim"] else pool_dim
+        )
     heads = found["num_heads"]
     if heads and found["hidden_size"] % heads:
         raise ValueError(
