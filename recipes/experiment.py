@@ -65,6 +65,7 @@ RUNTIME_FIELDS = (
     "devices",
     "keep_checkpoints",
     "model_parallel",
+    "restart",
     "steps_per_execution",
     "strategy",
 )
@@ -223,6 +224,8 @@ class Config:
         checkpoint_every: Steps between checkpoints, from which a killed run
             resumes; there is always one before an evaluation.
         keep_checkpoints: Number of newest checkpoints to keep.
+        restart: Whether a run whose checkpoints are all damaged starts again
+            at step 0, instead of being refused; they are renamed.
         devices: "auto" (what the machine has), "cpu", "gpu" or "tpu".
         strategy: How devices divide the work: "data", or with JAX "fsdp" (each
             holds a shard of every variable), "tensor" (each computes a part of
@@ -292,6 +295,7 @@ class Config:
     remat: bool = False
     checkpoint_every: int = 0
     keep_checkpoints: int = 3
+    restart: bool = False
     devices: str = "auto"
     strategy: str = "data"
     model_parallel: int = 0

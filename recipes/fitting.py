@@ -82,6 +82,7 @@ def fit(
             workdir / "checkpoints",
             keep=config.keep_checkpoints,
             is_main=devices.is_main,
+            restart=config.restart,
         )
         if checkpoints.latest:
             # Makes the variables of the metrics, which are restored too.

@@ -6,6 +6,7 @@ values, so each finished checkpoint is sealed with one.
 
 import concurrent.futures
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -31,6 +32,8 @@ class Checkpoints:
         keep: Number of newest checkpoints to keep.
         is_main: Whether this is the process that writes; with JAX every process
             writes its shard, and this one commits the checkpoint.
+        restart: Whether to start at step 0 if there are checkpoints and none
+            can be restored.
 
     Raises:
         ImportError: If orbax-checkpoint is not installed.
@@ -42,11 +45,13 @@ class Checkpoints:
         *,
         keep: int = 3,
         is_main: bool = True,
+        restart: bool = False,
     ):
         ocp = _orbax()
         self.directory = pathlib.Path(directory).absolute()
         self._seals = is_main
         self._writes = is_main or keras.backend.backend() == "jax"
+        self._restart = restart
         self._sealing = concurrent.futures.ThreadPoolExecutor(1)
         self._sealed: concurrent.futures.Future | None = None
         self._damaged = []
@@ -106,8 +111,10 @@ class Checkpoints:
     def restore(self, model: keras.Model) -> tuple[int, list | None]:
         """Restores the newest complete checkpoint into a model.
 
-        If it is damaged, a message is printed and the one before it is
-        restored; the next `save` renames the damaged one to `damaged-{step}`.
+        A step is skipped, with a printed message, if its files differ from
+        their checksums, or if it has no checksums (its write or its copy was
+        interrupted) and Orbax cannot read it; the next `save` renames it to
+        `damaged-{step}`. A step whose checksums match is never skipped.
 
         Args:
             model: The compiled model, with its optimizer and metrics built.
@@ -116,36 +123,63 @@ class Checkpoints:
             The step, 0 without a checkpoint, and the values of
             `model.metrics_variables`, which Keras resets when training
             begins (`None` without a checkpoint).
+
+        Raises:
+            ValueError: If no checkpoint can be restored, unless `restart`;
+                or if an intact one is of another model or optimizer.
+            OSError: If an intact one cannot be read.
         """
-        ocp = _orbax()
+        self.wait()
+        damage = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
-            damage = _damage(self.directory / str(step))
-            if not damage:
-                template = _map(_state(model), _to_restore)
-                template["generators"] = _generators()
+            folder = self.directory / str(step)
+            damage[step] = _damage(folder)
+            state = None
+            if not damage[step]:
                 try:
-                    state = self._manager.restore(
-                        step, args=ocp.args.StandardRestore(template)
-                    )
+                    state = _read(folder, _state(model))
+                except _OtherModel:
+                    raise
                 except Exception as error:  # Orbax raises of every kind
-                    damage = f"{type(error).__name__}: {error}"
-            if damage:
-                self._damaged.append(step)
-                print(
-                    f"The checkpoint of step {step} is damaged: {damage}. "
-                    "The one before it is taken.",
-                    flush=True,
-                )
-                continue
-            current = _state(model)
-            for part in ("trainable", "non_trainable", "optimizer"):
-                for variable, value in zip(
-                    current[part], state[part].values(), strict=True
-                ):
-                    variable.assign(value)
-            self._generators = state["generators"]
-            return step, list(state["metrics"].values())
+                    if (folder / SEAL).exists():
+                        raise OSError(
+                            f"The checkpoint {folder} is intact, but cannot be "
+                            f"read: {type(error).__name__}: {error}"
+                        ) from error
+                    damage[step] = (
+                        f"it is incomplete ({type(error).__name__}: {error})"
+                    )
+            if state is not None:
+                self._assign(state, model)
+                return step, list(state["metrics"].values())
+            self._damaged.append(step)
+            print(
+                f"The checkpoint of step {step} is damaged: {damage[step]}.",
+                flush=True,
+            )
+        if damage and not self._restart:
+            raise ValueError(
+                f"None of the checkpoints in {self.directory} can be restored "
+                f"(steps {sorted(damage)}), and training does not start again "
+                "at step 0 unasked. Copy the checkpoints again, or set "
+                "`restart` to start at step 0; the damaged ones are renamed."
+            )
         return 0, None
+
+    def _assign(self, state, model):
+        current = _state(model)
+        for part in ("trainable", "non_trainable", "optimizer"):
+            for variable, value in zip(
+                current[part], state[part].values(), strict=True
+            ):
+                variable.assign(value)
+        self._generators = state["generators"]
+        if self._generators.keys() != _generators().keys():
+            print(
+                "The checkpoint is of another backend or number of GPUs: "
+                "training resumes with other random masks.",
+                flush=True,
+            )
 
     def restore_generators(self) -> None:
         """Restores the random generators, once after a `restore`.
@@ -206,6 +240,45 @@ def _manager_class():
     return Manager
 
 
+class _OtherModel(ValueError):
+    """The checkpoint is of another model or optimizer."""
+
+
+def _read(folder, state):
+    """Returns the values of a checkpoint, for the variables of a state.
+
+    Each step is read by itself, since Orbax' manager concludes from the newest
+    step how all of them are stored.
+    """
+    ocp = _orbax()
+    folder = folder / "default"
+    with ocp.StandardCheckpointer() as checkpointer:
+        saved = ocp.StandardCheckpointHandler().metadata(folder)
+        for part, variables in state.items():
+            there = [tuple(saved[part][k].shape) for k in sorted(saved[part])]
+            here = [tuple(variable.shape) for variable in variables]
+            if there != here:
+                raise _OtherModel(
+                    f"The checkpoint {folder.parent} must be of the same model "
+                    f"and optimizer. Received: {len(there)} {part} variables, "
+                    f"{len(here)} here; first difference: "
+                    f"{_first_difference(there, here)}"
+                )
+        template = _map(state, _to_restore)
+        # Of another backend, or another number of GPUs.
+        template["generators"] = {
+            name: np.zeros(array.shape, array.dtype)
+            for name, array in saved["generators"].items()
+        }
+        return checkpointer.restore(folder, template)
+
+
+def _first_difference(there, here):
+    for i, (a, b) in enumerate(itertools.zip_longest(there, here)):
+        if a != b:
+            return f"shape {a} there, {b} here (variable {i})"
+
+
 def _state(model):
     return {
         "trainable": model.trainable_variables,
@@ -260,12 +333,15 @@ def _generators():
 
 
 def _set_generators(states):
-    if keras.backend.backend() == "torch":
+    """Sets the generators of the devices that the checkpoint and this process
+    both have."""
+    if keras.backend.backend() == "torch" and "none" not in states:
         import torch
 
         cpu, *gpus = (torch.from_numpy(np.array(s)) for s in states.values())
         torch.set_rng_state(cpu)
-        torch.cuda.set_rng_state_all(gpus)
+        for i, state in enumerate(gpus[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state, i)
 
 
 def _map(state, function):
@@ -285,7 +361,10 @@ def _to_save(variable):
 
 
 def _to_restore(variable):
-    if keras.backend.backend() == "jax":
+    # On one device the values are read as NumPy arrays. Orbax would commit
+    # JAX's to the device, unlike those that Keras makes, and JAX would compile
+    # the steps once for each mixture of the two.
+    if keras.distribution.distribution() is not None:
         import jax
 
         return jax.ShapeDtypeStruct(

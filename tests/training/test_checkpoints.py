@@ -1,5 +1,7 @@
 """Checkpoints: all of a run's state, and nothing that is damaged."""
 
+import shutil
+
 import catalogue
 import keras
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit import training
+from keras_vit.training import checkpoints as checkpoints_module
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -103,6 +106,9 @@ def test_a_restored_model_resumes_bitwise(saved):
     checkpoints.restore_generators()
     checkpoints.close()
     assert step == checkpoints.latest == 4
+    if keras.backend.backend() == "jax":
+        # Else JAX compiles the step again when a new array is among them.
+        assert not any(v.value.committed for v in other.trainable_variables)
     for ours, expected in zip(metrics, expected_metrics, strict=True):
         np.testing.assert_array_equal(ours, expected)
     # Dropout is on: the masks must continue, too.
@@ -177,6 +183,94 @@ def test_a_damaged_checkpoint_falls_back_and_is_set_aside(
     checkpoints.close()
     assert steps_in(folder) == [2, 3, 4]
     assert (folder / "damaged-4").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["empty", "without its item", "stray"])
+def test_a_step_without_content_costs_only_itself(saved, kind, capsys):
+    """As an interrupted copy leaves it; Orbax would blame all steps."""
+    folder, model, *_ = saved
+    step = "999" if kind == "stray" else "4"
+    if kind == "without its item":
+        shutil.rmtree(folder / step / "default")
+        (folder / step / "crc32.json").unlink()
+    else:
+        shutil.rmtree(folder / step, ignore_errors=True)
+        (folder / step).mkdir()
+    checkpoints = training.Checkpoints(folder)
+    restored, _ = checkpoints.restore(model)
+    assert restored == (4 if kind == "stray" else 3)
+    assert (
+        f"step {step} is damaged: it is incomplete" in capsys.readouterr().out
+    )
+    assert step in [path.name for path in folder.iterdir()]
+    train(model, 1)
+    checkpoints.save(5, model)
+    checkpoints.close()
+    assert steps_in(folder)[-1] == 5
+    assert (folder / f"damaged-{step}").is_dir()
+
+
+def test_an_intact_checkpoint_that_cannot_be_read_stays(saved, monkeypatch):
+    folder, model, *_ = saved
+
+    def fails(*args):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(checkpoints_module, "_read", fails)
+    checkpoints = training.Checkpoints(folder)
+    with pytest.raises(OSError, match="4 is intact, .*no route to host"):
+        checkpoints.restore(model)
+    checkpoints.close()
+    assert steps_in(folder) == [2, 3, 4]
+
+
+def test_a_checkpoint_of_another_model_is_refused_and_stays(saved):
+    folder, *_ = saved
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    checkpoints = training.Checkpoints(folder)
+    with pytest.raises(ValueError, match="shape .* there, .* here"):
+        checkpoints.restore(model)
+    checkpoints.close()
+    assert steps_in(folder) == [2, 3, 4]
+
+
+def test_without_an_intact_checkpoint_training_restarts_only_if_asked(saved):
+    folder, model, *_ = saved
+    for step in (2, 3, 4):
+        (folder / str(step) / "crc32.json").write_text("{")
+    checkpoints = training.Checkpoints(folder)
+    with pytest.raises(ValueError, match=r"None of .*2, 3, 4.*`restart`"):
+        checkpoints.restore(model)
+    checkpoints.close()
+    assert steps_in(folder) == [2, 3, 4]
+    checkpoints = training.Checkpoints(folder, restart=True)
+    assert checkpoints.restore(model) == (0, None)
+    checkpoints.save(1, model)
+    checkpoints.close()
+    assert steps_in(folder) == [1]
+    assert (folder / "damaged-4").is_dir()
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_generators_of_devices_are_optional(saved, gpus, monkeypatch, capsys):
+    """Saved with another backend, or another number of GPUs."""
+    folder, model, *_ = saved
+    state = {"none": np.zeros(1)}
+    if gpus:
+        own = checkpoints_module._generators()["0"]
+        state = {str(i): own for i in range(1 + gpus)}
+    checkpoints = training.Checkpoints(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints_module, "_generators", lambda: state)
+        checkpoints.save(5, model)
+    other = make_model()
+    assert checkpoints.restore(other)[0] == 5
+    checkpoints.restore_generators()
+    checkpoints.close()
+    assert "resumes with other random masks" in capsys.readouterr().out
+    for ours, expected in zip(state_of(other), state_of(model), strict=True):
+        np.testing.assert_array_equal(ours, expected)
 
 
 def test_every_flipped_byte_is_found(saved):
