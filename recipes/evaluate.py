@@ -6,6 +6,10 @@ MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
 (ViTB16:augreg+imagenet2012), or any other checkpoint that keras_vit.ViT reads.
 Images are resized directly to the model's size, as in the authors' evaluation.
 
+If MODEL is a file of a run on the same data set, the images are those that the
+run held out, as config.json beside it says. If images are measured that MODEL
+was trained on, the output says how many.
+
 Classes are matched by name. If the data set has the same names in another
 order, they are mapped. Different names are an error, unless --by_index declares
 that the classes of the model and of the data set have the same order. A model
@@ -32,7 +36,7 @@ from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
 from keras_vit_cli import command, predict
-from recipes import inputs
+from recipes import experiment, inputs, trained_on
 
 REAL = "imagenet2012_real"
 
@@ -88,11 +92,16 @@ def _add_arguments(parser):
     parser.add_argument(
         "--eval_fraction",
         type=float,
-        default=0.2,
-        help="share held out where a set has no part for evaluation (0.2)",
+        help="share held out where a set has no part for evaluation (that of "
+        "the run of MODEL on this data set, or 0.2)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the held-out part (0)"
+        "--split_seed",
+        type=int,
+        help="seed of drawing the held-out part (that of the run, or 0)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of --shuffle_frames (0)"
     )
     parser.add_argument(
         "--resize",
@@ -149,6 +158,7 @@ def _evaluate(options):
     # Derived from the loss, which a reordered model does not have.
     activation = savedmodel.activation_of(model)
     source, real_labels = _load_data(options)
+    overlap = trained_on.overlap(source, options.dataset, options.model)
     if options.shuffle_frames and not source.is_video:
         raise ValueError(
             "--shuffle_frames needs a data set of videos. Received: "
@@ -166,7 +176,8 @@ def _evaluate(options):
         model, source, num_frames, activation, options
     )
     if source.multi_label:
-        return _measure_multi_label(model, batches, source, matched, options)
+        results = _measure_multi_label(model, batches, source, matched, options)
+        return results | dict(overlap=overlap)
     found = _measure(model, batches, num_classes, activation)
     results = dict(
         model=options.model,
@@ -175,6 +186,7 @@ def _evaluate(options):
         kind="videos" if source.is_video else "images",
         classes=matched,
         **{name: found[name] for name in ("top_1", "top_5", "loss")},
+        overlap=overlap,
     )
     if options.shuffle_frames:
         shuffled = data.shuffle_frames(batches, options.seed)
@@ -290,12 +302,18 @@ def _load_data(options):
         return evaluation.load_real(
             options.split or "validation", name=options.dataset, **places
         )
+    run = trained_on.config_beside(options.model)
+    if run is None or not trained_on.same_dataset(run.dataset, options.dataset):
+        run = experiment.Config()
+    for name, value in places.items():
+        places[name] = value or getattr(run, name)
+    fraction, seed = options.eval_fraction, options.split_seed
     train, held_out = data.load(
         options.dataset,
         train_split=options.split,  # some sets have no split `train`
-        eval_split=options.split,
-        eval_fraction=options.eval_fraction,
-        seed=options.seed,
+        eval_split=options.split or run.eval_split,
+        eval_fraction=run.eval_fraction if fraction is None else fraction,
+        seed=run.split_seed if seed is None else seed,
         **places,
     )
     if train.ignored or held_out.ignored:
@@ -309,6 +327,8 @@ def _table(results):
         f"{results['images']} {results['kind']} of "
         f"{results['dataset']}, classes matched {results['classes']}",
     ]
+    if results["overlap"]:
+        lines.append(f"  WARNING: {results['overlap']}")
     if "mean_average_precision" in results:
         return "\n".join(
             [

@@ -47,6 +47,7 @@ RANGES = (
     ("min_area", 0, 1),
     ("repeats", 1, None),
     ("seed", 0, 2**32),
+    ("split_seed", 0, 2**32),
     ("dev_fraction", 0, 1),
     ("channels", 0, None),
     ("weight_decay", 0, None),
@@ -235,7 +236,11 @@ class Config:
         steps_per_execution: Steps between host synchronisations; 0 selects a
             suitable number.
         cluster: The cluster of a run of several processes.
-        seed: Seed of split, order, augmentation, initial weights and dropout.
+        seed: Seed of order, augmentation, initial weights, dropout and of
+            drawing `shots` and `train_images`.
+        split_seed: Seed of drawing the images that `eval_fraction` and
+            `dev_fraction` hold out, so that runs of several seeds hold out the
+            same ones.
     """
 
     model: str = "ViT"
@@ -302,6 +307,7 @@ class Config:
     steps_per_execution: int = 0
     cluster: Cluster = dataclasses.field(default_factory=Cluster)
     seed: int = 0
+    split_seed: int = 0
 
 
 def check(config: Config) -> None:

@@ -15,7 +15,7 @@ import keras
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.inspection import figures
-from recipes import cli, experiment, inputs, training_step
+from recipes import cli, experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
@@ -66,7 +66,8 @@ class Config:
         temperature: Temperature of the weighted k-NN vote.
         batch_size: Images per batch.
         dtype_policy: "float32", "mixed_bfloat16", ...
-        seed: Seed of the held-out images, the draws and an untrained model.
+        seed: Seed of the draws and of an untrained model.
+        split_seed: Seed of drawing the held-out images.
     """
 
     model: str = "ViT"
@@ -96,6 +97,7 @@ class Config:
     batch_size: int = 64
     dtype_policy: str = "float32"
     seed: int = 0
+    split_seed: int = 0
 
 
 def run(config: Config, workdir: str = "") -> dict:
@@ -130,7 +132,7 @@ def run(config: Config, workdir: str = "") -> dict:
         train_split=config.train_split,
         eval_split=config.eval_split,
         eval_fraction=config.eval_fraction,
-        seed=config.seed,
+        seed=config.split_seed,
         data_dir=config.data_dir,
         manual_dir=config.manual_dir,
         try_gcs=config.try_gcs,
@@ -141,6 +143,7 @@ def run(config: Config, workdir: str = "") -> dict:
     model = _model(config, train)
     what = config.weights or "no weights: an untrained model"
     left_out, left_out_counts = inputs.left_out(train, test)
+    overlap = trained_on.overlap(test, config.dataset, config.weights, train)
     kind = "videos" if train.is_video else "images"
     print(
         f"{model.name} ({what}), {config.layer or 'what the head reads'}; "
@@ -149,6 +152,8 @@ def run(config: Config, workdir: str = "") -> dict:
         + (left_out and f" {left_out}."),
         flush=True,
     )
+    if overlap:
+        print(f"WARNING: {overlap}.", flush=True)
     num_classes = len(train.class_names)
     sources = train, test
     extractor, batches = _reader(
@@ -185,6 +190,7 @@ def run(config: Config, workdir: str = "") -> dict:
         backend=keras.backend.backend(),
         train_images=len(train[1]),
         test_images=len(test[1]),
+        overlap=overlap,
         **left_out_counts,
         feature_size=train[0].shape[1],
         few_shot=[
@@ -220,6 +226,8 @@ def callback(
     frame_step: int = 1,
     frame_rate: float = 0.0,
     seed: int = 0,
+    split_seed: int = 0,
+    train_source: data.Source | None = None,
     **places,
 ) -> evaluation.FewShot:
     """Returns a callback that measures few-shot accuracy during training.
@@ -231,15 +239,18 @@ def callback(
         model: The model to measure: the trained one, or another one of its
             variables.
         dataset: As `Config.dataset`. For the data set of the training, pass its
-            `seed` and `eval_fraction` too, so that the same images are held
-            out.
+            `split_seed` and `eval_fraction` too, so that the same images are
+            held out.
         shots: Numbers of labelled images per class.
         every: Number of evaluations from one measurement to the next.
         max_test_images: Largest number of images to measure on.
         batch_size: Images per batch.
         num_frames, frame_step, frame_rate: Sampling of the clips, where
             `dataset` has videos; as in `Config`.
-        seed: Seed of the held-out images and the draws.
+        seed: Seed of the draws.
+        split_seed: Seed of drawing the held-out images.
+        train_source: The images that the model is trained on; it is printed how
+            many of them are among those to measure on.
         **places: Further arguments of `keras_vit.data.load`.
 
     Returns:
@@ -249,7 +260,15 @@ def callback(
         ValueError: If the data set does not exist, or a class has too few
             images.
     """
-    train, test = data.load(dataset, seed=seed, **places)
+    train, test = data.load(dataset, seed=split_seed, **places)
+    if train_source is not None and (
+        n := data.count_shared(test, train_source)
+    ):
+        print(
+            f"WARNING: {n} of the {test.num_examples} images that few-shot "
+            f"accuracy on {dataset} is measured on are training images.",
+            flush=True,
+        )
     extractor, batches = _reader(
         model,
         train,

@@ -25,6 +25,7 @@ from recipes import (
     fewshot,
     fitting,
     inputs,
+    trained_on,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -81,6 +82,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         )
         finished = workdirs.is_finished(workdir, devices)
         train, evaluation = inputs.load(config)
+        described = inputs.describe(config, train, evaluation)
+        workdirs.refuse_other_data(workdir, described)
         info = inputs.dataset_info(config, train)
         train_batches, eval_batches = inputs.pipelines(
             config, info, train, evaluation
@@ -96,6 +99,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                     info,
                     (train, evaluation),
                     (train_batches, eval_batches),
+                    described,
                 )
             results = fitting.results(
                 workdirs.read_log(workdir / "metrics.csv")
@@ -113,7 +117,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     return results
 
 
-def _train(config, workdir, devices, info, sources, batches):
+def _train(config, workdir, devices, info, sources, batches, described):
     """Builds the model, writes config.json, and trains."""
     (train, evaluation), (train_batches, eval_batches) = sources, batches
     devices.check_batch(config.batch_size, config.micro_batches)
@@ -126,6 +130,10 @@ def _train(config, workdir, devices, info, sources, batches):
     distribution.check_model(devices.strategy, built.model)
     if devices.is_main:
         left_out, left_out_counts = inputs.left_out(train, evaluation)
+        overlap = trained_on.overlap(
+            evaluation, config.dataset, config.weights, train
+        )
+        workdirs.say_other_backend(workdir)
         derived = dict(
             model=built.model_arguments,
             num_parameters=built.model.count_params(),
@@ -135,6 +143,8 @@ def _train(config, workdir, devices, info, sources, batches):
             classes=len(train.class_names),
             train_images=train.num_examples,
             eval_images=evaluation.num_examples,
+            data=described,
+            overlap=overlap,
             **left_out_counts,
             total_steps=built.total_steps,
             warmup_steps=built.warmup_steps,
@@ -159,6 +169,8 @@ def _train(config, workdir, devices, info, sources, batches):
             f"every {built.eval_every}." + (left_out and f" {left_out}."),
             flush=True,
         )
+        if overlap:
+            print(f"WARNING: {overlap}.", flush=True)
     fitting.fit(
         built,
         config,
@@ -168,6 +180,7 @@ def _train(config, workdir, devices, info, sources, batches):
         eval_batches,
         eval_steps=eval_steps,
         measurements=_measurements(config, info, built.model, *sources),
+        train_source=train,
     )
 
 

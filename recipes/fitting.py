@@ -48,6 +48,7 @@ def fit(
     eval_batches: Callable,
     *,
     eval_steps: int,
+    train_source: data.Source,
     measurements: tuple[keras.callbacks.Callback, ...] = (),
 ) -> None:
     """Trains from the newest checkpoint of the workdir, or from the start.
@@ -63,6 +64,7 @@ def fit(
             num_replicas).
         eval_batches: A function of (shard_index, num_shards, num_replicas).
         eval_steps: Number of batches to evaluate.
+        train_source: The training images.
         measurements: Callbacks that add to the logs of evaluations.
 
     Raises:
@@ -112,7 +114,13 @@ def fit(
             lambda *shard: data.as_pairs(train_batches(first_step, *shard))
         )
         callbacks = _callbacks(
-            built, config, devices, workdir, progress, rows, measurements
+            built,
+            config,
+            devices,
+            workdir,
+            progress,
+            rows,
+            (*measurements, *_few_shot(built.model, config, train_source)),
         )
         epochs = -(-built.total_steps // built.eval_every)
         printed = console.Console(
@@ -235,24 +243,6 @@ def _callbacks(built, config, devices, workdir, progress, rows, measurements):
         callbacks.append(training.SwapAverages(swap_on_epoch=True))
     callbacks.append(_SaveModels(built, workdir, devices, rows))
     callbacks += measurements
-    if config.fewshot_dataset:
-        callbacks.append(
-            fewshot.callback(
-                built.model,
-                config.fewshot_dataset,
-                config.fewshot_shots,
-                every=config.fewshot_every,
-                num_frames=config.num_frames,
-                frame_step=config.frame_step,
-                frame_rate=config.frame_rate,
-                seed=config.seed,
-                # The training set's own held-out images stay held out.
-                eval_fraction=config.eval_fraction,
-                data_dir=config.data_dir,
-                manual_dir=config.manual_dir,
-                try_gcs=config.try_gcs,
-            )
-        )
     if devices.is_main:
         callbacks += [
             keras.callbacks.CSVLogger(
@@ -263,6 +253,31 @@ def _callbacks(built, config, devices, workdir, progress, rows, measurements):
             ),
         ]
     return callbacks
+
+
+def _few_shot(model, config, train_source):
+    """Returns the callback of `fewshot_dataset`, if it is given."""
+    if not config.fewshot_dataset:
+        return ()
+    return (
+        fewshot.callback(
+            model,
+            config.fewshot_dataset,
+            config.fewshot_shots,
+            every=config.fewshot_every,
+            num_frames=config.num_frames,
+            frame_step=config.frame_step,
+            frame_rate=config.frame_rate,
+            seed=config.seed,
+            # The training set's own held-out images stay held out.
+            eval_fraction=config.eval_fraction,
+            split_seed=config.split_seed,
+            train_source=train_source,
+            data_dir=config.data_dir,
+            manual_dir=config.manual_dir,
+            try_gcs=config.try_gcs,
+        ),
+    )
 
 
 def _close_logs(callbacks):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable
 
@@ -61,7 +62,7 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
         train_split=config.train_split,
         eval_split=config.eval_split,
         eval_fraction=config.eval_fraction,
-        seed=config.seed,
+        seed=config.split_seed,
         data_dir=config.data_dir,
         manual_dir=config.manual_dir,
         try_gcs=config.try_gcs,
@@ -71,13 +72,33 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
         train = data.leave_out(train, data.read_exclusions(config.exclude))
     if config.dev_fraction:
         train, evaluation = data.hold_out_dev(
-            train, config.dev_fraction, config.seed
+            train, config.dev_fraction, config.split_seed
         )
     if config.shots:
         train = data.keep_shots(train, config.shots, config.seed)
     if config.train_images:
         train = data.keep_images(train, config.train_images, config.seed)
     return train, evaluation
+
+
+def describe(
+    config: Config, train: data.Source, evaluation: data.Source
+) -> dict:
+    """Returns what config.json holds of the images: place, counts, digests.
+
+    Args:
+        config: The config.
+        train: The training part.
+        evaluation: The evaluation part.
+    """
+    path = os.path.expanduser(config.dataset)
+    return dict(
+        place=os.path.realpath(path) if os.path.exists(path) else "",
+        train_images=train.num_examples,
+        eval_images=evaluation.num_examples,
+        train=data.digest(train),
+        evaluation=data.digest(evaluation),
+    )
 
 
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:

@@ -15,7 +15,15 @@ import keras
 from keras_vit import data, distribution
 from keras_vit.inspection import figures
 from keras_vit.training import masked_patch
-from recipes import cli, experiment, finetune, fitting, inputs, training_step
+from recipes import (
+    cli,
+    experiment,
+    finetune,
+    fitting,
+    inputs,
+    trained_on,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "masked_patch.py"
@@ -91,6 +99,8 @@ def _train(config, workdir, devices):
     # Model, optimizer, training step.
     train, evaluation = inputs.load(config)
     data.warn_if_scaled(train)
+    described = inputs.describe(config, train, evaluation)
+    workdirs.refuse_other_data(workdir, described)
     info = inputs.dataset_info(config, train)
     objective = training_step.Objective(
         predictor=lambda model: masked_patch.predictor(model, config.target),
@@ -136,7 +146,15 @@ def _train(config, workdir, devices):
     train_batches(0)
     eval_steps = int(eval_batches().cardinality())
     if devices.is_main:
-        _begin(config, workdir, devices, built, info, train, evaluation)
+        _begin(
+            config,
+            workdir,
+            devices,
+            built,
+            info,
+            (train, evaluation),
+            described,
+        )
 
     with finetune.naming_broken_files(train, evaluation):
         fitting.fit(
@@ -147,11 +165,17 @@ def _train(config, workdir, devices):
             train_batches,
             eval_batches,
             eval_steps=eval_steps,
+            train_source=train,
         )
 
 
-def _begin(config, workdir, devices, built, info, train, evaluation):
+def _begin(config, workdir, devices, built, info, sources, described):
     """Writes config.json and prints a summary of the run."""
+    train, evaluation = sources
+    overlap = trained_on.overlap(
+        evaluation, config.dataset, config.weights, train
+    )
+    workdirs.say_other_backend(workdir)
     left_out, left_out_counts = inputs.left_out(train, evaluation)
     rows, columns = built.model.metadata["grid"]
     derived = dict(
@@ -162,6 +186,8 @@ def _begin(config, workdir, devices, built, info, train, evaluation):
         patches=(rows, columns),
         train_images=info.train_images,
         eval_images=evaluation.num_examples,
+        data=described,
+        overlap=overlap,
         **left_out_counts,
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,
@@ -183,6 +209,8 @@ def _begin(config, workdir, devices, built, info, train, evaluation):
         f"evaluated every {built.eval_every}." + (left_out and f" {left_out}."),
         flush=True,
     )
+    if overlap:
+        print(f"WARNING: {overlap}.", flush=True)
 
 
 def _report(config, workdir, results):

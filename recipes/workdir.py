@@ -12,6 +12,8 @@ import re
 import socket
 import time
 
+import keras
+
 from keras_vit import distribution
 
 LOCK = "run.lock"
@@ -108,6 +110,8 @@ def refuse_other_config(
     try:
         there = _flat(json.loads(text)["config"])
         there = {RENAMED_FIELDS.get(k, k): v for k, v in there.items()}
+        if "seed" in there and hasattr(config, "split_seed"):
+            there.setdefault("split_seed", there["seed"])  # as it was drawn
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             "`workdir` must be a new folder or that of a run. Received: "
@@ -129,6 +133,48 @@ def refuse_other_config(
             + "\nGive another --workdir, or remove that one."
         )
     return True
+
+
+def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
+    """Refuses to resume on images other than those a run was begun with.
+
+    Args:
+        workdir: The folder, which need not exist.
+        found: The images that are there now, as `derived["data"]` of
+            config.json describes them; see `recipes.inputs.describe`.
+
+    Raises:
+        ValueError: If an image was added, removed, renamed or labelled
+            otherwise since then.
+    """
+    there = read_derived(workdir).get("data")
+    # The folder may have been moved, and earlier versions wrote nothing.
+    parts = ("train", "evaluation")
+    if there is None or all(there[part] == found[part] for part in parts):
+        return
+    changed = " and ".join(p for p in parts if there[p] != found[p])
+    raise ValueError(
+        "`dataset` must hold the images and labels that the run in "
+        f"{str(workdir)!r} was begun with, because other images would be held "
+        f"out for evaluation. Received: other images or labels in the "
+        f"{changed} part; {there['train_images']} training and "
+        f"{there['eval_images']} evaluation images there, "
+        f"{found['train_images']} and {found['eval_images']} here. Restore the "
+        "data set, or give another --workdir."
+    )
+
+
+def read_derived(workdir: pathlib.Path) -> dict:
+    """Returns what config.json has under "derived"; {} without the file.
+
+    Args:
+        workdir: The folder, which need not exist.
+    """
+    try:
+        content = json.loads((workdir / "config.json").read_text())
+        return content["derived"]
+    except (FileNotFoundError, KeyError, ValueError):
+        return {}
 
 
 def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
@@ -166,6 +212,23 @@ def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
     return any(distribution.any_process(devices, found))
 
 
+def say_other_backend(workdir: pathlib.Path) -> None:
+    """Prints that a run was begun with another backend, if it was.
+
+    Args:
+        workdir: Its folder, which need not exist.
+    """
+    begun = read_derived(workdir).get("backend")
+    backend = keras.backend.backend()
+    if begun not in (None, backend):
+        print(
+            f"The run was begun with {begun}. With {backend} it resumes with "
+            "its weights, optimizer and step; random masks and rounding "
+            "differ from here on.",
+            flush=True,
+        )
+
+
 def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
     """Prints what starting a finished run again does.
 
@@ -182,10 +245,8 @@ def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
 
 
 def _is_finished(workdir):
-    try:
-        content = json.loads((workdir / "config.json").read_text())
-        total_steps = content["derived"]["total_steps"]
-    except (FileNotFoundError, KeyError, ValueError):
+    total_steps = read_derived(workdir).get("total_steps")
+    if total_steps is None:
         return False
     rows = read_log(workdir / "metrics.csv")
     # A row is written after the models of its evaluation.

@@ -13,6 +13,7 @@ from keras_vit.data.crops import bit_hyper_rule
 from keras_vit.data.decode import decode_image, find_broken, read_image
 from keras_vit.data.exclusions import leave_out
 from keras_vit.data.exclusions import read as read_exclusions
+from keras_vit.data.identity import count_shared, digest
 from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 
@@ -21,8 +22,10 @@ __all__ = [
     "as_pairs",
     "bit_hyper_rule",
     "check_pixels",
+    "count_shared",
     "decode_image",
     "describe_ignored",
+    "digest",
     "eval_batches",
     "explain_broken",
     "find_broken",

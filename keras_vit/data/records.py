@@ -97,6 +97,13 @@ def find(
                 image_shape=index["image_shape"]
                 and tuple(index["image_shape"]),
                 multi_label=multi_label,
+                ranges=(
+                    (
+                        f"{os.path.abspath(path)} {split}",
+                        0,
+                        sum(splits[split].values()),
+                    ),
+                ),
                 stream=_stream(
                     path,
                     splits[split],

@@ -44,6 +44,8 @@ class Source:
             `seed`, a tensor of two int64, determines the order of the files;
             None is the original order. `cache` keeps the bytes in memory.
             `shards.stream_of` makes such a function.
+        ranges: The stored examples of a stream, in its order: (identity of a
+            stored split, first, last + 1).
         skipped: Files skipped because they do not decode, with the decoder's
             reason.
         ignored: Number of files of a folder that were not read, by reason and
@@ -61,6 +63,7 @@ class Source:
     paths: tuple[str, ...] | None = None
     images: np.ndarray | None = None
     stream: Callable | None = None
+    ranges: tuple[tuple[str, int, int], ...] = ()
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     ignored: dict[tuple[str, str], int] = dataclasses.field(
         default_factory=dict

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.data.identity import cut
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.sources import Source, take
 from keras_vit.data.split import hold_out
@@ -56,7 +57,12 @@ def hold_out_dev(
 
     return (
         dataclasses.replace(source, num_examples=first),
-        dataclasses.replace(source, num_examples=count, stream=of_the_end),
+        dataclasses.replace(
+            source,
+            num_examples=count,
+            stream=of_the_end,
+            ranges=cut(source.ranges, first, source.num_examples),
+        ),
     )
 
 
@@ -103,7 +109,12 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
         )
 
     return dataclasses.replace(
-        source, num_examples=len(labels), stream=from_memory
+        source,
+        num_examples=len(labels),
+        stream=from_memory,
+        ranges=sum(
+            (cut(source.ranges, i, i + 1) for i in sorted(chosen)), start=()
+        ),
     )
 
 

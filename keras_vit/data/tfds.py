@@ -228,6 +228,7 @@ def parts(
                 is_video=len(shape) == 4,
                 num_frames=shape[0] if len(shape) == 4 else None,
                 stream=_stream(builder, keys, decoding, split),
+                ranges=_ranges(builder, split, num_examples),
             )
         )
     return tuple(found)
@@ -296,6 +297,22 @@ def _stream(builder, keys, decoding, split):
             return examples.cache() if cache else examples
 
     return stream
+
+
+def _ranges(builder, split, num_examples):
+    """Returns the stored examples of a split, as `Source.ranges`."""
+    name, splits = builder.info.full_name, builder.info.splits
+    if not splits:
+        return ((f"{name} {split}", 0, num_examples),)
+    instruction = optional("tensorflow_datasets").core.ReadInstruction
+    return tuple(
+        (
+            f"{name} {term.splitname}",
+            term.from_ or 0,
+            splits[term.splitname].num_examples if term.to is None else term.to,
+        )
+        for term in instruction.from_spec(split).to_absolute(splits)
+    )
 
 
 def _cut(split, splits, start, stop):

@@ -1,0 +1,138 @@
+"""Which images a model was trained on, and which of them it is measured on."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+from keras_vit import data
+from recipes import experiment, inputs
+
+# The fields of a config that select the training images.
+FIELDS = (
+    "dataset",
+    "train_split",
+    "eval_split",
+    "eval_fraction",
+    "split_seed",
+    "seed",
+    "data_dir",
+    "manual_dir",
+    "try_gcs",
+    "exclude",
+    "dev_fraction",
+    "shots",
+    "train_images",
+)
+
+
+def config_beside(model: str | os.PathLike) -> experiment.Config | None:
+    """Returns the part of config.json beside a model that is about its data.
+
+    Args:
+        model: A file of a run, such as runs/digits/last.keras, or the name of
+            released weights.
+
+    Returns:
+        A config with the data fields and `weights` of the run; None for a
+        model without config.json.
+    """
+    path = pathlib.Path(os.path.expanduser(model))
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads((path.parent / "config.json").read_text())
+        fields = content["config"]
+        # Earlier versions split by `seed`.
+        fields = {"split_seed": fields["seed"], **fields}
+        place = content.get("derived", {}).get("data", {}).get("place", "")
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    known = {name: fields[name] for name in FIELDS if name in fields}
+    if place:  # `dataset` may be relative to another folder
+        known["dataset"] = place
+    return experiment.Config(**known, weights=fields.get("weights", ""))
+
+
+def same_dataset(first: str, second: str) -> bool:
+    """Returns whether two values of `dataset` name the same data set.
+
+    Args:
+        first, second: Names or paths.
+    """
+    return _place(first) == _place(second)
+
+
+def overlap(
+    measured: data.Source,
+    dataset: str,
+    weights: str | os.PathLike = "",
+    train: data.Source | None = None,
+) -> str:
+    """Describes how many of the measured images a model was trained on.
+
+    Args:
+        measured: The images to measure on.
+        dataset: The `dataset` that they are from.
+        weights: The model, or the weights that training starts from. The runs
+            that made them are followed through config.json beside each file.
+        train: Images that it will be trained on.
+
+    Returns:
+        A sentence, or "" if no measured image is known to be trained on.
+    """
+    kind = "videos" if measured.is_video else "images"
+    total = measured.num_examples
+    sentences = []
+    if train is not None and (count := data.count_shared(measured, train)):
+        sentences.append(
+            f"{count} of the {total} evaluation {kind} are also training {kind}"
+        )
+    seen = set()
+    while (config := config_beside(weights)) and weights not in seen:
+        seen.add(weights)
+        count = _count(measured, dataset, config)
+        if count is None:
+            sentences.append(
+                f"the training {kind} of {weights} cannot be read: evaluation "
+                f"{kind} may be among them"
+            )
+        elif count:
+            sentences.append(
+                f"{count} of the {total} evaluation {kind} were trained on to "
+                f"make {weights}"
+            )
+        weights = config.weights
+    return "; ".join(sentences)
+
+
+def _count(measured, dataset, config):
+    """Returns the number of measured images that a run was trained on."""
+    place = _place(config.dataset)
+    if not (os.path.exists(place) or same_dataset(config.dataset, dataset)):
+        # A data set of TFDS would be downloaded, and a folder that is gone
+        # cannot be compared.
+        return None if os.path.isabs(place) else 0
+    if config.exclude and not os.path.exists(config.exclude):
+        config = dataclasses.replace(config, exclude="")
+    try:
+        train, _ = inputs.load(config)
+    except (OSError, ValueError):
+        return None
+    return data.count_shared(measured, train)
+
+
+def place_of(dataset: str) -> str:
+    """Returns the absolute path of a data set, "" for a name.
+
+    Args:
+        dataset: A path, or a name such as "digits" or one of TFDS.
+    """
+    path = os.path.expanduser(dataset)
+    is_path = os.path.exists(path) or os.path.isabs(path) or path[:1] == "."
+    return os.path.realpath(path) if is_path else ""
+
+
+def _place(dataset):
+    # Versions of a data set of TFDS differ, but not in their images.
+    return place_of(dataset) or dataset.split(":")[0]

@@ -1,0 +1,197 @@
+"""No command measures on training images without saying so."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+from recipes import evaluate, fewshot, finetune, masked_patch, sweep, trained_on
+
+pytestmark = pytest.mark.backend("torch")
+
+
+@pytest.fixture
+def leaky(tmp_path):
+    """An npz file of digits, 7 of whose 40 test images are in the training."""
+    train, test = data.load("digits")
+    images = np.concatenate([test.images[:33], train.images[:7]])
+    labels = np.concatenate([test.labels[:33], train.labels[:7]])
+    np.savez(
+        tmp_path / "leaky.npz",
+        x_train=train.images,
+        y_train=train.labels,
+        x_test=images,
+        y_test=labels,
+    )
+    return str(tmp_path / "leaky.npz")
+
+
+def masked_config(make_config, dataset):
+    config = make_config(dataset=dataset, total_steps=2)
+    names = masked_patch.Config.__dataclass_fields__.keys() - {
+        "target",
+        "corrupted",
+    }
+    return masked_patch.Config(
+        **{name: getattr(config, name) for name in names}
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["finetune", "masked_patch", "sweep", "fewshot", "callback"]
+)
+def test_shared_images_are_counted(
+    command, leaky, tmp_path, make_config, capsys
+):
+    config = make_config(dataset=leaky, total_steps=2)
+    workdir = str(tmp_path / "run")
+    if command == "finetune":
+        finetune.run(config, workdir)
+    elif command == "masked_patch":
+        masked_patch.run(masked_config(make_config, leaky), workdir)
+    elif command == "sweep":  # and vtab, study, miniature: runs of finetune
+        sweep.run(
+            sweep.Config(run=config, base_lrs=(0.1,), num_seeds=1), workdir
+        )
+    elif command == "fewshot":
+        fewshot.run(fewshot.Config(dataset=leaky, shots=(1,)), workdir)
+    else:
+        # Measured on other images than those that the run holds out.
+        config = make_config(
+            total_steps=2, fewshot_dataset=leaky, fewshot_shots=(1,)
+        )
+        finetune.run(config, workdir)
+    printed = capsys.readouterr().out
+    assert "WARNING: 7 of the 40 " in printed
+    assert "training images" in printed
+
+
+def test_every_recipe_that_measures_is_above():
+    """A new module with an accuracy needs a case of its own."""
+    folder = pathlib.Path(finetune.__file__).parent
+    measuring = {
+        path.stem
+        for path in folder.glob("*.py")
+        if "data.load(" in path.read_text()
+        or "inputs.load(" in path.read_text()
+    }
+    assert measuring == {
+        "inputs",
+        "finetune",
+        "masked_patch",
+        "fewshot",
+        "evaluate",
+        # Reads it to count images, and draws pictures of it.
+        "study",
+        "miniature_report",
+        "trained_on",
+    }
+
+
+@pytest.fixture(scope="module")
+def seed_1(tmp_path_factory, make_config):
+    """A run that held out half of the images, drawn with another seed."""
+    workdir = tmp_path_factory.mktemp("run")
+    finetune.run(
+        make_config(total_steps=2, split_seed=1, eval_fraction=0.5),
+        str(workdir),
+    )
+    return workdir
+
+
+def results_of(capsys, *arguments):
+    assert evaluate.main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_evaluate_takes_the_images_that_the_run_held_out(seed_1, capsys):
+    found = results_of(capsys, seed_1 / "last.keras", "--dataset=digits")
+    assert found["overlap"] == ""
+    log = (seed_1 / "metrics.csv").read_text().splitlines()
+    column = log[0].split(",").index("val_accuracy")
+    assert found["top_1"] == pytest.approx(float(log[-1].split(",")[column]))
+
+
+def test_evaluate_counts_training_images_of_another_split(seed_1, capsys):
+    train = data.load("digits", seed=1, eval_fraction=0.5)[0]
+    other = data.load("digits")[1]
+    expected = data.count_shared(other, train)
+    found = results_of(
+        capsys,
+        seed_1 / "last.keras",
+        "--dataset=digits",
+        "--split_seed=0",
+        "--eval_fraction=0.2",
+    )
+    assert f"{expected} of the 359 evaluation images were" in found["overlap"]
+
+
+def test_weights_are_followed_to_the_first_run(
+    seed_1, tmp_path, make_config, capsys
+):
+    second = tmp_path / "second"
+    config = make_config(total_steps=2, weights=str(seed_1 / "last.keras"))
+    finetune.run(config, str(second))
+    assert (
+        "of the 359 evaluation images were trained" in capsys.readouterr().out
+    )
+    derived = json.loads((second / "config.json").read_text())["derived"]
+    assert str(seed_1 / "last.keras") in derived["overlap"]
+    held_out = data.load("digits")[1]
+    assert str(seed_1 / "last.keras") in trained_on.overlap(
+        held_out, "digits", second / "last.keras"
+    )
+
+
+def test_training_images_that_are_gone_are_named(tmp_path, seed_1):
+    workdir = tmp_path / "copy"
+    shutil.copytree(seed_1, workdir)
+    content = json.loads((workdir / "config.json").read_text())
+    content["config"]["dataset"] = "photos"
+    content["derived"]["data"]["place"] = str(tmp_path / "photos")
+    (workdir / "config.json").write_text(json.dumps(content))
+    held_out = data.load("digits")[1]
+    text = trained_on.overlap(held_out, "digits", workdir / "last.keras")
+    assert "cannot be read: evaluation images may be among them" in text
+
+
+def test_a_config_of_an_earlier_version_splits_by_its_seed(tmp_path):
+    (tmp_path / "last.keras").touch()
+    (tmp_path / "config.json").write_text(
+        json.dumps({"config": {"dataset": "digits", "seed": 3}})
+    )
+    config = trained_on.config_beside(tmp_path / "last.keras")
+    assert (config.seed, config.split_seed) == (3, 3)
+    assert trained_on.config_beside(tmp_path / "other.keras") is None
+
+
+def test_a_changed_data_set_is_not_resumed(tmp_path, make_config):
+    dataset = tmp_path / "a.npz"
+    rng = np.random.default_rng(0)
+    arrays = dict(
+        x_train=rng.integers(0, 256, (40, 8, 8), "uint8"),
+        y_train=np.arange(40) % 2,
+    )
+    np.savez(dataset, **arrays)
+    config = make_config(dataset=str(dataset), total_steps=2)
+    finetune.run(config, str(tmp_path / "run"))
+    arrays["y_train"][:2] = arrays["y_train"][1::-1]
+    np.savez(dataset, **arrays)
+    log = (tmp_path / "run" / "metrics.csv").read_bytes()
+    with pytest.raises(ValueError, match="`dataset` must hold .*Restore the"):
+        finetune.run(config, str(tmp_path / "run"))
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == log
+
+
+def test_another_backend_is_named(tmp_path, make_config, capsys):
+    finetune.run(make_config(total_steps=2), str(tmp_path))
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["derived"]["backend"] = "jax"
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    (tmp_path / "last.keras").unlink()  # killed before the end
+    capsys.readouterr()
+    finetune.run(make_config(total_steps=2), str(tmp_path))
+    assert "begun with jax. With torch it resumes" in capsys.readouterr().out
