@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import math
+import os
 import re
 import sys
 import urllib.error
@@ -56,11 +57,17 @@ def _batches(paths, size):
     for i in range(0, len(paths), size):
         batch, errors = [], []
         for path in paths[i : i + size]:
+            printable = path.encode(errors="backslashreplace").decode()
             try:
+                if printable != path:
+                    raise OSError(None, "its name is not UTF-8")
+                # A device or a pipe may have no end.
+                if os.path.exists(path) and not os.path.isfile(path):
+                    raise OSError(None, "it is no regular file")
                 with open(path, "rb") as file:
                     batch.append((path, file.read()))
             except OSError as error:
-                errors.append((path, f"cannot be read: {error.strerror}"))
+                errors.append((printable, f"cannot be read: {error.strerror}"))
         yield batch, errors
 
 

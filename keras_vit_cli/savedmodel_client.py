@@ -5,6 +5,8 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from keras_vit._paths import require_file
+
 
 class Classifier:
     """Says what is on files, as TF Serving would."""
@@ -43,9 +45,10 @@ class Classifier:
         read, contents = [], []
         for path in paths:
             try:
+                require_file(path)
                 with open(path, "rb") as file:
                     contents.append(file.read())
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 yield path, None, f"{path!r} cannot be read: {error}"
             else:
                 read.append(path)

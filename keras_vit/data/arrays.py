@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 
+from keras_vit._paths import require_file
 from keras_vit.data.optional_imports import optional
 from keras_vit.data.split import hold_out
 
@@ -117,6 +118,7 @@ def warn_if_channels_first(
 
 def _read(path):
     try:
+        require_file(path)
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
             return {key: archive[key] for key in archive.files}

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from keras_vit._paths import require_file, why_no_file
 from keras_vit.data import formats, orientation
 from keras_vit.data.optional_imports import tensorflow
 
@@ -218,8 +219,7 @@ def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
 
 def _read(path, channels, finish):
     tf = tensorflow()
-    if not os.path.isfile(path):
-        raise ValueError(f"There is no image file {os.fspath(path)!r}.")
+    require_file(path)
     try:
         with tf.device("CPU"):
             image = decode_image(tf.io.read_file(os.fspath(path)), channels)
@@ -242,9 +242,13 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
         The decoder's message by path, in the order of `paths`.
     """
     tf = tensorflow()
-    paths = [os.fspath(path) for path in paths]
+    reasons = {}
+    for path in map(os.fspath, paths):
+        reason = why_no_file(path)
+        reasons[path] = f"It {reason}." if reason else ""
+    paths = [path for path, reason in reasons.items() if not reason]
     if not paths:
-        return {}
+        return reasons
 
     def try_one(i, path):
         image = decode_image(tf.io.read_file(path), channels)
@@ -260,9 +264,11 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
         .ignore_errors(log_warning=False)
     )
     valid = {int(i) for i in valid.as_numpy_iterator()}
-    broken = [path for i, path in enumerate(paths) if i not in valid]
-    # `ignore_errors` drops the reason: only these files are decoded again.
-    return {path: _why_broken(path, channels) for path in broken}
+    for i, path in enumerate(paths):
+        # `ignore_errors` drops the reason: only these files are decoded again.
+        if i not in valid:
+            reasons[path] = _why_broken(path, channels)
+    return {path: reason for path, reason in reasons.items() if reason}
 
 
 def _why_broken(path, channels):

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from keras_vit._paths import why_no_file
 from keras_vit.data.sources import Source, take
 from keras_vit.data.tables import read_rows, read_text
 
@@ -26,10 +27,11 @@ def read(path: str) -> frozenset[str]:
         ValueError: If there is no such file, it is not in UTF-8, or a line of
             the CSV file has more or fewer cells than the first.
     """
-    if not os.path.isfile(path):
+    reason = why_no_file(path)
+    if reason:
         raise ValueError(
             "`exclude` must be a file of names. "
-            f"Received: {path!r}, which is not there"
+            f"Received: {path!r}, which {reason}"
         )
     lines = read_text(path).splitlines()
     if lines and COLUMN in next(csv.reader(lines[:1])):

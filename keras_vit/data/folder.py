@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 
+from keras_vit._paths import require_file
 from keras_vit.data import decode, video_files
 from keras_vit.data.split import hold_out
 
@@ -41,7 +42,7 @@ def find(
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
     is_video = _has_videos(train_root)
-    paths, labels, names, ignored = _classes(train_root, is_video)
+    paths, labels, names, ignored = _classes(train_root, is_video, broken)
     if len(names) < 2:
         raise ValueError(
             f"`dataset` {str(train_root)!r} must have a folder for each of at "
@@ -91,7 +92,7 @@ def find(
         )
     eval_root = evaluation_roots[0]
     eval_paths, eval_labels, eval_names, eval_ignored = _classes(
-        eval_root, is_video
+        eval_root, is_video, broken
     )
     unknown = sorted(set(eval_names) - set(names))
     if unknown:
@@ -169,7 +170,7 @@ def _extensions(is_video):
     return (video_files if is_video else decode).EXTENSIONS
 
 
-def _classes(root, is_video):
+def _classes(root, is_video, broken):
     """Returns paths, labels and class names of the files under a folder.
 
     Also returns the number of ignored files, by reason and extension.
@@ -195,7 +196,12 @@ def _classes(root, is_video):
                 f"Every class folder must have files {_extensions(is_video)}. "
                 f"Received: {str(entry)!r}, which has none; {describe(others)}"
             )
-        paths += images
+        if broken != "skip":
+            for image in images:
+                # Of most entries the type is known without a look at the file.
+                if not image.is_file() or not image.path.isascii():
+                    require_file(image.path)
+        paths += [image.path for image in images]
         labels += [label] * len(images)
         ignored += others
     return np.array(paths, dtype=object), np.array(labels), names, ignored
@@ -204,39 +210,44 @@ def _classes(root, is_video):
 def _ignored_beside(root, used, is_video):
     """Counts the files below a folder outside of the class folders."""
     images, ignored = _scan(root, is_video, without=used)
-    for path in images:
-        ignored["outside the class folders", _extension(path)] += 1
+    for image in images:
+        ignored["outside the class folders", _extension(image.name)] += 1
     return ignored
 
 
 def _scan(folder, is_video, without=()):
-    """Returns the files of a kind below a folder, sorted, and counts others."""
+    """Returns the entries of a kind below a folder, and counts others."""
     images, ignored = [], collections.Counter()
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        if parent == str(folder):
-            folders[:] = [name for name in folders if name not in without]
-        for name in tuple(folders):
-            hidden = name.startswith(".")
-            if hidden or os.path.islink(os.path.join(parent, name)):
-                ignored["hidden" if hidden else "linked", f"{name}/"] += 1
-                folders.remove(name)
-        for name in files:
-            if name.startswith("."):
-                ignored["hidden", _extension(name)] += 1
-            elif _extension(name) in _extensions(is_video):
-                images.append(os.path.join(parent, name))
-            else:
-                ignored["unsupported", _extension(name)] += 1
-    return sorted(images), ignored
+    pending = [(folder, without)]
+    while pending:
+        parent, used = pending.pop()
+        with os.scandir(parent) as entries:
+            for entry in entries:
+                hidden = entry.name.startswith(".")
+                if entry.is_dir() and entry.name in used:
+                    continue
+                if entry.is_dir() and not (hidden or entry.is_symlink()):
+                    pending.append((entry.path, ()))
+                elif entry.is_dir():
+                    reason = "hidden" if hidden else "linked"
+                    ignored[reason, f"{_printable(entry.name)}/"] += 1
+                elif hidden:
+                    ignored["hidden", _extension(entry.name)] += 1
+                elif _extension(entry.name) in _extensions(is_video):
+                    images.append(entry)
+                else:
+                    ignored["unsupported", _extension(entry.name)] += 1
+    return sorted(images, key=lambda entry: entry.path), ignored
 
 
 def _extension(path):
-    return os.path.splitext(path)[1].lower() or "without extension"
+    extension = os.path.splitext(path)[1].lower()
+    return _printable(extension) or "without extension"
 
 
-def _raise(error):
-    """Raises an error for a folder that cannot be read; `os.walk` skips it."""
-    raise error
+def _printable(name):
+    """Returns a name with its bytes that are not UTF-8 escaped."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _without_broken(paths, labels, broken, is_video):

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 
+from keras_vit._paths import why_no_file
 from keras_vit.data.decode import find_broken
 from keras_vit.data.folder import EVALUATION_FOLDERS
 from keras_vit.data.split import hold_out
@@ -17,7 +18,7 @@ SEPARATOR = ";"
 def exists(path: str) -> bool:
     """Returns whether a folder has a list of labels."""
     root = pathlib.Path(path)
-    return any((part / NAME).is_file() for part in (root, root / "train"))
+    return any((part / NAME).exists() for part in (root, root / "train"))
 
 
 def find(
@@ -46,7 +47,7 @@ def find(
             classes; or if evaluation has other classes.
     """
     root = pathlib.Path(path)
-    train_root = root / "train" if (root / "train" / NAME).is_file() else root
+    train_root = root / "train" if (root / "train" / NAME).exists() else root
     rows = _read(train_root / NAME)
     names = tuple(sorted({name for _, labels in rows for name in labels}))
     if len(names) < 2:
@@ -57,7 +58,7 @@ def find(
     evaluation = [
         root / name
         for name in EVALUATION_FOLDERS
-        if (root / name / NAME).is_file()
+        if (root / name / NAME).exists()
     ]
     if train_root != root and evaluation:
         others = _read(evaluation[0] / NAME)
@@ -98,11 +99,12 @@ def _read(path):
         image = os.path.join(path.parent, row["image"])
         # "0.png" and "./0.png" are one image.
         key = os.path.abspath(image)
-        if key in rows or not os.path.isfile(image):
+        reason = why_no_file(image)
+        if key in rows or reason:
             raise ValueError(
                 f"`image` in {str(path)!r} must name files, each once. "
                 f"Received: line {line}, {row['image']!r}, "
-                + ("again" if key in rows else "which is not there")
+                + (f"which {reason}" if reason else "again")
             )
         names = map(str.strip, row["labels"].split(SEPARATOR))
         rows[key] = image, [name for name in names if name]

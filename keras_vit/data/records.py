@@ -27,6 +27,7 @@ import pathlib
 import re
 import shutil
 
+from keras_vit._paths import require_file, why_no_file
 from keras_vit.data import shards
 from keras_vit.data.optional_imports import tensorflow
 
@@ -41,7 +42,7 @@ OTHER_FILES = 256
 def exists(path: str) -> bool:
     """Returns whether a folder, local or in a bucket, is such a data set."""
     if "://" not in path:
-        return os.path.isfile(os.path.join(path, INDEX))
+        return os.path.exists(os.path.join(path, INDEX))
     tf = tensorflow()
     try:
         return tf.io.gfile.exists(os.path.join(path, INDEX))
@@ -89,6 +90,9 @@ def find(
                 f"{path!r} must hold the files that its {INDEX} names. "
                 f"Received: {len(missing)} are missing, such as {missing[0]!r}"
             )
+        if "://" not in path:
+            for file in splits[split]:
+                require_file(os.path.join(path, file))
         parts.append(
             dict(
                 name=f"{path} {split}",
@@ -237,11 +241,18 @@ def hash_of(name: str) -> int:
     return int.from_bytes(digest, "big")
 
 
+def _why_no_file(path):
+    if "://" not in path:
+        return why_no_file(path)
+    return None if tensorflow().io.gfile.exists(path) else "is not there"
+
+
 def _read_index(path):
     gfile = tensorflow().io.gfile
     file = os.path.join(path, INDEX)
-    if not gfile.exists(file):
-        raise ValueError(f"{path!r} must hold {INDEX}, which is not there.")
+    reason = _why_no_file(file)
+    if reason:
+        raise ValueError(f"{path!r} must hold {INDEX}, which {reason}.")
     try:
         with gfile.GFile(file) as opened:
             index = json.loads(opened.read())

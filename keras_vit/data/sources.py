@@ -142,7 +142,7 @@ def load(
         parts = label_files.find(path, eval_fraction, seed, broken)
     elif os.path.isdir(path):
         parts = folder.find(path, eval_fraction, seed, broken)
-    elif os.path.isfile(path):
+    elif os.path.exists(path):
         parts = arrays.read_npz(path, eval_fraction, seed)
     elif (
         os.path.isabs(path)

@@ -5,6 +5,8 @@ import io
 import os
 from collections.abc import Iterator
 
+from keras_vit._paths import require_file
+
 
 def read_text(path: str | os.PathLike) -> str:
     """Reads a text file in UTF-8, with or without a byte order mark.
@@ -13,8 +15,9 @@ def read_text(path: str | os.PathLike) -> str:
         path: The file.
 
     Raises:
-        ValueError: If it is in another encoding.
+        ValueError: If it is no file, or in another encoding.
     """
+    require_file(path)
     with open(path, "rb") as file:
         content = file.read()
     try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_vit._paths import why_no_file
 from keras_vit.data import clips
 from keras_vit.data.optional_imports import optional, tensorflow
 
@@ -316,9 +317,13 @@ def _turns(frame):
 
 def _content(path, stored):
     """Returns the argument for `av.open`: the path, or the bytes in memory."""
+    is_stored = stored is not None and path in stored
+    reason = None if is_stored else why_no_file(path)
+    if reason:
+        raise ValueError(f"it {reason}")
     if stored is None:
         return path
-    if path not in stored:
+    if not is_stored:
         with open(path, "rb") as file:
             stored[path] = file.read()
     return io.BytesIO(stored[path])

@@ -5,6 +5,7 @@ import os
 
 from keras import ops
 
+from keras_vit._paths import require_file, why_no_file
 from keras_vit.weights import files, stored, torch_files
 from keras_vit.weights.rules import configs
 from keras_vit.weights.stored import Stored
@@ -18,10 +19,11 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     """
     if os.path.isdir(path):
         return _read_directory(path)
-    if not os.path.exists(path):
+    reason = why_no_file(path)
+    if reason:
         raise ValueError(
             f"`weights` must be an existing checkpoint. Received: "
-            f"weights={path!r}, which is not there"
+            f"weights={path!r}, which {reason}"
         )
     lower = path.lower()
     if lower.endswith(".keras"):
@@ -52,12 +54,9 @@ def _config_beside(path):
 def _json(path):
     if not os.path.exists(path):
         return {}
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        raise ValueError(f"{path!r} must be a file: {error}") from None
-    return _parse(text, path)
+    require_file(path)
+    with open(path, "rb") as file:
+        return _parse(file.read(), path)
 
 
 def _parse(text, path):
@@ -92,6 +91,7 @@ def _read_directory(path):
                 f"{shard!r}, which is not in it"
             )
         file = os.path.join(path, shard)
+        require_file(file)
         read = (
             files.read_safetensors
             if shard.endswith(".safetensors")
@@ -128,13 +128,13 @@ def _shards(path):
 
 def _read_keras(path, inside):
     """Reads a directory of Keras or keras-hub, whose variables are numbered."""
-    arrays = files.read_h5(os.path.join(path, "model.weights.h5"))
+    arrays = _read_h5(path, "model.weights.h5")
     config = _json(os.path.join(path, "config.json"))
     if "layers" in _section(path, config, "config"):
         return arrays, config  # of `keras.saving.save_model`
     config = dict(_section(path, config, "config"))
     if "task.weights.h5" in inside:
-        head = files.read_h5(os.path.join(path, "task.weights.h5"))
+        head = _read_h5(path, "task.weights.h5")
         arrays = _merge(path, arrays, head)
         task = _json(os.path.join(path, "task.json"))
         task = _section(path, task, "config")
@@ -142,6 +142,12 @@ def _read_keras(path, inside):
     converter = _json(os.path.join(path, "image_converter.json"))
     config["image_converter"] = converter.get("config")
     return arrays, config
+
+
+def _read_h5(folder, name):
+    file = os.path.join(folder, name)
+    require_file(file)
+    return files.read_h5(file)
 
 
 def _section(path, config, key):

@@ -17,6 +17,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from keras_vit._paths import require_file
+
 TIMEOUT = 60  # seconds without a byte that make a connection lost
 ELSEWHERE = "KERAS_VIT_WEIGHTS_URL names another server"
 
@@ -161,8 +163,9 @@ def _hex(url, name, code):
 def _file(url, start, part, validator):
     source = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
     try:
+        require_file(source)
         file = open(source, "rb")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _absent(url, error) from error
     with file:
         yield file.read, 0, RemoteMetadata(os.path.getsize(source))

@@ -248,7 +248,7 @@ def test_broken_files_are_found_and_named(tmp_path):
     assert list(reasons) == list(map(str, paths))
     for reason, expected in zip(
         reasons.values(),
-        ("Input is empty.", "Invalid JPEG data", "No such file"),
+        ("Input is empty.", "Invalid JPEG data", "It is not there."),
         strict=True,
     ):
         # The decoder's words, without the names of TensorFlow's ops.
