@@ -77,10 +77,12 @@ def parse(argv: list[str], default_config: str | os.PathLike):
         _check_fields(config, rest)
         overrides = flags.FlagValues()
         overrides.set_gnu_getopt()
-        config = config_flags.DEFINE_config_dataclass(
+        holder = config_flags.DEFINE_config_dataclass(
             "config", config, flag_values=overrides, sys_argv=[program, *rest]
         )
         positional = overrides([program, *rest])[1:]
+    except flags.IllegalFlagValueError as error:
+        raise ValueError(_wrong_value(config, str(error))) from None
     except flags.Error as error:
         raise ValueError(f"{error}.") from None
     if positional:
@@ -88,8 +90,8 @@ def parse(argv: list[str], default_config: str | os.PathLike):
             "Arguments must be flags, such as --config.seed=1. "
             f"Received: {positional}"
         )
-    _check_types(config.value)
-    return config.value, options.workdir, options.help
+    _check_types(holder.value)
+    return holder.value, options.workdir, options.help
 
 
 def _name_main_module():
@@ -167,6 +169,19 @@ def _check_types(config, prefix="--config."):
             raise ValueError(
                 f"{prefix}{name} must be {_in_words(kind)}. Received: {value!r}"
             )
+
+
+def _wrong_value(config, message):
+    """Returns what a field must be, instead of the error of a conversion."""
+    match = re.match(r"flag --config\.([\w.]+)=(.*?): ", message, re.DOTALL)
+    if match is None:
+        return f"{message}."
+    path, value = match.groups()
+    *parents, name = path.split(".")
+    for parent in parents:
+        config = getattr(config, parent)
+    kind = typing.get_type_hints(type(config))[name]
+    return f"--config.{path} must be {_in_words(kind)}. Received: {value!r}"
 
 
 def _is_of(value, kind):

@@ -334,8 +334,14 @@ def check(config: Config) -> None:
     ):
         value = getattr(config, name)
         if value not in choices:
+            remedy = (
+                ". AdamW is 'adam' with `weight_decay`"
+                if value == "adamw"
+                else ""
+            )
             raise ValueError(
-                f"`{name}` must be one of {choices}. Received: {name}={value!r}"
+                f"`{name}` must be one of {choices}. Received: "
+                f"{name}={value!r}{remedy}"
             )
     if config.architecture.classifier == "unpooled":
         raise ValueError(

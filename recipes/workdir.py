@@ -40,7 +40,7 @@ def path_of(workdir: str | os.PathLike) -> pathlib.Path:
         workdir: As given to a recipe.
 
     Raises:
-        ValueError: If it is a URL, such as of a bucket.
+        ValueError: If it is a URL, such as of a bucket, or a file.
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(workdir)):
         raise ValueError(
@@ -49,7 +49,14 @@ def path_of(workdir: str | os.PathLike) -> pathlib.Path:
             "(with Cloud Storage FUSE, for example) and give the directory "
             "that it is mounted at, such as --workdir=/mnt/bucket/run."
         )
-    return pathlib.Path(workdir).expanduser()
+    path = pathlib.Path(workdir).expanduser()
+    for part in (path, *path.parents):
+        if part.exists() and not part.is_dir():
+            raise ValueError(
+                "`workdir` must be a directory. Received: "
+                f"{os.fspath(workdir)!r}, where {str(part)!r} is a file"
+            )
+    return path
 
 
 @contextlib.contextmanager

@@ -178,6 +178,15 @@ def setup(
             )
     tpu_compiler.set_options()
     backend = keras.backend.backend()
+    started = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and started != "1":
+        raise ValueError(
+            "The processes that torchrun starts would train without knowing "
+            "of each other: PyTorch has one device here, and the other "
+            "backends find their processes themselves. Received: process "
+            f"{os.environ.get('RANK')} of {started}. "
+            "Start the program with python instead."
+        )
     several = coordinator or num_processes > 1 or process_id > 0
     if backend == "jax":
         if tpu:

@@ -24,6 +24,17 @@ def test_batches_of_one_device_are_all_of_each_batch():
     assert asked == [(0, 1, 1)]
 
 
+def test_processes_of_torchrun_are_refused(monkeypatch):
+    for name, value in (("RUN_ID", "none"), ("RESTART_COUNT", "0")):
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    distribution.setup()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ValueError, match="torchrun .*Received: process 1 of 2"):
+        distribution.setup()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

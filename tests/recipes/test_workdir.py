@@ -135,6 +135,13 @@ def test_a_path_is_not_a_url(monkeypatch):
         workdirs.path_of(pathlib.Path("gs://bucket/run"))
 
 
+def test_a_file_is_no_workdir(tmp_path):
+    (tmp_path / "file").touch()
+    for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(ValueError, match="where .*file' is a file"):
+            workdirs.path_of(workdir)
+
+
 def test_a_workdir_in_use_is_refused_with_its_holder(tmp_path):
     with workdirs.lock(tmp_path, ALONE):
         before = sorted(tmp_path.iterdir())
