@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit._arguments import checked
 from keras_vit.layers.direct_call import DirectCall
 
 
@@ -20,6 +21,7 @@ class CompositeLayer(DirectCall, keras.layers.Layer):
             that the layer sets, as in `get_config`. Not meant for callers.
     """
 
+    @checked
     def __init__(self, sublayers: dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self._differences = sublayers or {}

@@ -1,6 +1,10 @@
 """The metadata of a model, as a layer."""
 
+from collections.abc import Sequence
+
 import keras
+
+from keras_vit._arguments import Positive, checked
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -18,12 +22,13 @@ class Metadata(keras.layers.Layer):
         provenance: Where the weights came from, or None.
     """
 
+    @checked
     def __init__(
         self,
         family: str,
         architecture: dict,
-        pixel_mean: float | tuple[float, ...] | None = None,
-        pixel_std: float | tuple[float, ...] | None = None,
+        pixel_mean: float | Sequence[float] | None = None,
+        pixel_std: Positive | Sequence[Positive] | None = None,
         provenance: str | None = None,
         **kwargs,
     ):
