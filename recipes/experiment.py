@@ -76,15 +76,12 @@ def _architecture_fields():
     """Returns the fields of all families that a flag can set: name -> type."""
     fields = {"representation_size": int}
     for family in families.FAMILIES.values():
-        for name, kind in typing.get_type_hints(family.config).items():
-            if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        for field in dataclasses.fields(family.config):
+            kind = field.type
+            if isinstance(kind, types.UnionType):
                 kind = typing.get_args(kind)[0]
-            if typing.get_origin(kind) is typing.Literal:
-                kind = str
-            if kind == tuple[int, int, int]:
-                kind = tuple[int, ...]
             if kind in KEPT:
-                fields.setdefault(name, kind)
+                fields.setdefault(field.name, kind)
     return fields
 
 

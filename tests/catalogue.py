@@ -460,6 +460,7 @@ LAYERS = {
             architecture=dict(patch_size=[4, 2], num_layers=1),
             pixel_mean=[1.0, 2.0, 3.0],
             provenance="augreg",
+            resampling="bicubic",
         ),
         (6,),
     ),

@@ -4,11 +4,9 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
-from keras_vit._arguments import checked
 from keras_vit.data import (
     arrays,
     folder,
@@ -72,7 +70,6 @@ class Source:
     )
 
 
-@checked
 def load(
     dataset: str,
     *,
@@ -80,10 +77,10 @@ def load(
     eval_split: str = "",
     eval_fraction: float = 0.2,
     seed: int = 0,
-    data_dir: str | os.PathLike = "",
-    manual_dir: str | os.PathLike = "",
+    data_dir: str = "",
+    manual_dir: str = "",
     try_gcs: bool = False,
-    broken: Literal["error", "skip"] = "error",
+    broken: str = "error",
 ) -> tuple[Source, Source]:
     """Finds a data set and returns its training and its evaluation part.
 
@@ -116,6 +113,10 @@ def load(
         ValueError: If there is no such data set (with the nearest names), or
             it is empty, has fewer than two classes, or wrong labels.
     """
+    if broken not in ("error", "skip"):
+        raise ValueError(
+            f"`broken` must be 'error' or 'skip'. Received: broken={broken!r}"
+        )
     if not 0 < eval_fraction < 1:
         raise ValueError(
             "`eval_fraction` must lie between 0 and 1. "
@@ -131,8 +132,8 @@ def load(
             dataset,
             train_split,
             eval_split,
-            data_dir=os.fspath(data_dir),
-            manual_dir=os.fspath(manual_dir),
+            data_dir=data_dir,
+            manual_dir=manual_dir,
             try_gcs=try_gcs,
         )
     elif records.exists(path):
@@ -168,8 +169,8 @@ def load(
             dataset,
             train_split,
             eval_split,
-            data_dir=os.fspath(data_dir),
-            manual_dir=os.fspath(manual_dir),
+            data_dir=data_dir,
+            manual_dir=manual_dir,
             try_gcs=try_gcs,
         )
     train, evaluation = (Source(**part) for part in parts)

@@ -1,8 +1,5 @@
 """Model inputs from examples: crops of an image, clips of a video."""
 
-import typing
-from typing import Literal
-
 import numpy as np
 
 from keras_vit.data import clips, crops, decode, video_files
@@ -10,8 +7,7 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 
-Crop = Literal["inception", "pad", "resize", "none"]
-CROPS = typing.get_args(Crop)
+CROPS = ("inception", "pad", "resize", "none")
 
 
 class Views:
@@ -201,6 +197,8 @@ def check_crop(crop: str, pad: int, resize: int, image_size) -> None:
     Args:
         crop, pad, resize, image_size: See `batches.train_batches`.
     """
+    if crop not in CROPS:
+        raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
     if pad < 0:
         raise ValueError(f"`pad` must be at least 0. Received: pad={pad}")
     if crop == "resize":

@@ -8,15 +8,13 @@ of the outputs of a few layers.
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import keras
 
-from keras_vit._arguments import checked
 from keras_vit.models import ImageModel
 from keras_vit.models.families import FAMILIES
 
-Strategy = Literal["data", "fsdp", "tensor", "fsdp+tensor"]
+STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
 
 
 class Layouts(keras.distribution.ModelParallel):
@@ -127,9 +125,8 @@ class Layouts(keras.distribution.ModelParallel):
         return axes
 
 
-@checked
 def distribution(
-    strategy: Strategy,
+    strategy: str,
     devices: Sequence,
     model_parallel: int = 1,
     *,
@@ -171,6 +168,11 @@ def distribution(
             )
             model.fit(images, labels)
     """
+    if strategy not in STRATEGIES:
+        raise ValueError(
+            f"`strategy` must be one of {STRATEGIES}. Received: "
+            f"strategy={strategy!r}"
+        )
     devices = list(devices)
     tensor = "tensor" in strategy
     if not devices:

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import checked
 from keras_vit.layers import Metadata
 
 
@@ -96,7 +95,6 @@ def features(
     return np.concatenate(outputs), np.concatenate(labels)
 
 
-@checked
 def predictions(
     model: keras.Model,
     batches: Iterable,

@@ -3,14 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit._arguments import KerasActivation, checked
 
-
-@checked
 def average_scores(
-    model: keras.Model,
-    num_views: int,
-    activation: KerasActivation | None = None,
+    model: keras.Model, num_views: int, activation: str | None = None
 ) -> keras.Model:
     """Returns a model that averages the scores of several inputs.
 

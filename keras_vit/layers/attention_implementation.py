@@ -1,12 +1,10 @@
 """Which implementation of attention computes softmax(q k^T / sqrt(E)) v."""
 
-from typing import Literal
-
 import keras
 
-from keras_vit._arguments import checked
+from keras_vit.layers import arguments
 
-Choice = Literal["auto", "fused", "explicit"]
+CHOICES = ("auto", "fused", "explicit")
 
 # Where "auto" is "fused": (backend, device, dtype) -> the smallest size of the
 # attention weights in float32, [B, A, T, T], in MiB. Elsewhere, and always on
@@ -37,11 +35,10 @@ _FUSED_FROM = {
     ("jax", "gpu", "bfloat16"): 0,
 }
 
-_chosen: Choice = "auto"
+_chosen = "auto"
 
 
-@checked
-def set_attention_implementation(name: Choice) -> None:
+def set_attention_implementation(name: str) -> None:
     """Selects the implementation of self-attention.
 
     It holds for ViT and the ViTs after the paper, and for all models of the
@@ -62,6 +59,7 @@ def set_attention_implementation(name: Choice) -> None:
         keras_vit.layers.set_attention_implementation("explicit")
     """
     global _chosen
+    arguments.check_choice(name, "name", CHOICES)
     _chosen = name
 
 

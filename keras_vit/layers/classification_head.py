@@ -2,9 +2,6 @@
 
 import keras
 
-from keras_vit._arguments import Count, checked
-from keras_vit.layers import arguments
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassificationHead(keras.layers.Dense):
@@ -27,17 +24,21 @@ class ClassificationHead(keras.layers.Dense):
         Dosovitskiy et al. 2021, section 3.2.
     """
 
-    @checked
     def __init__(
         self,
-        units: Count,
+        units: int,
         class_names: tuple[str, ...] | None = None,
         kernel_initializer="zeros",
         **kwargs,
     ):
         super().__init__(units, kernel_initializer=kernel_initializer, **kwargs)
-        arguments.check_class_names(class_names, units)
         self.class_names = None if class_names is None else tuple(class_names)
+        if self.class_names is not None and len(self.class_names) != units:
+            raise ValueError(
+                "`class_names` of ClassificationHead must name each of the "
+                f"`units` = {units} classes. Received: "
+                f"{len(self.class_names)} names"
+            )
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Dense refuses to quantise subclasses, which might compute something

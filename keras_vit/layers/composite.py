@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import keras
 
-from keras_vit._arguments import checked
 from keras_vit.layers.direct_call import DirectCall
 
 
@@ -21,7 +20,6 @@ class CompositeLayer(DirectCall, keras.layers.Layer):
             that the layer sets, as in `get_config`. Not meant for callers.
     """
 
-    @checked
     def __init__(self, sublayers: dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self._differences = sublayers or {}

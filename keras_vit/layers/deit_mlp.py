@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import MlpBlock
 
@@ -57,8 +56,7 @@ class DeiTMlp(MlpBlock):
         timm/layers/mlp.py.
     """
 
-    @checked
-    def __init__(self, mlp_dim: Count, dropout_rate: Rate = 0.0, **kwargs):
+    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
         super().__init__(
             mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
         )

@@ -1,10 +1,6 @@
 """The metadata of a model, as a layer."""
 
-from collections.abc import Sequence
-
 import keras
-
-from keras_vit._arguments import Positive, checked
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -20,16 +16,18 @@ class Metadata(keras.layers.Layer):
         pixel_mean, pixel_std: What pixels are scaled by, one number or one
             for each channel; None if unknown.
         provenance: Where the weights came from, or None.
+        resampling: How weights are resampled to another grid of patches
+            (`weights.resize.METHODS`); None for the family's own way.
     """
 
-    @checked
     def __init__(
         self,
         family: str,
         architecture: dict,
-        pixel_mean: float | Sequence[float] | None = None,
-        pixel_std: Positive | Sequence[Positive] | None = None,
+        pixel_mean: float | tuple[float, ...] | None = None,
+        pixel_std: float | tuple[float, ...] | None = None,
         provenance: str | None = None,
+        resampling: str | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -38,6 +36,7 @@ class Metadata(keras.layers.Layer):
         self.pixel_mean = pixel_mean
         self.pixel_std = pixel_std
         self.provenance = provenance
+        self.resampling = resampling
 
     def call(self, inputs):
         return inputs
@@ -53,4 +52,5 @@ class Metadata(keras.layers.Layer):
             "pixel_mean": self.pixel_mean,
             "pixel_std": self.pixel_std,
             "provenance": self.provenance,
+            "resampling": self.resampling,
         }

@@ -8,26 +8,21 @@ files differ in which tokens have a position.
 """
 
 import dataclasses
-from typing import Literal
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias
-from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-Classifier = Literal[
+CLASSIFIERS = (
     *("token", "gap", "gap_norm", "token_and_gap", "map"),
     "token_unnormed",
-]
+)
 
 
-@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv2Config:
     """The architecture of DINOv2, of DeiT III or of a ViT with registers.
@@ -56,38 +51,25 @@ class DINOv2Config:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
-    classifier: Classifier = inherited("token")
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("token")
     class_token: bool = inherited(True)
-    num_registers: Natural = inherited(0)
-    position_prefix: Natural = inherited(1)
-    activation: Activation = inherited("gelu")
-    layer_scale: Rate = inherited(1e-5)
-    qkv_bias: Bias = inherited("qkv")
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
+    num_registers: int = inherited(0)
+    position_prefix: int = inherited(1)
+    activation: str = inherited("gelu")
+    layer_scale: float = inherited(1e-5)
+    qkv_bias: str = inherited("qkv")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
-        first = int(self.class_token)
-        prefixes = (0, first, first + self.num_registers)
-        if self.position_prefix not in prefixes:
-            raise ValueError(
-                f"`position_prefix` must be one of {prefixes}, of "
-                f"class_token={self.class_token} and num_registers="
-                f"{self.num_registers}. Received: position_prefix="
-                f"{self.position_prefix}"
-            )
-        if "token" in self.classifier and not self.class_token:
-            raise ValueError(
-                "`classifier` must not read the class token of a model "
-                f"without one. Received: classifier={self.classifier!r}, "
-                "class_token=False"
-            )
+        encoder.check(self, CLASSIFIERS)
+        arguments.check_rate(self.layer_scale, "layer_scale")
+        encoder.check_prefix(self)
 
 
 def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -6,30 +6,18 @@ timm/models/eva.py, which has them all, and dinov3_vit of transformers.
 """
 
 import dataclasses
-from typing import Literal
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import (
-    Count,
-    Epsilon,
-    Natural,
-    Pair,
-    Positive,
-    Rate,
-    checked,
-)
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias
-from keras_vit.layers.encoder_mlp import Activation
-from keras_vit.layers.rotary import Kind, Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
+CLASSIFIERS = ("token", "gap", "gap_norm")
 
-@checked
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv3Config:
     """The architecture of DINOv3 or another ViT with rotary positions.
@@ -64,34 +52,33 @@ class DINOv3Config:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
-    classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    classifier: str = inherited("token")
     class_token: bool = inherited(True)
-    num_registers: Natural = inherited(4)
-    rotary: Kind = inherited("centered")
-    rotary_theta: Positive = inherited(100.0)
-    rotary_reference: tuple[Count, Count] | None = inherited(None)
+    num_registers: int = inherited(4)
+    rotary: str = inherited("centered")
+    rotary_theta: float = inherited(100.0)
+    rotary_reference: tuple[int, int] | None = inherited(None)
     rotary_offset: float = inherited(0.0)
-    rotary_order: Order = inherited("ij")
+    rotary_order: str = inherited("ij")
     positions: bool = inherited(False)
-    position_prefix: Natural = inherited(0)
-    activation: Activation = inherited("gelu")
-    layer_scale: Rate = inherited(1e-5)
-    qkv_bias: Bias = inherited("qv")
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-5)
+    position_prefix: int = inherited(0)
+    activation: str = inherited("gelu")
+    layer_scale: float = inherited(1e-5)
+    qkv_bias: str = inherited("qv")
+    drop_path_rate: float = 0.0
+    layer_norm_epsilon: float = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
-        if self.classifier == "token" and not self.class_token:
-            raise ValueError(
-                "`classifier` must not read the class token of a model "
-                "without one. Received: classifier='token', class_token=False"
-            )
+        encoder.check(self, CLASSIFIERS)
+        arguments.check_choice(self.rotary, "rotary", layers.rotary.KINDS)
+        arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
+        arguments.check_width(self.rotary_theta, "rotary_theta")
+        encoder.check_prefix(self)
 
 
 def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:

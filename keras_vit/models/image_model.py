@@ -144,6 +144,16 @@ class ImageModel(keras.Model):
         return self._metadata.provenance
 
     @property
+    def resampling(self) -> str | None:
+        """How the library of its weights resamples them to another resolution.
+
+        Its file is opened at another `input_shape` in the same way:
+        "aligned_bilinear", "bilinear", "bicubic", "antialiased_bicubic" or
+        "geometric"; None for the way of its family.
+        """
+        return self._metadata.resampling
+
+    @property
     def metadata(self) -> dict:
         """All of these, as the metadata of a checkpoint (`weights.rules`)."""
         names = [layer.name for layer in self.layers]
@@ -160,6 +170,7 @@ class ImageModel(keras.Model):
             num_frames=self.num_frames,
             pixel_mean=self.pixel_mean,
             pixel_std=self.pixel_std,
+            resampling=self.resampling,
         )
         metadata["grid"] = rules.FAMILIES[self.family].grid(metadata)
         return metadata

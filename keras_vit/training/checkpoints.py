@@ -16,8 +16,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import checked
-
 SEAL = "crc32.json"
 
 
@@ -41,7 +39,6 @@ class Checkpoints:
         ImportError: If orbax-checkpoint is not installed.
     """
 
-    @checked
     def __init__(
         self,
         directory: str | os.PathLike,

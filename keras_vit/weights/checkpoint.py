@@ -78,6 +78,8 @@ def open_checkpoint(
         arrays, naming_scheme = file_format.flatten(arrays, specified)
         found = file_format.read_arrays(arrays, config, specified)
         _check(specified, found)
+        metadata = specified | found
+        metadata.setdefault("resampling", file_format.resampling(metadata))
     except KeyError as error:
         raise ValueError(
             f"The checkpoint {name!r} is no complete {kind}: expected it to "
@@ -101,7 +103,7 @@ def open_checkpoint(
             "again."
         ) from None
     return Checkpoint(
-        name, family, format_name, arrays, naming_scheme, specified | found
+        name, family, format_name, arrays, naming_scheme, metadata
     )
 
 

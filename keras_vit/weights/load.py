@@ -57,6 +57,7 @@ def fill(
                     shape=tuple(variable.shape),
                     source_grid=source_grid,
                     grid=grid,
+                    method=source.metadata.get("resampling") or "",
                     resize_patches=resize_patches,
                 )
                 return function(value, size)

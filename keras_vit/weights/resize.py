@@ -1,6 +1,8 @@
 """Weights for another resolution or another number of channels."""
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,25 +11,27 @@ def resample_positions(
     table: np.ndarray,
     source_grid: tuple[int, int],
     target_grid: tuple[int, int],
+    method: str = "aligned_bilinear",
 ) -> np.ndarray:
     """Resamples position embeddings from one grid of patches to another.
 
-    Bilinear with aligned corners, each axis separately: output j of n reads
-    input position j (m - 1) / (n - 1). Rows before the grid (the class token)
-    are unchanged.
+    Rows before the grid (those of the class token and registers) are
+    unchanged.
 
     Args:
         table: `[1, T, D]`; the last height x width rows are a grid in raster
             order.
         source_grid: (height, width) of the table's grid.
         target_grid: (height, width) of the result.
+        method: One of `METHODS`; the ViT authors'.
 
     Returns:
         `[1, T', D]`; the table itself if the grids are equal.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.2; checked against
-        `interpolate_posembed` in vit_jax/checkpoint.py.
+        `interpolate_posembed` in vit_jax/checkpoint.py, and against PyTorch's
+        `interpolate`, which timm and transformers call.
     """
     source_grid, target_grid = tuple(source_grid), tuple(target_grid)
     if source_grid == target_grid:
@@ -35,18 +39,24 @@ def resample_positions(
     tokens, width = table.shape[1:]
     first = tokens - source_grid[0] * source_grid[1]
     grid = table[0, first:].reshape(*source_grid, width).astype("float64")
-    rows, columns = (
-        _interpolation(m, n)
-        for m, n in zip(source_grid, target_grid, strict=True)
-    )
-    grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
+    grid = _resample_axes(grid, target_grid, method)
     grid = grid.reshape(1, -1, width).astype(table.dtype)
     return np.concatenate([table[:, :first], grid], axis=1)
 
 
-def _interpolation(m, n):
-    """Returns the [n, m] matrix of linear interpolation with aligned
-    corners."""
+def _resample_axes(maps, size, method):
+    """Resamples the first two axes of `[h, w, ...]`, each by a matrix."""
+    rows, columns = (
+        METHODS[method](m, n) for m, n in zip(maps.shape[:2], size, strict=True)
+    )
+    return np.einsum("ih,jw,hw...->ij...", rows, columns, maps, optimize=True)
+
+
+def _aligned(m, n):
+    """Returns the [n, m] matrix of linear interpolation with aligned corners.
+
+    Output j reads the input at j (m - 1) / (n - 1).
+    """
     positions = np.linspace(0, m - 1, n)
     left = np.clip(np.floor(positions).astype(int), 0, max(m - 2, 0))
     matrix = np.zeros((n, m))
@@ -56,47 +66,13 @@ def _interpolation(m, n):
     return matrix
 
 
-def resample_bicubic(
-    table: np.ndarray,
-    source_grid: tuple[int, int],
-    target_grid: tuple[int, int],
-    antialias: bool,
-) -> np.ndarray:
-    """Resamples position embeddings as `interpolate` of PyTorch does.
-
-    Bicubic, with half-pixel centres: output j of n reads input position
-    (j + 1/2) m / n - 1/2.
-
-    Args:
-        table: `[1, T, D]`; the last height x width rows are a grid in raster
-            order. Rows before them are unchanged.
-        source_grid: (height, width) of the table's grid.
-        target_grid: (height, width) of the result.
-        antialias: With it a = -0.5, and kernels are stretched for a smaller
-            grid (timm; DINOv2 with registers in transformers). Without it
-            a = -0.75, and borders are repeated (DINOv2, CLIP and SigLIP in
-            transformers).
-
-    Returns:
-        `[1, T', D]`; the table itself if the grids are equal.
-    """
-    source_grid, target_grid = tuple(source_grid), tuple(target_grid)
-    if source_grid == target_grid:
-        return table
-    tokens, width = table.shape[1:]
-    first = tokens - source_grid[0] * source_grid[1]
-    grid = table[0, first:].reshape(*source_grid, width).astype("float64")
-    rows, columns = (
-        _cubic(m, n, antialias)
-        for m, n in zip(source_grid, target_grid, strict=True)
-    )
-    grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
-    grid = grid.reshape(1, -1, width).astype(table.dtype)
-    return np.concatenate([table[:, :first], grid], axis=1)
-
-
 def _cubic(m, n, antialias):
-    """Returns the [n, m] matrix of cubic convolution (Keys 1981)."""
+    """Returns the [n, m] matrix of cubic convolution (Keys 1981).
+
+    Output j reads the input at (j + 1/2) m / n - 1/2. With antialiasing a =
+    -0.5, and kernels are stretched for a smaller grid; without it a = -0.75,
+    and borders are repeated.
+    """
     a = -0.5 if antialias else -0.75
     stretch = max(1.0, m / n) if antialias else 1.0
     positions = (np.arange(n) + 0.5) * m / n - 0.5
@@ -119,7 +95,7 @@ def resample_distances(
     table: np.ndarray,
     source_grid: tuple[int, int],
     target_grid: tuple[int, int],
-    matrix,
+    method: str,
 ) -> np.ndarray:
     """Resamples a table of relative positions to another grid of patches.
 
@@ -128,30 +104,23 @@ def resample_distances(
             the class token, are unchanged.
         source_grid: (H, W) of the table.
         target_grid: (height, width) of the result.
-        matrix: Returns the [n, m] matrix of an axis, given m and n:
-            `geometric` (timm) or `resizing` (transformers).
+        method: One of `METHODS`.
     """
     if tuple(source_grid) == tuple(target_grid):
         return table
     height, width = (2 * n - 1 for n in source_grid)
     distances = table[:-3].reshape(height, width, -1).astype("float64")
-    rows, columns = (
-        matrix(2 * m - 1, 2 * n - 1)
-        for m, n in zip(source_grid, target_grid, strict=True)
-    )
-    distances = np.einsum("ih,jw,hwa->ija", rows, columns, distances)
+    size = tuple(2 * n - 1 for n in target_grid)
+    distances = _resample_axes(distances, size, method)
     distances = distances.reshape(-1, table.shape[1]).astype(table.dtype)
     return np.concatenate([distances, table[-3:]])
 
 
-def geometric(m: int, n: int) -> np.ndarray:
+def _geometric(m, n):
     """Returns the [n, m] matrix of BEiT's linear interpolation.
 
     The m inputs lie at distances 0, 1, 1 + q, 1 + q + q^2, ... from the middle,
-    with q such that the last is that of the outermost output.
-
-    Args:
-        m, n: Lengths of the input and of the output, odd.
+    with q such that the last is that of the outermost output; m and n are odd.
     """
     low, high, ratio = 1.01, 1.5, 1.01
     while high - low > 1e-6:
@@ -169,25 +138,33 @@ def geometric(m: int, n: int) -> np.ndarray:
     )
 
 
-def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def resize_patches(
+    kernel: np.ndarray, size: tuple[int, int], method: str = ""
+) -> np.ndarray:
     """Resizes a patch kernel so that resized patches keep their embeddings.
 
     The kernel w' for which <resize(x), w'> is closest to <x, w> over all
-    patches x: the pseudo-inverse of bilinear resizing, transposed, applied to
-    w. For larger patches the embeddings are exact.
+    patches x: the pseudo-inverse of resizing, transposed, applied to w. For
+    larger patches the embeddings are exact.
 
     Args:
         kernel: `[h, w, C, D]`.
         size: (height, width) of the result, in pixels.
+        method: How the checkpoint's positions are resampled. timm resizes
+            patches with antialiasing where it does positions; everything else
+            is bilinear, as in the paper.
 
     Returns:
         `[height, width, C, D]`; the kernel itself if the sizes are equal.
 
     Reference:
-        Beyer et al. 2023, "FlexiViT" (2212.08013), section 3.4.
+        Beyer et al. 2023, "FlexiViT" (2212.08013), section 3.4; checked
+        against `resample_patch_embed` of timm.
     """
     if kernel.shape[:2] == tuple(size):
         return kernel
+    antialias = method in ("antialiased_bicubic", "geometric")
+    resizing = METHODS["antialiased_bicubic" if antialias else "bilinear"]
     # Resizing is separable by axis, and so is its pseudo-inverse.
     rows, columns = (
         np.linalg.pinv(resizing(m, n).T)
@@ -199,17 +176,24 @@ def resize_patches(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return resized.astype(kernel.dtype)
 
 
-def resizing(m: int, n: int) -> np.ndarray:
+def bilinear(m: int, n: int) -> np.ndarray:
     """Returns the [n, m] matrix of bilinear resizing as `tf.image.resize`.
 
     Output j reads the input at (j + 1/2) m / n - 1/2, clipped to its borders.
-
-    Args:
-        m, n: Lengths of the input and of the output.
     """
     positions = np.clip((np.arange(n) + 0.5) * m / n - 0.5, 0, m - 1)
     distances = np.abs(np.arange(m)[None, :] - positions[:, None])
     return np.maximum(0.0, 1.0 - distances)
+
+
+# Each returns the [n, m] matrix that resamples an axis from length m to n.
+METHODS: dict[str, Callable] = dict(
+    aligned_bilinear=_aligned,
+    bilinear=bilinear,
+    bicubic=functools.partial(_cubic, antialias=False),
+    antialiased_bicubic=functools.partial(_cubic, antialias=True),
+    geometric=_geometric,
+)
 
 
 def fold_channels(kernel: np.ndarray, channels: int) -> np.ndarray:

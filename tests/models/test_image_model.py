@@ -17,6 +17,7 @@ REMEMBERED = (
     "pixel_std",
     "class_names",
     "provenance",
+    "resampling",
 )
 
 
@@ -67,6 +68,7 @@ def test_a_copy_has_all_metadata(way, tmp_path):
     assert tuple(model.pixel_std) == (40.0, 50.0, 60.0)
     assert model.class_names == tuple("abcde")
     assert model.provenance.endswith("weights.keras")
+    assert model.resampling == "aligned_bilinear"
     assert [block.name for block in model.blocks] == [
         "encoderblock_0",
         "encoderblock_1",

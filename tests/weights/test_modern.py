@@ -3,16 +3,14 @@
 The cases are in tests/goldens/modern; its README describes them.
 """
 
-import re
-
 import keras
 import numpy as np
 import pytest
-from modern_cases import CASES, FOLDER, draw_pixels, open_case
+from modern_cases import CASES, draw_pixels, open_case
 
 import keras_vit
 from keras_vit import evaluation, inspection, training
-from keras_vit.weights import checkpoint, resize
+from keras_vit.weights import checkpoint
 
 BACKEND = keras.backend.backend()
 
@@ -58,7 +56,7 @@ def test_it_is_written_back_as_it_was(name, tmp_path):
     same = {
         key
         for key in theirs.metadata
-        if key not in ("architecture", "image_size", "grid")
+        if key not in ("architecture", "image_size", "grid", "resampling")
     }
     assert {k: ours.metadata.get(k) for k in same} == {
         k: theirs.metadata[k] for k in same
@@ -72,69 +70,25 @@ def test_it_is_written_back_as_it_was(name, tmp_path):
         np.testing.assert_array_equal(value, arrays[key])
 
 
-READERS = {
-    "timm_bicubic_antialias_cls": True,
-    "timm_bicubic_antialias_no_prefix": True,
-    "hf_dinov2_bicubic": False,
-    "hf_dinov2_registers_bicubic_antialias": True,
-    "hf_clip_bicubic": False,
-    "hf_siglip_bicubic": False,
-}
-
-
-@pytest.mark.backend_independent
-def test_positions_are_resampled_as_each_library_does():
-    with np.load(FOLDER / "positions.npz") as archive:
-        tables = dict(archive)
-    checked = set()
-    for name, before in tables.items():
-        reader, grids, moment = name.split("/")
-        source, target = (
-            tuple(map(int, grid.split("_"))) for grid in grids.split("_to_")
-        )
-        if moment == "after":
-            continue
-        if "relative" in reader:
-            found = resize.resample_distances(
-                before, source, target, resize.geometric
-            )
-        elif reader in READERS:
-            found = resize.resample_bicubic(
-                before, source, target, antialias=READERS[reader]
-            )
-        else:
-            continue
-        checked.add(reader)
-        after = tables[f"{reader}/{grids}/after"]
-        np.testing.assert_allclose(found, after, atol=3e-6)
-    assert len(checked) == len(READERS) + 1
-
-
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("name", "antialias"),
-    [("timm_deit3", True), ("hf_dinov2", False), ("hf_clip", False)],
+    ("name", "method"),
+    [
+        ("timm_deit3", "antialiased_bicubic"),
+        ("timm_radio", "aligned_bilinear"),
+        ("timm_beit", "geometric"),
+        ("hf_clip", "bicubic"),
+        ("hf_beit", "bilinear"),
+        ("hf_mae", "bicubic"),
+    ],
 )
-def test_a_larger_image_resamples_positions_likewise(name, antialias, tmp_path):
-    _, arrays = open_case(name, tmp_path)
-    model = keras_vit.from_pretrained(str(tmp_path), input_shape=(16, 12, 3))
-    found = keras.ops.convert_to_numpy(
-        model.get_layer("posembed_input").pos_embedding
-    )
-    (key,) = [n for n in arrays if re.search("pos_|position", n)]
-    table = arrays[key].reshape(1, *arrays[key].shape[-2:])
-    expected = resize.resample_bicubic(table, (2, 2), (4, 3), antialias)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.backend("torch")
-@pytest.mark.parametrize("name", ["timm_deit3", "timm_beit"])
-def test_our_own_file_is_resampled_as_timm_does(name, tmp_path):
+def test_our_own_file_is_resampled_as_that_it_came_from(name, method, tmp_path):
     open_case(name, tmp_path)
     keras_vit.from_pretrained(str(tmp_path)).save(tmp_path / "model.keras")
     shape, path = (16, 12, 3), str(tmp_path / "model.keras")
     ours = keras_vit.from_pretrained(path, input_shape=shape)
     theirs = keras_vit.from_pretrained(str(tmp_path), input_shape=shape)
+    assert ours.resampling == theirs.resampling == method
     for one, other in zip(ours.weights, theirs.weights, strict=True):
         np.testing.assert_array_equal(
             *map(keras.ops.convert_to_numpy, (one, other))

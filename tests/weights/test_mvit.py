@@ -123,7 +123,7 @@ def test_an_image_checkpoint_of_the_authors_is_written_back_bitwise(
     [
         ("max", (4, 16, 24, 3), True, "joint"),
         ("avg", (16, 24, 3), False, "separate"),
-        # Only its config tells it from a ViT of timm.
+        # Only its config distinguishes it from a ViT of timm.
         ("none", (16, 24, 3), False, "none"),
     ],
 )

@@ -26,6 +26,37 @@ def test_resampled_positions_are_the_authors(path):
     assert np.abs(found - data["after"]).max() <= 1e-6
 
 
+# Reader in positions.npz -> how it resamples.
+READERS = {
+    "timm_bicubic_antialias_cls": "antialiased_bicubic",
+    "timm_bicubic_antialias_no_prefix": "antialiased_bicubic",
+    "hf_dinov2_bicubic": "bicubic",
+    "hf_dinov2_registers_bicubic_antialias": "antialiased_bicubic",
+    "hf_clip_bicubic": "bicubic",
+    "hf_siglip_bicubic": "bicubic",
+    "timm_beit_relative_position_bias_table": "geometric",
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_positions_are_resampled_as_each_library_does(reader):
+    function = resize.resample_positions
+    if "relative" in reader:
+        function = resize.resample_distances
+    with np.load(GOLDENS.parent / "modern" / "positions.npz") as tables:
+        cases = {k.split("/")[1] for k in tables if k.startswith(reader)}
+        assert len(cases) == 2
+        for case in cases:
+            grids = [map(int, grid.split("_")) for grid in case.split("_to_")]
+            found = function(
+                tables[f"{reader}/{case}/before"],
+                *map(tuple, grids),
+                READERS[reader],
+            )
+            after = tables[f"{reader}/{case}/after"]
+            np.testing.assert_allclose(found, after, atol=3e-6)
+
+
 def table(rows, columns, first=1, width=3):
     rng = np.random.default_rng(0)
     return rng.normal(size=(1, first + rows * columns, width)).astype("float32")

@@ -28,28 +28,19 @@ _DEFAULTS = dict(
     image_size=224,
     use_mean_pooling=True,
 )
-RESIZES = encoder.RESIZES
 
 
-def _adapt(arrays, found, wanted, matrix):
-    """Resamples the tables of relative positions as a library does."""
-    source, target = found.get("grid"), wanted.get("grid")
-    if source is None and "image_size" in found:
-        source = grid(found)
-    if None in (source, target) or tuple(source) == tuple(target):
-        return arrays
-    rows, columns = target
-    length = (2 * rows - 1) * (2 * columns - 1) + 3
+def _fit_distances(value, fit):
+    if None in (fit.source_grid, fit.grid):
+        return value
+    return resize.resample_distances(
+        value, fit.source_grid, fit.grid, fit.method
+    )
 
-    def fitted(name, stored):
-        if not name.endswith(("relative_position_bias_table", "relative_bias")):
-            return stored
-        return stored.map(
-            lambda a: resize.resample_distances(a, source, target, matrix),
-            (length, stored.shape[1]),
-        )
 
-    return {name: fitted(name, stored) for name, stored in arrays.items()}
+RESIZES = encoder.RESIZES | {
+    r"encoderblock_\d+/.*/relative_bias": _fit_distances
+}
 
 
 def _timm_config_of(metadata):
@@ -98,6 +89,7 @@ def _config_of(metadata):
 
 def _refused(metadata, format):
     found = transformers.refused(metadata, format)
+    found += transformers.refuse_rectangles(metadata)
     has = {
         "no LayerScale": not metadata["layer_scale"],
         f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
@@ -123,7 +115,7 @@ FORMATS = {
             ),
             flatten=timm.flatten,
             restore=timm.restore,
-            resample=functools.partial(_adapt, matrix=resize.geometric),
+            resampling=lambda metadata: "geometric",
             naming_schemes={"timm": frozenset()},
             config_of=_timm_config_of,
             refused=timm.refused,
@@ -141,7 +133,8 @@ FORMATS = {
         forbids={
             r".*encoder\.relative_position_bias\..*": "a table of relative "
             "positions that all blocks share is",
-            r".*position_embeddings": "learned positions beside LayerScale are",
+            r".*embeddings\.position_embeddings": "learned positions beside "
+            "LayerScale are",
             r"lm_head\..*": "a head that predicts visual tokens is",
         },
         read_config=_settings,
@@ -149,7 +142,7 @@ FORMATS = {
         restore=lambda arrays, prefix: transformers.restore(
             arrays, prefix, ("classifier.",)
         ),
-        resample=functools.partial(_adapt, matrix=resize.resizing),
+        resampling=lambda metadata: "bilinear",
         naming_schemes={
             "huggingface": lambda metadata: (
                 "" if metadata["classes"] is None else "beit."
@@ -162,5 +155,4 @@ FORMATS = {
 FORMATS["keras_vit"] = encoder.keras_files(
     FORMATS["timm"],
     r"encoderblock_0/MultiHeadDotProductAttention_0/2",
-    resample=functools.partial(_adapt, matrix=resize.geometric),
 )

@@ -55,6 +55,7 @@ def _config_of(metadata):
 
 def _refused(metadata, format):
     found = transformers.refused(metadata, format)
+    found += transformers.refuse_rectangles(metadata)
     if metadata["classifier"] != "token":
         found.append(f"classifier={metadata['classifier']!r}")
     return found
@@ -94,7 +95,7 @@ FORMATS = {
         _NAMES,
         fields=("activation",),
         fixed=_FIXED,
-        antialias=lambda metadata: False,
+        resampling=lambda metadata: "bicubic",
         requires=(r"(vision_model\.)?pre_layrnorm\.weight",),
         forbids={
             r"classifier\..*": "a classifier on CLIP's mean of patches before "

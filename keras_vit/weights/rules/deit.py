@@ -100,7 +100,7 @@ FORMATS = {
         _NAMES,
         fields=_FIELDS,
         fixed=_FIXED,
-        antialias=lambda metadata: False,
+        resampling=lambda metadata: "bicubic",
         requires=(
             r".*embeddings\.patch_embeddings\.projection\.weight",
             r".*embeddings\.distillation_token",

@@ -28,6 +28,7 @@ _PREFIXES = ("dinov2_with_registers.", "dinov2.")
 _DEFAULTS = dict(hidden_act="gelu", layer_norm_eps=1e-6, num_attention_heads=12)
 # What has other parts, under names that this family has.
 _FORBIDS = {
+    r".*\.gamma_1": "LayerScale of timm's Eva is",
     r"norm_pre\..*": "registers or LayerScale with a norm before the blocks "
     "are",
     r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
@@ -55,7 +56,7 @@ def _config_of(metadata):
     arguments = dict(
         class_token=metadata["class_token"],
         reg_tokens=metadata["num_registers"],
-        no_embed_class=not metadata["position_prefix"],
+        no_embed_class=timm.is_class_apart(metadata),
         fc_norm=metadata["classifier"] == "gap_norm",
         qkv_bias=metadata["qkv_bias"] == "qkv",
         init_values=metadata["layer_scale"] or None,
@@ -70,13 +71,6 @@ def _config_of(metadata):
     if metadata["classifier"].endswith("_unnormed"):
         arguments["final_norm"] = False
     return timm.config_of(metadata, name, **arguments)
-
-
-def _timm_forms(metadata):
-    """timm adds the position of a class token beside registers to the token."""
-    prefix = metadata["class_token"] + metadata["num_registers"]
-    apart = metadata["position_prefix"] not in (0, prefix)
-    return frozenset({"packed", *(("merge_class",) if apart else ())})
 
 
 def _settings(config):
@@ -159,6 +153,7 @@ def _mlp_ratio(metadata):
 
 def _transformers_refused(metadata, format):
     found = transformers.refused(metadata, format)
+    found += transformers.refuse_rectangles(metadata)
     top = metadata["classes"] is not None
     width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
     wanted = "token_and_gap" if top else "token"
@@ -193,7 +188,9 @@ FORMATS = {
             ),
             flatten=timm.flatten,
             restore=timm.restore,
-            naming_schemes={"timm": _timm_forms},
+            naming_schemes={
+                "timm": lambda metadata: timm.forms(metadata, "packed")
+            },
             config_of=_config_of,
             refused=timm.refused,
             differences=functools.partial(timm.differences, epsilon=1e-6),
@@ -209,7 +206,9 @@ FORMATS = {
         read_config=_settings,
         flatten=_flatten,
         restore=_restore,
-        antialias=lambda metadata: metadata["num_registers"] > 0,
+        resampling=lambda metadata: (
+            "antialiased_bicubic" if metadata["num_registers"] else "bicubic"
+        ),
         naming_schemes={"huggingface": _scheme},
         config_of=_transformers_config_of,
         refused=_transformers_refused,

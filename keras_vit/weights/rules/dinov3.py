@@ -79,7 +79,7 @@ def _timm_config_of(metadata):
         class_token=metadata["class_token"],
         num_reg_tokens=metadata["num_registers"],
         use_abs_pos_emb=metadata["positions"],
-        no_embed_class=not metadata["position_prefix"],
+        no_embed_class=timm.is_class_apart(metadata),
         qkv_bias=metadata["qkv_bias"] != "none",
         swiglu_mlp=metadata["activation"] == "swiglu",
         # timm packs the halves of a SwiGLU, unless it aligns their width.
@@ -178,7 +178,7 @@ FORMATS = {
             read_config=functools.partial(rotary.settings, known=_KNOWN),
             flatten=timm.flatten,
             restore=timm.restore,
-            naming_schemes={"timm": frozenset()},
+            naming_schemes={"timm": timm.forms},
             config_of=_timm_config_of,
             refused=_timm_refused,
             differences=_differences,

@@ -4,6 +4,7 @@ Keras numbers the variables of a layer in the order in which it creates them;
 this module maps the numbers to names.
 """
 
+from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, table
 
 
@@ -55,6 +56,7 @@ def saved_metadata(config: dict) -> dict:
         num_frames=configs.integer(dict(batch_shape=frames), "batch_shape"),
         pixel_mean=configs.numbers(saved, "pixel_mean"),
         pixel_std=configs.numbers(saved, "pixel_std"),
+        resampling=configs.choice(saved, "resampling", tuple(resize.METHODS)),
         class_names=class_names(head),
     )
 
@@ -138,5 +140,6 @@ def derive(
         read_config=saved_metadata,
         flatten=flatten,
         required=like.required,
+        resampling=like.resampling,
         **kwargs,
     )

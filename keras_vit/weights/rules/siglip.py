@@ -71,6 +71,7 @@ def _config_of(metadata):
 
 def _refused(metadata, format):
     found = transformers.refused(metadata, format)
+    found += transformers.refuse_rectangles(metadata)
     if metadata["classes"] is not None:
         found.append("head")
     return found
@@ -109,7 +110,7 @@ FORMATS = {
         _NAMES,
         fields=("activation",),
         fixed=_FIXED,
-        antialias=lambda metadata: False,
+        resampling=lambda metadata: "bicubic",
         requires=(
             r"(vision_model\.)?embeddings\.patch_embedding\.bias",
             r"(vision_model\.)?post_layernorm\.weight",

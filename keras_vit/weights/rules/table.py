@@ -90,6 +90,8 @@ class Format:
         adapt: Returns the arrays as a checkpoint of the model would have them,
             given the arrays, the metadata of the checkpoint and that of the
             model, if this needs more than `RESIZES`.
+        resampling: Returns how the format's library resamples weights to
+            another grid of patches, one of `resize.METHODS`, given metadata.
         check: Raises ValueError if the metadata of a checkpoint and of the
             model differ in a way that shapes do not show.
         naming_schemes: Name of a format -> the argument of `restore`, or a
@@ -111,6 +113,7 @@ class Format:
     restore: Callable = lambda arrays, scheme: arrays
     required: Callable = lambda metadata: {}
     adapt: Callable = lambda arrays, found, wanted: arrays
+    resampling: Callable = lambda metadata: None
     check: Callable = lambda found, wanted: None
     naming_schemes: dict[str, object] = dataclasses.field(default_factory=dict)
     config_of: Callable | None = None
@@ -141,12 +144,15 @@ class Fit:
         shape: Shape of the variable.
         source_grid: (rows, columns) of the checkpoint's patches, or None.
         grid: (rows, columns) of the model's patches, or None.
+        method: How the checkpoint's own library resamples, one of
+            `resize.METHODS`; "" if it does not.
         resize_patches: Whether to resize to another patch size.
     """
 
     shape: tuple[int, ...]
     source_grid: tuple[int, int] | None
     grid: tuple[int, int] | None
+    method: str = ""
     resize_patches: bool = False
 
 
@@ -155,11 +161,20 @@ def fit_pixels(value: np.ndarray, fit: Fit) -> np.ndarray:
     if value.ndim != 4:
         return value
     if fit.resize_patches:
-        value = resize.resize_patches(value, (fit.shape[0], fit.shape[1]))
+        size = (fit.shape[0], fit.shape[1])
+        value = resize.resize_patches(value, size, fit.method)
     # Kernels over features have no channels to fold.
     if min(fit.shape[2], value.shape[2]) <= 4:
         value = resize.fold_channels(value, fit.shape[2])
     return value
+
+
+def fit_positions(value: np.ndarray, fit: Fit) -> np.ndarray:
+    """Resamples a table of position embeddings, `[1, T, D]`."""
+    source, target = fit.source_grid, fit.grid
+    if source is None or target is None or value.ndim != 3:
+        return value
+    return resize.resample_positions(value, source, target, fit.method)
 
 
 def expand(

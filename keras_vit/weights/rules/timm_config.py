@@ -19,6 +19,16 @@ _UNSUPPORTED = {
 }
 
 
+def resampling(metadata: dict) -> str:
+    """Returns how timm resamples weights; see `table.Format.resampling`."""
+    name = metadata.get("architecture") or ""
+    if re.search(r"(base|huge)_patch16_radio_v3", name):
+        return "aligned_bilinear"
+    if "radio" in name or "flexi" in name:
+        return "bilinear"
+    return "antialiased_bicubic"
+
+
 def read(config: dict) -> dict:
     """Returns the metadata of classes and of images.
 

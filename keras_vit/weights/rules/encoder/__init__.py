@@ -5,10 +5,7 @@ The families (`models/encoder.py`) have the same layers under the same names.
 `transformers` have the names and configs of these libraries.
 """
 
-import math
-
-from keras_vit.weights import resize
-from keras_vit.weights.rules import keras_format, patches, table
+from keras_vit.weights.rules import keras_format, table, timm_config
 from keras_vit.weights.rules.encoder import reading, rows
 
 REQUIRED = dict(
@@ -19,9 +16,10 @@ REQUIRED = dict(
     "DINOv3) or 1e-12 (transformers' DeiT, BEiT)",
     classifier="'token', 'gap', 'gap_norm' or 'map'",
 )
-# The formats' `adapt` resamples positions, since each library does it in its
-# own way.
-RESIZES = {"embedding/kernel": table.fit_pixels}
+RESIZES = {
+    "embedding/kernel": table.fit_pixels,
+    rows.SINGLE["positions"]: table.fit_positions,
+}
 
 
 def check_heads(found: dict, wanted: dict) -> None:
@@ -40,23 +38,19 @@ def formats(
     requires: tuple[str, ...],
     read_config,
     fields: tuple[str, ...] = (),
-    antialias=lambda metadata: True,
     fixed: dict | None = None,
+    resampling=timm_config.resampling,
     derived=lambda metadata: {},
-    resample=None,
     **kwargs,
 ) -> table.Format:
     """Returns a format of a family.
 
     Args:
         names: See `rows.rules`.
-        requires, read_config, **kwargs: See `table.Format`.
+        requires, read_config, resampling, **kwargs: See `table.Format`.
         fields: The properties of `rows.DEFAULTS` in which the family's models
             differ.
-        antialias: Whether the library resamples position embeddings with
-            antialiasing, given metadata.
         fixed: Values of others, if not those of `rows.DEFAULTS`.
-        resample: See `table.Format.adapt`; None resamples `positions`.
         derived: Returns properties that follow from others, given metadata.
     """
     constants = {k: v for k, v in rows.DEFAULTS.items() if k not in fields}
@@ -78,58 +72,26 @@ def formats(
                 )
         return found
 
-    def adapt(arrays, found, wanted):
-        return _adapt(arrays, found, wanted, names, antialias(found))
-
     return table.Format(
         rules=of,
         read_arrays=read,
         read_config=read_config,
         required=lambda metadata: REQUIRED,
         requires=requires,
+        resampling=resampling,
         check=check_heads,
-        adapt=resample or adapt,
         **kwargs,
     )
 
 
-def _adapt(arrays, found, wanted, names, antialias):
-    """Resamples position embeddings as a library does."""
-    name, target = names.get("positions"), wanted.get("grid")
-    source = found.get("grid")
-    if source is None and "image_size" in found:
-        source = patches.grid(found)
-    if name not in arrays or None in (source, target) or source == target:
-        return arrays
-    stored = arrays[name]
-    width, first = stored.shape[-1], stored.shape[-2] - math.prod(source)
-
-    def resample(array):
-        shape = array.shape[:-2]
-        array = resize.resample_bicubic(
-            array.reshape(1, -1, width), source, target, antialias
-        )
-        return array.reshape(*shape, -1, width)
-
-    shape = (*stored.shape[:-2], first + math.prod(target), width)
-    return {**arrays, name: stored.map(resample, shape)}
-
-
-def keras_files(like: table.Format, *paths: str, resample=None) -> table.Format:
+def keras_files(like: table.Format, *paths: str) -> table.Format:
     """Returns the format of a family's `.keras` files.
 
     Args:
-        like: Another format of the family.
+        like: Another format of the family; its library's way to resample is
+            that of files that specify none.
         *paths: Patterns of numbered names that only this family has.
-        resample: See `formats`; positions are resampled as timm does.
     """
-    names = dict(positions=rows.SINGLE["positions"])
-
-    def adapt(arrays, found, wanted):
-        return _adapt(arrays, found, wanted, names, antialias=True)
-
     return keras_format.derive(
-        like,
-        requires=("embedding/0", "encoder_norm/0", *paths),
-        adapt=resample or adapt,
+        like, requires=("embedding/0", "encoder_norm/0", *paths)
     )

@@ -152,6 +152,26 @@ def _part_frequencies(arrays):
         table.add(arrays, f"blocks.{i}.rope.freqs", one)
 
 
+def is_class_apart(metadata: dict) -> bool:
+    """Whether positions in timm's file are those of the patches alone."""
+    prefix = metadata["class_token"] + metadata["num_registers"]
+    return metadata["position_prefix"] != prefix
+
+
+def forms(metadata: dict, *others: str) -> frozenset:
+    """Returns the forms in which timm stores a model with registers.
+
+    In its files all tokens before the patches have a position or none has.
+    That of a class token alone is added to the token.
+
+    Args:
+        metadata: Of the model.
+        *others: Its other forms.
+    """
+    merged = metadata["position_prefix"] and is_class_apart(metadata)
+    return frozenset({*others, *(("merge_class",) if merged else ())})
+
+
 def restore(
     arrays: dict[str, np.ndarray], forms: frozenset
 ) -> dict[str, np.ndarray]:

@@ -199,6 +199,12 @@ def refused(metadata: dict, format: str) -> list[str]:
     return found
 
 
+def refuse_rectangles(metadata: dict) -> list[str]:
+    """Lists images whose positions transformers takes to be a square grid."""
+    height, width = metadata["image_size"]
+    return [] if height == width else ["images that are not square"]
+
+
 def tower(arrays: dict[str, Stored], metadata: dict):
     """Flattens an image tower: as `flatten`, of a file with or without texts.
 

@@ -53,7 +53,7 @@ def _positions(value, fit, axes):
         ((1,) * (3 - len(grid)) + tuple(grid))[axes]
         for grid in (fit.source_grid, fit.grid)
     )
-    matrices = map(resize.resizing, source, target)
+    matrices = map(resize.bilinear, source, target)
     first = value.shape[1] - math.prod(source)
     if first not in (0, 1):
         return value

@@ -4,8 +4,7 @@
 models contained their metadata.
 """
 
-from keras_vit.weights import resize
-from keras_vit.weights.rules import mvit, table
+from keras_vit.weights.rules import mvit, table, timm_config
 from keras_vit.weights.rules.vit import (
     huggingface,
     jax,
@@ -49,14 +48,8 @@ def _stem_scale(metadata):
     return 1 if units is None else 2 ** (1 + max(1, len(units)))
 
 
-def _resample(value, fit):
-    if fit.source_grid is None or fit.grid is None or value.ndim != 3:
-        return value
-    return resize.resample_positions(value, fit.source_grid, fit.grid)
-
-
 RESIZES = {
-    _POSITIONS: _resample,
+    _POSITIONS: table.fit_positions,
     "embedding/kernel": table.fit_pixels,
     "resnet/conv_root/kernel": table.fit_pixels,
 }
@@ -97,7 +90,11 @@ def _format(module, **kwargs):
         refused=lambda metadata, format: (
             _refused(metadata) + refused(metadata, format)
         ),
-        **{"check": _check_heads, **kwargs},
+        **{
+            "check": _check_heads,
+            "resampling": lambda metadata: "aligned_bilinear",
+            **kwargs,
+        },
     )
 
 
@@ -245,6 +242,7 @@ FORMATS = {
             r".*blocks\.\d+\.(norm1|attns\.0\.norm)\.weight",
         ),
         forbids=_TIMM_RELATIVES,
+        resampling=timm_config.resampling,
         naming_schemes={"timm": False},
         config_of=timm.config_of,
         refused=timm.refused,
@@ -254,6 +252,7 @@ FORMATS = {
         huggingface,
         requires=(r".*embeddings\.patch_embeddings\.projection\.weight",),
         forbids=_TRANSFORMERS_RELATIVES,
+        resampling=lambda metadata: "bicubic",
         naming_schemes={
             "huggingface": lambda metadata: metadata["classes"] is not None
         },

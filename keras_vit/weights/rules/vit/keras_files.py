@@ -122,10 +122,9 @@ def settings(config: dict) -> dict:
         **_pixels(of("Rescaling")),
         **_positions(keras_format.layer_of(config, "AddPositionEmbs"), block),
     )
-    for name in ("pixel_mean", "pixel_std"):
-        if name in keras_format.saved_metadata(config):
-            found.setdefault(name, keras_format.saved_metadata(config)[name])
-    return found
+    saved = keras_format.saved_metadata(config)
+    names = {"pixel_mean", "pixel_std", "resampling"} & set(saved)
+    return {name: saved[name] for name in names} | found
 
 
 def _pixels(scaling):
