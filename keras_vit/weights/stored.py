@@ -132,7 +132,8 @@ def parse_json(text: str | bytes) -> typing.Any:
     def unique(pairs):
         found = {}
         for key, value in pairs:
-            if found.setdefault(key, value) != value:
+            first = found.setdefault(key, value)
+            if first is not value and first != value:  # NaN is not itself
                 raise ValueError(f"{key!r} is there twice")
         return found
 
