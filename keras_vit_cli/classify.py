@@ -97,9 +97,8 @@ def _classify(batch, ask, options):
 
 
 def _print_answer(path, answer, options):
-    found = list(
-        zip(answer["classes"], answer["indices"], answer["scores"], strict=True)
-    )[: options.top_k]
+    rows = (answer["classes"], answer["indices"], probabilities_of(answer))
+    found = list(zip(*rows, strict=True))[: options.top_k]
     if options.json:
         predictions = [
             dict(name=name, index=int(index), probability=_finite(score))
@@ -110,6 +109,11 @@ def _print_answer(path, answer, options):
     print(path)
     for name, _, score in found:
         print(f"  {score:7.2%}  {name}")
+
+
+def probabilities_of(answer: dict):
+    """Returns the probabilities of an answer, whose scores may be logits."""
+    return answer.get("probabilities", answer["scores"])
 
 
 def _print_error(path, error, as_json):
@@ -307,7 +311,8 @@ def _grpc(images, options):
     ):
         raise _other_model(options, wanted)
     answers = [
-        {name: outputs[name][i] for name in wanted} for i in range(len(images))
+        {name: rows[i] for name, rows in outputs.items()}
+        for i in range(len(images))
     ]
     for answer in answers:
         answer["classes"] = [

@@ -170,7 +170,14 @@ def load(name: str) -> keras.Model:
                 # The loss specifies the activation of the scores.
                 return keras.models.load_model(name)
             except (TypeError, ValueError):
-                return keras.models.load_model(name, compile=False)
+                model = keras.models.load_model(name, compile=False)
+                if savedmodel.activation_of(model) != "none":
+                    print(
+                        f"The loss of {name!r} does not load. Its outputs are "
+                        "taken for logits of which one class is right.",
+                        file=sys.stderr,
+                    )
+                return model
         variant, _, weights = name.partition(":")
         if variant in keras_vit.list_models() and weights:
             return getattr(keras_vit, variant)(weights=weights)

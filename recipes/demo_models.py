@@ -167,7 +167,9 @@ class ServedModel:
             raise ValueError(
                 f"{path!r} does not decode, or is too large to be served"
             )
-        pairs = zip(answer["classes"], answer["scores"], strict=True)
+        pairs = zip(
+            answer["classes"], classify.probabilities_of(answer), strict=True
+        )
         if "attention" not in self._signatures:
             return Answer(tuple(pairs))
         (found,) = self._ask("attention", ("rollout", "layer_1"), [path])

@@ -16,6 +16,11 @@ from keras_vit.export.precision import warn_of_slow_int8
 from keras_vit.models import ImageModel
 
 ACTIVATIONS = ("softmax", "sigmoid", "none")
+# Keras' activations that give probabilities.
+_PROBABILITIES = (
+    *("softmax", "sparsemax"),
+    *("sigmoid", "hard_sigmoid", "sparse_sigmoid"),
+)
 
 
 def export_savedmodel(
@@ -75,7 +80,9 @@ def export_savedmodel(
         top_k: Number k of classes in an answer, at most all.
         activation: "softmax", "sigmoid" or "none", applied to the outputs.
             None selects it by the model's loss: sigmoid for a binary
-            cross-entropy, and none if the head has an activation.
+            cross-entropy, and none if the head gives probabilities. If "none"
+            makes the scores logits, answers have `probabilities` float32
+            [N, k] too; those of `predict` are never logits.
         warmup_images: Bytes of images, for requests that TF Serving runs
             before it serves a version of an image model.
         warmup_videos: The same for a video model: uint8 clips `[T, H, W, C]`
@@ -98,7 +105,8 @@ def export_savedmodel(
         keras_vit.export_savedmodel(model, "serving/vit/1")
     """
     path = os.path.abspath(os.fspath(path))
-    activation = activation or activation_of(model)
+    of_loss = activation_of(model)
+    activation = activation or of_loss
     model = _functional(model)
     _check(model, path, top_k, activation, overwrite)
     _check_warmup(model, warmup_images, warmup_videos)
@@ -122,6 +130,7 @@ def export_savedmodel(
             top_k=min(top_k, classes),
             activation=activation,
             max_images=max_images,
+            probabilities=of_loss if activation == "none" else activation,
         )
         name = os.path.basename(base)
         serving_assets.write_class_names(part, class_names)
@@ -249,12 +258,13 @@ def _check_warmup(model, warmup_images, warmup_videos):
 def activation_of(model: keras.Model) -> str:
     """Returns the activation from outputs to probabilities, by the loss.
 
-    It is "none" if the model's last layer has an activation.
+    It is "none" if the model's last layer gives probabilities. Any other
+    activation is a part of the logits.
     """
     last = _last_layer(model)
-    own = getattr(last, "activation", keras.activations.linear)
+    own = getattr(last, "activation", None)
     if isinstance(last, keras.layers.Softmax) or (
-        own is not None and own is not keras.activations.linear
+        getattr(own, "__name__", None) in _PROBABILITIES
     ):
         return "none"
     loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)

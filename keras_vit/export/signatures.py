@@ -133,6 +133,8 @@ class Answers:
         top_k: Number of classes in the answer.
         activation: "softmax", "sigmoid" or "none", applied to the logits.
         max_images: Largest number of images, or videos, in a request.
+        probabilities: The activation that gives probabilities, where it is not
+            `activation`: answers then hold them as well.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Answers:
         top_k: int,
         activation: str,
         max_images: int,
+        probabilities: str | None = None,
     ):
         self._tf = tensorflow()
         self._forward = forward
@@ -149,6 +152,7 @@ class Answers:
         self._top_k = top_k
         self._activation = activation
         self._max_images = max_images
+        self._probabilities = probabilities or activation
 
     def limited(self, images):
         """Returns a scope in which there are not too many images, or videos."""
@@ -182,23 +186,28 @@ class Answers:
         tf = self._tf
         logits = self._hide(logits, valid)
         scores, indices = tf.math.top_k(
-            self._probabilities(logits), self._top_k
+            self._activate(logits, self._activation), self._top_k
         )
         names = tf.gather(self._class_names, indices)
-        return dict(
+        answer = dict(
             scores=self._hide(scores, valid),
             classes=self._hide(names, valid, ""),
             indices=self._hide(indices, valid, -1),
             valid=valid,
         )
+        if self._probabilities != self._activation:
+            found = self._activate(logits, self._probabilities)
+            found = tf.gather(found, indices, batch_dims=1)
+            answer["probabilities"] = self._hide(found, valid)
+        return answer
 
     def features(self, features, valid):
         """Answers with the representation."""
         return dict(features=self._hide(features, valid), valid=valid)
 
     def probabilities(self, logits, valid):
-        """Answers with a score for each class."""
-        found = self._probabilities(self._hide(logits, valid))
+        """Answers with the probability of each class."""
+        found = self._activate(self._hide(logits, valid), self._probabilities)
         return dict(probabilities=self._hide(found, valid), valid=valid)
 
     def raw(self, features, logits, valid):
@@ -236,10 +245,10 @@ class Answers:
             maps[name] = tf.where(tf.reshape(valid, shape), x, 0)
         return maps | dict(valid=valid)
 
-    def _probabilities(self, logits):
-        if self._activation == "none":
+    def _activate(self, logits, activation):
+        if activation == "none":
             return logits
-        return getattr(self._tf.nn, self._activation)(logits)
+        return getattr(self._tf.nn, activation)(logits)
 
     def _hide(self, values, valid, instead=0):
         """Puts `instead` where an image is not valid."""

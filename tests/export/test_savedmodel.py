@@ -582,8 +582,9 @@ class TestArguments:
         ):
             model.compile("sgd", loss)
             assert savedmodel.activation_of(model) == "sigmoid"
-        model = make_model(classifier_activation="sigmoid")
-        assert savedmodel.activation_of(model) == "none"
+        for own, expected in (("sigmoid", "none"), ("tanh", "softmax")):
+            model = make_model(classifier_activation=own)
+            assert savedmodel.activation_of(model) == expected
 
 
 @pytest.mark.backend("torch")

@@ -47,7 +47,10 @@ def signatures(served_model, tmp_path_factory):
     """Those of an exported model, and of two that are not ours, by model."""
     folder = tmp_path_factory.mktemp("serving")
     keras_vit.export_savedmodel(
-        served_model, folder / "vit" / "7", max_images=MAX_IMAGES
+        served_model,
+        folder / "vit" / "7",
+        max_images=MAX_IMAGES,
+        activation="none",  # scores are logits; the client shows probabilities
     )
     for name, function in dict(strict=refuse, other=answer_otherwise).items():
         module = tf.Module()
