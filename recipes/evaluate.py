@@ -187,6 +187,7 @@ def _evaluate(options):
         classes=matched,
         **{name: found[name] for name in ("top_1", "top_5", "loss")},
         overlap=overlap,
+        loss_note=_loss_note(options.model),
     )
     if options.shuffle_frames:
         shuffled = data.shuffle_frames(batches, options.seed)
@@ -196,6 +197,14 @@ def _evaluate(options):
         real, counted = evaluation.real_accuracy(found["best"], real_labels)
         results |= dict(real=real, real_images=counted)
     return results
+
+
+def _loss_note(model):
+    """Returns why the loss differs from the one in the run's metrics.csv."""
+    run = trained_on.config_beside(model)
+    if run is None or not run.label_smoothing:
+        return ""
+    return f"metrics.csv has it with label_smoothing={run.label_smoothing:g}"
 
 
 def _measure_multi_label(model, batches, source, matched, options):
@@ -341,7 +350,7 @@ def _table(results):
     lines += [
         f"  top-1  {results['top_1']:.2%}",
         f"  top-5  {results['top_5']:.2%}",
-        f"  loss   {results['loss']:.4f}",
+        f"  loss   {results['loss']:.4f}  {results['loss_note']}".rstrip(),
     ]
     if "shuffled_top_1" in results:
         lines.append(

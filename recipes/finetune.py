@@ -161,7 +161,8 @@ def _train(config, workdir, devices, info, sources, batches, described):
         if info.num_frames:
             size, kind = f"{info.num_frames} frames of {size}", "clips"
         print(
-            f"{config.model}, {built.model.count_params():,} parameters, "
+            f"{config.model} {inputs.origin(config)}, "
+            f"{built.model.count_params():,} parameters, "
             f"{size}; "
             f"{train.num_examples} {kind} of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"

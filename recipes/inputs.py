@@ -101,6 +101,19 @@ def describe(
     )
 
 
+def origin(config: Config) -> str:
+    """Returns "from scratch (no weights)", or "from" and the weights.
+
+    Args:
+        config: The config.
+    """
+    return (
+        f"from {config.weights}"
+        if config.weights
+        else ("from scratch (no weights)")
+    )
+
+
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
     """Describes which files of a folder are not used.
 

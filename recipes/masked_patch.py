@@ -201,7 +201,8 @@ def _begin(config, workdir, devices, built, info, sources, described):
         inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
     height, width = info.image_size
     print(
-        f"{config.model}, {built.model.count_params():,} parameters, "
+        f"{config.model} {inputs.origin(config)}, "
+        f"{built.model.count_params():,} parameters, "
         f"{rows}x{columns} patches of {height}x{width}x{info.channels} "
         f"pixels, {config.corrupted:.0%} of them corrupted; "
         f"{info.train_images} images to train on, {evaluation.num_examples} "

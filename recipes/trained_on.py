@@ -8,7 +8,8 @@ import pathlib
 from keras_vit import data
 from recipes import experiment, inputs
 
-# The fields of a config that select the training images.
+# The fields of a config that select the training images, and the one of the
+# loss that differs between training and evaluation.
 FIELDS = (
     "dataset",
     "train_split",
@@ -23,6 +24,7 @@ FIELDS = (
     "dev_fraction",
     "shots",
     "train_images",
+    "label_smoothing",
 )
 
 

@@ -135,9 +135,9 @@ def test_weights_are_followed_to_the_first_run(
     second = tmp_path / "second"
     config = make_config(total_steps=2, weights=str(seed_1 / "last.keras"))
     finetune.run(config, str(second))
-    assert (
-        "of the 359 evaluation images were trained" in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert "of the 359 evaluation images were trained" in printed
+    assert f"ViT from {seed_1 / 'last.keras'}, " in printed
     derived = json.loads((second / "config.json").read_text())["derived"]
     assert str(seed_1 / "last.keras") in derived["overlap"]
     held_out = data.load("digits")[1]
@@ -194,4 +194,6 @@ def test_another_backend_is_named(tmp_path, make_config, capsys):
     (tmp_path / "last.keras").unlink()  # killed before the end
     capsys.readouterr()
     finetune.run(make_config(total_steps=2), str(tmp_path))
-    assert "begun with jax. With torch it resumes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "begun with jax. With torch it resumes" in printed
+    assert "ViT from scratch (no weights), " in printed
