@@ -2,9 +2,11 @@
 
 import keras
 
+from keras_vit.layers.dense import Dense
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ClassificationHead(keras.layers.Dense):
+class ClassificationHead(Dense):
     """A dense layer that starts at zero and holds its class names.
 
     The paper fine-tunes with a zero-initialised D x K layer. The names are
@@ -39,11 +41,6 @@ class ClassificationHead(keras.layers.Dense):
                 f"`units` = {units} classes. Received: "
                 f"{len(self.class_names)} names"
             )
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Dense refuses to quantise subclasses, which might compute something
-        # else.
-        super().quantize(mode, type_check=False, config=config)
 
     def get_config(self):
         return {**super().get_config(), "class_names": self.class_names}

@@ -6,14 +6,16 @@ from collections.abc import Callable
 import keras
 
 from keras_vit.layers.direct_call import DirectCall
+from keras_vit.layers.frozen_weights import FrozenWeights
 
 
-class CompositeLayer(DirectCall, keras.layers.Layer):
+class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
     """A layer that creates its sublayers in `build`.
 
     A sublayer takes the dtype policy and `trainable` of its layer. Later
-    changes of a sublayer (quantised, or frozen on its own) are part of the
-    layer's configuration, so that clones and loaded models equal the original.
+    changes of a sublayer (quantised, frozen on its own, or with low-rank
+    updates) are part of the layer's configuration, so that clones and loaded
+    models equal the original.
 
     Args:
         sublayers: Name of a sublayer -> its arguments that differ from those
@@ -80,6 +82,9 @@ class CompositeLayer(DirectCall, keras.layers.Layer):
             dtype=config["dtype"],
             trainable=config["trainable"],
             quantization_config=None,
+            lora_rank=None,
+            lora_alpha=None,
+            frozen=None,
             sublayers=None,
         )
         found = {}

@@ -1,17 +1,22 @@
 """A dense layer that is one operation under PyTorch."""
 
 import keras
+from keras import ops
 
 from keras_vit.layers.direct_call import DirectCall
+from keras_vit.layers.frozen_weights import FrozenWeights
 from keras_vit.layers.linear import linear
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dense(DirectCall, keras.layers.Dense):
+class Dense(DirectCall, FrozenWeights, keras.layers.Dense):
     """`keras.layers.Dense`, with PyTorch's fastest product for it.
 
     XLA and TensorFlow fuse the bias and the activation into the product. Keras
     calls an operation of PyTorch for each; see `linear`.
+
+    Files of a layer with low-rank updates hold the updated kernel, as Keras
+    writes it, and also every variable, with which training continues exactly.
     """
 
     ignores_training = True  # except when it is quantised
@@ -27,3 +32,26 @@ class Dense(DirectCall, keras.layers.Dense):
         # Keras refuses to quantise subclasses, which might compute something
         # else.
         super().quantize(mode, type_check=False, config=config)
+
+    def enable_lora(self, rank, lora_alpha=None, **kwargs):
+        # Where Keras builds a layer that has an alpha, it does not pass it on.
+        super().enable_lora(rank, lora_alpha or self.lora_alpha, **kwargs)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        if self.built and self.lora_enabled:
+            for variable in self.variables:
+                store[variable.name] = variable
+
+    def load_own_variables(self, store):
+        if self.lora_enabled and "lora_kernel_a" in store.keys():
+            for variable in self.variables:
+                variable.assign(store[variable.name])
+            return
+        a = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(
+            {key: store[key] for key in store.keys() if key.isdigit()}
+        )
+        if self.lora_enabled:
+            # Keras sets both factors to 0, where their gradients are 0 too.
+            self.lora_kernel_a.assign(a)

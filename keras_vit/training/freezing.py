@@ -35,12 +35,10 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         W = W_0 + A B
 
     for the projections of each block's attention (where blocks have none, for
-    all their dense layers), with A `[D, rank]`
-    random and B `[rank, .]` zero at first. The saved file contains W, without A
-    and B, and loads like any other model; in the loaded model the projections
-    and the head are trainable and everything else is frozen. (Compile a second
-    `keras.Model` of the same input and output. Otherwise the file would contain
-    the optimizer, which has more variables than the loaded model.)
+    all their dense layers), with A `[D, rank]` random and B `[rank, .]` zero at
+    first. A clone or a loaded model continues with the same A and B. Files also
+    hold W, which `keras_vit.ViT(weights=path)` reads, and `load_weights` of a
+    model without updates.
 
     Args:
         model: A model of this package, neither compiled nor run, or a model
@@ -71,7 +69,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         if layer not in blocks:
             layer.trainable = layer is inner.head
     for block in blocks:
-        for layer in block._flatten_layers(include_self=False):
+        for layer in block._flatten_layers():
             if layer in projections:
                 layer.enable_lora(rank)  # which freezes the kernel
                 if layer.bias is not None:
@@ -79,8 +77,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
             elif not _contains(layer, projections):
                 layer.trainable = False
             else:
-                for variable in layer._trainable_variables:
-                    variable.trainable = False
+                layer.freeze_weights()
 
 
 def _projections(block):

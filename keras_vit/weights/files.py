@@ -165,6 +165,10 @@ def _h5_variables(path, group, layers, visits):
         variables = _h5_member(path, group, "vars")
         layers = (*layers, variables.attrs.get("name", ""))
         for index in variables:
+            # After low-rank updates the variables are there by name as well,
+            # with which training continues (`layers.Dense`).
+            if "lora_kernel_a" in variables and not index[:1].isdigit():
+                continue
             if not re.fullmatch("0|[1-9][0-9]*", index):  # "01" is 1 as well
                 raise ValueError(f"`{variables.name}` holds {index!r}")
             name = "/".join((*layers[1:], index))
