@@ -147,8 +147,14 @@ def write(values, family, metadata, path, format, allow_differences=False):
     if target.config_of is None:
         with _atomic(path) as file:
             np.savez(file, **arrays)
-            if metadata.get("grid") is not None:
-                _note(file, grid=list(metadata["grid"]))
+            _note(
+                file,
+                **{
+                    name: metadata[name]
+                    for name in ("grid", "classifier")
+                    if metadata.get(name) is not None
+                },
+            )
         return
     if path.endswith(".safetensors"):
         _write_safetensors(path, arrays)
@@ -185,8 +191,9 @@ def _check_path(path, target, format):
 
 def _note(file, **metadata):
     """Adds the metadata that arrays do not specify as an npz file's comment."""
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.comment = json.dumps(metadata).encode()
+    if metadata:
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = json.dumps(metadata).encode()
 
 
 def _complete(metadata):

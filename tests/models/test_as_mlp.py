@@ -83,4 +83,5 @@ def test_checkpoints_have_the_authors_names(tmp_path):
             "norm.bias": (12,),
             "head.weight": (5, 12),
         },
+        shift_size=5,
     )

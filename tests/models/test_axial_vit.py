@@ -21,7 +21,10 @@ SIZES = {
 def authors_model(**kwargs):
     data, path = golden("axial_vit")
     model = keras_vit.AxialViT(
-        weights=path, include_preprocessing=False, **kwargs
+        weights=path,
+        include_preprocessing=False,
+        classifier="gap",
+        **kwargs,
     )
     return model, data["input"], data["logits"]
 

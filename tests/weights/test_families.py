@@ -173,9 +173,18 @@ def test_logits_are_those_of_timm_in_float64(case, timm, tmp_path):
     with torch.no_grad():
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2).double()
         expected = theirs.double()(pixels).numpy()
-    constructor = keras_vit.MLPMixer if case == "mixer" else keras_vit.BiT
+    constructor, unseen = keras_vit.MLPMixer, dict(gelu_approximate=False)
+    if case == "bit":
+        constructor, unseen = (
+            keras_vit.BiT,
+            dict(activation_order="pre_activation", numerics="timm"),
+        )
+    source = checkpoint.open_checkpoint(tmp_path / "timm.pth")
+    with pytest.raises(ValueError, match=f"`{list(unseen)[0]}`.* must be giv"):
+        checkpoint.require(source, {})
     model = constructor(
-        weights=str(tmp_path / "timm.pth"),
+        weights=source,
+        **unseen,
         include_preprocessing=False,
         input_shape=(32, 32, 3),
     )

@@ -14,7 +14,7 @@ from keras_vit.weights import checkpoint, registry
 CASES = {
     "raft_mlp": (keras_vit.RaftMLP, dict(raft_sizes=(2, 2, 2)), "authors"),
     "raft_mlp_flat": (keras_vit.RaftMLP, dict(raft_sizes=(4,)), "authors"),
-    "axial_vit": (keras_vit.AxialViT, {}, "jax"),
+    "axial_vit": (keras_vit.AxialViT, dict(classifier="gap"), "jax"),
     "axial_resnet": (keras_vit.AxialResNet, {}, "authors"),
     "axial_resnet_groupnorm": (keras_vit.AxialResNet, {}, "jax"),
 }
@@ -38,6 +38,8 @@ class TestFormats:
         if name == "jax":
             keras_vit.save_checkpoint(model, tmp_path / "out.npz", name)
             found = arrays_of(tmp_path / "out.npz")
+            source = checkpoint.open_checkpoint(tmp_path / "out.npz")
+            assert not checkpoint.require(source, {})
         else:
             torch = pytest.importorskip("torch")
             keras_vit.save_checkpoint(model, tmp_path / "out.pth", name)

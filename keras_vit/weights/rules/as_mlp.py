@@ -9,6 +9,11 @@ from keras_vit.weights.rules import configs, keras_format, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "AS-MLP"
+_PUBLISHED = (
+    ((2, 2, 6, 2), (96, 192, 384, 768)),
+    ((2, 2, 18, 2), (96, 192, 384, 768)),
+    ((2, 2, 18, 2), (128, 256, 512, 1024)),
+)
 _BLOCK = re.compile(r"layers\.(\d+)\.blocks\.(\d+)\.")
 
 
@@ -80,6 +85,8 @@ FORMATS = {
         read_config=lambda config: dict(
             shift_size=configs.integer(config, "shift_size")
         ),
+        unseen=dict(shift_size=5),
+        published=_PUBLISHED,
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

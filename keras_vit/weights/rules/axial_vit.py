@@ -6,7 +6,7 @@ Checked against scenic/projects/fast_vit; no checkpoints were released.
 import re
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import keras_format, table
+from keras_vit.weights.rules import configs, keras_format, table
 from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
 
 TITLE = "Axial-ViT"
@@ -125,12 +125,12 @@ FORMATS = {
         },
         rules=_rules,
         read_arrays=_read_arrays,
-        read_config=lambda config: dict(
-            # Shapes do not show the pooling; this is the default of its code.
-            classifier="gap",
+        read_config=lambda config: configs.known(
+            classifier=configs.choice(config, "classifier", ("gap", "token")),
             pixel_mean=127.5,
             pixel_std=127.5,
         ),
+        required=lambda metadata: dict(classifier="'gap' or 'token'"),
         naming_schemes={"jax": None},
         differences=lambda m: table.pixel_differences(m, 127.5),
     ),

@@ -7,7 +7,7 @@ are pre-activation; timm adds 1e-8 to the variance of kernels, the release
 
 import re
 
-from keras_vit.weights.rules import keras_format, table, timm_config
+from keras_vit.weights.rules import configs, keras_format, table, timm_config
 
 TITLE = "BiT ResNet"
 _UNIT = "block{b}_unit{u}"
@@ -24,6 +24,7 @@ _REQUIRED = dict(
     activation_order="'pre_activation' (the release, timm)",
     numerics="'bit' (the release) or 'timm'",
 )
+_TIMM = dict(activation_order="pre_activation", numerics="timm")
 # Units, width: architecture of timm. No argument changes these.
 _ARCHITECTURES = {
     ((3, 4, 6, 3), 1): "resnetv2_50x1_bit",
@@ -127,6 +128,10 @@ def _format(rows, unit, **kwargs):
         shape_of = table.shapes(arrays, every)
         (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         root = shape_of("conv_root/kernel", 4)
+        size = (found["num_units"], root[3] / 64)
+        if size in _ARCHITECTURES and "architecture" not in specified:
+            # A state dict alone, of the sizes of an architecture of timm.
+            found |= {k: specified.get(k, v) for k, v in _TIMM.items()}
         return found | dict(
             width_factor=root[3] / 64,
             channels=root[2],
@@ -169,11 +174,12 @@ def _release_config(config):
 
 
 def _timm_config(config):
+    arguments = configs.section(config, "model_args")
+    configs.choice(arguments, "act_layer", ("relu",))
     found = dict(image_size=(224, 224)) | timm_config.read(config)
     # Architectures of other names may compute something different.
-    name = found.get("architecture", "resnetv2_bit")
-    if name.startswith("resnetv2_") and name.endswith("_bit"):
-        found |= dict(activation_order="pre_activation", numerics="timm")
+    if re.fullmatch("resnetv2_.*_bit", found.get("architecture", "")):
+        found |= _TIMM
     return found
 
 

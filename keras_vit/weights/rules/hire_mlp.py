@@ -9,6 +9,12 @@ from keras_vit.weights.rules import configs, keras_format, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "Hire-MLP"
+_PUBLISHED = (
+    ((2, 2, 4, 2), (64, 128, 320, 512)),
+    ((3, 4, 10, 3), (64, 128, 320, 512)),
+    ((4, 6, 24, 3), (64, 128, 320, 512)),
+    ((4, 6, 24, 3), (96, 192, 384, 768)),
+)
 _BLOCK = re.compile(r"network\.(\d+)\.(\d+)\.")
 # Convolutions of a block, by what follows their name.
 _DENSE = {
@@ -73,13 +79,6 @@ def _read_config(config):
     )
 
 
-def _required(metadata):
-    """Returns the rolls, which no array shows, unless they are published."""
-    if len(metadata.get("depths", ())) == 4:
-        return {}
-    return dict(roll_periods="(2, 2, 3, 2)", roll_steps="(2, 2, 1, 1)")
-
-
 def grid(metadata: dict) -> None:
     """Returns None: no weights depend on the grid."""
     return None
@@ -92,7 +91,8 @@ FORMATS = {
         _read_arrays,
         requires=(r"network\.0\.0\.attn\.mlp_h1_norm\.weight",),
         read_config=_read_config,
-        required=_required,
+        unseen=dict(roll_periods=(2, 2, 3, 2), roll_steps=(2, 2, 1, 1)),
+        published=_PUBLISHED,
         config_of=lambda metadata: dict(
             layers=list(metadata["depths"]),
             embed_dims=list(metadata["hidden_sizes"]),

@@ -164,12 +164,15 @@ def _format(rows, block, **kwargs):
         tokens, hidden = shape_of(_DENSE[0].format(i=0) + "/kernel", 2)
         if shape_of(_DENSE[1].format(i=0) + "/kernel", 2)[0] != hidden:
             raise ValueError("gated MLPs (gMixer) are not supported")
-        return dict(
-            patch_size=patch[:2],
+        found = dict(
+            patch_size=patch[:2], hidden_size=patch[3], num_layers=num_layers
+        )
+        if _architecture(found) and "architecture" not in specified:
+            # A state dict alone, of the sizes of an architecture of timm.
+            found["gelu_approximate"] = specified.get("gelu_approximate", False)
+        return found | dict(
             stride=patch[:2],
             channels=patch[2],
-            hidden_size=patch[3],
-            num_layers=num_layers,
             tokens_mlp_dim=hidden,
             channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
             grid=patches.grid_of(tokens, patch[:2], specified),
@@ -207,7 +210,7 @@ def _timm_config(config):
     arguments = configs.section(config, "model_args")
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
     # Architectures of other names may compute something different.
-    if found.get("architecture", "mixer_").startswith("mixer_"):
+    if found.get("architecture", "").startswith("mixer_") or activation:
         found["gelu_approximate"] = activation == "gelu_tanh"
     return found
 

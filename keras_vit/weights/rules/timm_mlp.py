@@ -1,6 +1,6 @@
 """Architectures of timm/models/mlp_mixer.py with one ratio of widths."""
 
-from keras_vit.weights.rules import table, timm_config
+from keras_vit.weights.rules import configs, table, timm_config
 
 
 def architecture(metadata: dict, names: dict, mlp_ratio: int) -> str | None:
@@ -48,6 +48,9 @@ def read(config: dict, prefix: str, pixels: dict) -> dict:
         prefix: With which the names of the family's architectures begin.
         pixels: The metadata of pixels of these architectures.
     """
+    configs.choice(
+        configs.section(config, "model_args"), "act_layer", ("gelu",)
+    )
     found = timm_config.read(config)
     own = found.get("architecture", prefix).startswith(prefix)
     return (pixels if own else {}) | found

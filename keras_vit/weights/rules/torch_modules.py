@@ -78,7 +78,13 @@ def restore(arrays: dict, scheme) -> dict:
 
 
 def authors(
-    rows, read_arrays, config_of, read_config=lambda config: {}, **kwargs
+    rows,
+    read_arrays,
+    config_of,
+    read_config=lambda config: {},
+    unseen: dict | None = None,
+    published: tuple = (),
+    **kwargs,
 ) -> table.Format:
     """Returns the format of the authors' state dicts.
 
@@ -88,8 +94,12 @@ def authors(
             the head.
         config_of: Returns the arguments of the authors' class, given metadata.
         read_config: Returns the metadata that these specify and arrays do not.
+        unseen: Fields that neither show, with the values of `published`.
+        published: (depths, hidden_sizes) of the published models.
         **kwargs: Further fields of `table.Format`.
     """
+
+    unseen = unseen or {}
 
     def of_model(metadata):
         absent = table.without_top(metadata)
@@ -97,6 +107,8 @@ def authors(
 
     def read(arrays, config, specified):
         found = read_arrays(arrays)
+        if (found["depths"], found["hidden_sizes"]) in published:
+            found |= {k: specified.get(k, v) for k, v in unseen.items()}
         bias = arrays.get("head.bias")
         return found | dict(
             classes=None if bias is None else bias.shape[0],
@@ -117,6 +129,7 @@ def authors(
             num_classes=metadata["classes"],
             **config_of(metadata),
         ),
+        required=lambda metadata: {k: str(v) for k, v in unseen.items()},
         restore=restore,
         naming_schemes={"authors": None},
         refused=table.refuse_pre_logits,

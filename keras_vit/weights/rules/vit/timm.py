@@ -15,6 +15,7 @@ from keras_vit.weights.rules.vit.architecture import (
     Architecture,
     expand,
     fuse_heads,
+    is_published,
     part_heads,
 )
 from keras_vit.weights.stored import Stored
@@ -44,10 +45,14 @@ def flatten(
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
-    # Without a config, a state dict belongs to timm's class with its defaults.
-    # All such models with a class token use erf; some without one do not.
-    if not metadata.get("architecture") and "cls_token" in arrays:
-        metadata.setdefault("gelu_approximate", False)
+    # Without a config, a state dict of published sizes has the constants of
+    # timm's names. All with a class token use erf; some without one do not.
+    width = arrays["patch_embed.proj.weight"].shape[0]
+    published = is_published(width, table.count(arrays, _BLOCK))
+    if published and not metadata.get("architecture"):
+        metadata.setdefault("layer_norm_epsilon", 1e-6)
+        if "cls_token" in arrays:
+            metadata.setdefault("gelu_approximate", False)
     positions = arrays.get("pos_embed")
     if positions is None or "cls_token" not in arrays:
         return arrays, False
@@ -155,7 +160,7 @@ def settings(config: dict) -> dict:
     if ratio and found["hidden_size"]:
         found["mlp_dim"] = int(found["hidden_size"] * ratio)
     # Architectures of other names may compute something different.
-    if heads or not name:
+    if heads:
         found["layer_norm_epsilon"] = 1e-6
     if activation:
         found["gelu_approximate"] = activation == "gelu_tanh"

@@ -1,0 +1,128 @@
+"""What the arrays of a file do not show is required, not guessed."""
+
+import dataclasses
+
+import catalogue
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.inspection import costs
+from keras_vit.weights import checkpoint, contents, rules
+from keras_vit.weights.rules import patches
+from keras_vit.weights.stored import Stored
+
+pytestmark = pytest.mark.backend("torch")
+
+# Models whose fields differ from the defaults, on top of the catalogue's.
+OTHERS = {
+    "as mlp": dict(shift_size=7),
+    "axial vit": dict(classifier="token"),
+    "eamlp": dict(position_embedding="table"),
+    "hire mlp": dict(
+        depths=(1,) * 4,
+        hidden_sizes=(8,) * 4,
+        region_sizes=(2,) * 4,
+        roll_periods=(3,) * 4,
+        roll_steps=(1,) * 4,
+    ),
+    "gap": dict(gelu_approximate=False, layer_norm_epsilon=1e-5),
+    "token": dict(gelu_approximate=True, layer_norm_epsilon=1e-5),
+}
+# What all files of a format have in common, because its library's code has no
+# argument for it.
+CONSTANTS = {
+    "mixer jax": {"gelu_approximate"},
+    "vit jax": {"gelu_approximate", "layer_norm_epsilon", "resnet_numerics"},
+    "vit timm": {"resnet_numerics"},
+    "bit jax": {"numerics"},
+}
+# Where None is a value, or arrays show that there is no such part.
+ABSENT = {
+    *("pooling_size", "pretrained_image_size", "embedding_kernels"),
+    *("resnet_units", "resnet_width", "resnet_numerics"),
+    *("position_embedding", "position_placement", "raft_sizes"),
+}
+
+
+NAMES = [
+    *(n for n in catalogue.OTHER_FAMILIES if n not in catalogue.ENCODERS),
+    *("gap", "token"),
+]
+
+
+def opened(model, file_format, monkeypatch, config):
+    """Opens the names and shapes of a model's file."""
+    shapes = {v.path: tuple(v.shape) for v in model.weights}
+    arrays = {}
+    for rule in file_format.rules(model.metadata):
+        blank = np.broadcast_to(np.float32(0), shapes[rule.path])
+        parts = rule.transform.split(blank)
+        arrays |= dict(zip(rule.sources, parts, strict=True))
+    stored = {n: Stored(a.shape, lambda a=a: a) for n, a in arrays.items()}
+    monkeypatch.setattr(contents, "read", lambda path: (stored, config))
+    return checkpoint.open_checkpoint("file", model.metadata.get("grid"))
+
+
+def formats_of(family):
+    for name, file_format in rules.FAMILIES[family].FORMATS.items():
+        if name not in ("keras_vit", "keras_hub"):
+            yield name, file_format
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_field_that_no_array_shows_is_required(name, monkeypatch):
+    with costs.shapes_alone():
+        model = catalogue.make_model(name, **OTHERS.get(name, {}))
+    config = dataclasses.asdict(model.architecture)
+    fields = [
+        field
+        for field in dataclasses.fields(model.architecture)
+        if field.metadata or field.default is dataclasses.MISSING
+    ]
+    for format_name, file_format in formats_of(model.family):
+        patch = patches.pair(model.metadata.get("patch_size", 1))
+        if file_format.refused(model.metadata | dict(patch_size=patch), ""):
+            continue
+        source = opened(model, file_format, monkeypatch, {})
+        required = file_format.required(source.metadata)
+        case = f"{model.family} {format_name}"
+        for field in fields:
+            found = source.metadata.get(field.name)
+            if found is None:
+                assert field.name in {*required, *ABSENT}, (case, field.name)
+            elif field.name not in CONSTANTS.get(case, ()):
+                values = (found, config[field.name])
+                if field.name in ("patch_size", "position_table_size"):
+                    values = map(patches.pair, values)
+                found, expected = values
+                assert found == expected, (case, field.name)
+
+
+@pytest.mark.parametrize(
+    ("variant", "format_name", "absent"),
+    [
+        ("ASMLPT", "authors", []),
+        ("HireMLPTiny", "authors", []),
+        ("MixerB32", "timm", []),
+        ("BiTR50x1", "timm", []),
+        ("ViTTi16", "timm", ["num_heads"]),
+    ],
+)
+def test_published_sizes_specify_all(variant, format_name, absent, monkeypatch):
+    with costs.shapes_alone():
+        model = getattr(keras_vit, variant)()
+    file_format = rules.FAMILIES[model.family].FORMATS[format_name]
+    found = opened(model, file_format, monkeypatch, {}).metadata
+    required = file_format.required(found)
+    assert [name for name in required if found.get(name) is None] == absent
+
+
+@pytest.mark.parametrize("name", ["gmlp", "res_mlp", "bit"])
+def test_another_activation_of_timm_is_refused(name, monkeypatch):
+    with costs.shapes_alone():
+        model = catalogue.make_model(name)
+    file_format = rules.FAMILIES[model.family].FORMATS["timm"]
+    config = dict(model_args=dict(act_layer="silu"))
+    with pytest.raises(ValueError, match="expected `act_layer`"):
+        opened(model, file_format, monkeypatch, config)
