@@ -59,7 +59,7 @@ class ASMLPBlock(MixingBlock):
     Output shape: `[B, H, W, D]`
 
     Reference:
-        Lian et al. 2021, section 3.2. Not compared with the authors' code.
+        Lian et al. 2021, section 3.2; compared with the authors' code.
     """
 
     def __init__(self, shift_size: int = 5, **kwargs):
@@ -192,8 +192,7 @@ FAMILY = register(
         levels=last_blocks("stage{}_block{}"),
     )
 )
-NOTE = "\n\nNot compared with the authors' code."
-ASMLP = constructor(FAMILY, "ASMLP", "An AS-MLP of any size." + NOTE)
-ASMLPT = constructor(FAMILY, "ASMLPT", "AS-MLP-T." + NOTE)
-ASMLPS = constructor(FAMILY, "ASMLPS", "AS-MLP-S." + NOTE)
-ASMLPB = constructor(FAMILY, "ASMLPB", "AS-MLP-B." + NOTE)
+ASMLP = constructor(FAMILY, "ASMLP", "An AS-MLP of any size.")
+ASMLPT = constructor(FAMILY, "ASMLPT", "AS-MLP-T.")
+ASMLPS = constructor(FAMILY, "ASMLPS", "AS-MLP-S.")
+ASMLPB = constructor(FAMILY, "ASMLPB", "AS-MLP-B.")

@@ -38,7 +38,7 @@ class ConvMLPBlock(MixingBlock):
     Output shape: `[B, H, W, D]`
 
     Reference:
-        Li et al. 2021, section 3.3. Not compared with the authors' code.
+        Li et al. 2021, section 3.3; compared with the authors' code.
     """
 
     def build_mixer(self, input_shape):
@@ -197,8 +197,7 @@ FAMILY = register(
         levels=last_blocks("stage{}_block{}"),
     )
 )
-NOTE = "\n\nNot compared with the authors' code."
-ConvMLP = constructor(FAMILY, "ConvMLP", "A ConvMLP of any size." + NOTE)
-ConvMLPS = constructor(FAMILY, "ConvMLPS", "ConvMLP-S." + NOTE)
-ConvMLPM = constructor(FAMILY, "ConvMLPM", "ConvMLP-M." + NOTE)
-ConvMLPL = constructor(FAMILY, "ConvMLPL", "ConvMLP-L." + NOTE)
+ConvMLP = constructor(FAMILY, "ConvMLP", "A ConvMLP of any size.")
+ConvMLPS = constructor(FAMILY, "ConvMLPS", "ConvMLP-S.")
+ConvMLPM = constructor(FAMILY, "ConvMLPM", "ConvMLP-M.")
+ConvMLPL = constructor(FAMILY, "ConvMLPL", "ConvMLP-L.")

@@ -44,7 +44,7 @@ class HireMLPBlock(MixingBlock):
     Output shape: `[B, H, W, C]`
 
     Reference:
-        Guo et al. 2021, section 3.2. Not compared with the authors' code.
+        Guo et al. 2021, section 3.2; compared with the authors' code.
     """
 
     def __init__(self, region_size: int, roll: int = 0, **kwargs):
@@ -189,9 +189,8 @@ FAMILY = register(
         levels=last_blocks("level{}_block{}"),
     )
 )
-NOTE = "\n\nNot compared with the authors' code."
-HireMLP = constructor(FAMILY, "HireMLP", "A Hire-MLP of any size." + NOTE)
-HireMLPTiny = constructor(FAMILY, "HireMLPTiny", "Hire-MLP-Tiny." + NOTE)
-HireMLPSmall = constructor(FAMILY, "HireMLPSmall", "Hire-MLP-Small." + NOTE)
-HireMLPBase = constructor(FAMILY, "HireMLPBase", "Hire-MLP-Base." + NOTE)
-HireMLPLarge = constructor(FAMILY, "HireMLPLarge", "Hire-MLP-Large." + NOTE)
+HireMLP = constructor(FAMILY, "HireMLP", "A Hire-MLP of any size.")
+HireMLPTiny = constructor(FAMILY, "HireMLPTiny", "Hire-MLP-Tiny.")
+HireMLPSmall = constructor(FAMILY, "HireMLPSmall", "Hire-MLP-Small.")
+HireMLPBase = constructor(FAMILY, "HireMLPBase", "Hire-MLP-Base.")
+HireMLPLarge = constructor(FAMILY, "HireMLPLarge", "Hire-MLP-Large.")
