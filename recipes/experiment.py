@@ -76,12 +76,15 @@ def _architecture_fields():
     """Returns the fields of all families that a flag can set: name -> type."""
     fields = {"representation_size": int}
     for family in families.FAMILIES.values():
-        for field in dataclasses.fields(family.config):
-            kind = field.type
-            if isinstance(kind, types.UnionType):
+        for name, kind in typing.get_type_hints(family.config).items():
+            if typing.get_origin(kind) in (typing.Union, types.UnionType):
                 kind = typing.get_args(kind)[0]
+            if typing.get_origin(kind) is typing.Literal:
+                kind = str
+            if kind == tuple[int, int, int]:
+                kind = tuple[int, ...]
             if kind in KEPT:
-                fields.setdefault(field.name, kind)
+                fields.setdefault(name, kind)
     return fields
 
 

@@ -136,7 +136,7 @@ def run(config: Config, workdir: str = "") -> dict:
         data_dir=config.data_dir,
         manual_dir=config.manual_dir,
         try_gcs=config.try_gcs,
-        broken=config.broken,
+        broken=config.broken,  # type: ignore[arg-type]
     )
     if config.max_train_images:
         train = at_most(train, config.max_train_images)

@@ -28,8 +28,8 @@ def set_up(config: experiment.Config) -> distribution.Devices:
         config: The config.
     """
     devices = distribution.setup(
-        config.devices,
-        config.strategy,
+        config.devices,  # type: ignore[arg-type]
+        config.strategy,  # type: ignore[arg-type]
         model_parallel=config.model_parallel,
         **dataclasses.asdict(config.cluster),
     )

@@ -66,7 +66,7 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
         data_dir=config.data_dir,
         manual_dir=config.manual_dir,
         try_gcs=config.try_gcs,
-        broken=config.broken,
+        broken=config.broken,  # type: ignore[arg-type]
     )
     if config.exclude:
         train = data.leave_out(train, data.read_exclusions(config.exclude))

@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit.data import augment as augmentation
 from keras_vit.data import clips, crops, order
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
-from keras_vit.data.views import Views, check_crop, check_resize, is_count
+from keras_vit.data.views import Crop, Views, check_crop, check_resize, is_count
 
 
+@checked
 def train_batches(
     source: Source,
     *,
@@ -19,7 +21,7 @@ def train_batches(
     num_frames: int = 0,
     frame_step: int = 1,
     frame_rate: float = 0.0,
-    crop: str = "inception",
+    crop: Crop = "inception",
     min_area: float = crops.MIN_AREA,
     pad: int = 0,
     resize: int = 0,
@@ -154,6 +156,7 @@ def train_batches(
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
+@checked
 def eval_batches(
     source: Source,
     *,

@@ -4,9 +4,11 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit.data import (
     arrays,
     folder,
@@ -70,6 +72,7 @@ class Source:
     )
 
 
+@checked
 def load(
     dataset: str,
     *,
@@ -77,10 +80,10 @@ def load(
     eval_split: str = "",
     eval_fraction: float = 0.2,
     seed: int = 0,
-    data_dir: str = "",
-    manual_dir: str = "",
+    data_dir: str | os.PathLike = "",
+    manual_dir: str | os.PathLike = "",
     try_gcs: bool = False,
-    broken: str = "error",
+    broken: Literal["error", "skip"] = "error",
 ) -> tuple[Source, Source]:
     """Finds a data set and returns its training and its evaluation part.
 
@@ -113,10 +116,6 @@ def load(
         ValueError: If there is no such data set (with the nearest names), or
             it is empty, has fewer than two classes, or wrong labels.
     """
-    if broken not in ("error", "skip"):
-        raise ValueError(
-            f"`broken` must be 'error' or 'skip'. Received: broken={broken!r}"
-        )
     if not 0 < eval_fraction < 1:
         raise ValueError(
             "`eval_fraction` must lie between 0 and 1. "
@@ -132,8 +131,8 @@ def load(
             dataset,
             train_split,
             eval_split,
-            data_dir=data_dir,
-            manual_dir=manual_dir,
+            data_dir=os.fspath(data_dir),
+            manual_dir=os.fspath(manual_dir),
             try_gcs=try_gcs,
         )
     elif records.exists(path):
@@ -169,8 +168,8 @@ def load(
             dataset,
             train_split,
             eval_split,
-            data_dir=data_dir,
-            manual_dir=manual_dir,
+            data_dir=os.fspath(data_dir),
+            manual_dir=os.fspath(manual_dir),
             try_gcs=try_gcs,
         )
     train, evaluation = (Source(**part) for part in parts)

@@ -1,5 +1,8 @@
 """Model inputs from examples: crops of an image, clips of a video."""
 
+import typing
+from typing import Literal
+
 import numpy as np
 
 from keras_vit.data import clips, crops, decode, video_files
@@ -7,7 +10,8 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 
-CROPS = ("inception", "pad", "resize", "none")
+Crop = Literal["inception", "pad", "resize", "none"]
+CROPS = typing.get_args(Crop)
 
 
 class Views:
@@ -197,8 +201,6 @@ def check_crop(crop: str, pad: int, resize: int, image_size) -> None:
     Args:
         crop, pad, resize, image_size: See `batches.train_batches`.
     """
-    if crop not in CROPS:
-        raise ValueError(f"`crop` must be one of {CROPS}. Received: {crop!r}")
     if pad < 0:
         raise ValueError(f"`pad` must be at least 0. Received: pad={pad}")
     if crop == "resize":

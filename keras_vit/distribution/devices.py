@@ -5,14 +5,15 @@ import dataclasses
 import glob
 import json
 import os
+import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
+from keras_vit._arguments import checked
 from keras_vit.distribution import layouts, tpu_compiler
 
-DEVICES = ("auto", "cpu", "gpu", "tpu")
 # Environment variables from which jax.distributed.initialize() finds a cluster.
 JAX_CLUSTERS = (
     "JAX_COORDINATOR_ADDRESS",
@@ -112,9 +113,10 @@ class Devices:
             )
 
 
+@checked
 def setup(
-    devices: str = "auto",
-    strategy: str = "data",
+    devices: Literal["auto", "cpu", "gpu", "tpu"] = "auto",
+    strategy: layouts.Strategy = "data",
     *,
     model_parallel: int = 0,
     coordinator: str = "",
@@ -168,14 +170,6 @@ def setup(
         with devices.training_scope():
             model.fit(devices.batches(make_batches), steps_per_epoch=1000)
     """
-    for name, value, choices in (
-        ("devices", devices, DEVICES),
-        ("strategy", strategy, layouts.STRATEGIES),
-    ):
-        if value not in choices:
-            raise ValueError(
-                f"`{name}` must be one of {choices}. Received: {name}={value!r}"
-            )
     tpu_compiler.set_options()
     backend = keras.backend.backend()
     started = os.environ.get("WORLD_SIZE", "1")
@@ -205,7 +199,8 @@ def setup(
     if strategy != "data":
         raise ValueError(
             f"The {backend} backend has strategy='data' alone; the JAX backend "
-            f"has {layouts.STRATEGIES}. Received: strategy={strategy!r}"
+            f"has {typing.get_args(layouts.Strategy)}. Received: "
+            f"strategy={strategy!r}"
         )
     if several:
         raise ValueError(

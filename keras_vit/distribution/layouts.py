@@ -8,13 +8,15 @@ of the outputs of a few layers.
 import math
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import keras
 
+from keras_vit._arguments import checked
 from keras_vit.models import ImageModel
 from keras_vit.models.families import FAMILIES
 
-STRATEGIES = ("data", "fsdp", "tensor", "fsdp+tensor")
+Strategy = Literal["data", "fsdp", "tensor", "fsdp+tensor"]
 
 
 class Layouts(keras.distribution.ModelParallel):
@@ -125,8 +127,9 @@ class Layouts(keras.distribution.ModelParallel):
         return axes
 
 
+@checked
 def distribution(
-    strategy: str,
+    strategy: Strategy,
     devices: Sequence,
     model_parallel: int = 1,
     *,
@@ -168,11 +171,6 @@ def distribution(
             )
             model.fit(images, labels)
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {STRATEGIES}. Received: "
-            f"strategy={strategy!r}"
-        )
     devices = list(devices)
     tensor = "tensor" in strategy
     if not devices:

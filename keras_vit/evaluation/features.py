@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import checked
 from keras_vit.layers import Metadata
 
 
@@ -95,6 +96,7 @@ def features(
     return np.concatenate(outputs), np.concatenate(labels)
 
 
+@checked
 def predictions(
     model: keras.Model,
     batches: Iterable,

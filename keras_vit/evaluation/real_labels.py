@@ -1,22 +1,25 @@
 """ImageNet's validation images with reassessed labels."""
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
 
 from keras_vit import data
+from keras_vit._arguments import checked
 from keras_vit.data import tfds
 from keras_vit.data.optional_imports import optional
 
 NAME = "imagenet2012_real"
 
 
+@checked
 def load_real(
     split: str = "validation",
     *,
     name: str = NAME,
-    data_dir: str = "",
-    manual_dir: str = "",
+    data_dir: str | os.PathLike = "",
+    manual_dir: str | os.PathLike = "",
     try_gcs: bool = False,
 ) -> tuple[data.Source, list[np.ndarray]]:
     """Prepares `imagenet2012_real` of TFDS and returns it with its labels.
@@ -39,7 +42,10 @@ def load_real(
         Beyer et al. 2020, "Are we done with ImageNet?" (2006.07159).
     """
     builder = tfds.prepare(
-        name, data_dir=data_dir, manual_dir=manual_dir, try_gcs=try_gcs
+        name,
+        data_dir=os.fspath(data_dir),
+        manual_dir=os.fspath(manual_dir),
+        try_gcs=try_gcs,
     )
     decode = optional("tensorflow_datasets").decode
     reads = {"original_label": True, "real_label": True}

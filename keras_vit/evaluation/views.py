@@ -3,9 +3,14 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import KerasActivation, checked
 
+
+@checked
 def average_scores(
-    model: keras.Model, num_views: int, activation: str | None = None
+    model: keras.Model,
+    num_views: int,
+    activation: KerasActivation | None = None,
 ) -> keras.Model:
     """Returns a model that averages the scores of several inputs.
 

@@ -17,10 +17,12 @@ import os
 import sys
 import tempfile
 import zipfile
+from typing import Literal
 
 import keras
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit.export import description
 from keras_vit.export.precision import (
     differences,
@@ -81,8 +83,11 @@ _DTYPES = dict(
 QUANTIZED = ("onnx", "litert")
 
 
+@checked
 def export_onnx(
-    model: keras.Model, path: str, precision: str = "float32"
+    model: keras.Model,
+    path: str | os.PathLike,
+    precision: Literal["float32", "int8"] = "float32",
 ) -> str:
     """Writes a model as an ONNX file, checked with ONNX Runtime.
 
@@ -113,8 +118,11 @@ def export_onnx(
     return _export(model, path, "onnx", precision)
 
 
+@checked
 def export_litert(
-    model: keras.Model, path: str, precision: str = "float32"
+    model: keras.Model,
+    path: str | os.PathLike,
+    precision: Literal["float32", "int8"] = "float32",
 ) -> str:
     """Writes a model as a LiteRT (TFLite) file, checked with its interpreter.
 
@@ -144,7 +152,8 @@ def export_litert(
     return _export(model, path, "litert", precision)
 
 
-def export_openvino(model: keras.Model, path: str) -> str:
+@checked
+def export_openvino(model: keras.Model, path: str | os.PathLike) -> str:
     """Writes a model for OpenVINO, checked with its runtime.
 
     It takes float32 images `[B, H, W, C]` of any batch size, scales pixels as
@@ -291,10 +300,6 @@ def _check(model, path, file_format, precision):
         raise ValueError(
             f"The backend must be one of {tuple(_NEEDS[file_format])} to write "
             f"{file_format}. Received: {backend!r}. {_remedy(file_format)}"
-        )
-    if precision not in ("float32", "int8"):
-        raise ValueError(
-            f'`precision` must be "float32" or "int8". Received: {precision!r}'
         )
     if not path.endswith(_SUFFIXES[file_format]):
         raise ValueError(

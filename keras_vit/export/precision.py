@@ -1,13 +1,17 @@
 """Copies of a model in fewer bits, and a report of the differences."""
 
+import typing
 import warnings
+from typing import Literal
 
 import keras
 import numpy as np
 
 from keras_vit import layers
+from keras_vit._arguments import checked
 
-PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
+PRECISIONS = typing.get_args(Precision)
 
 # Pixels up to 255 and the scores are float32 in every precision.
 _ALWAYS_FLOAT32 = (
@@ -18,7 +22,8 @@ _ALWAYS_FLOAT32 = (
 )
 
 
-def in_precision(model: keras.Model, precision: str) -> keras.Model:
+@checked
+def in_precision(model: keras.Model, precision: Precision) -> keras.Model:
     """Returns a copy of a model that holds and computes in a precision.
 
     "bfloat16" and "float16" store every weight and compute in that type, except
@@ -45,10 +50,6 @@ def in_precision(model: keras.Model, precision: str) -> keras.Model:
         ValueError: If `precision` is unknown, or `model` is quantised already,
             not functional, or has a model inside.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(
-            f"`precision` must be one of {PRECISIONS}. Received: {precision!r}"
-        )
     config = _functional_config(model)
     own = {layer.name: layer for layer in model.layers}
     for entry in config["layers"]:

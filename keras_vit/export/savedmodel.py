@@ -6,16 +6,20 @@ import os
 import re
 import shutil
 import tempfile
+import typing
+from typing import Literal
 
 import keras
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import graph, serving_assets
 from keras_vit.export.precision import warn_of_slow_int8
 from keras_vit.models import ImageModel
 
-ACTIVATIONS = ("softmax", "sigmoid", "none")
+Activation = Literal["softmax", "sigmoid", "none"]
+ACTIVATIONS = typing.get_args(Activation)
 # Keras' activations that give probabilities.
 _PROBABILITIES = (
     *("softmax", "sparsemax"),
@@ -23,12 +27,13 @@ _PROBABILITIES = (
 )
 
 
+@checked
 def export_savedmodel(
     model: keras.Model,
     path: str | os.PathLike,
     class_names: tuple[str, ...] | None = None,
     top_k: int = 5,
-    activation: str | None = None,
+    activation: Activation | None = None,
     warmup_images: tuple[bytes, ...] = (),
     warmup_videos: tuple[np.ndarray, ...] = (),
     metadata: dict | None = None,
@@ -220,11 +225,6 @@ def _check(model, path, top_k, activation, overwrite):
         )
     if not isinstance(top_k, int) or top_k < 1:
         raise ValueError(f"`top_k` must be at least 1. Received: {top_k!r}")
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be one of {ACTIVATIONS} or None. Received: "
-            f"activation={activation!r}"
-        )
 
 
 def _check_warmup(model, warmup_images, warmup_videos):

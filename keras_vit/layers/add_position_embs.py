@@ -1,11 +1,12 @@
 """Position embeddings that are added to the tokens (appendix D.4, Table 8)."""
 
+from typing import Literal
+
 import keras
 from keras import ops
 
+from keras_vit._arguments import Natural, Pair, checked
 from keras_vit.layers import arguments
-
-KINDS = ("learned_1d", "learned_2d")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -40,16 +41,16 @@ class AddPositionEmbs(keras.layers.Layer):
         `AddPositionEmbs` in vit_jax/models_vit.py.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: int | tuple[int, int],
-        class_token: bool | int = True,
-        kind: str = "learned_1d",
+        grid_size: Pair,
+        class_token: bool | Natural = True,
+        kind: Literal["learned_1d", "learned_2d"] = "learned_1d",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_choice(kind, "kind", KINDS)
-        self.grid_size = arguments.as_pair(grid_size, "grid_size")
+        self.grid_size = arguments.as_pair(grid_size)
         self.class_token = class_token
         self.kind = kind
 

@@ -1,123 +1,53 @@
-"""Checks of the arguments of layers and models."""
-
-import math
-import numbers
+"""Checks of arguments that depend on one another, and of inputs."""
 
 
-def as_pair(size: int | tuple[int, int], argument: str) -> tuple[int, int]:
-    """Returns `size` as (height, width).
-
-    Args:
-        size: One integer for a square, or a pair (height, width).
-        argument: The name that an error message gives to `size`.
-
-    Raises:
-        ValueError: If `size` is neither a positive integer nor a pair of them.
-    """
-    pair = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
-    if len(pair) != 2 or not all(_is_integer(n) and n > 0 for n in pair):
-        raise ValueError(
-            f"`{argument}` must be a positive integer or a pair of them "
-            f"(height, width). Received: {argument}={size!r}"
-        )
-    return int(pair[0]), int(pair[1])
+def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns a side, or (height, width), as (height, width)."""
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    return int(height), int(width)
 
 
-def as_triple(
-    size: tuple[int, int, int], argument: str
-) -> tuple[int, int, int]:
-    """Returns `size` as (frames, height, width), as `as_pair` does."""
-    triple = tuple(size) if isinstance(size, (list, tuple)) else ()
-    if len(triple) != 3 or not all(_is_integer(n) and n > 0 for n in triple):
-        raise ValueError(
-            f"`{argument}` must be three positive integers (frames, height, "
-            f"width). Received: {argument}={size!r}"
-        )
-    frames, height, width = map(int, triple)
+def as_triple(size: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Returns (frames, height, width) as a tuple of Python's integers."""
+    frames, height, width = map(int, size)
     return frames, height, width
 
 
-def check_count(value: int, argument: str, minimum: int = 1) -> None:
-    """Checks that a value is an integer of at least `minimum`."""
-    if not _is_integer(value) or value < minimum:
+def check_heads(config) -> None:
+    """Checks that the heads of an architecture divide its width."""
+    if config.hidden_size % config.num_heads:
         raise ValueError(
-            f"`{argument}` must be an integer, at least {minimum}. "
-            f"Received: {argument}={value!r}"
+            "`hidden_size` must be a multiple of `num_heads`. Received: "
+            f"hidden_size={config.hidden_size}, num_heads={config.num_heads}"
         )
 
 
-def check_rate(value: float, argument: str) -> None:
-    """Checks that a value is a fraction: at least 0 and below 1."""
-    if not is_number(value) or not 0 <= value < 1:
+def check_class_names(class_names, classes: int | None) -> None:
+    """Checks that there is a name for each class."""
+    if class_names is None:
+        return
+    if not class_names or classes not in (None, len(class_names)):
         raise ValueError(
-            f"`{argument}` must be a number from 0 up to, but not, 1. "
-            f"Received: {argument}={value!r}"
+            "`class_names` must name each class. Received: "
+            f"{len(class_names)} names for {classes} classes, "
+            f"class_names={class_names!r}"
         )
 
 
-def check_epsilon(value: float, argument: str) -> None:
-    """Checks that a value is a number between 0 and 1."""
-    if not is_number(value) or not 0 < value < 1:
-        raise ValueError(
-            f"`{argument}` must be a number between 0 and 1, such as 1e-6. "
-            f"Received: {argument}={value!r}"
-        )
+def check_levels(config, *names: str) -> None:
+    """Checks that an architecture has a value for each level of a pyramid.
 
-
-def check_units(value: tuple[int, ...], argument: str) -> None:
-    """Checks that a value is a sequence of counts, one for each stage."""
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(
-            f"`{argument}` must be a tuple with the units of each stage, such "
-            f"as (3, 4, 9). Received: {argument}={value!r}"
-        )
-    for units in value:
-        check_count(units, argument)
-
-
-def check_levels(values: tuple, argument: str, depths: tuple) -> None:
-    """Checks that there is a value for each level of a pyramid."""
-    if not values or len(values) != len(depths):
-        raise ValueError(
-            f"`{argument}` must have a value for each level, as `depths`. "
-            f"Received: {argument}={values}, depths={depths}"
-        )
-
-
-def check_pyramid(config) -> None:
-    """Checks the fields that pyramids of MLPs share."""
-    check_units(config.depths, "depths")
-    check_units(config.hidden_sizes, "hidden_sizes")
-    check_levels(config.hidden_sizes, "hidden_sizes", config.depths)
-    check_width(config.mlp_ratio, "mlp_ratio")
-    check_rate(config.drop_path_rate, "drop_path_rate")
-
-
-def check_width(value: float, argument: str) -> None:
-    """Checks that a value is a positive number."""
-    if not is_number(value) or value <= 0:
-        raise ValueError(
-            f"`{argument}` must be a positive number. "
-            f"Received: {argument}={value!r}"
-        )
-
-
-def check_choice(value: str, argument: str, choices: tuple[str, ...]) -> None:
-    """Checks that a value is one of `choices`."""
-    if value not in choices:
-        raise ValueError(
-            f"`{argument}` must be one of {choices}. "
-            f"Received: {argument}={value!r}"
-        )
-
-
-def check_flag(value: bool, argument: str) -> None:
-    """Checks that a value is True or False."""
-    if value not in (True, False):
-        raise ValueError(
-            f"`{argument}` must be True or False. "
-            f"Received: {argument}={value!r}"
-        )
+    Args:
+        config: The architecture.
+        *names: Its fields of a value for each level, beside `depths`.
+    """
+    for name in names:
+        values = getattr(config, name)
+        if not values or len(values) != len(config.depths):
+            raise ValueError(
+                f"`{name}` must have a value for each level, as `depths`. "
+                f"Received: {name}={values}, depths={config.depths}"
+            )
 
 
 def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
@@ -155,16 +85,3 @@ def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
         f"{type(layer).__name__} `{layer.name}` was built for inputs of shape "
         f"[B, {expected_text}]. Received: shape {found}.{remedy}"
     )
-
-
-def is_number(value) -> bool:
-    """Returns whether a value is a finite number, not a truth value."""
-    return (
-        isinstance(value, numbers.Real)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
-
-
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

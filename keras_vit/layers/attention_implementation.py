@@ -1,10 +1,12 @@
 """Which implementation of attention computes softmax(q k^T / sqrt(E)) v."""
 
+from typing import Literal
+
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import checked
 
-CHOICES = ("auto", "fused", "explicit")
+Choice = Literal["auto", "fused", "explicit"]
 
 # Where "auto" is "fused": (backend, device, dtype) -> the smallest size of the
 # attention weights in float32, [B, A, T, T], in MiB. Elsewhere, and always on
@@ -35,10 +37,11 @@ _FUSED_FROM = {
     ("jax", "gpu", "bfloat16"): 0,
 }
 
-_chosen = "auto"
+_chosen: Choice = "auto"
 
 
-def set_attention_implementation(name: str) -> None:
+@checked
+def set_attention_implementation(name: Choice) -> None:
     """Selects the implementation of self-attention.
 
     It holds for ViT and the ViTs after the paper, and for all models of the
@@ -59,7 +62,6 @@ def set_attention_implementation(name: str) -> None:
         keras_vit.layers.set_attention_implementation("explicit")
     """
     global _chosen
-    arguments.check_choice(name, "name", CHOICES)
     _chosen = name
 
 

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.encoder_mlp import Activation, EncoderMlp
 from keras_vit.layers.softmax import softmax
 
 
@@ -34,18 +34,16 @@ class AttentionPooling(CompositeLayer):
         (2106.04560); checked against `AttentionPoolLatent` of timm.
     """
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
-        activation: str = "gelu",
-        layer_norm_epsilon: float = 1e-6,
+        num_heads: Count,
+        mlp_dim: Count,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: Epsilon = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.activation = activation

@@ -1,16 +1,19 @@
 """Attention along one axis of a map, in two forms."""
 
+from typing import Literal
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
 
-AXES = ("height", "width")
+Axis = Literal["height", "width"]
 
 
 class AxialAttention(CompositeLayer):
@@ -25,10 +28,9 @@ class AxialAttention(CompositeLayer):
         num_heads: Number of heads A; 2 A divides the width C.
     """
 
-    def __init__(self, axis: str, num_heads: int, **kwargs):
+    @checked
+    def __init__(self, axis: Axis, num_heads: Count, **kwargs):
         super().__init__(**kwargs)
-        arguments.check_choice(axis, "axis", AXES)
-        arguments.check_count(num_heads, "num_heads")
         self.axis = axis
         self.num_heads = num_heads
 
@@ -43,7 +45,7 @@ class AxialAttention(CompositeLayer):
                 f"num_heads={self.num_heads}"
             )
         self.head_size = width // self.num_heads
-        self.length = self._map_shape[AXES.index(self.axis)]
+        self.length = self._map_shape[self.axis == "width"]
         self.qkv = self.make(
             Dense,
             2 * width,

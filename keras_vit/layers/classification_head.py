@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit._arguments import Count, checked
+from keras_vit.layers import arguments
 from keras_vit.layers.dense import Dense
 
 
@@ -26,21 +28,17 @@ class ClassificationHead(Dense):
         Dosovitskiy et al. 2021, section 3.2.
     """
 
+    @checked
     def __init__(
         self,
-        units: int,
+        units: Count,
         class_names: tuple[str, ...] | None = None,
         kernel_initializer="zeros",
         **kwargs,
     ):
         super().__init__(units, kernel_initializer=kernel_initializer, **kwargs)
+        arguments.check_class_names(class_names, units)
         self.class_names = None if class_names is None else tuple(class_names)
-        if self.class_names is not None and len(self.class_names) != units:
-            raise ValueError(
-                "`class_names` of ClassificationHead must name each of the "
-                f"`units` = {units} classes. Received: "
-                f"{len(self.class_names)} names"
-            )
 
     def get_config(self):
         return {**super().get_config(), "class_names": self.class_names}

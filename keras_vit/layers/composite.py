@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit._arguments import checked
 from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.frozen_weights import FrozenWeights
 
@@ -22,6 +23,7 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
             that the layer sets, as in `get_config`. Not meant for callers.
     """
 
+    @checked
     def __init__(self, sublayers: dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self._differences = sublayers or {}

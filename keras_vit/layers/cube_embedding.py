@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.convolution import conv
 
@@ -32,17 +33,17 @@ class CubeEmbedding(keras.layers.Layer):
         slowfast/models/stem_helper.py.
     """
 
+    @checked
     def __init__(
         self,
-        kernel_size: tuple[int, int, int],
-        strides: tuple[int, int, int],
-        hidden_size: int,
+        kernel_size: Triple,
+        strides: Triple,
+        hidden_size: Count,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.kernel_size = arguments.as_triple(kernel_size, "kernel_size")
-        self.strides = arguments.as_triple(strides, "strides")
-        arguments.check_count(hidden_size, "hidden_size")
+        self.kernel_size = arguments.as_triple(kernel_size)
+        self.strides = arguments.as_triple(strides)
         self.hidden_size = hidden_size
 
     def build(self, input_shape):

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import MlpBlock
 
@@ -56,7 +57,8 @@ class DeiTMlp(MlpBlock):
         timm/layers/mlp.py.
     """
 
-    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
+    @checked
+    def __init__(self, mlp_dim: Count, dropout_rate: Rate = 0.0, **kwargs):
         super().__init__(
             mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
         )

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit._arguments import Count, KerasActivation, checked
+from keras_vit.layers import arguments
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.composite import CompositeLayer
 
@@ -33,16 +35,18 @@ class DistilledHead(CompositeLayer):
         `VisionTransformerDistilled` in timm/models/deit.py.
     """
 
+    @checked
     def __init__(
         self,
-        units: int,
+        units: Count,
         class_names: tuple[str, ...] | None = None,
-        activation=None,
+        activation: KerasActivation | None = None,
         bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.units = units
+        arguments.check_class_names(class_names, units)
         self.class_names = None if class_names is None else tuple(class_names)
         self.activation = keras.activations.get(activation)
         self.bias_initializer = keras.initializers.get(bias_initializer)

@@ -1,16 +1,20 @@
 """Self-attention in the forms of ViTs after the paper."""
 
+from typing import Literal
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers import arguments, attention_implementation, rotary
 from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
+from keras_vit.layers.rotary import Rotary
 from keras_vit.layers.softmax import softmax
 
-BIASES = ("qkv", "qv", "none")
+Bias = Literal["qkv", "qv", "none"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,19 +51,18 @@ class EncoderAttention(CompositeLayer):
         timm/models/eva.py and `Attention` in timm/models/beit.py.
     """
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        qkv_bias: str = "qkv",
-        grid_size: tuple[int, int] | None = None,
-        rotary: dict | None = None,
+        num_heads: Count,
+        qkv_bias: Bias = "qkv",
+        grid_size: tuple[Count, Count] | None = None,
+        rotary: Rotary | None = None,
         relative_positions: bool = False,
-        norm_epsilon: float | None = None,
+        norm_epsilon: Epsilon | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_choice(qkv_bias, "qkv_bias", BIASES)
         self.num_heads = num_heads
         self.qkv_bias = qkv_bias
         self.grid_size = None if grid_size is None else tuple(grid_size)

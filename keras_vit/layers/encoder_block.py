@@ -2,11 +2,12 @@
 
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Epsilon, Rate, checked
 from keras_vit.layers.block import Block
-from keras_vit.layers.encoder_attention import EncoderAttention
-from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.encoder_attention import Bias, EncoderAttention
+from keras_vit.layers.encoder_mlp import Activation, EncoderMlp
 from keras_vit.layers.layer_scale import LayerScale
+from keras_vit.layers.rotary import Rotary
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
@@ -51,30 +52,26 @@ class EncoderBlock(Block):
         "MlpBlock_0/Gate/bias": (("model",), "mlp_dim", 1),
     }
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
-        activation: str = "gelu",
-        layer_norm_epsilon: float = 1e-6,
-        layer_scale: float = 0.0,
-        qkv_bias: str = "qkv",
-        grid_size: tuple[int, int] | None = None,
-        rotary: dict | None = None,
+        num_heads: Count,
+        mlp_dim: Count,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: Epsilon = 1e-6,
+        layer_scale: Rate = 0.0,
+        qkv_bias: Bias = "qkv",
+        grid_size: tuple[Count, Count] | None = None,
+        rotary: Rotary | None = None,
         relative_positions: bool = False,
         attention_norm: bool = False,
         mlp_norm: bool = False,
         post_norm: bool = False,
-        drop_path_rate: float = 0.0,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
-        arguments.check_rate(layer_scale, "layer_scale")
-        arguments.check_rate(drop_path_rate, "drop_path_rate")
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.activation = activation

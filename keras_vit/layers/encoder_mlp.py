@@ -1,8 +1,11 @@
 """The MLP of an encoder block in the forms of ViTs after the paper."""
 
+from typing import Literal
+
 import keras
 
-from keras_vit.layers import activations, arguments
+from keras_vit._arguments import Count, Epsilon, checked
+from keras_vit.layers import activations
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 
@@ -11,7 +14,7 @@ _FUNCTIONS = dict(
     gelu_tanh=activations.gelu_tanh,
     quick_gelu=activations.quick_gelu,
 )
-ACTIVATIONS = (*_FUNCTIONS, "swiglu")
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -37,16 +40,15 @@ class EncoderMlp(CompositeLayer):
         ValueError: If `activation` is unknown.
     """
 
+    @checked
     def __init__(
         self,
-        mlp_dim: int,
-        activation: str = "gelu",
-        norm_epsilon: float | None = None,
+        mlp_dim: Count,
+        activation: Activation = "gelu",
+        norm_epsilon: Epsilon | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_choice(activation, "activation", ACTIVATIONS)
         self.mlp_dim = mlp_dim
         self.activation = activation
         self.norm_epsilon = norm_epsilon

@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit._arguments import Count, Rate, checked
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.deit_mlp import DeiTMlp
 
@@ -59,9 +60,9 @@ class TokenPerformer(CompositeLayer):
         EAMLP/models/token_performer.py of MenghaoGuo/EANet.
     """
 
-    def __init__(self, token_dim: int, dropout_rate: float = 0.1, **kwargs):
+    @checked
+    def __init__(self, token_dim: Count, dropout_rate: Rate = 0.1, **kwargs):
         super().__init__(**kwargs)
-        arguments.check_count(token_dim, "token_dim")
         self.token_dim = token_dim
         self.dropout_rate = dropout_rate
 
@@ -110,9 +111,9 @@ class ExternalAttention(CompositeLayer):
         EAMLP/models/transformer_block.py of MenghaoGuo/EANet.
     """
 
-    def __init__(self, num_heads: int, **kwargs):
+    @checked
+    def __init__(self, num_heads: Count, **kwargs):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
         self.num_heads = num_heads
 
     def build(self, input_shape):

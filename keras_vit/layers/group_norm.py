@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.linear import of_dtype
 
@@ -30,7 +31,8 @@ class GroupNorm(DirectCall, keras.layers.GroupNormalization):
         Wu & He 2018 (1803.08494).
     """
 
-    def __init__(self, groups: int = 32, epsilon: float = 1e-3, **kwargs):
+    @checked
+    def __init__(self, groups: Count = 32, epsilon: Epsilon = 1e-3, **kwargs):
         super().__init__(groups=groups, epsilon=epsilon, **kwargs)
 
     def call(self, inputs):

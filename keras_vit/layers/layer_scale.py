@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import checked
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(keras.layers.Layer):
@@ -19,6 +21,7 @@ class LayerScale(keras.layers.Layer):
         (2103.17239), section 2.
     """
 
+    @checked
     def __init__(self, initial: float = 1e-5, **kwargs):
         super().__init__(**kwargs)
         self.initial = initial

@@ -1,6 +1,20 @@
 """The metadata of a model, as a layer."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 import keras
+
+from keras_vit._arguments import Positive, checked
+
+# The keys of `weights.resize.METHODS`.
+Resampling = Literal[
+    "aligned_bilinear",
+    "antialiased_bicubic",
+    "bicubic",
+    "bilinear",
+    "geometric",
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -20,14 +34,15 @@ class Metadata(keras.layers.Layer):
             (`weights.resize.METHODS`); None for the family's own way.
     """
 
+    @checked
     def __init__(
         self,
         family: str,
         architecture: dict,
-        pixel_mean: float | tuple[float, ...] | None = None,
-        pixel_std: float | tuple[float, ...] | None = None,
+        pixel_mean: float | Sequence[float] | None = None,
+        pixel_std: Positive | Sequence[Positive] | None = None,
         provenance: str | None = None,
-        resampling: str | None = None,
+        resampling: Resampling | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

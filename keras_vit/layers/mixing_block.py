@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit._arguments import Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
@@ -27,16 +28,15 @@ class MixingBlock(Block):
             pass: less memory, a third more work.
     """
 
+    @checked
     def __init__(
         self,
-        mlp_ratio: float = 4,
-        drop_path_rate: float = 0.0,
+        mlp_ratio: Positive = 4,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_width(mlp_ratio, "mlp_ratio")
-        arguments.check_rate(drop_path_rate, "drop_path_rate")
         self.mlp_ratio = mlp_ratio
         self.drop_path_rate = drop_path_rate
         self.remat = remat

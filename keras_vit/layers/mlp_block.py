@@ -2,7 +2,8 @@
 
 import keras
 
-from keras_vit.layers import activations, arguments
+from keras_vit._arguments import Count, Rate, checked
+from keras_vit.layers import activations
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 
@@ -27,16 +28,15 @@ class MlpBlock(CompositeLayer):
         vit_jax/models_vit.py.
     """
 
+    @checked
     def __init__(
         self,
-        mlp_dim: int,
-        dropout_rate: float = 0.0,
+        mlp_dim: Count,
+        dropout_rate: Rate = 0.0,
         gelu_approximate: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_rate(dropout_rate, "dropout_rate")
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
         self.gelu_approximate = gelu_approximate

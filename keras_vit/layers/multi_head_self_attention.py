@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import (
     arguments,
     attention_implementation,
@@ -49,16 +50,15 @@ class MultiHeadSelfAttention(CompositeLayer):
         against `MultiHeadDotProductAttention` of Flax.
     """
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        dropout_rate: float = 0.0,
+        num_heads: Count,
+        dropout_rate: Rate = 0.0,
         relative_positions: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_rate(dropout_rate, "dropout_rate")
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.relative_positions = relative_positions

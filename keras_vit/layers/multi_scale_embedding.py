@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments, bicubic
 from keras_vit.layers.convolution import conv
 
@@ -30,11 +31,12 @@ class MultiScaleEmbedding(keras.layers.Layer):
         `CrossScaleMLPEmbedding` in libs/modules.py.
     """
 
+    @checked
     def __init__(
         self,
-        patch_size: int,
-        hidden_size: int,
-        kernel_sizes: tuple[int, ...],
+        patch_size: Count,
+        hidden_size: Count,
+        kernel_sizes: tuple[Count, ...],
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -4,10 +4,12 @@ import math
 
 import keras
 
+from keras_vit._arguments import Count, Rate, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.pooling_attention import (
+    Pooling,
     PoolingAttention,
     dense,
     layer_norm,
@@ -56,34 +58,31 @@ class MultiscaleBlock(Block):
         "mlp_fc2/kernel": (("model", None), "mlp_dim", 1),
     }
 
+    @checked
     def __init__(
         self,
-        grid_size: tuple[int, int, int],
-        num_heads: int,
-        mlp_dim: int,
-        output_size: int,
-        pooling_mode: str = "conv",
-        pooling_size: tuple[int, int, int] | None = None,
-        query_stride: tuple[int, int, int] = (1, 1, 1),
-        key_value_stride: tuple[int, int, int] = (1, 1, 1),
+        grid_size: Triple,
+        num_heads: Count,
+        mlp_dim: Count,
+        output_size: Count,
+        pooling_mode: Pooling = "conv",
+        pooling_size: Triple | None = None,
+        query_stride: Triple = (1, 1, 1),
+        key_value_stride: Triple = (1, 1, 1),
         class_token: bool = True,
-        dropout_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
+        dropout_rate: Rate = 0.0,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_count(output_size, "output_size")
-        arguments.check_rate(dropout_rate, "dropout_rate")
-        arguments.check_rate(drop_path_rate, "drop_path_rate")
-        self.grid_size = arguments.as_triple(grid_size, "grid_size")
+        self.grid_size = arguments.as_triple(grid_size)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.output_size = output_size
         self.pooling_mode = pooling_mode
         self.pooling_size = pooling_size
-        self.query_stride = arguments.as_triple(query_stride, "query_stride")
+        self.query_stride = arguments.as_triple(query_stride)
         self.key_value_stride = key_value_stride
         self.class_token = class_token
         self.dropout_rate = dropout_rate

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Pair, checked
 from keras_vit.layers import arguments
 
 
@@ -31,16 +32,16 @@ class PatchEmbedding(keras.layers.Layer):
         `embedding` in vit_jax/models_vit.py.
     """
 
+    @checked
     def __init__(
         self,
-        patch_size: int | tuple[int, int],
-        hidden_size: int,
+        patch_size: Pair,
+        hidden_size: Count,
         use_bias: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.patch_size = arguments.as_pair(patch_size, "patch_size")
-        arguments.check_count(hidden_size, "hidden_size")
+        self.patch_size = arguments.as_pair(patch_size)
         self.hidden_size = hidden_size
         self.use_bias = use_bias
 

@@ -1,17 +1,19 @@
 """Attention among pooled queries, keys and values."""
 
 import math
+from typing import Literal
 
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
-from keras_vit.layers.token_pooling import MODES, TokenPooling
+from keras_vit.layers.token_pooling import TokenPooling
 
-POOLINGS = (*MODES, "none")
+Pooling = Literal["conv", "max", "avg", "none"]
 
 
 def dense(layer, units, name, activation=None):
@@ -71,28 +73,25 @@ class PoolingAttention(CompositeLayer):
         `MultiScaleAttention` in slowfast/models/attention.py.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: tuple[int, int, int],
-        num_heads: int,
-        pooling_mode: str = "conv",
-        pooling_size: tuple[int, int, int] | None = None,
-        query_stride: tuple[int, int, int] = (1, 1, 1),
-        key_value_stride: tuple[int, int, int] = (1, 1, 1),
+        grid_size: Triple,
+        num_heads: Count,
+        pooling_mode: Pooling = "conv",
+        pooling_size: Triple | None = None,
+        query_stride: Triple = (1, 1, 1),
+        key_value_stride: Triple = (1, 1, 1),
         class_token: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_choice(pooling_mode, "pooling_mode", POOLINGS)
-        self.grid_size = arguments.as_triple(grid_size, "grid_size")
+        self.grid_size = arguments.as_triple(grid_size)
         self.num_heads = num_heads
         self.pooling_mode = pooling_mode
         self.pooling_size = pooling_size
-        self.query_stride = arguments.as_triple(query_stride, "query_stride")
-        self.key_value_stride = arguments.as_triple(
-            key_value_stride, "key_value_stride"
-        )
+        self.query_stride = arguments.as_triple(query_stride)
+        self.key_value_stride = arguments.as_triple(key_value_stride)
         self.class_token = class_token
 
     def build(self, input_shape):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Natural, checked
 from keras_vit.layers import arguments
 
 
@@ -21,10 +22,9 @@ class RegisterTokens(keras.layers.Layer):
         Darcet et al. 2024, "Vision Transformers Need Registers" (2309.16588).
     """
 
-    def __init__(self, num_tokens: int, after: int = 1, **kwargs):
+    @checked
+    def __init__(self, num_tokens: Count, after: Natural = 1, **kwargs):
         super().__init__(**kwargs)
-        arguments.check_count(num_tokens, "num_tokens")
-        arguments.check_count(after, "after", 0)
         self.num_tokens = num_tokens
         self.after = after
 

@@ -1,12 +1,15 @@
 """The base of all ResNet units: GroupNorm and standardised convolutions."""
 
-from keras_vit.layers import arguments
+from typing import Literal
+
+from keras_vit._arguments import Count, checked
 from keras_vit.layers.block import Block
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.std_conv import StdConv2D
 
 # The epsilons of GroupNorm and of the standardised convolutions, by source. On
 # a small random hybrid of timm they change logits by 1e-5 of the largest.
+Numerics = Literal["authors", "timm", "bit", "scenic"]
 NUMERICS = {
     "authors": (1e-6, dict(epsilon=1e-5)),
     "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
@@ -50,18 +53,16 @@ class ResidualUnit(Block):
             pass: less memory, a third more work.
     """
 
+    @checked
     def __init__(
         self,
-        filters: int,
-        strides: int = 1,
-        numerics: str = "authors",
+        filters: Count,
+        strides: Count = 1,
+        numerics: Numerics = "authors",
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(filters, "filters")
-        arguments.check_count(strides, "strides")
-        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
         self.filters = filters
         self.strides = strides
         self.numerics = numerics

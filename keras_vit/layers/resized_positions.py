@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Pair, checked
 from keras_vit.layers import arguments
 
 
@@ -25,15 +26,16 @@ class ResizedPositions(keras.layers.Layer):
         lukemelas/do-you-even-need-attention.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: int | tuple[int, int],
-        table_size: int | tuple[int, int] = 14,
+        grid_size: Pair,
+        table_size: Pair = 14,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size, "grid_size")
-        self.table_size = arguments.as_pair(table_size, "table_size")
+        self.grid_size = arguments.as_pair(grid_size)
+        self.table_size = arguments.as_pair(table_size)
 
     def build(self, input_shape):
         tokens, width = self._token_shape = tuple(input_shape[1:])

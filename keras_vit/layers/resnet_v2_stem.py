@@ -2,11 +2,11 @@
 
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
-    NUMERICS,
+    Numerics,
     ResidualUnit,
     group_norm,
     std_conv,
@@ -107,27 +107,15 @@ class ResNetV2Stem(CompositeLayer):
         in vit_jax/models_resnet.py and the stem in vit_jax/models_vit.py.
     """
 
+    @checked
     def __init__(
         self,
-        num_units: tuple[int, ...] = (3, 4, 6, 3),
-        width_factor: float = 1,
-        numerics: str = "authors",
+        num_units: tuple[Count, ...] = (3, 4, 6, 3),
+        width_factor: Positive = 1,
+        numerics: Numerics = "authors",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_choice(numerics, "numerics", tuple(NUMERICS))
-        if not isinstance(num_units, (list, tuple)):
-            raise ValueError(
-                "`num_units` of ResNetV2Stem must be a tuple with the units of "
-                f"each stage, such as (3, 4, 9). Received: {num_units!r}"
-            )
-        for units in num_units:
-            arguments.check_count(units, "num_units")
-        if not arguments.is_number(width_factor) or width_factor <= 0:
-            raise ValueError(
-                "`width_factor` of ResNetV2Stem must be a positive number. "
-                f"Received: {width_factor!r}"
-            )
         self.num_units = tuple(num_units)
         self.width_factor = width_factor
         self.numerics = numerics

@@ -5,21 +5,35 @@ timm/layers/pos_embed_sincos.py of timm 1.0.
 """
 
 import math
+from typing import Literal, Required, TypedDict
 
 import numpy as np
 from keras import ops
 
-KINDS = ("centered", "index", "mixed")
+from keras_vit._arguments import Count, Positive
+
+Kind = Literal["centered", "index", "mixed"]
+Order = Literal["ij", "xy"]
+
+
+class Rotary(TypedDict, total=False):
+    """Arguments of `angles` beside those of the attention."""
+
+    kind: Required[Kind]
+    theta: Positive
+    reference: tuple[Count, Count] | None
+    offset: float
+    order: Order
 
 
 def angles(
     grid: tuple[int, int],
     head_size: int,
-    kind: str,
+    kind: Kind,
     theta: float = 10_000.0,
     reference: tuple[int, int] | None = None,
     offset: float = 0.0,
-    order: str = "ij",
+    order: Order = "ij",
 ) -> np.ndarray:
     """Returns the angle of each patch and each value of a head, `[N, E]`.
 

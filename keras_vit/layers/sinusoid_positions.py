@@ -1,12 +1,15 @@
 """A class token, and sinusoids of the positions."""
 
+from typing import Literal
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Pair, checked
 from keras_vit.layers import arguments
 
-KINDS = ("sinusoid", "table")
+Kind = Literal["sinusoid", "table"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -29,15 +32,15 @@ class SinusoidPositions(keras.layers.Layer):
         `get_sinusoid_encoding` of yitu-opensource/T2T-ViT.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: int | tuple[int, int],
-        kind: str = "sinusoid",
+        grid_size: Pair,
+        kind: Kind = "sinusoid",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_choice(kind, "kind", KINDS)
-        self.grid_size = arguments.as_pair(grid_size, "grid_size")
+        self.grid_size = arguments.as_pair(grid_size)
         self.kind = kind
 
     def build(self, input_shape):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Natural, checked
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -25,13 +25,15 @@ class SoftSplit(keras.layers.Layer):
         Yuan et al. 2021, "Tokens-to-Token ViT" (2101.11986), section 3.1.
     """
 
+    @checked
     def __init__(
-        self, kernel_size: int, stride: int = 2, padding: int = 1, **kwargs
+        self,
+        kernel_size: Count,
+        stride: Count = 2,
+        padding: Natural = 1,
+        **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(kernel_size, "kernel_size")
-        arguments.check_count(stride, "stride")
-        arguments.check_count(padding, "padding", 0)
         self.kernel_size = kernel_size
         self.stride = stride
         self.padding = padding

@@ -1,11 +1,14 @@
 """The class token and the positions of a video's tokens."""
 
+from typing import Literal
+
 import keras
 from keras import ops
 
+from keras_vit._arguments import Triple, checked
 from keras_vit.layers import arguments
 
-KINDS = ("separate", "joint", "none")
+Kind = Literal["separate", "joint", "none"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -30,17 +33,16 @@ class SpaceTimePositions(keras.layers.Layer):
         slowfast/models/video_model_builder.py.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: tuple[int, int, int],
-        kind: str = "separate",
+        grid_size: Triple,
+        kind: Kind = "separate",
         class_token: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size, "grid_size")
-        arguments.check_choice(kind, "kind", KINDS)
-        arguments.check_flag(class_token, "class_token")
+        self.grid_size = arguments.as_triple(grid_size)
         self.kind = kind
         self.class_token = class_token
 

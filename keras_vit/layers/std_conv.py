@@ -1,8 +1,11 @@
 """Convolution with weight standardisation."""
 
+from typing import Literal
+
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.convolution import conv
 from keras_vit.layers.direct_call import DirectCall
@@ -35,21 +38,18 @@ class StdConv2D(DirectCall, keras.layers.Layer):
         vit_jax/models_resnet.py.
     """
 
+    @checked
     def __init__(
         self,
-        filters: int,
-        kernel_size: int,
-        strides: int = 1,
-        epsilon: float = 1e-5,
-        variance_epsilon: float = 0.0,
-        padding: str = "same",
+        filters: Count,
+        kernel_size: Count,
+        strides: Count = 1,
+        epsilon: Rate = 1e-5,
+        variance_epsilon: Rate = 0.0,
+        padding: Literal["same", "symmetric"] = "same",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(filters, "filters")
-        arguments.check_count(kernel_size, "kernel_size")
-        arguments.check_count(strides, "strides")
-        arguments.check_choice(padding, "padding", ("same", "symmetric"))
         if padding == "symmetric" and kernel_size % 2 == 0:
             raise ValueError(
                 "`kernel_size` of StdConv2D must be odd with "

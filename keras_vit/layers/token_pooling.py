@@ -1,15 +1,15 @@
 """Pooling of tokens over space and time."""
 
 import math
+from typing import Literal
 
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolution import conv
-
-MODES = ("conv", "max", "avg")
 
 
 def is_for_tpu() -> bool:
@@ -50,23 +50,22 @@ class TokenPooling(CompositeLayer):
         `attention_pool` in slowfast/models/attention.py.
     """
 
+    @checked
     def __init__(
         self,
-        grid_size: tuple[int, int, int],
-        mode: str = "conv",
-        kernel_size: tuple[int, int, int] = (3, 3, 3),
-        strides: tuple[int, int, int] = (1, 2, 2),
-        num_heads: int = 1,
+        grid_size: Triple,
+        mode: Literal["conv", "max", "avg"] = "conv",
+        kernel_size: Triple = (3, 3, 3),
+        strides: Triple = (1, 2, 2),
+        num_heads: Count = 1,
         class_token: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size, "grid_size")
-        arguments.check_choice(mode, "mode", MODES)
+        self.grid_size = arguments.as_triple(grid_size)
         self.mode = mode
-        self.kernel_size = arguments.as_triple(kernel_size, "kernel_size")
-        self.strides = arguments.as_triple(strides, "strides")
-        arguments.check_count(num_heads, "num_heads")
+        self.kernel_size = arguments.as_triple(kernel_size)
+        self.strides = arguments.as_triple(strides)
         self.num_heads = num_heads
         self.class_token = class_token
         self._padding = tuple(k // 2 for k in self.kernel_size)

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Epsilon, Rate, checked
 from keras_vit.layers.block import Block
 from keras_vit.layers.gradient_barrier import gradient_barrier
 from keras_vit.layers.layer_norm import LayerNorm
@@ -65,26 +65,21 @@ class TransformerBlock(Block):
         "MlpBlock_0/Dense_1/kernel": (("model", None), "mlp_dim", 1),
     }
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
-        dropout_rate: float = 0.0,
-        attention_dropout_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
+        num_heads: Count,
+        mlp_dim: Count,
+        dropout_rate: Rate = 0.0,
+        attention_dropout_rate: Rate = 0.0,
+        drop_path_rate: Rate = 0.0,
         gelu_approximate: bool = True,
-        layer_norm_epsilon: float = 1e-6,
+        layer_norm_epsilon: Epsilon = 1e-6,
         relative_positions: bool = False,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(num_heads, "num_heads")
-        arguments.check_count(mlp_dim, "mlp_dim")
-        arguments.check_rate(dropout_rate, "dropout_rate")
-        arguments.check_rate(attention_dropout_rate, "attention_dropout_rate")
-        arguments.check_rate(drop_path_rate, "drop_path_rate")
-        arguments.check_epsilon(layer_norm_epsilon, "layer_norm_epsilon")
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate

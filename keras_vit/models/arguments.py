@@ -2,7 +2,7 @@
 
 import difflib
 
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, check
 
 
 def refuse_unknown(constructor: str, unknown, known) -> None:
@@ -31,17 +31,11 @@ def refuse_unknown(constructor: str, unknown, known) -> None:
         )
 
 
-def check_flags(**flags) -> None:
-    """Checks that each argument is True or False."""
-    for argument, value in flags.items():
-        arguments.check_flag(value, argument)
-
-
 def check_pooling(pooling, include_top, family) -> None:
     """Checks the output of a model without a head."""
     if pooling is None:
         return
-    if pooling != "levels" or include_top:
+    if include_top:
         raise ValueError(
             "`pooling` must be None, or 'levels' with include_top=False. "
             f"Received: pooling={pooling!r}, include_top={include_top}"
@@ -50,37 +44,6 @@ def check_pooling(pooling, include_top, family) -> None:
         raise ValueError(
             "`pooling` must be None for a family without levels of feature "
             f"maps. Received: pooling='levels' of the family {family.name!r}"
-        )
-
-
-def check_head(
-    classes, representation_size, head_bias_init, class_names
-) -> None:
-    """Checks the arguments of the layers after the encoder."""
-    if classes is not None:
-        arguments.check_count(classes, "classes")
-    if representation_size is not None:
-        arguments.check_count(representation_size, "representation_size", 0)
-    if not arguments.is_number(head_bias_init):
-        raise ValueError(
-            "`head_bias_init` must be a finite number. Received: "
-            f"head_bias_init={head_bias_init!r}"
-        )
-    if class_names is None:
-        return
-    if (
-        isinstance(class_names, str)
-        or not class_names
-        or not all(isinstance(name, str) for name in class_names)
-    ):
-        raise ValueError(
-            "`class_names` must be a list or tuple of names, one for each "
-            f"class. Received: class_names={class_names!r}"
-        )
-    if classes is not None and len(class_names) != classes:
-        raise ValueError(
-            f"`class_names` must name each of the `classes`, {classes}. "
-            f"Received: {len(class_names)} names"
         )
 
 
@@ -93,7 +56,7 @@ def check_input_shape(input_shape, takes_video: bool = False) -> None:
         for length, argument in zip(shape, names, strict=True):
             # The patch embedding refuses unknown sizes.
             if length is not None or argument == "channels":
-                arguments.check_count(length, f"{argument} of input_shape")
+                check(length, f"{argument} of input_shape", Count)
         return
     expected = "(height, width, channels), such as (224, 224, 3)"
     if takes_video:

@@ -8,18 +8,21 @@ channels-last.
 """
 
 import dataclasses
+from typing import Annotated
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
 
+Odd = Annotated[int, "odd and positive", lambda n: n > 0 and n % 2]
 EPSILON = 1e-5  # of every norm, PyTorch's default
 
 
@@ -62,7 +65,8 @@ class ASMLPBlock(MixingBlock):
         Lian et al. 2021, section 3.2; compared with the authors' code.
     """
 
-    def __init__(self, shift_size: int = 5, **kwargs):
+    @checked
+    def __init__(self, shift_size: Odd = 5, **kwargs):
         super().__init__(**kwargs)
         self.shift_size = shift_size
 
@@ -95,6 +99,7 @@ class ASMLPBlock(MixingBlock):
         return self.conv3(self.shift_norm2(gelu(row) + gelu(column)))
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ASMLPConfig:
     """The architecture of an AS-MLP.
@@ -109,21 +114,15 @@ class ASMLPConfig:
             from 0 in the first.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    patch_size: int | tuple[int, int] = inherited(4)
-    shift_size: int = inherited(5)
-    mlp_ratio: float = inherited(4)
-    drop_path_rate: float = 0.0
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    patch_size: Pair = inherited(4)
+    shift_size: Odd = inherited(5)
+    mlp_ratio: Positive = inherited(4)
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_pyramid(self)
-        arguments.as_pair(self.patch_size, "patch_size")
-        arguments.check_count(self.shift_size, "shift_size")
-        if self.shift_size % 2 == 0:
-            raise ValueError(
-                f"`shift_size` must be odd. Received: {self.shift_size}"
-            )
+        arguments.check_levels(self, "hidden_sizes")
 
 
 def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -133,7 +132,7 @@ def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config: The architecture.
         x: Scaled images, `[B, H, W, C]`.
     """
-    patch = arguments.as_pair(config.patch_size, "patch_size")
+    patch = arguments.as_pair(config.patch_size)
     multiple = [n * 2 ** (len(config.depths) - 1) for n in patch]
     if any(n and n % m for n, m in zip(x.shape[1:3], multiple, strict=True)):
         raise ValueError(

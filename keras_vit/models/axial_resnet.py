@@ -10,12 +10,13 @@ scenic/projects/baselines/axial_resnet.py of google-research/scenic. See
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.block import Block
 from keras_vit.layers.max_pooling import MaxPooling2D
@@ -56,11 +57,12 @@ class AxialUnitBN(Block):
         Checked against `AxialBlock` in lib/models/axialnet.py.
     """
 
+    @checked
     def __init__(
         self,
-        filters: int,
-        strides: int = 1,
-        num_heads: int = 8,
+        filters: Count,
+        strides: Count = 1,
+        num_heads: Count = 8,
         remat: bool = False,
         **kwargs,
     ):
@@ -166,11 +168,12 @@ class AxialUnitGN(ResidualUnit):
         scenic/projects/baselines/axial_resnet.py.
     """
 
+    @checked
     def __init__(
         self,
-        filters: int,
-        strides: int = 1,
-        num_heads: int = 8,
+        filters: Count,
+        strides: Count = 1,
+        num_heads: Count = 8,
         remat: bool = False,
         **kwargs,
     ):
@@ -241,9 +244,7 @@ def average_pool(layer):
     )
 
 
-NORMALIZATIONS = ("batch_norm", "group_norm")
-
-
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AxialResNetConfig:
     """The architecture of an Axial-ResNet.
@@ -260,18 +261,10 @@ class AxialResNetConfig:
             TensorFlow's "SAME". "batch_norm".
     """
 
-    num_units: tuple[int, ...]
-    width_factor: float = inherited(1)
-    num_heads: int = inherited(8)
-    normalization: str = inherited("batch_norm")
-
-    def __post_init__(self):  # noqa: D105
-        arguments.check_units(self.num_units, "num_units")
-        arguments.check_width(self.width_factor, "width_factor")
-        arguments.check_count(self.num_heads, "num_heads")
-        arguments.check_choice(
-            self.normalization, "normalization", NORMALIZATIONS
-        )
+    num_units: tuple[Count, ...]
+    width_factor: Positive = inherited(1)
+    num_heads: Count = inherited(8)
+    normalization: Literal["batch_norm", "group_norm"] = inherited("batch_norm")
 
 
 def forward(

@@ -7,11 +7,13 @@ applied to the tokens; the code above has a mistake there.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
@@ -104,12 +106,13 @@ class AxialTransformerBlock(Block):
         `EncoderAxial` in scenic/projects/fast_vit/xvit.py.
     """
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
-        dropout_rate: float = 0.0,
-        attention_dropout_rate: float = 0.0,
+        num_heads: Count,
+        mlp_dim: Count,
+        dropout_rate: Rate = 0.0,
+        attention_dropout_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
@@ -184,9 +187,7 @@ class AxialTransformerBlock(Block):
         return input_shape
 
 
-CLASSIFIERS = ("gap", "token")
-
-
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AxialViTConfig:
     """The architecture of an Axial-ViT.
@@ -203,27 +204,17 @@ class AxialViTConfig:
         attention_dropout_rate: Dropout of the attention weights.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("gap")
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Literal["gap", "token"] = inherited("gap")
+    dropout_rate: Rate = 0.0
+    attention_dropout_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.as_pair(self.patch_size, "patch_size")
-        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim"):
-            arguments.check_count(getattr(self, name), name)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                "`hidden_size` must be a multiple of `num_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
-            )
-        arguments.check_choice(self.classifier, "classifier", CLASSIFIERS)
-        for name in ("dropout_rate", "attention_dropout_rate"):
-            arguments.check_rate(getattr(self, name), name)
+        arguments.check_heads(self)
 
 
 def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -1,6 +1,8 @@
 # Written by pytest tests/models/test_signatures.py --update-goldens.
+import collections.abc
 import dataclasses
 import os
+from typing import Literal
 
 import keras
 
@@ -18,7 +20,7 @@ class AxialViTConfig:
     num_layers: int
     num_heads: int
     mlp_dim: int
-    classifier: str = 'gap'
+    classifier: Literal['gap', 'token'] = 'gap'
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
 
@@ -28,8 +30,8 @@ def AxialViT(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] | None = None,
@@ -37,14 +39,14 @@ def AxialViT(
     num_layers: int | None = None,
     num_heads: int | None = None,
     mlp_dim: int | None = None,
-    classifier: str | None = None,
+    classifier: Literal['gap', 'token'] | None = None,
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,
@@ -56,8 +58,8 @@ def AxialViTB32(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] = 32,
@@ -65,14 +67,14 @@ def AxialViTB32(
     num_layers: int = 12,
     num_heads: int = 12,
     mlp_dim: int = 3072,
-    classifier: str | None = None,
+    classifier: Literal['gap', 'token'] | None = None,
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,
@@ -84,8 +86,8 @@ def AxialViTB16(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] = 16,
@@ -93,14 +95,14 @@ def AxialViTB16(
     num_layers: int = 12,
     num_heads: int = 12,
     mlp_dim: int = 3072,
-    classifier: str | None = None,
+    classifier: Literal['gap', 'token'] | None = None,
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,

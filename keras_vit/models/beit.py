@@ -7,16 +7,21 @@ between two patches biases their attention.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BEiTConfig:
     """The architecture of a BEiT.
@@ -38,21 +43,20 @@ class BEiTConfig:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("gap_norm")
-    activation: str = inherited("gelu")
-    layer_scale: float = inherited(0.1)
-    qkv_bias: str = inherited("qv")
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-6)
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Literal["token", "gap_norm"] = inherited("gap_norm")
+    activation: Activation = inherited("gelu")
+    layer_scale: Rate = inherited(0.1)
+    qkv_bias: Bias = inherited("qv")
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, ("token", "gap_norm"))
-        arguments.check_rate(self.layer_scale, "layer_scale")
+        arguments.check_heads(self)
 
 
 def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:

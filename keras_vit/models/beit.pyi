@@ -1,6 +1,8 @@
 # Written by pytest tests/models/test_signatures.py --update-goldens.
+import collections.abc
 import dataclasses
 import os
+from typing import Literal
 
 import keras
 
@@ -18,10 +20,10 @@ class BEiTConfig:
     num_layers: int
     num_heads: int
     mlp_dim: int
-    classifier: str = 'gap_norm'
-    activation: str = 'gelu'
+    classifier: Literal['gap_norm', 'token'] = 'gap_norm'
+    activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] = 'gelu'
     layer_scale: float = 0.1
-    qkv_bias: str = 'qv'
+    qkv_bias: Literal['none', 'qkv', 'qv'] = 'qv'
     drop_path_rate: float = 0.0
     layer_norm_epsilon: float = 1e-06
 
@@ -31,8 +33,8 @@ def BEiT(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] | None = None,
@@ -40,17 +42,17 @@ def BEiT(
     num_layers: int | None = None,
     num_heads: int | None = None,
     mlp_dim: int | None = None,
-    classifier: str | None = None,
-    activation: str | None = None,
+    classifier: Literal['gap_norm', 'token'] | None = None,
+    activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
-    qkv_bias: str | None = None,
+    qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,
@@ -62,8 +64,8 @@ def BEiTB16(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] = 16,
@@ -71,17 +73,17 @@ def BEiTB16(
     num_layers: int = 12,
     num_heads: int = 12,
     mlp_dim: int = 3072,
-    classifier: str | None = None,
-    activation: str | None = None,
+    classifier: Literal['gap_norm', 'token'] | None = None,
+    activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
-    qkv_bias: str | None = None,
+    qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,
@@ -93,8 +95,8 @@ def BEiTL16(
     weights: str | os.PathLike | keras.Model | Checkpoint | None = None,
     include_top: bool = True,
     classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
     patch_size: int | tuple[int, int] = 16,
@@ -102,17 +104,17 @@ def BEiTL16(
     num_layers: int = 24,
     num_heads: int = 16,
     mlp_dim: int = 4096,
-    classifier: str | None = None,
-    activation: str | None = None,
+    classifier: Literal['gap_norm', 'token'] | None = None,
+    activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
-    qkv_bias: str | None = None,
+    qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
-    pooling: str | None = None,
+    pooling: Literal['levels'] | None = None,
     representation_size: int | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | collections.abc.Sequence[float] | None = None,
+    pixel_std: float | collections.abc.Sequence[float] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
     position_grid: tuple[int, ...] | None = None,

@@ -9,15 +9,17 @@ differ in more than the order: see `BiTConfig`.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
     NUMERICS,
+    Numerics,
     ResidualUnit,
     group_norm,
     std_conv,
@@ -92,9 +94,7 @@ class PreActivationUnit(ResidualUnit):
         return x + shortcut
 
 
-ACTIVATION_ORDERS = ("pre_activation", "post_activation")
-
-
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiTConfig:
     """The architecture of a BiT ResNet.
@@ -115,18 +115,12 @@ class BiTConfig:
             added to the variance); "bit".
     """
 
-    num_units: tuple[int, ...]
-    width_factor: float = inherited(1)
-    activation_order: str = inherited("pre_activation")
-    numerics: str = inherited("bit")
-
-    def __post_init__(self):  # noqa: D105
-        arguments.check_units(self.num_units, "num_units")
-        arguments.check_width(self.width_factor, "width_factor")
-        arguments.check_choice(
-            self.activation_order, "activation_order", ACTIVATION_ORDERS
-        )
-        arguments.check_choice(self.numerics, "numerics", tuple(NUMERICS))
+    num_units: tuple[Count, ...]
+    width_factor: Positive = inherited(1)
+    activation_order: Literal["pre_activation", "post_activation"] = inherited(
+        "pre_activation"
+    )
+    numerics: Numerics = inherited("bit")
 
 
 def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -3,10 +3,20 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import (
+    Count,
+    KerasActivation,
+    Natural,
+    Policy,
+    Positive,
+    checked,
+)
 from keras_vit.models import arguments
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
@@ -15,6 +25,7 @@ from keras_vit.weights import checkpoint, load, preprocessing, registry
 Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
 
 
+@checked
 def build(
     family: Family,
     architecture: dict,
@@ -22,21 +33,21 @@ def build(
     variant: str | None = None,
     weights: Weights = None,
     include_top: bool = True,
-    classes: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    classifier_activation: str | None = None,
+    classes: Count | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
+    classifier_activation: KerasActivation | None = None,
     include_preprocessing: bool = True,
     name: str | None = None,
-    pooling: str | None = None,
-    representation_size: int | None = None,
+    pooling: Literal["levels"] | None = None,
+    representation_size: Natural | None = None,
     remat: bool = False,
-    pixel_mean: float | tuple[float, ...] | None = None,
-    pixel_std: float | tuple[float, ...] | None = None,
+    pixel_mean: float | Sequence[float] | None = None,
+    pixel_std: Positive | Sequence[Positive] | None = None,
     head_bias_init: float = 0.0,
     class_names: tuple[str, ...] | None = None,
-    position_grid: tuple[int, ...] | None = None,
+    position_grid: tuple[Count, ...] | None = None,
     resize_patches: bool = False,
-    dtype: str | keras.DTypePolicy | None = None,
+    dtype: Policy | None = None,
 ) -> ImageModel:
     """Builds a model of a family: weights, preprocessing, body and head.
 
@@ -64,7 +75,7 @@ def build(
         input_shape: (height, width, channels) in pixels; (224, 224, 3). For
             videos (frames, height, width, channels). Weights are fitted to
             another size or number of channels.
-        classifier_activation: Activation of the head; None gives logits.
+        classifier_activation: KerasActivation of the head; None gives logits.
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
@@ -107,16 +118,8 @@ def build(
         source_metadata = source.metadata
     metadata = source_metadata or {}
     config = _resolve(family.config, architecture, metadata)
-    arguments.check_flags(
-        include_top=include_top,
-        include_preprocessing=include_preprocessing,
-        remat=remat,
-        resize_patches=resize_patches,
-    )
     arguments.check_pooling(pooling, include_top, family)
-    arguments.check_head(
-        classes, representation_size, head_bias_init, class_names
-    )
+    layers.arguments.check_class_names(class_names, classes)
     if classes is None and class_names is not None:
         classes = len(class_names)
     source_classes = metadata.get("classes")
@@ -150,7 +153,10 @@ def build(
         x = images = keras.Input(input_shape, name=name_of_input)
         if include_preprocessing:
             scale, offset = preprocessing.scale_and_offset(
-                pixel_mean, pixel_std, source_metadata, input_shape[-1]
+                pixel_mean,
+                pixel_std,
+                source_metadata,
+                input_shape[-1],  # type: ignore[arg-type]
             )
             x = keras.layers.Rescaling(
                 scale, offset, name="preprocessing", dtype="float32"

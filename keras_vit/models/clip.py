@@ -7,15 +7,20 @@ have no bias. The head is the projection to the space shared with texts.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
+from keras_vit.layers import arguments
+from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CLIPConfig:
     """The architecture of the image tower of a CLIP.
@@ -36,18 +41,18 @@ class CLIPConfig:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("token")
-    activation: str = inherited("quick_gelu")
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-5)
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
+    activation: Activation = inherited("quick_gelu")
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, ("token", "gap", "gap_norm"))
+        arguments.check_heads(self)
 
 
 def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

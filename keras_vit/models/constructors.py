@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import re
+import typing
 from collections.abc import Callable
 
 import keras
@@ -105,7 +106,11 @@ def _refuse_unknown(called, given, family):
 
 def _signature(family, sizes):
     """Returns the signature: the common arguments and the fields."""
-    common = list(inspect.signature(build).parameters.values())[3:]
+    kinds = typing.get_type_hints(build) | typing.get_type_hints(family.config)
+    common = [
+        parameter.replace(annotation=kinds[parameter.name])
+        for parameter in list(inspect.signature(build).parameters.values())[3:]
+    ]
     number = [parameter.name for parameter in common].index("name") + 1
     own = []
     for field in dataclasses.fields(family.config):
@@ -114,8 +119,8 @@ def _signature(family, sizes):
             default = sizes[field.name]
         elif field.default is not dataclasses.MISSING:
             default = None if field.metadata.get("inherited") else field.default
-        annotation = field.type
-        if default is None and "None" not in str(annotation):
+        annotation = kinds[field.name]
+        if default is None:
             annotation = annotation | None
         own.append(
             inspect.Parameter(

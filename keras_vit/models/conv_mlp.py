@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.max_pooling import MaxPooling2D
@@ -104,6 +105,7 @@ def convolve(x, filters, side, name, strides=1, relu=True):
     return keras.layers.ReLU(name=f"{name}_relu")(x)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvMLPConfig:
     """The architecture of a ConvMLP.
@@ -118,17 +120,15 @@ class ConvMLPConfig:
             grows linearly from 0 in the first.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    stem_size: int = inherited(64)
-    num_conv_blocks: int = inherited(2)
-    mlp_ratio: float = inherited(2)
-    drop_path_rate: float = 0.0
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    stem_size: Count = inherited(64)
+    num_conv_blocks: Count = inherited(2)
+    mlp_ratio: Positive = inherited(2)
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_pyramid(self)
-        for name in ("stem_size", "num_conv_blocks"):
-            arguments.check_count(getattr(self, name), name)
+        arguments.check_levels(self, "hidden_sizes")
 
 
 def forward(config: ConvMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

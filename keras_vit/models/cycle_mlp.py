@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.layers.branch_weights import weighted_sum
@@ -61,10 +62,11 @@ class CycleMLPBlock(Block):
 
     SHARDED = deit_mlp.sharded("mlp")
 
+    @checked
     def __init__(
         self,
-        mlp_dim: int,
-        drop_path_rate: float = 0.0,
+        mlp_dim: Count,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
@@ -108,6 +110,7 @@ class CycleMLPBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CycleMLPConfig:
     """The architecture of a CycleMLP (Table 1).
@@ -120,16 +123,13 @@ class CycleMLPConfig:
             from 0 in the first.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    mlp_ratios: tuple[int, ...]
-    drop_path_rate: float = 0.0
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    mlp_ratios: tuple[Count, ...]
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        for name in ("depths", "hidden_sizes", "mlp_ratios"):
-            arguments.check_units(getattr(self, name), name)
-            arguments.check_levels(getattr(self, name), name, self.depths)
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+        arguments.check_levels(self, "hidden_sizes", "mlp_ratios")
 
 
 def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -8,21 +8,26 @@ files differ in which tokens have a position.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = (
+Classifier = Literal[
     *("token", "gap", "gap_norm", "token_and_gap", "map"),
     "token_unnormed",
-)
+]
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv2Config:
     """The architecture of DINOv2, of DeiT III or of a ViT with registers.
@@ -51,24 +56,23 @@ class DINOv2Config:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("token")
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Classifier = inherited("token")
     class_token: bool = inherited(True)
-    num_registers: int = inherited(0)
-    position_prefix: int = inherited(1)
-    activation: str = inherited("gelu")
-    layer_scale: float = inherited(1e-5)
-    qkv_bias: str = inherited("qkv")
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-6)
+    num_registers: Natural = inherited(0)
+    position_prefix: Natural = inherited(1)
+    activation: Activation = inherited("gelu")
+    layer_scale: Rate = inherited(1e-5)
+    qkv_bias: Bias = inherited("qkv")
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, CLASSIFIERS)
-        arguments.check_rate(self.layer_scale, "layer_scale")
+        arguments.check_heads(self)
         encoder.check_prefix(self)
 
 

@@ -6,18 +6,30 @@ timm/models/eva.py, which has them all, and dinov3_vit of transformers.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import (
+    Count,
+    Epsilon,
+    Natural,
+    Pair,
+    Positive,
+    Rate,
+    checked,
+)
 from keras_vit.layers import arguments
+from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_mlp import Activation
+from keras_vit.layers.rotary import Kind, Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = ("token", "gap", "gap_norm")
 
-
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv3Config:
     """The architecture of DINOv3 or another ViT with rotary positions.
@@ -52,32 +64,29 @@ class DINOv3Config:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("token")
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
     class_token: bool = inherited(True)
-    num_registers: int = inherited(4)
-    rotary: str = inherited("centered")
-    rotary_theta: float = inherited(100.0)
-    rotary_reference: tuple[int, int] | None = inherited(None)
+    num_registers: Natural = inherited(4)
+    rotary: Kind = inherited("centered")
+    rotary_theta: Positive = inherited(100.0)
+    rotary_reference: tuple[Count, Count] | None = inherited(None)
     rotary_offset: float = inherited(0.0)
-    rotary_order: str = inherited("ij")
+    rotary_order: Order = inherited("ij")
     positions: bool = inherited(False)
-    position_prefix: int = inherited(0)
-    activation: str = inherited("gelu")
-    layer_scale: float = inherited(1e-5)
-    qkv_bias: str = inherited("qv")
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-5)
+    position_prefix: Natural = inherited(0)
+    activation: Activation = inherited("gelu")
+    layer_scale: Rate = inherited(1e-5)
+    qkv_bias: Bias = inherited("qv")
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, CLASSIFIERS)
-        arguments.check_choice(self.rotary, "rotary", layers.rotary.KINDS)
-        arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
-        arguments.check_width(self.rotary_theta, "rotary_theta")
+        arguments.check_heads(self)
         encoder.check_prefix(self)
 
 

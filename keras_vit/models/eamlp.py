@@ -12,9 +12,10 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
-from keras_vit.layers.sinusoid_positions import KINDS
+from keras_vit.layers.sinusoid_positions import Kind
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
@@ -42,11 +43,12 @@ class EAMLPBlock(Block):
 
     SHARDED = deit_mlp.sharded("mlp")
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
-        drop_path_rate: float = 0.0,
+        num_heads: Count,
+        mlp_dim: Count,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
@@ -79,6 +81,7 @@ class EAMLPBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EAMLPConfig:
     """The architecture of an EAMLP.
@@ -96,34 +99,17 @@ class EAMLPConfig:
             from 0 in the first.
     """
 
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    token_dim: int = inherited(64)
-    position_embedding: str = inherited("sinusoid")
-    stem_dropout_rate: float = 0.1
-    drop_path_rate: float = 0.0
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    token_dim: Count = inherited(64)
+    position_embedding: Kind = inherited("sinusoid")
+    stem_dropout_rate: Rate = 0.1
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        counts = (
-            "hidden_size",
-            "num_layers",
-            "num_heads",
-            "mlp_dim",
-            "token_dim",
-        )
-        for name in counts:
-            arguments.check_count(getattr(self, name), name)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                "`hidden_size` must be a multiple of `num_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
-            )
-        positions = self.position_embedding
-        arguments.check_choice(positions, "position_embedding", KINDS)
-        for name in ("stem_dropout_rate", "drop_path_rate"):
-            arguments.check_rate(getattr(self, name), name)
+        arguments.check_heads(self)
 
 
 def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import arguments
 
 # The paths of layers, for `Family.layers`.
 LAYERS = (
@@ -16,32 +15,6 @@ LAYERS = (
     r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|attention_pooling"
 )
 SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
-
-
-def check(config, classifiers: tuple[str, ...]) -> None:
-    """Checks the fields that all of these families have.
-
-    Args:
-        config: The architecture.
-        classifiers: Values of `classifier` that the family has.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
-    arguments.as_pair(config.patch_size, "patch_size")
-    for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim"):
-        arguments.check_count(getattr(config, name), name)
-    if config.hidden_size % config.num_heads:
-        raise ValueError(
-            "`hidden_size` must be a multiple of `num_heads`. Received: "
-            f"hidden_size={config.hidden_size}, num_heads={config.num_heads}"
-        )
-    arguments.check_choice(config.classifier, "classifier", classifiers)
-    arguments.check_choice(
-        config.activation, "activation", layers.encoder_mlp.ACTIVATIONS
-    )
-    arguments.check_rate(config.drop_path_rate, "drop_path_rate")
-    arguments.check_epsilon(config.layer_norm_epsilon, "layer_norm_epsilon")
 
 
 def check_prefix(config) -> None:
@@ -53,9 +26,7 @@ def check_prefix(config) -> None:
     Raises:
         ValueError: If a field has an impossible value.
     """
-    arguments.check_flag(config.class_token, "class_token")
     num_registers = getattr(config, "num_registers", 0)
-    arguments.check_count(num_registers, "num_registers", 0)
     first = int(config.class_token)
     prefixes = (0, first, first + num_registers)
     if getattr(config, "position_prefix", first) not in prefixes:

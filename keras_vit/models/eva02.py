@@ -8,18 +8,32 @@ whose blocks differ in rotary positions, gates and norms within the branches.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import (
+    Count,
+    Epsilon,
+    Natural,
+    Pair,
+    Positive,
+    Rate,
+    checked,
+)
 from keras_vit.layers import arguments
+from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_mlp import Activation
+from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = ("token", "gap", "gap_norm", "map", "gap_unnormed")
+Classifier = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EVA02Config:
     """The architecture of EVA, EVA-02, a Perception Encoder or BEiT-3.
@@ -60,37 +74,32 @@ class EVA02Config:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("gap_norm")
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Classifier = inherited("gap_norm")
     class_token: bool = inherited(True)
-    rotary: str = inherited("index")
-    rotary_theta: float = inherited(10_000.0)
-    rotary_reference: tuple[int, int] | None = inherited(None)
+    rotary: Literal["index", "none"] = inherited("index")
+    rotary_theta: Positive = inherited(10_000.0)
+    rotary_reference: tuple[Count, Count] | None = inherited(None)
     rotary_offset: float = inherited(0.0)
-    rotary_order: str = inherited("ij")
+    rotary_order: Order = inherited("ij")
     pre_norm: bool = inherited(False)
     post_norm: bool = inherited(False)
-    activation: str = inherited("swiglu")
-    layer_scale: float = inherited(0.0)
-    qkv_bias: str = inherited("qv")
+    activation: Activation = inherited("swiglu")
+    layer_scale: Rate = inherited(0.0)
+    qkv_bias: Bias = inherited("qv")
     attention_norm: bool = inherited(False)
     mlp_norm: bool = inherited(False)
-    pooling_heads: int = inherited(0)
-    pooling_mlp_dim: int = inherited(0)
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-6)
+    pooling_heads: Natural = inherited(0)
+    pooling_mlp_dim: Natural = inherited(0)
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, CLASSIFIERS)
-        arguments.check_choice(self.rotary, "rotary", ("index", "none"))
-        arguments.check_choice(self.rotary_order, "rotary_order", ("ij", "xy"))
-        arguments.check_width(self.rotary_theta, "rotary_theta")
-        for name in ("pooling_heads", "pooling_mlp_dim"):
-            arguments.check_count(getattr(self, name), name, 0)
+        arguments.check_heads(self)
         encoder.check_prefix(self)
 
 

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
@@ -46,15 +47,15 @@ class FFOnlyBlock(Block):
 
     SHARDED = deit_mlp.sharded("mlp1")
 
+    @checked
     def __init__(
         self,
-        mlp_ratio: float = 4.0,
-        drop_path_rate: float = 0.0,
+        mlp_ratio: Positive = 4.0,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_width(mlp_ratio, "mlp_ratio")
         self.mlp_ratio = mlp_ratio
         self.drop_path_rate = drop_path_rate
         self.remat = remat
@@ -95,6 +96,7 @@ class FFOnlyBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FFOnlyConfig:
     """The architecture of a feed-forward-only ViT.
@@ -111,20 +113,12 @@ class FFOnlyConfig:
             from 0 in the first.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    mlp_ratio: float = inherited(4.0)
-    position_table_size: int | tuple[int, int] = inherited(14)
-    drop_path_rate: float = 0.0
-
-    def __post_init__(self):  # noqa: D105
-        for name in ("patch_size", "position_table_size"):
-            arguments.as_pair(getattr(self, name), name)
-        for name in ("hidden_size", "num_layers"):
-            arguments.check_count(getattr(self, name), name)
-        arguments.check_width(self.mlp_ratio, "mlp_ratio")
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    mlp_ratio: Positive = inherited(4.0)
+    position_table_size: Pair = inherited(14)
+    drop_path_rate: Rate = 0.0
 
 
 def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -5,17 +5,22 @@ code; checked against timm/models/mlp_mixer.py, with its initialisers.
 """
 
 import dataclasses
+from typing import Annotated
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.dense import Dense
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, register
+
+# One half of the hidden units gates the other.
+Even = Annotated[int, "even and positive", lambda n: n > 0 and n % 2 == 0]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,15 +52,15 @@ class GMLPBlock(Block):
         timm/models/mlp_mixer.py.
     """
 
+    @checked
     def __init__(
         self,
-        mlp_dim: int,
-        drop_path_rate: float = 0.0,
+        mlp_dim: Even,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        _check_width(mlp_dim)
         self.mlp_dim = mlp_dim
         self.drop_path_rate = drop_path_rate
         self.remat = remat
@@ -112,15 +117,7 @@ class GMLPBlock(Block):
         return input_shape
 
 
-def _check_width(mlp_dim):
-    arguments.check_count(mlp_dim, "mlp_dim")
-    if mlp_dim % 2:
-        raise ValueError(
-            "`mlp_dim` must be even, since one half of the hidden units gates "
-            f"the other. Received: mlp_dim={mlp_dim}"
-        )
-
-
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GMLPConfig:
     """The architecture of a gMLP, in the terms of Table 1.
@@ -133,18 +130,11 @@ class GMLPConfig:
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
 
-    patch_size: int | tuple[int, int]
-    num_layers: int
-    hidden_size: int
-    mlp_dim: int
-    drop_path_rate: float = 0.0
-
-    def __post_init__(self):  # noqa: D105
-        arguments.as_pair(self.patch_size, "patch_size")
-        for name in ("num_layers", "hidden_size"):
-            arguments.check_count(getattr(self, name), name)
-        _check_width(self.mlp_dim)
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+    patch_size: Pair
+    num_layers: Count
+    hidden_size: Count
+    mlp_dim: Even
+    drop_path_rate: Rate = 0.0
 
 
 def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

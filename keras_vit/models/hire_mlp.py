@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, Natural, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.mixing_block import MixingBlock
@@ -47,7 +48,8 @@ class HireMLPBlock(MixingBlock):
         Guo et al. 2021, section 3.2; compared with the authors' code.
     """
 
-    def __init__(self, region_size: int, roll: int = 0, **kwargs):
+    @checked
+    def __init__(self, region_size: Count, roll: Natural = 0, **kwargs):
         super().__init__(**kwargs)
         self.region_size = region_size
         self.roll = roll
@@ -90,6 +92,7 @@ class HireMLPBlock(MixingBlock):
         return ops.take(ops.swapaxes(x, 1, axis), cells, axis=axis)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HireMLPConfig:
     """The architecture of a Hire-MLP.
@@ -105,19 +108,18 @@ class HireMLPConfig:
             from 0 in the first.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    region_sizes: tuple[int, ...] = inherited((4, 3, 3, 2))
-    roll_periods: tuple[int, ...] = inherited((2, 2, 3, 2))
-    roll_steps: tuple[int, ...] = inherited((2, 2, 1, 1))
-    mlp_ratio: float = inherited(4)
-    drop_path_rate: float = 0.0
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    region_sizes: tuple[Count, ...] = inherited((4, 3, 3, 2))
+    roll_periods: tuple[Count, ...] = inherited((2, 2, 3, 2))
+    roll_steps: tuple[Count, ...] = inherited((2, 2, 1, 1))
+    mlp_ratio: Positive = inherited(4)
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_pyramid(self)
-        for name in ("region_sizes", "roll_periods", "roll_steps"):
-            arguments.check_units(getattr(self, name), name)
-            arguments.check_levels(getattr(self, name), name, self.depths)
+        arguments.check_levels(
+            self, "hidden_sizes", "region_sizes", "roll_periods", "roll_steps"
+        )
 
 
 def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
@@ -35,7 +36,8 @@ class MixerMlp(layers.MlpBlock):
         vit_jax/models_mixer.py.
     """
 
-    def __init__(self, mlp_dim: int, gelu_approximate: bool = True, **kwargs):
+    @checked
+    def __init__(self, mlp_dim: Count, gelu_approximate: bool = True, **kwargs):
         super().__init__(mlp_dim, gelu_approximate=gelu_approximate, **kwargs)
 
     def initializers(self, fan_in):
@@ -85,19 +87,17 @@ class MixerBlock(Block):
         )
     }
 
+    @checked
     def __init__(
         self,
-        tokens_mlp_dim: int,
-        channels_mlp_dim: int,
-        drop_path_rate: float = 0.0,
+        tokens_mlp_dim: Count,
+        channels_mlp_dim: Count,
+        drop_path_rate: Rate = 0.0,
         gelu_approximate: bool = True,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments.check_count(tokens_mlp_dim, "tokens_mlp_dim")
-        arguments.check_count(channels_mlp_dim, "channels_mlp_dim")
-        arguments.check_rate(drop_path_rate, "drop_path_rate")
         self.tokens_mlp_dim = tokens_mlp_dim
         self.channels_mlp_dim = channels_mlp_dim
         self.drop_path_rate = drop_path_rate
@@ -153,6 +153,7 @@ class MixerBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixerConfig:
     """The architecture of an MLP-Mixer, in the terms of Table 1.
@@ -168,25 +169,13 @@ class MixerConfig:
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
     """
 
-    patch_size: int | tuple[int, int]
-    num_layers: int
-    hidden_size: int
-    tokens_mlp_dim: int
-    channels_mlp_dim: int
-    drop_path_rate: float = 0.0
+    patch_size: Pair
+    num_layers: Count
+    hidden_size: Count
+    tokens_mlp_dim: Count
+    channels_mlp_dim: Count
+    drop_path_rate: Rate = 0.0
     gelu_approximate: bool = inherited(True)
-
-    def __post_init__(self):  # noqa: D105
-        arguments.as_pair(self.patch_size, "patch_size")
-        for name in (
-            "num_layers",
-            "hidden_size",
-            "tokens_mlp_dim",
-            "channels_mlp_dim",
-        ):
-            arguments.check_count(getattr(self, name), name)
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
-        arguments.check_flag(self.gelu_approximate, "gelu_approximate")
 
 
 def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:

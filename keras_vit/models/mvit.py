@@ -8,22 +8,24 @@ paper's baseline, a ViT on cubes of pixels, has one stage and no pooling.
 
 import dataclasses
 import itertools
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Positive, Rate, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.pooling_attention import POOLINGS
-from keras_vit.layers.space_time_positions import KINDS
+from keras_vit.layers.pooling_attention import Pooling
+from keras_vit.layers.space_time_positions import Kind
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = ("token", "gap")
 # One triple, or one for each stage.
-Strides = tuple[int, ...] | tuple[tuple[int, ...], ...]
+Strides = Triple | tuple[Triple, ...]
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MViTConfig:
     """The architecture of an MViT, in the terms of Table 3.
@@ -58,25 +60,24 @@ class MViTConfig:
         head_dropout_rate: Dropout of the representation.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    heads: tuple[int, ...]
-    cube_size: tuple[int, ...] = inherited((3, 7, 7))
-    cube_stride: tuple[int, ...] = inherited((2, 4, 4))
-    pooling_mode: str = inherited("conv")
-    pooling_size: tuple[int, ...] | None = inherited(None)
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    heads: tuple[Count, ...]
+    cube_size: Triple = inherited((3, 7, 7))
+    cube_stride: Triple = inherited((2, 4, 4))
+    pooling_mode: Pooling = inherited("conv")
+    pooling_size: Triple | None = inherited(None)
     query_stride: Strides = inherited((1, 2, 2))
     key_value_stride: Strides = inherited((1, 8, 8))
-    position_embedding: str = inherited("separate")
-    classifier: str = inherited("token")
-    mlp_ratio: float = inherited(4)
-    dropout_rate: float = 0.0
-    drop_path_rate: float = 0.0
-    head_dropout_rate: float = 0.0
+    position_embedding: Kind = inherited("separate")
+    classifier: Literal["token", "gap"] = inherited("token")
+    mlp_ratio: Positive = inherited(4)
+    dropout_rate: Rate = 0.0
+    drop_path_rate: Rate = 0.0
+    head_dropout_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
         for name in ("depths", "hidden_sizes", "heads"):
-            arguments.check_units(getattr(self, name), name)
             self._set_for_each_stage(name, tuple(getattr(self, name)))
         pairs = zip(self.hidden_sizes, self.heads, strict=True)
         if any(size % count for size, count in pairs):
@@ -88,35 +89,22 @@ class MViTConfig:
         for name in ("cube_size", "cube_stride", "pooling_size"):
             value = getattr(self, name)
             if name != "pooling_size" or value is not None:
-                self._set(name, arguments.as_triple(value, name))
+                self._set(name, arguments.as_triple(value))
         self._resolve_strides()
-        for name, choices in (
-            ("pooling_mode", POOLINGS),
-            ("position_embedding", KINDS),
-            ("classifier", CLASSIFIERS),
-        ):
-            arguments.check_choice(getattr(self, name), name, choices)
-        arguments.check_width(self.mlp_ratio, "mlp_ratio")
-        for name in ("dropout_rate", "drop_path_rate", "head_dropout_rate"):
-            arguments.check_rate(getattr(self, name), name)
 
     def _resolve_strides(self):
         """Gives each stage its strides, as Table 3 lists them."""
         query, key = self.query_stride, self.key_value_stride
-        if _is_triple(query, "query_stride"):
+        if _is_triple(query):
             query = [(1, 1, 1), *[query] * (len(self.depths) - 1)]
-        self._set_for_each_stage(
-            "query_stride", _triples(query, "query_stride")
-        )
-        if _is_triple(key, "key_value_stride"):
+        self._set_for_each_stage("query_stride", _triples(query))
+        if _is_triple(key):
             stages = []
             for stride in self.query_stride:
                 key = [max(1, n // s) for n, s in zip(key, stride, strict=True)]
                 stages.append(key)
             key = stages
-        self._set_for_each_stage(
-            "key_value_stride", _triples(key, "key_value_stride")
-        )
+        self._set_for_each_stage("key_value_stride", _triples(key))
         pooled = {*self.query_stride, *self.key_value_stride} - {(1, 1, 1)}
         if self.pooling_mode == "none" and pooled:
             raise ValueError(
@@ -125,25 +113,20 @@ class MViTConfig:
             )
 
     def _set_for_each_stage(self, name, values):
-        arguments.check_levels(values, name, self.depths)
         self._set(name, values)
+        arguments.check_levels(self, name)
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # of a frozen dataclass
 
 
-def _is_triple(value, argument):
+def _is_triple(value):
     """Whether a value is a single triple, not a sequence of them."""
-    if isinstance(value, (list, tuple)) and any(
-        isinstance(each, (list, tuple)) for each in value
-    ):
-        return False
-    arguments.as_triple(value, argument)
-    return True
+    return not any(isinstance(each, (list, tuple)) for each in value)
 
 
-def _triples(values, argument):
-    return tuple(arguments.as_triple(value, argument) for value in values)
+def _triples(values):
+    return tuple(map(arguments.as_triple, values))
 
 
 def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:

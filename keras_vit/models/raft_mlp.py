@@ -7,19 +7,19 @@ several scales are convolutions that share one bias.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments, bicubic
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 EPSILON = 1e-5  # of every LayerNorm, PyTorch's default
-TOKEN_MIXING_TYPES = ("ser_pm", "original_tm")
-EMBEDDING_TYPES = ("emb_mixer", "emb_cross_mlp")
 
 
 def uniform(fan_in: int) -> keras.initializers.Initializer:
@@ -42,7 +42,8 @@ class RaftMLPMlp(layers.MlpBlock):
         `Block` in libs/modules.py.
     """
 
-    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, **kwargs):
+    @checked
+    def __init__(self, mlp_dim: Count, dropout_rate: Rate = 0.0, **kwargs):
         super().__init__(
             mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
         )
@@ -97,19 +98,20 @@ class RaftMLPBlock(Block):
         "channels/Dense_1/kernel": (("model", None), "mlp_dim", 1),
     }
 
+    @checked
     def __init__(
         self,
-        grid_size: int | tuple[int, int],
-        raft_size: int | None = 2,
-        token_expansion_factor: int = 2,
-        channel_expansion_factor: int = 4,
-        dropout_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
+        grid_size: Pair,
+        raft_size: Count | None = 2,
+        token_expansion_factor: Count = 2,
+        channel_expansion_factor: Count = 4,
+        dropout_rate: Rate = 0.0,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size, "grid_size")
+        self.grid_size = arguments.as_pair(grid_size)
         self.raft_size = raft_size
         self.token_expansion_factor = token_expansion_factor
         self.channel_expansion_factor = channel_expansion_factor
@@ -207,6 +209,7 @@ class RaftMLPBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaftMLPConfig:
     """The architecture of a RaftMLP, in the terms of the authors' configs.
@@ -234,19 +237,21 @@ class RaftMLPConfig:
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
 
-    depths: tuple[int, ...]
-    hidden_sizes: tuple[int, ...]
-    patch_sizes: tuple[int, ...]
-    raft_sizes: tuple[int, ...] | None = inherited(None)
-    embedding_type: str = inherited("emb_mixer")
-    embedding_kernels: tuple[tuple[int, ...], ...] | None = inherited(None)
-    token_mixing_type: str = inherited("ser_pm")
+    depths: tuple[Count, ...]
+    hidden_sizes: tuple[Count, ...]
+    patch_sizes: tuple[Count, ...]
+    raft_sizes: tuple[Count, ...] | None = inherited(None)
+    embedding_type: Literal["emb_mixer", "emb_cross_mlp"] = inherited(
+        "emb_mixer"
+    )
+    embedding_kernels: tuple[tuple[Count, ...], ...] | None = inherited(None)
+    token_mixing_type: Literal["ser_pm", "original_tm"] = inherited("ser_pm")
     shortcut: bool = inherited(False)
-    pretrained_image_size: int | tuple[int, int] | None = inherited(None)
-    token_expansion_factor: int = inherited(2)
-    channel_expansion_factor: int = inherited(4)
-    dropout_rate: float = 0.0
-    drop_path_rate: float = 0.0
+    pretrained_image_size: Pair | None = inherited(None)
+    token_expansion_factor: Count = inherited(2)
+    channel_expansion_factor: Count = inherited(4)
+    dropout_rate: Rate = 0.0
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
         if isinstance(self.embedding_kernels, (list, tuple)):  # JSON's lists
@@ -255,25 +260,9 @@ class RaftMLPConfig:
                 for k in self.embedding_kernels
             )
             object.__setattr__(self, "embedding_kernels", kernels)
-        arguments.check_choice(
-            self.token_mixing_type, "token_mixing_type", TOKEN_MIXING_TYPES
-        )
-        arguments.check_choice(
-            self.embedding_type, "embedding_type", EMBEDDING_TYPES
-        )
         self._check_levels()
-        if self.pretrained_image_size is not None:
-            arguments.as_pair(
-                self.pretrained_image_size, "pretrained_image_size"
-            )
-        arguments.check_flag(self.shortcut, "shortcut")
-        for name in ("token_expansion_factor", "channel_expansion_factor"):
-            arguments.check_count(getattr(self, name), name)
-        for name in ("dropout_rate", "drop_path_rate"):
-            arguments.check_rate(getattr(self, name), name)
 
     def _check_levels(self):
-        arguments.check_units(self.depths, "depths")
         given = {"hidden_sizes": True, "patch_sizes": True}
         for name, field, value in (
             ("raft_sizes", "token_mixing_type", "ser_pm"),
@@ -286,13 +275,8 @@ class RaftMLPConfig:
                     f"with it. Received: {name}={getattr(self, name)}, "
                     f"{field}={getattr(self, field)!r}"
                 )
-        for name in filter(given.get, given):
-            values = getattr(self, name)
-            if name != "embedding_kernels":
-                arguments.check_units(values, name)
-            arguments.check_levels(values, name, self.depths)
+        arguments.check_levels(self, *filter(given.get, given))
         for kernels, patch in zip(self.kernels, self.patch_sizes, strict=True):
-            arguments.check_units(kernels, "embedding_kernels")
             odd = any(k < patch or (k - patch) % 2 for k in kernels)
             if odd or not kernels:
                 raise ValueError(
@@ -320,7 +304,7 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             "`pretrained_image_size` must be given where `input_shape` leaves "
             f"height or width open. Received: input_shape={tuple(x.shape[1:])}"
         )
-    size, heads = arguments.as_pair(size, "pretrained_image_size"), []
+    size, heads = arguments.as_pair(size), []
     for i, (depth, width, patch, kernels) in enumerate(
         zip(
             config.depths,

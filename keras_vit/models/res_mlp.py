@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.layers.composite import CompositeLayer
@@ -31,6 +32,7 @@ class Affine(CompositeLayer):
         resmlp_models.py.
     """
 
+    @checked
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
 
@@ -75,11 +77,12 @@ class ResMLPBlock(Block):
 
     SHARDED = deit_mlp.sharded("mlp")
 
+    @checked
     def __init__(
         self,
-        mlp_dim: int,
-        layer_scale_init: float = 1e-4,
-        drop_path_rate: float = 0.0,
+        mlp_dim: Count,
+        layer_scale_init: Positive = 1e-4,
+        drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
@@ -122,6 +125,7 @@ class ResMLPBlock(Block):
         return input_shape
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResMLPConfig:
     """The architecture of a ResMLP.
@@ -135,19 +139,12 @@ class ResMLPConfig:
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
 
-    patch_size: int | tuple[int, int]
-    num_layers: int
-    hidden_size: int
-    mlp_dim: int
-    layer_scale_init: float = 1e-4
-    drop_path_rate: float = 0.0
-
-    def __post_init__(self):  # noqa: D105
-        arguments.as_pair(self.patch_size, "patch_size")
-        for name in ("num_layers", "hidden_size", "mlp_dim"):
-            arguments.check_count(getattr(self, name), name)
-        arguments.check_width(self.layer_scale_init, "layer_scale_init")
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+    patch_size: Pair
+    num_layers: Count
+    hidden_size: Count
+    mlp_dim: Count
+    layer_scale_init: Positive = 1e-4
+    drop_path_rate: Rate = 0.0
 
 
 def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

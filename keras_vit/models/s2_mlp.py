@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
@@ -72,6 +72,7 @@ class S2MLPBlock(MixingBlock):
         return self.shift_fc2(spatial_shift(self.shift_fc1(x)))
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class S2MLPConfig:
     """The architecture of an S2-MLP.
@@ -86,18 +87,11 @@ class S2MLPConfig:
             from 0 in the first.
     """
 
-    num_layers: int
-    hidden_size: int
-    patch_size: int | tuple[int, int]
-    mlp_ratio: float = inherited(4)
-    drop_path_rate: float = 0.0
-
-    def __post_init__(self):  # noqa: D105
-        for name in ("num_layers", "hidden_size"):
-            arguments.check_count(getattr(self, name), name)
-        arguments.as_pair(self.patch_size, "patch_size")
-        arguments.check_width(self.mlp_ratio, "mlp_ratio")
-        arguments.check_rate(self.drop_path_rate, "drop_path_rate")
+    num_layers: Count
+    hidden_size: Count
+    patch_size: Pair
+    mlp_ratio: Positive = inherited(4)
+    drop_path_rate: Rate = 0.0
 
 
 def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

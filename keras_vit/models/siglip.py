@@ -7,15 +7,20 @@ class token, whose tokens are read by attention from a learned probe.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
+from keras_vit.layers import arguments
+from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SigLIPConfig:
     """The architecture of the image tower of a SigLIP.
@@ -35,18 +40,18 @@ class SigLIPConfig:
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("map")
-    activation: str = inherited("gelu_tanh")
-    drop_path_rate: float = 0.0
-    layer_norm_epsilon: float = inherited(1e-6)
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Literal["map", "gap"] = inherited("map")
+    activation: Activation = inherited("gelu_tanh")
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        encoder.check(self, ("map", "gap"))
+        arguments.check_heads(self)
 
 
 def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -6,20 +6,24 @@ difference: q, k and v are computed by one projection.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.residual_unit import Numerics
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
-CLASSIFIERS = ("token", "token_gap", "gap", "gap_norm", "unpooled")
-POSITION_EMBEDDINGS = ("learned_1d", "learned_2d", "relative", "none")
-POSITION_PLACEMENTS = ("stem", "every_layer", "every_layer_shared")
+Classifier = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
+Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
+Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ViTConfig:
     """The architecture of a Vision Transformer (Table 1) or a hybrid.
@@ -53,22 +57,22 @@ class ViTConfig:
         resnet_numerics: Epsilons of the stem, "authors" or "timm"; "authors".
     """
 
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    classifier: str = inherited("token")
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    drop_path_rate: float = 0.0
-    position_embedding: str = inherited("learned_1d")
-    position_placement: str = inherited("stem")
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    classifier: Classifier = inherited("token")
+    dropout_rate: Rate = 0.0
+    attention_dropout_rate: Rate = 0.0
+    drop_path_rate: Rate = 0.0
+    position_embedding: Positions = inherited("learned_1d")
+    position_placement: Placement = inherited("stem")
     gelu_approximate: bool = inherited(True)
-    layer_norm_epsilon: float = inherited(1e-6)
-    resnet_units: tuple[int, ...] | None = inherited(None)
-    resnet_width: float = inherited(1)
-    resnet_numerics: str = inherited("authors")
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
+    resnet_units: tuple[Count, ...] | None = inherited(None)
+    resnet_width: Positive = inherited(1)
+    resnet_numerics: Numerics = inherited("authors")
 
     @property
     def has_class_token(self) -> bool:
@@ -76,28 +80,7 @@ class ViTConfig:
         return self.classifier in ("token", "token_gap")
 
     def __post_init__(self):  # noqa: D105
-        arguments.as_pair(self.patch_size, "patch_size")
-        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim"):
-            arguments.check_count(getattr(self, name), name)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                "`hidden_size` must be a multiple of `num_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
-            )
-        arguments.check_flag(self.gelu_approximate, "gelu_approximate")
-        for name in (
-            "dropout_rate",
-            "attention_dropout_rate",
-            "drop_path_rate",
-        ):
-            arguments.check_rate(getattr(self, name), name)
-        arguments.check_epsilon(self.layer_norm_epsilon, "layer_norm_epsilon")
-        for name, choices in (
-            ("classifier", CLASSIFIERS),
-            ("position_embedding", POSITION_EMBEDDINGS),
-            ("position_placement", POSITION_PLACEMENTS),
-        ):
-            arguments.check_choice(getattr(self, name), name, choices)
+        arguments.check_heads(self)
         learned = self.position_embedding in ("learned_1d", "learned_2d")
         if not learned and self.position_placement != "stem":
             raise ValueError(
@@ -107,9 +90,6 @@ class ViTConfig:
                 "added, so leave it at 'stem' (Table 8 has no such case). "
                 f"Received: position_placement={self.position_placement!r}"
             )
-        if self.resnet_units is not None:
-            arguments.check_units(self.resnet_units, "resnet_units")
-            arguments.check_width(self.resnet_width, "resnet_width")
 
 
 def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:

@@ -16,6 +16,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import checked
+
 SEAL = "crc32.json"
 
 
@@ -39,6 +41,7 @@ class Checkpoints:
         ImportError: If orbax-checkpoint is not installed.
     """
 
+    @checked
     def __init__(
         self,
         directory: str | os.PathLike,

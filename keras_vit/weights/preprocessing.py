@@ -1,5 +1,7 @@
 """Scaling of pixels: as the weights were trained, or as given."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from keras_vit.weights.rules import configs
@@ -9,8 +11,8 @@ _LEAST, _MOST = 1e-3, 1e5
 
 
 def scale_and_offset(
-    mean: float | tuple[float, ...] | None,
-    std: float | tuple[float, ...] | None,
+    mean: float | Sequence[float] | None,
+    std: float | Sequence[float] | None,
     metadata: dict | None,
     channels: int,
 ) -> tuple[float, float] | tuple[list[float], list[float]]:

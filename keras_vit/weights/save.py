@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import checked
 from keras_vit.weights import checkpoint, load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import FAMILIES, table
@@ -23,6 +24,7 @@ _STATE_DICTS = {
 }
 
 
+@checked
 def save_checkpoint(
     model,
     path: str | os.PathLike,
@@ -63,6 +65,7 @@ def save_checkpoint(
     write(values, model.family, model.metadata, path, format, allow_differences)
 
 
+@checked
 def convert(
     source: Checkpoint,
     path: str | os.PathLike,

@@ -1,6 +1,7 @@
 """The implementations of attention, and the dense layers around it."""
 
 import functools
+import typing
 
 import catalogue
 import keras
@@ -47,7 +48,7 @@ def make_layer(layer_class=layers.MultiHeadSelfAttention, **kwargs):
                 layer_class=EncoderAttention,
                 qkv_bias="qv",
                 grid_size=(2, 2),
-                rotary=dict(kind="interleaved"),
+                rotary=dict(kind="index"),
             ),
             "float32",
         ),
@@ -58,7 +59,7 @@ def test_fused_and_explicit_attention_are_equal(arguments, dtype):
     # Logits of more than 100, whose softmax needs float32.
     x = 4 * np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
     outputs = {}
-    for name in attention_implementation.CHOICES:
+    for name in typing.get_args(attention_implementation.Choice):
         layers.set_attention_implementation(name)
         y = layer(x, training=True)
         outputs[name] = ops.convert_to_numpy(ops.cast(y, "float32"))

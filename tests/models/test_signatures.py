@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 import pathlib
 import re
+import types
+import typing
 
 import pytest
 
@@ -44,6 +46,13 @@ def test_every_argument_is_a_keyword_with_the_variants_default(family, name):
 
 
 def text_of(annotation):
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(text_of, inner))
+    if origin is typing.Literal:  # unions with the same values share an order
+        return f"Literal[{', '.join(map(repr, sorted(inner)))}]"
+    if annotation is types.NoneType:
+        return "None"
     text = inspect.formatannotation(annotation)
     text = re.sub(r"keras\.src(\.\w+)*\.", "keras.", text)
     text = re.sub(r"keras_vit\.models\.(families|image_model)\.", "", text)
@@ -64,8 +73,9 @@ def function_of(name, constructor):
 
 def stub_of(family):
     """What a type checker must know of a family's module."""
+    kinds = typing.get_type_hints(family.config)
     fields = [
-        f"    {f.name}: {text_of(f.type)}"
+        f"    {f.name}: {text_of(kinds[f.name])}"
         + ("" if f.default is dataclasses.MISSING else f" = {f.default!r}")
         for f in dataclasses.fields(family.config)
     ]
@@ -75,8 +85,10 @@ def stub_of(family):
         [
             "# Written by pytest tests/models/test_signatures.py "
             "--update-goldens.",
+            "import collections.abc",
             "import dataclasses",
             "import os",
+            "from typing import Literal",
             "",
             "import keras",
             "",

@@ -355,7 +355,7 @@ def test_layers_refuse_other_tokens_than_they_were_built_for():
         (dict(resnet_units=(0,)), ["`resnet_units`", "0"]),
         (dict(resnet_units="34"), ["`resnet_units`", "'34'"]),
         (dict(resnet_units=(), resnet_width=0), ["`resnet_width`", "0"]),
-        (dict(resnet_units=(), resnet_numerics="tf"), ["`numerics`", "'tf'"]),
+        (dict(resnet_units=(), resnet_numerics="tf"), ["numerics`", "'tf'"]),
         (dict(representation_size=-8), ["`representation_size`", "-8"]),
         (dict(representation_size="8"), ["`representation_size`", "'8'"]),
         (dict(include_top="no"), ["`include_top`", "'no'"]),

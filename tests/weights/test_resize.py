@@ -1,10 +1,12 @@
 """Position grids and patch kernels of other sizes."""
 
 import pathlib
+import typing
 
 import numpy as np
 import pytest
 
+from keras_vit.layers import metadata
 from keras_vit.weights import resize
 
 pytestmark = pytest.mark.backend_independent
@@ -24,6 +26,10 @@ def test_resampled_positions_are_the_authors(path):
     )
     assert found.dtype == np.float32
     assert np.abs(found - data["after"]).max() <= 1e-6
+
+
+def test_a_model_can_record_each_method():
+    assert set(typing.get_args(metadata.Resampling)) == set(resize.METHODS)
 
 
 # Reader in positions.npz -> how it resamples.

@@ -10,14 +10,20 @@ import collections
 import functools
 import gzip
 import importlib.resources
+import typing
+from typing import Literal
 
 import numpy as np
 from keras import ops
 
-DATASETS = ("imagenet2012", "imagenet21k")
+from keras_vit._arguments import checked
+
+Dataset = Literal["imagenet2012", "imagenet21k"]
+DATASETS: tuple[Dataset, ...] = typing.get_args(Dataset)
 
 
-def imagenet_classes(dataset: str = "imagenet2012") -> tuple[str, ...]:
+@checked
+def imagenet_classes(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
     """Returns the names of ImageNet's classes by index.
 
     A name lists the lemmas of its synset, such as "tench, Tinca tinca". If
@@ -40,7 +46,8 @@ def imagenet_classes(dataset: str = "imagenet2012") -> tuple[str, ...]:
     return _read(dataset)[1]
 
 
-def imagenet_synsets(dataset: str = "imagenet2012") -> tuple[str, ...]:
+@checked
+def imagenet_synsets(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
     """Returns the WordNet ids of ImageNet's classes by index: "n01440764".
 
     Args:
@@ -126,7 +133,7 @@ def as_synsets(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def of_dataset(dataset: str) -> tuple[str, ...] | None:
     """Returns the class names of a data set, None if they are not included."""
-    return imagenet_classes(dataset) if dataset in DATASETS else None
+    return _read(dataset)[1] if dataset in DATASETS else None
 
 
 def _names(given, count):
@@ -158,10 +165,6 @@ def _names(given, count):
 @functools.cache
 def _read(dataset):
     """Returns the ids and the names of a dataset's classes."""
-    if dataset not in DATASETS:
-        raise ValueError(
-            f"`dataset` must be one of {DATASETS}. Received: {dataset!r}"
-        )
     file = importlib.resources.files(__package__) / f"{dataset}.txt.gz"
     lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     ids, lemmas = zip(*(line.split(" ", 1) for line in lines), strict=True)

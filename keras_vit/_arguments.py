@@ -1,0 +1,177 @@
+"""Checks of arguments against their annotations.
+
+An annotation states which values an argument takes: `bool`, `str`, `int` or
+`float` (finite, and never a truth value), `Literal["a", "b"]`, a name below
+such as `Count`, a `TypedDict`, and tuples, sequences and unions of these. A
+list counts as a tuple, since JSON has no other. Values of other types are not
+checked.
+"""
+
+import functools
+import inspect
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import keras
+import numpy as np
+
+# In words, and the condition beside the type.
+Count = Annotated[int, "an integer, at least 1", lambda n: n >= 1]
+Natural = Annotated[int, "an integer, at least 0", lambda n: n >= 0]
+Rate = Annotated[float, "a number in [0, 1)", lambda x: 0 <= x < 1]
+Epsilon = Annotated[
+    float, "a number between 0 and 1, such as 1e-6", lambda x: 0 < x < 1
+]
+Positive = Annotated[float, "a positive number", lambda x: x > 0]
+Pair = Annotated[
+    Count | tuple[Count, Count],
+    "a positive integer or a pair of them (height, width)",
+    lambda _: True,
+]
+Triple = Annotated[
+    tuple[Count, Count, Count],
+    "three positive integers (frames, height, width)",
+    lambda _: True,
+]
+
+
+def _by(get):
+    """Returns the condition that a function of Keras knows a value."""
+
+    def is_known(value):
+        try:
+            get(value)
+        except ValueError:
+            return False
+        return True
+
+    return is_known
+
+
+KerasActivation = Annotated[
+    str | Callable,
+    "an activation of Keras, such as 'softmax'",
+    _by(keras.activations.get),
+]
+Policy = Annotated[
+    str | keras.DTypePolicy,
+    "a dtype policy, such as 'mixed_bfloat16'",
+    _by(keras.dtype_policies.get),
+]
+
+
+def check(value, name: str, kind) -> None:
+    """Raises a ValueError unless a value is of a kind.
+
+    Args:
+        value: The value.
+        name: The name of the argument.
+        kind: Its annotation.
+    """
+    if not _fits(value, kind):
+        raise ValueError(
+            f"`{name}` must be {_words(kind)}. Received: {name}={value!r}"
+        )
+
+
+_F = typing.TypeVar("_F", bound=Callable)
+
+
+def checked(function: _F) -> _F:
+    """Makes a function, or a class, check its arguments when it is called.
+
+    It raises a ValueError that names the argument, before anything else.
+
+    Args:
+        function: A function with annotations; a class for its `__init__`.
+    """
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        return function
+
+    @functools.wraps(function)
+    def check_and_call(*args, **kwargs):
+        kinds = _kinds(function)
+        for name, value in [*zip(kinds, args, strict=False), *kwargs.items()]:
+            check(value, name, kinds.get(name))
+        return function(*args, **kwargs)
+
+    # Where Keras looks for the arguments of a layer.
+    check_and_call.__signature__ = inspect.signature(function)  # type: ignore
+    return check_and_call  # type: ignore[return-value]
+
+
+@functools.cache
+def _kinds(function):
+    """Returns argument -> its annotation, in order; None without one."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: hints.get(name) for name in inspect.signature(function).parameters
+    }
+
+
+def _keys(kind):
+    """Returns the keys of a `TypedDict` and what each takes."""
+    return {
+        key: typing.get_args(one)[0]
+        if typing.get_origin(one) in (typing.Required, typing.NotRequired)
+        else one
+        for key, one in typing.get_type_hints(kind, include_extras=True).items()
+    }
+
+
+def _fits(value, kind) -> bool:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _fits(value, inner[0]) and inner[2](value)
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in inner
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin in (tuple, Sequence):
+        is_array = origin is Sequence and isinstance(value, np.ndarray)
+        if not is_array and not isinstance(value, (list, tuple)):
+            return False
+        if origin is Sequence or inner[-1] is ...:
+            inner = inner[:1] * len(value)
+        return len(value) == len(inner) and all(map(_fits, value, inner))
+    if typing.is_typeddict(kind):
+        kinds = _keys(kind)
+        return (
+            isinstance(value, dict)
+            and kind.__required_keys__ <= set(value) <= set(kinds)
+            and all(_fits(value[key], kinds[key]) for key in value)
+        )
+    if kind is bool:
+        return isinstance(value, (bool, np.bool_))
+    if kind in (int, float):
+        number = numbers.Integral if kind is int else numbers.Real
+        is_number = isinstance(value, number) and not isinstance(value, bool)
+        return is_number and abs(value) < math.inf  # NaN is not
+    return not (kind is str or kind is types.NoneType) or isinstance(
+        value, kind
+    )
+
+
+def _words(kind) -> str:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return inner[1]
+    if origin is typing.Literal:
+        return f"one of {inner}" if len(inner) > 1 else repr(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_words, inner))
+    if origin is Sequence or (origin is tuple and inner[-1] is ...):
+        return f"a tuple, each value {_words(inner[0])}"
+    if origin is tuple:
+        return f"a tuple of {len(inner)}, each value {_words(inner[0])}"
+    if typing.is_typeddict(kind):
+        keys = (f"{key!r}, {_words(one)}" for key, one in _keys(kind).items())
+        return f"a dictionary of {'; '.join(keys)}"
+    words = {bool: "True or False", int: "an integer", float: "a finite number"}
+    words |= {str: "a string", types.NoneType: "None"}
+    return words.get(kind, getattr(kind, "__name__", str(kind)))
