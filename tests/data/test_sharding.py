@@ -342,8 +342,8 @@ def test_loss_and_accuracy_are_those_of_the_examples():
         (dict(shard_index=2, num_shards=2), "shard_index=2, num_shards=2"),
         (dict(shard_index=-1, num_shards=2), "shard_index=-1, num_shards=2"),
         (dict(num_shards=0), "shard_index=0, num_shards=0"),
-        (dict(shard_index=0.0), "shard_index=0.0, num_shards=1"),
-        (dict(num_shards="2"), "shard_index=0, num_shards=2"),
+        (dict(shard_index=0.0), "an integer. Received: shard_index=0.0"),
+        (dict(num_shards="2"), "an integer. Received: num_shards='2'"),
         (dict(num_replicas=0), "num_replicas=0"),
         (dict(num_shards=3), "batch_size=8, num_shards=3"),
         (

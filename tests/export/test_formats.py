@@ -250,7 +250,7 @@ def test_what_the_format_cannot_hold_is_refused(
     with pytest.raises(ValueError, match="`path` must end in"):
         export(model, tmp_path / "model.pb")
     if file_format in formats.QUANTIZED:
-        with pytest.raises(ValueError, match="Received: 'float16'"):
+        with pytest.raises(ValueError, match="Received: precision='float16'"):
             export(model, path, precision="float16")
     with pytest.raises(ValueError, match=r"Received: \['float16', 'float32'\]"):
         export(precision.in_precision(model, "float16"), path)

@@ -542,7 +542,7 @@ class TestArguments:
         [
             (dict(path="vit/latest"), "must end in the number of a version"),
             (dict(class_names=("a", "b")), "must be a name for each of the 6"),
-            (dict(class_names="abcdef"), "must be a name for each of the 6"),
+            (dict(class_names="abcdef"), "`class_names` must be a tuple"),
             (dict(path="vit/01"), "must end in the number of a version"),
             (dict(top_k=0), "`top_k` must be at least 1"),
             (dict(max_images=0), "`max_images` must be at least 1"),

@@ -149,7 +149,7 @@ def test_positions_are_resized_between_the_centres_of_pixels():
     layer.build((None, 21, 2))
     table = np.random.default_rng(0).normal(size=(5, 4, 2))
     layer.pos_embed.assign(table)
-    rows, columns = resize.resizing(5, 3), resize.resizing(4, 7)
+    rows, columns = resize.bilinear(5, 3), resize.bilinear(4, 7)
     expected = np.einsum("ih,jw,hwd->ijd", rows, columns, table)
     found = ops.convert_to_numpy(layer.position_tables()[""][0])
     np.testing.assert_allclose(found, expected.reshape(21, 2), atol=1e-6)

@@ -595,7 +595,7 @@ def test_offline_uses_existing_files(server, path, monkeypatch):
 def test_file_url(path, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     source = tmp_path / "a+b c.npz"
-    with refused(path, "No such file.*list_weights"):
+    with refused(path, "It is not there.*list_weights"):
         download.fetch(source.as_uri(), path)
     source.write_bytes(PAYLOAD)
     download.fetch(source.as_uri(), path, progress=False)
