@@ -75,7 +75,7 @@ def build(
         input_shape: (height, width, channels) in pixels; (224, 224, 3). For
             videos (frames, height, width, channels). Weights are fitted to
             another size or number of channels.
-        classifier_activation: KerasActivation of the head; None gives logits.
+        classifier_activation: Activation of the head; None gives logits.
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
