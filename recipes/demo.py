@@ -11,36 +11,42 @@ http://localhost:8501/v1/models/vit. Several models are shown side by side.
 those whose representations are nearest to that of the uploaded image.
 
 The page needs `pip install "keras-vision-transformer[demo]"` and works offline.
+Two photographs of scikit-learn are its examples.
 """
 
 import argparse
 import atexit
-import dataclasses
 import functools
+import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
-import numpy as np
-
-from keras_vit.data import decode, formats
-from keras_vit.data.optional_imports import optional, tensorflow
-from keras_vit.export import limits
+from keras_vit.data import decode
+from keras_vit.data.optional_imports import optional
 from keras_vit_cli import command, predict
 from recipes import demo_drawing, demo_models
+from recipes.demo_images import read_shown, thumbnail
 
-# Largest side of a displayed image, in pixels.
-SHOWN = 384
 MAX_FILE_SIZE = 50 * 2**20
 # Time after which the images and attention of a visitor who left are deleted.
 SECONDS_KEPT = 3600
 VISITORS_KEPT = 200
+# Images that wait for an answer; others are refused with a message.
+MAX_WAITING = 32
+STOPPING = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # Windows has no SIGHUP
+)
 # The page is self-contained: the browser must not load anything else.
 HEAD = (
     '<meta http-equiv="Content-Security-Policy" content="default-src '
     "'self' 'unsafe-inline' 'unsafe-eval' data: blob:\">"
 )
+EXAMPLES = "Examples, photographs by danielbuechele and vultilion, CC BY 2.0:"
 INTRODUCTION = """# Where does the model look?
 Drop, paste or photograph an image. It is classified by the computer that
 serves this page, which deletes it within two hours.
@@ -72,11 +78,25 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--port", type=int, default=7860, help="(7860)")
     options = parser.parse_args(arguments)
-    page = build(options.models, options.images)
-    _, address, _ = launch(page, options.host, options.port)
-    print(f"The page is at {address}; Ctrl+C stops it.", flush=True)
-    page.block_thread()
+    before = [signal.signal(number, _stop) for number in STOPPING]
+    try:
+        page = build(options.models, options.images)
+        _, address, _ = launch(page, options.host, options.port)
+        print(f"The page is at {address}; Ctrl+C stops it.", flush=True)
+        try:
+            page.block_thread()
+        finally:
+            page.close()  # before the folder of uploads is removed
+    finally:
+        for number, handler in zip(STOPPING, before, strict=True):
+            signal.signal(number, handler)
     return 0
+
+
+def _stop(number, frame):
+    """Ends the program with its exit handlers, which a signal would skip."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def build(names: list[str], folder: str | None = None):
@@ -146,10 +166,15 @@ def _gradio():
     # By default both packages report usage.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["GRADIO_TEMP_DIR"] = _folder_of_uploads()
+    return optional("gradio", "demo")
+
+
+@functools.cache
+def _folder_of_uploads():
     folder = tempfile.mkdtemp(prefix="keras_vit-demo-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["GRADIO_TEMP_DIR"] = folder
-    return optional("gradio", "demo")
+    return folder
 
 
 def _upload_component():
@@ -192,6 +217,7 @@ def _page(models, indices, folder):
             with gr.Column(scale=1, min_width=300):
                 upload = _upload_component()
                 message = gr.HTML(elem_id="message")
+                _add_examples(upload)
             with gr.Column(scale=3 if len(models) > 1 else 2), gr.Row():
                 panels = [_panel(name, i) for i, name in enumerate(models)]
 
@@ -205,7 +231,27 @@ def _page(models, indices, folder):
             show_progress="minimal",
             api_visibility="private",
         )
-    return page
+    return page.queue(max_size=MAX_WAITING, default_concurrency_limit=1)
+
+
+def _add_examples(upload):
+    """Adds a button for each of the photographs in scikit-learn."""
+    gr = _gradio()
+    (folder,) = importlib.util.find_spec("sklearn").submodule_search_locations
+    gr.Markdown(EXAMPLES)
+    with gr.Row(elem_id="examples"):
+        for name in ("china.jpg", "flower.jpg"):
+            path = os.path.join(folder, "datasets", "images", name)
+            # `gr.Examples` would replace the component, and with it the check
+            # of addresses, by a new one.
+            gr.Button(name, icon=path, size="sm", min_width=100).click(
+                functools.partial(str, path),
+                None,
+                upload,
+                queue=False,
+                show_progress="hidden",
+                api_visibility="private",
+            )
 
 
 def _panel(name, number):
@@ -272,7 +318,7 @@ def _contents(path, image, model, index, folder):
     if index is not None:
         found, vote = index.nearest(path)
         pictures = [
-            (_thumbnail(decode.read_pixels(p)), os.path.relpath(p, folder), s)
+            (thumbnail(decode.read_pixels(p)), os.path.relpath(p, folder), s)
             for p, s in found
         ]
         nearest = demo_drawing.nearest(pictures, vote)
@@ -289,53 +335,6 @@ def _contents(path, image, model, index, folder):
         gr.Slider(maximum=max(heads, 2), value=1, visible=heads > 1),
         nearest,
     ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Shown:
-    """An image as the page shows it.
-
-    Attributes:
-        pixels: Upright, uint8 `[H, W, 3]`, no side longer than `SHOWN`.
-        size: (height, width) of the upright image in the file.
-    """
-
-    pixels: np.ndarray
-    size: tuple[int, int]
-
-
-def read_shown(path: str) -> Shown:
-    """Reads an image file, if decoding it is cheap.
-
-    Raises:
-        ValueError: If the file does not decode, or states too many pixels.
-    """
-    tf = tensorflow()
-    kinds = ("jpeg", "png", "gif", "bmp", "webp")
-    with tf.device("CPU"):
-        with open(path, "rb") as file:
-            encoded = tf.constant(file.read())
-        if not any(getattr(formats, f"is_{kind}")(encoded) for kind in kinds):
-            raise ValueError(
-                f"{path!r} is not a JPEG, PNG, GIF, BMP or WebP image."
-            )
-        try:
-            limits.claimed_pixels(encoded)
-        except tf.errors.OpError:
-            raise ValueError(
-                f"{path!r} is damaged, or claims more than "
-                f"{limits.MAX_PIXELS // 10**6} million pixels."
-            ) from None
-    pixels = decode.read_pixels(path)
-    return Shown(_thumbnail(pixels), pixels.shape[:2])
-
-
-def _thumbnail(pixels):
-    from PIL import Image
-
-    image = Image.fromarray(pixels)
-    image.thumbnail((SHOWN, SHOWN))
-    return np.asarray(image)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,14 @@ CSS = """
 .model .near img { aspect-ratio: 1; object-fit: cover; }
 .model figcaption, .note { font-size: 12px; opacity: 0.8; margin-top: 3px;
   overflow-wrap: anywhere; line-height: 1.35; }
+/* Instead of the browser's icon of a broken image. */
+.column:has(#message .problem) #upload img { display: none; }
 .problem { border-left: 4px solid #c62828; background: #c628281a;
   padding: 10px 12px; border-radius: 6px; overflow-wrap: anywhere; }
 """
+
+# Attention is drawn if a patch has this multiple of the uniform share.
+MIN_CONTRAST = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +58,8 @@ class Maps:
 
 def heading(name: str) -> str:
     """Returns the heading of a model: its address, or the end of its path."""
-    full = html.escape(name)
-    short = html.escape("/".join(name.split(os.sep)[-2:]))
-    return f'<h3 title="{full}">{full if "://" in name else short}</h3>'
+    short = name if "://" in name else "/".join(name.split(os.sep)[-2:])
+    return f"<h3>{html.escape(short)}</h3>"
 
 
 def note(height: int, width: int, name: str) -> str:
@@ -137,13 +141,16 @@ def _overlay(pixels, attention, title):
     """Returns an image overlaid with its attention, and the caption.
 
     The colour shows each patch's share of attention. Its full strength is the
-    largest share, but at least twice the uniform share, so that uniform
-    attention looks uniform.
+    largest share, but at least twice the uniform share. Attention that is
+    nearly uniform is not drawn, since it would tint the whole image.
     """
     from matplotlib import colormaps
 
     multiples = attention * attention.size
     highest = float(multiples.max())
+    title += f": up to {highest:.1f} times the uniform share"
+    if highest < MIN_CONTRAST:
+        return pixels, f"{title}, nearly uniform and not drawn"
     relative = (multiples / max(highest, 2)).astype("float32")
     height, width = pixels.shape[:2]
     mask = Image.fromarray(relative).resize((width, height), Image.BILINEAR)
@@ -152,7 +159,7 @@ def _overlay(pixels, attention, title):
     grey = pixels.mean(axis=-1, keepdims=True)
     shown = 0.75 * grey * (1 - 0.7 * mask) + 0.7 * heat
     shown = np.clip(shown, 0, 255).astype("uint8")
-    return shown, f"{title}: up to {highest:.1f} times the uniform share"
+    return shown, title
 
 
 def _pictures(pictures, kind=""):

@@ -1,8 +1,12 @@
 """The web page without a browser: what it answers, and what it refuses."""
 
 import json
+import os
 import pathlib
+import signal
 import sys
+import time
+import types
 
 import numpy as np
 import pytest
@@ -118,7 +122,64 @@ def test_sliders_draw_the_layer_and_the_head_they_name():
     assert demo_drawing.maps(None, 1, 1) == ""
 
 
+def test_attention_that_is_nearly_uniform_is_not_drawn():
+    pixels = np.full((4, 4, 3), 200, "uint8")
+    attention = np.full((2, 2), 0.25)
+    shown, caption = demo_drawing._overlay(pixels, attention, "Rollout")
+    np.testing.assert_array_equal(shown, pixels)
+    assert caption.startswith("Rollout: up to 1.0 times")
+    assert "nearly uniform and not drawn" in caption
+    attention[0] = 0.05, 0.45
+    shown, caption = demo_drawing._overlay(pixels, attention, "Rollout")
+    assert "not drawn" not in caption and (shown != pixels).any()
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (images.broken()["png of 64 million pixels"], "more than 50 million"),
+        (images.valid()["png"][:20], "is damaged: its size cannot be read"),
+        (images.encode(np.zeros((900, 900, 3), "uint8"), "JPEG")[:700], "cut"),
+    ],
+)
+def test_a_refusal_names_one_cause(content, cause, tmp_path):
+    path = tmp_path / "image"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=cause) as error:
+        demo.read_shown(str(path))
+    assert ", or" not in str(error.value)
+
+
+def test_a_signal_ends_the_page_and_then_removes_the_uploads(monkeypatch):
+    events, at_exit = [], []
+
+    def block_thread():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    page = types.SimpleNamespace(
+        block_thread=block_thread, close=lambda: events.append("closed")
+    )
+    monkeypatch.setattr(demo, "build", lambda *arguments: page)
+    monkeypatch.setattr(demo, "launch", lambda *arguments: (0, "address", 0))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        demo.main(["model"])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert events == ["closed"]
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(
+        demo.atexit, "register", lambda f, *a, **k: at_exit.append((f, a, k))
+    )
+    folder = pathlib.Path(demo._folder_of_uploads.__wrapped__())
+    (folder / "upload").mkdir()
+    ((function, arguments, keywords),) = at_exit
+    function(*arguments, **keywords)
+    assert not folder.exists()
+
+
 def test_names_are_text_and_no_markup(folder):
+    assert "folder" not in demo_drawing.heading("/home/folder/a/x.keras")
     rows = (("<script>", 0.5), ("&", 0.25))
     assert "&lt;script&gt;" in demo_drawing.classes(rows)
     for text in (

@@ -256,6 +256,8 @@ def test_what_is_no_image_is_refused_with_a_message(
 ):
     assert message in upload(browser, files / name)
     assert text(browser, "classes-0") == text(browser, "maps-0") == ""
+    # No icon of a broken image.
+    assert not any(x.is_displayed() for x in find(browser, "#upload img"))
     page = browser.page_source
     assert "Traceback" not in page and "keras_vit/" not in page
     # The next image is answered as if nothing had happened.
@@ -307,6 +309,21 @@ def test_neither_browser_nor_server_asks_anybody_else(
     assert [url for url in urls if not url.startswith(own)] == []
     assert "127.0.0.1" in connections  # such as the driver's
     assert set(connections) <= {"127.0.0.1", "localhost", "::1"}
+
+
+def test_an_example_is_answered(browser):
+    wait(lambda: find(browser, "#examples button"))[1].click()
+    wait(lambda: "flower.jpg: 640 x 427" in text(browser, "message"))
+    assert text(browser, "classes-0").count("%") == 5
+
+
+def test_neither_page_nor_config_names_a_folder(page, page_models, address):
+    import urllib.request
+
+    for url in (address, f"{address}config"):
+        with urllib.request.urlopen(url) as answer:
+            assert str(page_models) not in answer.read().decode()
+    assert page._queue.max_size == demo.MAX_WAITING
 
 
 def test_a_crafted_request_cannot_have_the_server_fetch_an_address(page):
