@@ -26,8 +26,8 @@ pytestmark = pytest.mark.backend_independent
 
 PYTHON = ("python", "py", "example")
 # What a shell block may begin with, besides our own programs.
-SHELL = """curl docker export gcloud git keras-vit make mv pip pre-commit python
-""".split()
+SHELL = """curl docker export gcloud git keras-vit kubectl make mv pip
+pre-commit python""".split()
 # Blocks that are neither Python nor shell, by their first words.
 NO_COMMANDS = {
     "README.md": ["@inproceedings"],
