@@ -237,11 +237,14 @@ def _page(models, indices, folder):
 def _add_examples(upload):
     """Adds a button for each of the photographs in scikit-learn."""
     gr = _gradio()
-    (folder,) = importlib.util.find_spec("sklearn").submodule_search_locations
+    (sklearn,) = importlib.util.find_spec("sklearn").submodule_search_locations
+    # Gradio serves no files of other folders than its own.
+    folder = tempfile.mkdtemp(dir=_folder_of_uploads())
     gr.Markdown(EXAMPLES)
     with gr.Row(elem_id="examples"):
         for name in ("china.jpg", "flower.jpg"):
-            path = os.path.join(folder, "datasets", "images", name)
+            original = os.path.join(sklearn, "datasets", "images", name)
+            path = shutil.copy(original, folder)
             # `gr.Examples` would replace the component, and with it the check
             # of addresses, by a new one.
             gr.Button(name, icon=path, size="sm", min_width=100).click(
