@@ -80,6 +80,49 @@ def test_a_masked_autoencoder_is_read_without_its_decoder(
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_beit_shares_relative_positions(own, transformers, tmp_path):
+    config = transformers.BeitConfig(
+        **SMALL,
+        num_labels=3,
+        use_shared_relative_position_bias=True,
+        use_relative_position_bias=own,
+        use_mean_pooling=own,
+    )
+    check_live(transformers.BeitForImageClassification(config), tmp_path)
+
+
+def test_a_classifier_of_siglip_reads_the_mean(transformers, tmp_path):
+    config = transformers.SiglipConfig(
+        text_config=dict(vocab_size=9), vision_config=SMALL, num_labels=3
+    )
+    theirs = transformers.SiglipForImageClassification(config)
+    model = check_live(theirs, tmp_path)
+    # Written without the attention pooling, which no classifier reads.
+    keras_vit.save_checkpoint(model, tmp_path / "ours", format="huggingface")
+    again = type(theirs).from_pretrained(tmp_path / "ours")
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(again(x).logits, theirs(x).logits)
+
+
+def check_live(theirs, folder):
+    """A model of transformers gives its numbers here; returns it."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in theirs.eval().parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.data.add_(0.3 * noise)
+    theirs.save_pretrained(folder / "theirs")
+    x = torch.randn(2, 3, 8, 8, generator=generator)
+    with torch.no_grad():
+        expected = theirs(x).logits.numpy()
+    scale = dict(pixel_mean=0.0, pixel_std=1.0)
+    model = keras_vit.from_pretrained(folder / "theirs", **scale)
+    found = model.predict_on_batch(x.numpy().transpose(0, 2, 3, 1))
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    return model
+
+
 @pytest.mark.parametrize("name", [c for c in CASES if c.startswith("hf")])
 def test_transformers_loads_what_is_written(name, transformers, tmp_path):
     case, config, x = written(name, tmp_path)

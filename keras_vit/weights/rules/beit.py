@@ -4,21 +4,24 @@ Checked against timm/models/beit.py of timm 1.0, and beit of transformers 5.23.
 """
 
 import functools
+import re
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules import configs, encoder, patches, table
 from keras_vit.weights.rules.encoder import timm, transformers
 
 TITLE = "BEiT"
 grid = patches.grid
+_BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
 _FIELDS = ("activation", "layer_scale", "qkv_bias")
 _FIXED = dict(relative_positions=True, positions=False)
-_RELATIVE = "attention.attention.relative_position_bias"
+_TABLE = "relative_position_bias.relative_position_bias_table"
+_SHARED = f"encoder.{_TABLE}"
 _NAMES = transformers.BERT_NAMES | dict(
     positions=None,
     scale1="encoder.layer.{i}.lambda_1",
     scale2="encoder.layer.{i}.lambda_2",
-    relative=f"encoder.layer.{{i}}.{_RELATIVE}.relative_position_bias_table",
+    relative=f"encoder.layer.{{i}}.attention.attention.{_TABLE}",
     fc_norm="pooler.layernorm",
 )
 _DEFAULTS = dict(
@@ -26,7 +29,6 @@ _DEFAULTS = dict(
     layer_norm_eps=1e-12,
     num_attention_heads=12,
     image_size=224,
-    use_mean_pooling=True,
 )
 
 
@@ -57,21 +59,31 @@ def _timm_config_of(metadata):
 
 
 def _settings(config):
-    for name in (
-        "use_shared_relative_position_bias",
-        "use_absolute_position_embeddings",
-    ):
-        if configs.flag(config, name):
-            raise ValueError(f"{name}=True is not supported")
-    found = transformers.settings(config, dict(beit=_DEFAULTS))
-    mean = configs.flag(config, "use_mean_pooling")
-    return found | dict(pooling="token" if mean is False else "avg")
+    name = "use_absolute_position_embeddings"
+    if configs.flag(config, name):
+        raise ValueError(f"{name}=True is not supported")
+    return transformers.settings(config, dict(beit=_DEFAULTS))
 
 
 def _flatten(arrays, metadata):
-    return transformers.flatten(
+    """Gives each block its table of relative positions, and reads the pooling.
+
+    A table that all blocks share is added to theirs, if they have any.
+    """
+    arrays, prefix = transformers.flatten(
         arrays, ("beit.",), r".*(mask_token|relative_position_index)"
     )
+    pools = f"{_NAMES['fc_norm']}.weight" in arrays
+    metadata["pooling"] = "avg" if pools else "token"
+    shared = arrays.pop(_SHARED, None)
+    for i in range(table.count(arrays, _BLOCK) if shared else 0):
+        name = _NAMES["relative"].format(i=i)
+        own = arrays.get(name)
+        arrays[name] = shared.map(
+            lambda value, own=own: value if own is None else value + own.read(),
+            shared.shape,
+        )
+    return arrays, prefix
 
 
 def _config_of(metadata):
@@ -131,8 +143,6 @@ FORMATS = {
             r".*encoder\.layer\.0\.lambda_1",
         ),
         forbids={
-            r".*encoder\.relative_position_bias\..*": "a table of relative "
-            "positions that all blocks share is",
             r".*embeddings\.position_embeddings": "learned positions beside "
             "LayerScale are",
             r"lm_head\..*": "a head that predicts visual tokens is",

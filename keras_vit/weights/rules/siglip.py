@@ -6,7 +6,7 @@ transformers 5.23.
 
 import functools
 
-from keras_vit.weights.rules import encoder, patches
+from keras_vit.weights.rules import configs, encoder, patches
 from keras_vit.weights.rules.encoder import timm, transformers
 
 TITLE = "SigLIP"
@@ -60,20 +60,38 @@ def _settings(config):
     return found | dict(pooling="map" if pooled else "avg")
 
 
+def _flatten(arrays, metadata):
+    """Flattens a tower; a classifier reads the mean, not the pooling beside."""
+    arrays, prefix = transformers.tower(arrays, metadata)
+    if "classifier.weight" in arrays:
+        metadata["pooling"] = "avg"
+        arrays = {n: a for n, a in arrays.items() if not n.startswith("head.")}
+    return arrays, prefix
+
+
 def _config_of(metadata):
-    return transformers.config_of(
+    tower = transformers.config_of(
         metadata,
         "siglip_vision_model",
         "SiglipVisionModel",
         vision_use_head=metadata["classifier"] == "map",
+    )
+    if metadata["classes"] is None:
+        return tower
+    return configs.known(
+        architectures=["SiglipForImageClassification"],
+        model_type="siglip",
+        preprocessor=tower.pop("preprocessor", None),
+        vision_config=tower,
+        **transformers.labels(metadata),
     )
 
 
 def _refused(metadata, format):
     found = transformers.refused(metadata, format)
     found += transformers.refuse_rectangles(metadata)
-    if metadata["classes"] is not None:
-        found.append("head")
+    if metadata["classes"] is not None and metadata["classifier"] != "gap":
+        found.append("head of attention pooling")
     return found
 
 
@@ -115,12 +133,8 @@ FORMATS = {
             r"(vision_model\.)?embeddings\.patch_embedding\.bias",
             r"(vision_model\.)?post_layernorm\.weight",
         ),
-        forbids={
-            r"classifier\..*": "a classifier on SigLIP's mean of patches "
-            "beside its attention pooling is"
-        },
         read_config=_settings,
-        flatten=transformers.tower,
+        flatten=_flatten,
         restore=transformers.restore_tower,
         naming_schemes={"huggingface": transformers.TOWER},
         config_of=_config_of,

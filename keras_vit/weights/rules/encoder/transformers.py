@@ -239,4 +239,4 @@ def restore_tower(arrays: dict[str, np.ndarray], prefix: str) -> dict:
         if f"{name}q.{ending}" in arrays:
             parts = [arrays.pop(f"{name}{p}.{ending}") for p in ("q", "kv")]
             arrays[f"{name}in_proj_{ending}"] = np.concatenate(parts)
-    return restore(arrays, prefix, ("visual_projection.",))
+    return restore(arrays, prefix, ("visual_projection.", "classifier."))
