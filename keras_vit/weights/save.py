@@ -36,14 +36,16 @@ def save_checkpoint(
     Args:
         model: A model of this package, built, trained or loaded, or a model
             that contains one.
-        path: Destination. "jax", "jax_2020" and "big_vision" write an npz file;
+        path: Destination. "jax", "jax_2020", "big_vision" and "scenic" write an
+            npz file;
             "timm", "authors", "torchvision" and "huggingface" a directory with
             model.safetensors and config.json, or only the weights if the path
             ends in `.safetensors` (except for huggingface also `.pth`; for
             authors also `.pyth`, as PySlowFast, with the config).
         format: "jax" (the authors' linen names), "jax_2020", "big_vision",
             "timm" or "huggingface"; "authors", of families whose authors use
-            PyTorch; "torchvision", of MViT.
+            PyTorch; "scenic", of BiT in post-activation order; "torchvision",
+            of MViT.
         allow_differences: Whether to save even if the other library would
             compute different numbers, because of its GELU or its epsilons; the
             error names the differences.

@@ -1,8 +1,10 @@
 """MLP-Mixer and BiT in every format: read, written back, and as in timm."""
 
+import re
+
 import numpy as np
 import pytest
-from functional import arrays_of, golden, values_of
+from functional import arrays_of, difference, golden, values_of
 from keras import ops
 
 import keras_vit
@@ -106,6 +108,90 @@ def test_one_channel_folds_the_first_kernel():
         if case == "mixer":  # a standardised kernel has another scale
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         assert np.isfinite(found).all()
+
+
+# Names of the release, as bit_pytorch's `load_from` has them.
+BIT_PYTORCH = {
+    r"resnet/root_block/.*": "root.conv.weight",
+    r"resnet/group_norm/gamma": "head.gn.weight",
+    r"resnet/group_norm/beta": "head.gn.bias",
+    r"resnet/head/conv2d/kernel": "head.conv.weight",
+    r"resnet/head/conv2d/bias": "head.conv.bias",
+    r"resnet/(block\d)/(unit\d\d)/a/proj/.*": r"body.\1.\2.downsample.weight",
+    r"resnet/(block\d)/(unit\d\d)/([abc])/stand.*": r"body.\1.\2.conv\3.weight",
+    r"resnet/(block\d)/(unit\d\d)/([abc])/.*gamma": r"body.\1.\2.gn\3.weight",
+    r"resnet/(block\d)/(unit\d\d)/([abc])/.*beta": r"body.\1.\2.gn\3.bias",
+}
+
+
+def bit_pytorch(arrays):
+    """Returns the state dict of the authors' PyTorch code."""
+    state = {}
+    for name, array in arrays.items():
+        ((pattern, new),) = [
+            row for row in BIT_PYTORCH.items() if re.fullmatch(row[0], name)
+        ]
+        new = re.sub(r"(conv|gn)([abc])", _number, re.sub(pattern, new, name))
+        axes = (3, 2, 0, 1) if array.ndim == 4 else (0,)
+        state[new] = np.ascontiguousarray(array.transpose(axes))
+    return state
+
+
+def _number(match):
+    return f"{match[1]}{'abc'.index(match[2]) + 1}"
+
+
+def test_bit_pytorch_is_read_and_written(tmp_path):
+    import torch
+
+    data, path = golden("bit_resnet")
+    state = bit_pytorch(arrays_of(path))
+    saved = {f"module.{k}": torch.from_numpy(v) for k, v in state.items()}
+    torch.save(dict(step=1, model=saved), tmp_path / "there.pth")
+    shape = data["input"].shape[1:]
+    model = keras_vit.from_pretrained(
+        tmp_path / "there.pth", include_preprocessing=False, input_shape=shape
+    )
+    assert difference(model, data["input"], data["logits"]) <= 1e-5
+    assert model.architecture.numerics == "bit"
+    keras_vit.save_checkpoint(model, tmp_path / "back.pth", "authors")
+    back = torch.load(tmp_path / "back.pth")
+    assert back.keys() == state.keys()
+    for name, array in state.items():
+        np.testing.assert_array_equal(back[name].numpy(), array)
+
+
+def test_scenics_post_activation_is_read_and_written(tmp_path):
+    arguments = dict(
+        num_units=(1, 2),
+        width_factor=0.5,
+        activation_order="post_activation",
+        numerics="scenic",
+        classes=3,
+        input_shape=(32, 32, 3),
+    )
+    model = keras_vit.BiT(**arguments)
+    model.head.kernel.assign(ops.ones(model.head.kernel.shape))
+    # The authors' names: the units' blocks are not joined to them.
+    arrays = {}
+    for path, value in values_of(model).items():
+        path = re.sub(r"block(\d)_unit(\d)/", r"block\1/unit\2/", path)
+        path = path.replace("gamma", "scale").replace("beta", "bias")
+        arrays[path.replace("head/", "output_projection/")] = value
+    np.savez(tmp_path / "there.npz", **arrays)
+    with pytest.raises(ValueError, match="`pixel_mean` and `pixel_std` must"):
+        keras_vit.from_pretrained(tmp_path / "there.npz")
+    again = keras_vit.from_pretrained(
+        tmp_path / "there.npz", pixel_mean=127.5, pixel_std=127.5
+    )
+    assert again.architecture == model.architecture
+    for name, value in values_of(again).items():
+        np.testing.assert_array_equal(value, values_of(model)[name])
+    keras_vit.save_checkpoint(again, tmp_path / "back.npz", "scenic")
+    back = arrays_of(tmp_path / "back.npz")
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array)
 
 
 def test_post_activation_has_no_place_in_the_release(tmp_path):

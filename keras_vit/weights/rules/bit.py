@@ -1,10 +1,12 @@
-"""BiT ResNets in the release's npz files, in timm, and in our own files.
+"""BiT ResNets of the release, bit_pytorch, timm, scenic, and our own files.
 
-Checked against the files of gs://bit_models and timm/models/resnetv2.py. Both
-are pre-activation; timm adds 1e-8 to the variance of kernels, the release
-1e-10.
+Checked against the files of gs://bit_models, bit_pytorch/models.py of
+google-research/big_transfer, timm/models/resnetv2.py and
+scenic/projects/baselines/bit_resnet.py. All but scenic's are pre-activation;
+timm adds 1e-8 to the variance of kernels, the others 1e-10.
 """
 
+import functools
 import re
 
 from keras_vit.weights.rules import configs, keras_format, table, timm_config
@@ -16,7 +18,7 @@ _HEAD = table.Transform(
     lambda kernel: kernel.reshape(kernel.shape[-2:]),
     lambda kernel: (kernel.reshape(1, 1, *kernel.shape),),
 )
-_TIMM_HEAD = table.Transform(
+_TORCH_HEAD = table.Transform(
     lambda kernel: kernel.reshape(kernel.shape[:2]).T,
     lambda kernel: (kernel.T.reshape(*kernel.shape[::-1], 1, 1),),
 )
@@ -63,25 +65,36 @@ def _release_rows():
     return rows
 
 
-def _timm_rows():
-    unit = "stages.{b0}.blocks.{u0}"
+def _torch_rows(root, unit, projection, unit_norm, norm, head):
+    """Returns the table of a library of PyTorch, from its names of layers."""
     convolutions = {
-        "conv_root": "stem.conv",
-        f"{_UNIT}/conv_proj": f"{unit}.downsample.conv",
+        "conv_root": root,
+        f"{_UNIT}/conv_proj": f"{unit}.{projection}",
     }
-    norms = {"group_norm": "norm"}
+    norms = {"group_norm": norm}
     for n in (1, 2, 3):
         convolutions[f"{_UNIT}/conv{n}"] = f"{unit}.conv{n}"
-        norms[f"{_UNIT}/gn{n}"] = f"{unit}.norm{n}"
+        norms[f"{_UNIT}/gn{n}"] = f"{unit}.{unit_norm}{n}"
     rows = [
-        ("head/kernel", "head.fc.weight", _TIMM_HEAD),
-        ("head/bias", "head.fc.bias"),
+        ("head/kernel", f"{head}.weight", _TORCH_HEAD),
+        ("head/bias", f"{head}.bias"),
     ]
     for layer, name in convolutions.items():
         rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
     for layer, name in norms.items():
         rows.append((f"{layer}/gamma", f"{name}.weight"))
         rows.append((f"{layer}/beta", f"{name}.bias"))
+    return rows
+
+
+def _scenic_rows():
+    unit = "block{b}/unit{u}"
+    rows = [(f"head/{x}", f"output_projection/{x}") for x in ("kernel", "bias")]
+    for n in ("1", "2", "3", "_proj", "_root"):
+        ours, theirs = ("", "") if n == "_root" else (f"{_UNIT}/", f"{unit}/")
+        rows.append((f"{ours}conv{n}/kernel", f"{theirs}conv{n}/kernel"))
+        rows.append((f"{ours}gn{n}/gamma", f"{theirs}gn{n}/scale"))
+        rows.append((f"{ours}gn{n}/beta", f"{theirs}gn{n}/bias"))
     return rows
 
 
@@ -147,10 +160,10 @@ def _format(rows, unit, **kwargs):
     )
 
 
-def _refused(metadata, format):
+def _refused(metadata, format, order="pre_activation"):
     found = []
-    if metadata.get("activation_order") == "post_activation":
-        found.append("activation_order='post_activation'")
+    if metadata.get("activation_order", order) != order:
+        found.append(f"activation_order={metadata['activation_order']!r}")
     if metadata.get("representation_size"):
         found.append("pre_logits")
     return found
@@ -183,6 +196,11 @@ def _timm_config(config):
     return found
 
 
+def _without_module(arrays, specified):
+    """Removes the prefix that data parallelism adds to names."""
+    return table.rename(arrays, lambda name: name.removeprefix("module.")), None
+
+
 def _architecture(metadata):
     size = (tuple(metadata["num_units"]), metadata["width_factor"])
     return _ARCHITECTURES.get(size)
@@ -208,8 +226,49 @@ FORMATS = {
         refused=_refused,
         differences=lambda metadata: _differences(metadata, "bit", 127.5),
     ),
+    "authors": _format(
+        _torch_rows(
+            "root.conv",
+            "body.block{b}.unit{u:02}",
+            "downsample",
+            "gn",
+            "head.gn",
+            "head.conv",
+        ),
+        r"body\.block(\d+)\.unit(\d+)\.",
+        requires=(r"(module\.)?body\.block1\.unit01\.conv3\.weight",),
+        read_config=_release_config,
+        flatten=_without_module,
+        naming_schemes={"authors": None},
+        config_of=lambda metadata: dict(
+            block_units=list(metadata["num_units"]),
+            width_factor=metadata["width_factor"],
+            head_size=metadata["classes"],
+        ),
+        refused=_refused,
+        differences=lambda metadata: _differences(metadata, "bit", 127.5),
+    ),
+    "scenic": _format(
+        _scenic_rows(),
+        r"block(\d+)/unit(\d+)/",
+        requires=("gn_root/scale", "block1/unit1/conv2/kernel"),
+        forbids={"embedding/.*": "a ViT after a stem of these names is"},
+        read_config=lambda config: dict(
+            activation_order="post_activation", numerics="scenic"
+        ),
+        naming_schemes={"scenic": None},
+        refused=functools.partial(_refused, order="post_activation"),
+        differences=lambda metadata: _differences(metadata, "scenic"),
+    ),
     "timm": _format(
-        _timm_rows(),
+        _torch_rows(
+            "stem.conv",
+            "stages.{b0}.blocks.{u0}",
+            "downsample.conv",
+            "norm",
+            "norm",
+            "head.fc",
+        ),
         r"stages\.(\d+)\.blocks\.(\d+)\.",
         requires=(r"stem\.conv\.weight", r"stages\.0\.blocks\.0\.conv3\..*"),
         forbids={
