@@ -121,25 +121,56 @@ def _recognise(name, arrays, config):
         *(f"config.{key}" for key in config),
     }
     found = [
-        (family, format_name, file_format.refusal(names))
+        (family, format_name, file_format.refusals(names))
         for family, module in FAMILIES.items()
         for format_name, file_format in module.FORMATS.items()
         if file_format.recognises(names)
     ]
-    fitting = [row[:2] for row in found if row[2] is None]
+    fitting = [row[:2] for row in found if not row[2]]
     if len(fitting) == 1:
         return fitting[0]
     if found and not fitting:
-        raise ValueError(
-            f"The checkpoint {name!r} cannot be read: {found[0][2]} not "
-            "supported."
-        )
+        raise _refused(name, arrays, found)
     format_names = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
     titles = ", ".join(module.TITLE for module in FAMILIES.values())
     raise ValueError(
         f"The checkpoint {name!r} must be a {titles}, of one of the "
         f"formats {tuple(format_names)}; its names are of {fitting or 'none'}. "
         f"Received names: {sorted(arrays)[:6]} ..."
+    )
+
+
+def _refused(name, arrays, found):
+    """Returns the error of a checkpoint that no format has a place for.
+
+    Args:
+        name: Of the checkpoint.
+        arrays: Of the checkpoint.
+        found: Of the formats that it resembles: the family, the name of the
+            format, and the reasons against it, with names.
+    """
+    family, format_name, refusals = min(
+        found, key=lambda row: len({n for _, names in row[2] for n in names})
+    )
+    required = [
+        pattern
+        for module in FAMILIES.values()
+        for file_format in module.FORMATS.values()
+        for pattern in file_format.requires
+    ]
+    # Not what another family reads, such as LayerScale beside another part.
+    own = [
+        (reason, names)
+        for reason, names in refusals
+        if not any(table.matching(pattern, names) for pattern in required)
+    ]
+    reason, names = (own or refusals)[0]
+    names = [name for name in names if name in arrays] or names
+    more = "" if len(names) <= 3 else f" and {len(names) - 3} more"
+    return ValueError(
+        f"The checkpoint {name!r} cannot be read: {reason} not supported. "
+        f"The closest format, {format_name!r} of {FAMILIES[family].TITLE}, has "
+        f"no place for {', '.join(f'`{n}`' for n in names[:3])}{more}."
     )
 
 

@@ -20,6 +20,15 @@ RELATIVES = {
     "CaiT": ("blocks_token_only.0.attn.q.weight", "CaiT: class attention"),
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
     "SAM's neck": ("neck.0.weight", "SAM"),
+    # LayerScale is what another family reads.
+    "relative positions": (
+        *("blocks.0.attn.rel_pos.mlp.fc1.weight", "MLPs of relative positions"),
+        "blocks.0.ls1.gamma",
+    ),
+    "norms of queries": (
+        *("blocks.0.attn.q_norm.weight", "norms of queries and keys are"),
+        *("blocks.0.ls1.gamma", "pos_embed"),
+    ),
     "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
 }
 OF_TRANSFORMERS = {
@@ -37,9 +46,10 @@ def refusal_of(names, folder):
 
 @pytest.mark.parametrize("name", RELATIVES)
 def test_a_relative_of_timm_is_refused_with_its_reason(name, tmp_path):
-    own, words = RELATIVES[name]
-    text = refusal_of((*TIMM, own), tmp_path)
+    own, words, *others = RELATIVES[name]
+    text = refusal_of((*TIMM, own, *others), tmp_path)
     assert words in text
+    assert f"has no place for `{own}`." in text
     assert "not supported" in text
     assert "damaged" not in text and "grid" not in text
 

@@ -122,18 +122,20 @@ class Format:
 
     def recognises(self, names) -> bool:
         """Whether names belong to such a checkpoint, or to a related one."""
-        return all(_any(pattern, names) for pattern in self.requires)
+        return all(matching(pattern, names) for pattern in self.requires)
 
-    def refusal(self, names) -> str | None:
-        """Returns which related checkpoint the names belong to, if any."""
-        for pattern, reason in self.forbids.items():
-            if _any(pattern, names):
-                return reason
-        return None
+    def refusals(self, names) -> list[tuple[str, list[str]]]:
+        """Returns each reason of `forbids` that holds, with its names."""
+        found = (
+            (reason, matching(pattern, names))
+            for pattern, reason in self.forbids.items()
+        )
+        return [row for row in found if row[1]]
 
 
-def _any(pattern, names):
-    return any(map(re.compile(pattern).fullmatch, names))
+def matching(pattern: str, names) -> list[str]:
+    """Returns the names that a pattern matches, sorted."""
+    return sorted(filter(re.compile(pattern).fullmatch, names))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

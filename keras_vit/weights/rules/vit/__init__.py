@@ -198,6 +198,7 @@ _TIMM_RELATIVES = {
     r".*\.mlp\.w12\..*": "a timm ViT with SwiGLU: SwiGLU is",
     r".*blocks\.\d+\.attn\.temperature": "a timm XCiT: cross-covariance "
     "attention is",
+    r".*rel_pos\.mlp\..*": "a timm vit_relpos: MLPs of relative positions are",
     r".*decoder_(embed|blocks)\..*": "a masked autoencoder with its decoder: "
     "decoders are",
 }
