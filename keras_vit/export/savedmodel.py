@@ -16,15 +16,11 @@ from keras_vit._arguments import checked
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import graph, serving_assets
 from keras_vit.export.precision import warn_of_slow_int8
+from keras_vit.layers.loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.models import ImageModel
 
 Activation = Literal["softmax", "sigmoid", "none"]
 ACTIVATIONS = typing.get_args(Activation)
-# Keras' activations that give probabilities.
-_PROBABILITIES = (
-    *("softmax", "sparsemax"),
-    *("sigmoid", "hard_sigmoid", "sparse_sigmoid"),
-)
 
 
 @checked
@@ -261,11 +257,13 @@ def activation_of(model: keras.Model) -> str:
     It is "none" if the model's last layer gives probabilities. Any other
     activation is a part of the logits.
     """
-    last = _last_layer(model)
-    own = getattr(last, "activation", None)
-    if isinstance(last, keras.layers.Softmax) or (
-        getattr(own, "__name__", None) in _PROBABILITIES
-    ):
+    last = model
+    # A Sequential that is not built has no symbolic output.
+    while getattr(last, "output", None) is None and hasattr(last, "layers"):
+        last = last.layers[-1]
+    if hasattr(last, "layers"):
+        last = last_layer(last.output)
+    if output_of(last) in PROBABILITIES:
         return "none"
     loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)
     name = (
@@ -275,13 +273,6 @@ def activation_of(model: keras.Model) -> str:
     )
     binary = "binary" in name.lower() or "sigmoid" in name.lower()
     return "sigmoid" if binary else "softmax"
-
-
-def _last_layer(model):
-    """Returns the layer of the output, also within nested models."""
-    history = getattr(getattr(model, "output", None), "_keras_history", None)
-    last = history.operation if history else model.layers[-1]
-    return _last_layer(last) if getattr(last, "layers", None) else last
 
 
 def describe(model: keras.Model, class_names) -> dict:

@@ -6,6 +6,7 @@ from typing import Literal
 import keras
 
 from keras_vit._arguments import Positive, checked
+from keras_vit.layers.loss_check import check_training
 
 # The keys of `weights.resize.METHODS`.
 Resampling = Literal[
@@ -53,7 +54,9 @@ class Metadata(keras.layers.Layer):
         self.provenance = provenance
         self.resampling = resampling
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
+        if training:
+            check_training()
         return inputs
 
     def compute_output_shape(self, input_shape):

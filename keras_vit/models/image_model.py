@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.layers.loss_check import check_losses
 from keras_vit.models.families import FAMILIES
 from keras_vit.weights import rules
 
@@ -179,6 +182,21 @@ class ImageModel(keras.Model):
     def representation(self):
         """The symbolic output of the family's `forward`, `[B, D]`."""
         return vector(self._metadata.output)
+
+    @functools.wraps(keras.Model.compile)
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        signature = inspect.signature(keras.Model.compile)
+        given = signature.bind(self, *args, **kwargs).arguments
+        keys = ("loss", "metrics", "weighted_metrics")
+        check_losses(self, *map(given.get, keys), stacklevel=2)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model; see `keras.Model.compile_from_config`."""
+        # Keras' own does nothing where a class has its own `compile`.
+        super().compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def train_step(self, *args, **kwargs):
         """Trains on a batch; see `keras.Model.train_step`."""

@@ -25,6 +25,8 @@ class SigmoidCrossentropy(keras.losses.Loss):
         google-research/big_vision.
     """
 
+    from_logits = True
+
     def __init__(
         self,
         label_smoothing: float = 0.0,

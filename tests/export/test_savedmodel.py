@@ -569,6 +569,7 @@ class TestArguments:
         with pytest.raises(ValueError, match="must scale its pixels itself"):
             keras_vit.export_savedmodel(model, tmp_path / "vit" / "1")
 
+    @pytest.mark.filterwarnings("ignore:.*takes probabilities")
     def test_the_loss_chooses_what_makes_probabilities(self):
         model = make_model()
         assert savedmodel.activation_of(model) == "softmax"
