@@ -240,6 +240,31 @@ LAYERS = {
         ),
         (5, 8),
     ),
+    "EncoderAttention groups": (
+        layers.EncoderAttention,
+        dict(
+            num_heads=4,
+            num_kv_heads=2,
+            query_key_norm="rms",
+            grid_size=(2, 2),
+            relative_positions=True,
+            relative_dim=3,
+        ),
+        (6, 8),
+    ),
+    "EncoderBlock parallel": (
+        layers.EncoderBlock,
+        dict(
+            num_heads=2,
+            mlp_dim=9,
+            layer_scale=0.1,
+            parallel=True,
+            norm="rms",
+            query_key_norm=True,
+            drop_path_rate=0.1,
+        ),
+        (5, 8),
+    ),
     "AttentionPooling": (
         layers.AttentionPooling,
         dict(num_heads=2, mlp_dim=9),

@@ -22,6 +22,26 @@ def check_heads(config) -> None:
         )
 
 
+def check_groups(num_kv_heads: int, num_heads: int, qkv_bias: str) -> None:
+    """Checks the number of heads of keys and values, 0 for `num_heads`."""
+    shared = num_kv_heads not in (0, num_heads)
+    if shared and (num_heads % num_kv_heads or qkv_bias == "qv"):
+        raise ValueError(
+            "`num_kv_heads` must divide `num_heads`, and needs "
+            "qkv_bias='qkv' or 'none'. Received: num_kv_heads="
+            f"{num_kv_heads}, num_heads={num_heads}, qkv_bias={qkv_bias!r}"
+        )
+
+
+def check_post_norm(post_norm: bool, parallel: bool) -> None:
+    """Checks that norms do not follow branches that share one."""
+    if post_norm and parallel:
+        raise ValueError(
+            "`parallel` must be False with post_norm=True. Received: "
+            "parallel=True"
+        )
+
+
 def check_class_names(class_names, classes: int | None) -> None:
     """Checks that there is a name for each class."""
     if class_names is None:

@@ -1,9 +1,10 @@
-"""BEiT and BEiT v2.
+"""BEiT, BEiT v2 and other ViTs with relative positions.
 
 Bao et al. 2022, "BEiT: BERT Pre-Training of Image Transformers" (2106.08254);
 Peng et al. 2022, "BEiT v2" (2208.06366). Checked against timm/models/beit.py,
-and beit of transformers. A ViT with LayerScale, in whose blocks the distance
-between two patches biases their attention.
+vision_transformer_relpos.py there, and beit of transformers. A ViT with
+LayerScale, in whose blocks the distance between two patches biases their
+attention.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ from typing import Literal
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
+from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.encoder_attention import Bias
 from keras_vit.layers.encoder_mlp import Activation
@@ -33,7 +34,12 @@ class BEiTConfig:
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
         classifier: What the head reads: "gap_norm", the mean of the patches,
-            before the last LayerNorm; "token", the class token. "gap_norm".
+            before the last LayerNorm; "gap", the mean after it; "token", the
+            class token. "gap_norm".
+        class_token: Whether there is a class token; True. BEiT needs it.
+        relative_dim: Hidden units of the MLPs that compute the bias by
+            distance (vit_relpos of timm); 0 for learned tables (BEiT); 0.
+        post_norm: Whether the norms of a block follow its branches; False.
         activation: Of the MLPs: "gelu", "gelu_tanh", "quick_gelu" or "swiglu";
             "gelu".
         layer_scale: First value of LayerScale; 0 without it; 0.1.
@@ -48,7 +54,10 @@ class BEiTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["token", "gap_norm"] = inherited("gap_norm")
+    classifier: Literal["token", "gap", "gap_norm"] = inherited("gap_norm")
+    class_token: bool = inherited(True)
+    relative_dim: Natural = inherited(0)
+    post_norm: bool = inherited(False)
     activation: Activation = inherited("gelu")
     layer_scale: Rate = inherited(0.1)
     qkv_bias: Bias = inherited("qv")
@@ -57,6 +66,13 @@ class BEiTConfig:
 
     def __post_init__(self):  # noqa: D105
         arguments.check_heads(self)
+        encoder.check_prefix(self)
+        if not (self.class_token or self.relative_dim):
+            raise ValueError(
+                "`class_token` must be True with relative_dim=0, since learned "
+                "tables have rows of the class token. Received: "
+                "class_token=False"
+            )
 
 
 def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -70,16 +86,12 @@ def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config.patch_size, config.hidden_size, name="embedding"
     )
     x = embedding(x)  # [B, N, D]
-    x = layers.ClassToken(name="class_token")(x)
+    if config.class_token:
+        x = layers.ClassToken(name="class_token")(x)
     x = encoder.encode(
-        config,
-        x,
-        grid_size=embedding.grid_size,
-        relative_positions=True,
-        layer_scale=config.layer_scale,
-        qkv_bias=config.qkv_bias,
+        config, x, grid_size=embedding.grid_size, relative_positions=True
     )
-    return encoder.read_out(config, x, 1)
+    return encoder.read_out(config, x, int(config.class_token))
 
 
 VARIANTS = {

@@ -20,7 +20,10 @@ class BEiTConfig:
     num_layers: int
     num_heads: int
     mlp_dim: int
-    classifier: Literal['gap_norm', 'token'] = 'gap_norm'
+    classifier: Literal['gap', 'gap_norm', 'token'] = 'gap_norm'
+    class_token: bool = True
+    relative_dim: int = 0
+    post_norm: bool = False
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] = 'gelu'
     layer_scale: float = 0.1
     qkv_bias: Literal['none', 'qkv', 'qv'] = 'qv'
@@ -42,7 +45,10 @@ def BEiT(
     num_layers: int | None = None,
     num_heads: int | None = None,
     mlp_dim: int | None = None,
-    classifier: Literal['gap_norm', 'token'] | None = None,
+    classifier: Literal['gap', 'gap_norm', 'token'] | None = None,
+    class_token: bool | None = None,
+    relative_dim: int | None = None,
+    post_norm: bool | None = None,
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
@@ -73,7 +79,10 @@ def BEiTB16(
     num_layers: int = 12,
     num_heads: int = 12,
     mlp_dim: int = 3072,
-    classifier: Literal['gap_norm', 'token'] | None = None,
+    classifier: Literal['gap', 'gap_norm', 'token'] | None = None,
+    class_token: bool | None = None,
+    relative_dim: int | None = None,
+    post_norm: bool | None = None,
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
@@ -104,7 +113,10 @@ def BEiTL16(
     num_layers: int = 24,
     num_heads: int = 16,
     mlp_dim: int = 4096,
-    classifier: Literal['gap_norm', 'token'] | None = None,
+    classifier: Literal['gap', 'gap_norm', 'token'] | None = None,
+    class_token: bool | None = None,
+    relative_dim: int | None = None,
+    post_norm: bool | None = None,
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,

@@ -15,7 +15,7 @@ import keras
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_attention import Bias, Norm
 from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
@@ -51,6 +51,14 @@ class DINOv2Config:
             "gelu".
         layer_scale: First value of LayerScale; 0 without it; 1e-5.
         qkv_bias: Biases of the projections, "qkv" or "none"; "qkv".
+        post_norm: Whether the norms of a block follow its branches (timm's
+            rpn); False.
+        parallel: Whether attention and MLP of a block read the same norm
+            (ViT-22B); False.
+        pre_norm: Whether a norm precedes the blocks, and patches have no bias;
+            False.
+        norm: Kind of the norms, "layer" or "rms"; "layer".
+        query_key_norm: Whether a norm follows each query and each key; False.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
@@ -68,12 +76,23 @@ class DINOv2Config:
     activation: Activation = inherited("gelu")
     layer_scale: Rate = inherited(1e-5)
     qkv_bias: Bias = inherited("qkv")
+    post_norm: bool = inherited(False)
+    parallel: bool = inherited(False)
+    pre_norm: bool = inherited(False)
+    norm: Norm = inherited("layer")
+    query_key_norm: bool = inherited(False)
     drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
         arguments.check_heads(self)
         encoder.check_prefix(self)
+        arguments.check_post_norm(self.post_norm, self.parallel)
+        if self.classifier == "map" and self.norm != "layer":
+            raise ValueError(
+                "`norm` must be 'layer' with classifier='map', which has "
+                f"LayerNorm. Received: norm={self.norm!r}"
+            )
 
 
 def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -84,13 +103,16 @@ def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        use_bias=not config.pre_norm,
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
     x = encoder.add_prefix(config, x, embedding.grid_size)
-    x = encoder.encode(
-        config, x, layer_scale=config.layer_scale, qkv_bias=config.qkv_bias
-    )
+    if config.pre_norm:
+        x = encoder.norm(config, "pre_norm")(x)
+    x = encoder.encode(config, x)
     return encoder.read_out(
         config, x, config.class_token + config.num_registers
     )

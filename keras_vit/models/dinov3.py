@@ -21,7 +21,7 @@ from keras_vit._arguments import (
     checked,
 )
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias
+from keras_vit.layers.encoder_attention import Bias, Norm
 from keras_vit.layers.encoder_mlp import Activation
 from keras_vit.layers.rotary import Kind, Order
 from keras_vit.models import encoder
@@ -59,6 +59,13 @@ class DINOv3Config:
             "gelu".
         layer_scale: First value of LayerScale; 0 without it; 1e-5.
         qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
+        norm: Kind of the norms, "layer" or "rms" (Sapiens 2); "layer".
+        query_key_norm: Whether a norm follows each query and each key; False.
+        mlp_scale: Whether LayerScale is that of the MLPs as well; True.
+        num_kv_heads: Heads of keys and values, each shared by a group of
+            heads; 0 for `num_heads`; 0.
+        num_full_blocks: Number of blocks at the beginning, and at the end,
+            whose heads share none; 0.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
@@ -82,12 +89,18 @@ class DINOv3Config:
     activation: Activation = inherited("gelu")
     layer_scale: Rate = inherited(1e-5)
     qkv_bias: Bias = inherited("qv")
+    norm: Norm = inherited("layer")
+    query_key_norm: bool = inherited(False)
+    mlp_scale: bool = inherited(True)
+    num_kv_heads: Natural = inherited(0)
+    num_full_blocks: Natural = inherited(0)
     drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
         arguments.check_heads(self)
         encoder.check_prefix(self)
+        arguments.check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
 
 
 def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -107,8 +120,6 @@ def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
         x,
         grid_size=embedding.grid_size,
         rotary=encoder.rotary(config),
-        layer_scale=config.layer_scale,
-        qkv_bias=config.qkv_bias,
     )
     return encoder.read_out(
         config, x, config.class_token + config.num_registers

@@ -33,6 +33,11 @@ class DINOv3Config:
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] = 'gelu'
     layer_scale: float = 1e-05
     qkv_bias: Literal['none', 'qkv', 'qv'] = 'qv'
+    norm: Literal['layer', 'rms'] = 'layer'
+    query_key_norm: bool = False
+    mlp_scale: bool = True
+    num_kv_heads: int = 0
+    num_full_blocks: int = 0
     drop_path_rate: float = 0.0
     layer_norm_epsilon: float = 1e-05
 
@@ -64,6 +69,11 @@ def DINOv3(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,
@@ -104,6 +114,11 @@ def DINOv3S16(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,
@@ -144,6 +159,11 @@ def DINOv3S16Plus(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] = 'swiglu',
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,
@@ -184,6 +204,11 @@ def DINOv3B16(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,
@@ -224,6 +249,11 @@ def DINOv3L16(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] | None = None,
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,
@@ -264,6 +294,11 @@ def DINOv3H16Plus(
     activation: Literal['gelu', 'gelu_tanh', 'quick_gelu', 'swiglu'] = 'swiglu',
     layer_scale: float | None = None,
     qkv_bias: Literal['none', 'qkv', 'qv'] | None = None,
+    norm: Literal['layer', 'rms'] | None = None,
+    query_key_norm: bool | None = None,
+    mlp_scale: bool | None = None,
+    num_kv_heads: int | None = None,
+    num_full_blocks: int | None = None,
     drop_path_rate: float = 0.0,
     layer_norm_epsilon: float | None = None,
     pooling: Literal['levels'] | None = None,

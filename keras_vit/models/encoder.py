@@ -17,6 +17,13 @@ LAYERS = (
 SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
 
 
+# Arguments of blocks that are fields of some families.
+_OF_BLOCKS = (
+    *("layer_scale", "mlp_scale", "qkv_bias", "relative_dim", "parallel"),
+    *("norm", "query_key_norm", "attention_norm", "mlp_norm", "post_norm"),
+)
+
+
 def check_prefix(config) -> None:
     """Checks the fields about tokens before the patches.
 
@@ -43,11 +50,10 @@ def check_prefix(config) -> None:
         )
 
 
-def norm(config, name: str) -> keras.layers.LayerNormalization:
-    """Returns a LayerNorm over tokens."""
-    return keras.layers.LayerNormalization(
-        epsilon=config.layer_norm_epsilon, name=name
-    )
+def norm(config, name: str) -> keras.layers.Layer:
+    """Returns a norm over tokens, of the kind of `config.norm`."""
+    kind = layers.encoder_attention.NORMS[getattr(config, "norm", "layer")]
+    return kind(epsilon=config.layer_norm_epsilon, name=name)
 
 
 def add_prefix(config, x, grid_size: tuple[int, int]):
@@ -108,13 +114,19 @@ def encode(config, x, **arguments):
     Args:
         config: The architecture.
         x: Tokens, `[B, T, D]`.
-        **arguments: Arguments of `layers.EncoderBlock` that the fields of
-            every family do not determine.
+        **arguments: Arguments of `layers.EncoderBlock` that are no fields.
     """
+    for name in _OF_BLOCKS:
+        if hasattr(config, name):
+            arguments[name] = getattr(config, name)
+    num_kv_heads = getattr(config, "num_kv_heads", 0)
+    full = getattr(config, "num_full_blocks", 0)
+    grouped = range(full, config.num_layers - full)
     for i in range(config.num_layers):
         x = layers.EncoderBlock(
             config.num_heads,
             config.mlp_dim,
+            num_kv_heads=num_kv_heads if i in grouped else 0,
             activation=config.activation,
             layer_norm_epsilon=config.layer_norm_epsilon,
             drop_path_rate=config.drop_path_rate

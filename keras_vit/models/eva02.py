@@ -131,11 +131,6 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
         x,
         grid_size=embedding.grid_size,
         rotary=encoder.rotary(config),
-        layer_scale=config.layer_scale,
-        qkv_bias=config.qkv_bias,
-        attention_norm=config.attention_norm,
-        mlp_norm=config.mlp_norm,
-        post_norm=config.post_norm,
     )
     # The probe also reads the class token.
     first = 0 if config.classifier == "map" else int(config.class_token)

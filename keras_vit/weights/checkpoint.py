@@ -118,6 +118,12 @@ def _recognise(name, arrays, config):
             f"{name} of {len(array.shape)} axes"
             for name, array in arrays.items()
         ),
+        *(
+            f"{name} without bias"
+            for name in arrays
+            if name.endswith(".weight")
+            and f"{name.removesuffix('weight')}bias" not in arrays
+        ),
         *(f"config.{key}" for key in config),
     }
     found = [

@@ -78,6 +78,75 @@ CASES = {
     "siglip": ("SigLIP", BARE, {}),
     "siglip, mean": ("SigLIP", dict(classifier="gap"), None),
     "beit": ("BEiT", {}, OLD),
+    "relative": (
+        "BEiT",
+        dict(
+            relative_dim=8,
+            class_token=False,
+            classifier="gap",
+            qkv_bias="none",
+        ),
+        None,
+    ),
+    "relative, post-norm": (
+        "BEiT",
+        dict(
+            relative_dim=8,
+            qkv_bias="qkv",
+            post_norm=True,
+            layer_scale=0.0,
+        ),
+        None,
+    ),
+    "parallel": (
+        "DINOv2",
+        dict(parallel=True, num_registers=1, position_prefix=0),
+        None,
+    ),
+    "parallel, RMSNorm": (
+        "DINOv2",
+        dict(
+            parallel=True,
+            layer_scale=0.0,
+            norm="rms",
+            query_key_norm=True,
+            pre_norm=True,
+            qkv_bias="none",
+        ),
+        None,
+    ),
+    "RMSNorm": ("DINOv2", dict(norm="rms", query_key_norm=True), None),
+    "sapiens2": (
+        "DINOv3",
+        dict(
+            BARE,
+            hidden_size=32,
+            num_layers=3,
+            num_heads=4,
+            num_kv_heads=2,
+            num_full_blocks=1,
+            norm="rms",
+            query_key_norm=True,
+            mlp_scale=False,
+            activation="swiglu",
+            qkv_bias="qkv",
+            layer_norm_epsilon=1e-6,
+        ),
+        None,
+    ),
+    "no biases": ("DINOv2", dict(layer_scale=0.0, qkv_bias="none"), None),
+    "post-norm": (
+        "DINOv2",
+        dict(
+            layer_scale=0.0,
+            qkv_bias="none",
+            post_norm=True,
+            class_token=False,
+            position_prefix=0,
+            classifier="gap_norm",
+        ),
+        None,
+    ),
     "eva02": ("EVA02", SCALED, None),
     "perception encoder": (
         "EVA02",
@@ -284,6 +353,19 @@ ARCHITECTURES = {
     "vit_base_patch16_radio_v3": dict(reg_tokens=2),
     "vit_huge_patch16_radio_v4": dict(reg_tokens=2),
     "deit3_small_patch16_224": {},
+    "vit_base_patch16_224_miil": {},
+    "vit_base_patch16_rpn_224": {},
+    "vit_relpos_small_patch16_224": {},
+    "vit_relpos_base_patch16_cls_224": {},
+    "vit_relpos_base_patch16_clsgap_224": {},
+    "vit_relpos_base_patch32_plus_rpn_256": {},
+    "vit_srelpos_small_patch16_224": {},
+    "vit_pwee_patch16_reg1_gap_256": {},
+    "vit_base_patch16_xp_224": {},
+    "test_vit4": {},
+    "vit_large_patch16_sapiens2": dict(
+        depth=3, num_heads=4, num_kv_heads=(4, 2, 4)
+    ),
 }
 
 
@@ -292,8 +374,11 @@ def test_timms_own_files_are_resized_as_timm_does(name, timm, tmp_path):
     """Positions, and the kernel of patches."""
     from safetensors.torch import save_file
 
-    arguments = ARCHITECTURES[name] | dict(
-        img_size=(24, 24), patch_size=8, embed_dim=16, depth=1, num_heads=2
+    arguments = (
+        dict(
+            img_size=(24, 24), patch_size=8, embed_dim=16, depth=1, num_heads=2
+        )
+        | ARCHITECTURES[name]
     )
     theirs = timm.create_model(name, num_classes=5, **arguments)
     generator = torch.Generator().manual_seed(0)
@@ -318,7 +403,7 @@ def test_timms_own_files_are_resized_as_timm_does(name, timm, tmp_path):
         dict(input_shape=(32, 16, 3)),
         dict(input_shape=(40, 30, 3), patch_size=10, resize_patches=True),
     )
-    for change in changes:
+    for change in changes[: 1 if "relpos" in name else 2]:
         model = keras_vit.from_pretrained(tmp_path, **change)
         size = model.image_shape[:2]
         pixels, x = draw(model, size)
@@ -329,4 +414,57 @@ def test_timms_own_files_are_resized_as_timm_does(name, timm, tmp_path):
     methods = dict(flexivit_small="bilinear")
     methods["vit_base_patch16_radio_v3"] = "aligned_bilinear"
     methods["vit_huge_patch16_radio_v4"] = "bilinear"
-    assert model.resampling == methods.get(name, "antialiased_bicubic")
+    if name in ("vit_base_patch16_xp_224", "vit_large_patch16_sapiens2"):
+        model.save(tmp_path / "own.keras")
+        again = keras_vit.from_pretrained(tmp_path / "own.keras")
+        check(again, pixels, keras.ops.convert_to_numpy(model(pixels)))
+    if "relpos" not in name:
+        assert model.resampling == methods.get(name, "antialiased_bicubic")
+
+
+def test_the_files_of_sapiens2_have_the_authors_names(timm, tmp_path):
+    """timm renames them when it reads them."""
+    import re
+
+    from safetensors.torch import save_file
+
+    name = "vit_large_patch16_sapiens2"
+    arguments = dict(
+        img_size=(24, 16), patch_size=8, embed_dim=16, depth=3, num_heads=4
+    ) | dict(num_kv_heads=(4, 2, 4))
+    theirs = timm.create_model(name, **arguments).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in theirs.parameters():
+        with torch.no_grad():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(0.3 * noise)
+    state = {"mask_token": torch.zeros(1), "rope_embed.periods": torch.ones(4)}
+    for key, value in theirs.state_dict().items():
+        for new, old in (
+            ("reg_token", "storage_tokens"),
+            (r"^norm\.", "ln1."),
+            (r"\.norm(\d)", r".ln\1"),
+            (r"patch_embed\.proj", "patch_embed.projection"),
+            (r"(\w)_proj", r"w\1"),
+            ("gamma_1", "attn.gamma.weight"),
+            (r"mlp\.fc1", "ffn.w12"),
+            (r"mlp\.fc2", "ffn.w3"),
+        ):
+            key = re.sub(new, old, key)
+        state[key] = value
+    renamed = timm.models.eva.checkpoint_filter_fn(state, theirs)
+    assert renamed.keys() == theirs.state_dict().keys()
+    save_file(state, tmp_path / "model.safetensors")
+    config = dict(
+        architecture=name,
+        num_classes=0,
+        global_pool="token",
+        model_args=arguments,
+        pretrained_cfg=dict(mean=(0.5,) * 3, std=(0.5,) * 3),
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = keras_vit.from_pretrained(tmp_path)
+    assert model.architecture.num_kv_heads == 2
+    pixels, x = draw(model, (24, 16))
+    with torch.no_grad():
+        check(model, pixels, theirs(x).numpy())

@@ -10,10 +10,13 @@ from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, encoder, patches, table
 from keras_vit.weights.rules.encoder import timm, transformers
 
-TITLE = "BEiT"
+TITLE = "BEiT or ViT with relative positions"
 grid = patches.grid
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
-_FIELDS = ("activation", "layer_scale", "qkv_bias")
+_FIELDS = (
+    *("activation", "layer_scale", "qkv_bias", "class_token", "relative_dim"),
+)
+_SHARED_MLP = "shared_rel_pos."
 _FIXED = dict(relative_positions=True, positions=False)
 _TABLE = "relative_position_bias.relative_position_bias_table"
 _SHARED = f"encoder.{_TABLE}"
@@ -45,8 +48,81 @@ RESIZES = encoder.RESIZES | {
 }
 
 
+def _timm_settings(config):
+    arguments = configs.section(config, "model_args")
+    kind = arguments.get("rel_pos_type", "mlp")
+    if kind != "mlp":
+        raise ValueError(f"rel_pos_type={kind!r} is not supported")
+    known = r"beit(v2)?_.*|vit_s?relpos_.*|test_vit_relpos"
+    return timm.settings(config, known, 1e-6)
+
+
+def _timm_flatten(arrays, metadata):
+    """Gives vit_relpos the names of BEiT, and each block what all share."""
+    arrays, forms = timm.flatten(arrays, metadata)
+    if "blocks.0.ls1.gamma" in arrays:
+        forms |= {"relpos"}
+        arrays = table.rename(
+            arrays, lambda name: re.sub(r"\.ls(\d)\.gamma", r".gamma_\1", name)
+        )
+    count = table.count(arrays, re.compile(r"blocks\.(\d+)\."))
+    for name in [n for n in arrays if n.startswith(_SHARED_MLP)]:
+        stored, rest = arrays.pop(name), name.removeprefix(_SHARED_MLP)
+        for i in range(count):
+            table.add(arrays, f"blocks.{i}.attn.rel_pos.{rest}", stored)
+    return arrays, forms
+
+
+def _timm_restore(arrays, forms):
+    arrays = timm.restore(arrays, forms)
+    if "relpos" not in forms:
+        return arrays
+    return table.rename(
+        arrays, lambda name: re.sub(r"\.gamma_(\d)", r".ls\1.gamma", name)
+    )
+
+
+def _timm_refused(metadata, format):
+    found = timm.refused(metadata, format)
+    relpos = metadata["relative_dim"] > 0
+    biases = ("qkv", "none") if relpos else ("qv", "none")
+    activations = ("gelu",) if relpos else ("gelu", "swiglu")
+    has = {
+        "post_norm=True with LayerScale or tables of relative positions": (
+            metadata["post_norm"] and (metadata["layer_scale"] or not relpos)
+        ),
+        f"qkv_bias={metadata['qkv_bias']!r}": (
+            metadata["qkv_bias"] not in biases
+        ),
+        f"activation={metadata['activation']!r}": (
+            metadata["activation"] not in activations
+        ),
+        "classifier='gap' of a BEiT": (
+            metadata["classifier"] == "gap" and not relpos
+        ),
+    }
+    return found + [name for name, value in has.items() if value]
+
+
+def _relpos_config_of(metadata):
+    name = "vit_relpos_base_patch16_224"
+    if metadata["post_norm"]:
+        name = "vit_relpos_base_patch16_rpn_224"
+    return timm.config_of(
+        metadata,
+        name,
+        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
+        init_values=metadata["layer_scale"],
+        qkv_bias=metadata["qkv_bias"] == "qkv",
+        class_token=metadata["class_token"],
+        fc_norm=metadata["classifier"] == "gap_norm",
+        rel_pos_dim=metadata["relative_dim"],
+    )
+
+
 def _timm_config_of(metadata):
-    classifier = metadata["classifier"]
+    if metadata["relative_dim"]:
+        return _relpos_config_of(metadata)
     return timm.config_of(
         metadata,
         "beit_base_patch16_224",
@@ -54,7 +130,7 @@ def _timm_config_of(metadata):
         swiglu_mlp=metadata["activation"] == "swiglu",
         init_values=metadata["layer_scale"] or None,
         qkv_bias=metadata["qkv_bias"] == "qv",
-        use_rel_pos_bias=classifier in ("token", "gap_norm"),
+        use_rel_pos_bias=True,
     )
 
 
@@ -104,6 +180,9 @@ def _refused(metadata, format):
     found += transformers.refuse_rectangles(metadata)
     has = {
         "no LayerScale": not metadata["layer_scale"],
+        "MLPs of relative positions": metadata["relative_dim"],
+        "post_norm=True": metadata["post_norm"],
+        "classifier='gap'": metadata["classifier"] == "gap",
         f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
         "activation='swiglu'": metadata["activation"] == "swiglu",
     }
@@ -118,21 +197,27 @@ FORMATS = {
             fixed=_FIXED,
             requires=(
                 r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?blocks\.0\.attn\.relative_position_bias_table",
-                r"(module\.)?cls_token",
+                r"(module\.)?(blocks\.0\.attn\.relative_position_bias_table"
+                r"|(blocks\.0\.attn|shared)[._]rel_pos\.mlp\.fc1\.weight)",
             ),
-            forbids={r"layers\..*": "windows (Swin) are"},
-            read_config=functools.partial(
-                timm.settings, known=r"beit(v2)?_.*", epsilon=1e-6
-            ),
-            flatten=timm.flatten,
-            restore=timm.restore,
+            forbids={
+                r"layers\..*": "windows (Swin) are",
+                r".*\.[qk]_norm\..*": "norms of queries and keys are",
+            },
+            read_config=_timm_settings,
+            flatten=_timm_flatten,
+            restore=_timm_restore,
             resampling=lambda metadata: "geometric",
-            naming_schemes={"timm": frozenset()},
+            naming_schemes={
+                "timm": lambda metadata: frozenset(
+                    ["relpos"] if metadata["relative_dim"] else []
+                )
+            },
             config_of=_timm_config_of,
-            refused=timm.refused,
+            refused=_timm_refused,
             differences=functools.partial(timm.differences, epsilon=1e-6),
-        )
+        ),
+        post_norm=timm.POST_NORM,
     ),
     "huggingface": encoder.formats(
         _NAMES,

@@ -79,6 +79,8 @@ FORMATS = {
                 r".*(ls1\.gamma|gamma_1|reg_token)": "a norm before the blocks "
                 "with LayerScale or registers is",
                 r".*\.in_proj\..*": "parallel attention and MLP are",
+                r".*attn\.(qkv\.weight without bias|q_norm\..*)": "norms of "
+                "queries and keys, or projections without biases are",
             },
             read_config=functools.partial(
                 timm.settings, known=r"vit_\w+_clip_\w+", epsilon=1e-5

@@ -16,28 +16,31 @@ grid = patches.grid
 RESIZES = encoder.RESIZES
 _FIELDS = (
     *("class_token", "num_registers", "position_prefix", "activation"),
-    *("layer_scale", "qkv_bias"),
+    *("layer_scale", "qkv_bias", "parallel", "pre_norm", "patch_bias"),
+    *("norm", "query_key_norm"),
 )
 _KNOWN = (
     r"deit3_.*|vit_\w+_patch14_(reg\d_)?(dinov2|tipsv2)|vit_\w+_gap_\d+"
     r"|vit_\w+_reg\d_map_\d+|vit_\w+_radio_v\d|test_vit2|vit_intern300m_patch14_448"
     r"|vit_base_patch16_plus_240|vit_base_patch32_plus_256"
-    r"|vit_small_patch16_36x1_224"
+    r"|vit_small_patch16_36x1_224|vit_\w+_miil|vit_\w+_rpn_\d+"
+    r"|vit_\w+_xp_\d+|test_vit4"
 )
 _PREFIXES = ("dinov2_with_registers.", "dinov2.")
 _DEFAULTS = dict(hidden_act="gelu", layer_norm_eps=1e-6, num_attention_heads=12)
 # What has other parts, under names that this family has.
 _FORBIDS = {
+    r"patch_embed\.norm\..*": "an AIMv2, whose norm of patches is",
+    r".*\.attn\.([qv]_bias|temperature)": "an EVA or XCiT, whose attention is",
+    r"(blocks_token_only|neck\.).*": "class attention or a neck is",
     r".*\.gamma_1": "LayerScale of timm's Eva is",
-    r"norm_pre\..*": "registers or LayerScale with a norm before the blocks "
-    "are",
-    r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
     r"input_conditioner\..*": "a RADIO, whose input conditioner is",
     r"patch_embed\.(cls_token|pos_embed|patch_generator.*)": "a RADIO, whose "
     "patch generator is",
     r"patch_embed\.backbone\..*": "a hybrid stem with LayerScale is",
     r".*\.lambda_[qk]\d": "differential attention is",
-    r".*\.(in_proj|attns\.0\.attn\.qkv)\..*": "parallel attention and MLP are",
+    r".*\.attns\.0\..*": "a timm ViT of parallel branches: these are",
+    r".*\.out_proj\..*": "one projection of parallel attention and MLP is",
 }
 
 
@@ -45,12 +48,18 @@ def _config_of(metadata):
     """Returns a config of the architecture whose MLP is the same."""
     swiglu = metadata["activation"] == "swiglu"
     name = "vit_base_patch14_dinov2"
-    if not metadata["layer_scale"]:  # timm ignores arguments of None
-        name = "vit_so150m_patch16_reg4_gap_256"
-    elif not metadata["class_token"]:
-        name = "vit_medium_patch16_reg4_gap_256"
+    if metadata["parallel"]:
+        name = "vit_pwee_patch16_reg1_gap_256"
+        if metadata["norm"] == "rms":
+            name = "vit_base_patch16_xp_224"
+    elif metadata["norm"] == "rms":
+        name = "test_vit4"
+    elif metadata["post_norm"]:
+        name = "vit_base_patch16_rpn_224"
     elif swiglu:
         name = "vit_giant_patch14_dinov2"
+    elif not metadata["class_token"]:
+        name = "vit_medium_patch16_reg4_gap_256"
     elif not metadata["position_prefix"] and not metadata["num_registers"]:
         name = "deit3_base_patch16_224"
     arguments = dict(
@@ -59,7 +68,8 @@ def _config_of(metadata):
         no_embed_class=timm.is_class_apart(metadata),
         fc_norm=metadata["classifier"] == "gap_norm",
         qkv_bias=metadata["qkv_bias"] == "qkv",
-        init_values=metadata["layer_scale"] or None,
+        pre_norm=metadata["pre_norm"],
+        qk_norm=metadata["query_key_norm"],
         # timm counts both halves of a SwiGLU.
         mlp_ratio=(1 + swiglu) * metadata["mlp_dim"] / metadata["hidden_size"],
         **(
@@ -68,9 +78,28 @@ def _config_of(metadata):
             else dict(act_layer=metadata["activation"])
         ),
     )
+    # 0 gives parallel blocks a scale of zeros.
+    if metadata["layer_scale"] or not metadata["parallel"]:
+        arguments["init_values"] = metadata["layer_scale"]
     if metadata["classifier"].endswith("_unnormed"):
         arguments["final_norm"] = False
     return timm.config_of(metadata, name, **arguments)
+
+
+def _timm_refused(metadata, format):
+    found = timm.refused(metadata, format)
+    rms, swiglu = metadata["norm"] == "rms", metadata["activation"] == "swiglu"
+    scale, parallel = metadata["layer_scale"], metadata["parallel"]
+    has = {
+        "post_norm=True with LayerScale, RMSNorm or SwiGLU": (
+            metadata["post_norm"] and (scale or rms or swiglu)
+        ),
+        "SwiGLU in parallel or with RMSNorm": swiglu and (parallel or rms),
+        "parallel=True with LayerScale and RMSNorm, or neither": (
+            parallel and rms == (scale > 0)
+        ),
+    }
+    return found + [name for name, value in has.items() if value]
 
 
 def _settings(config):
@@ -166,6 +195,11 @@ def _transformers_refused(metadata, format):
             metadata["classifier"] != wanted
         ),
         "no LayerScale": not metadata["layer_scale"],
+        "post_norm=True": metadata["post_norm"],
+        "parallel=True": metadata["parallel"],
+        "a norm before the blocks": metadata["pre_norm"],
+        "norm='rms'": metadata["norm"] == "rms",
+        "norms of queries and keys": metadata["query_key_norm"],
         "positions of registers": metadata["position_prefix"] > 1,
         f"mlp_dim={hidden}": hidden != expected,
     }
@@ -177,9 +211,12 @@ FORMATS = {
         encoder.formats(
             timm.NAMES,
             fields=_FIELDS,
+            derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
             requires=(
                 r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?(blocks\.0\.ls1\.gamma|reg_token)",
+                r"(module\.)?(blocks\.0\.(ls1\.gamma"
+                r"|in_proj\.weight|attn\.q_norm\.weight"
+                r"|attn\.qkv\.weight without bias)|reg_token)",
                 r"(module\.)?pos_embed",
             ),
             forbids=_FORBIDS,
@@ -189,12 +226,15 @@ FORMATS = {
             flatten=timm.flatten,
             restore=timm.restore,
             naming_schemes={
-                "timm": lambda metadata: timm.forms(metadata, "packed")
+                "timm": lambda metadata: timm.forms(
+                    metadata, "parallel" if metadata["parallel"] else "packed"
+                )
             },
             config_of=_config_of,
-            refused=timm.refused,
+            refused=_timm_refused,
             differences=functools.partial(timm.differences, epsilon=1e-6),
-        )
+        ),
+        post_norm=timm.POST_NORM,
     ),
     "huggingface": encoder.formats(
         transformers.DINOV2_NAMES,

@@ -4,9 +4,11 @@ Checked against timm/models/eva.py of timm 1.0, and dinov3_vit of transformers
 5.23.
 """
 
+import dataclasses
 import functools
+import re
 
-from keras_vit.weights.rules import configs, encoder, patches
+from keras_vit.weights.rules import configs, encoder, patches, table
 from keras_vit.weights.rules.encoder import rotary, timm, transformers
 
 TITLE = "DINOv3 or ViT with rotary positions"
@@ -14,12 +16,17 @@ grid = patches.grid
 RESIZES = encoder.RESIZES
 _FIELDS = (
     *("class_token", "num_registers", "positions", "position_prefix"),
-    *("activation", "qkv_bias", "layer_scale", "rotary"),
+    *("activation", "qkv_bias", "layer_scale", "rotary", "norm"),
+    *("query_key_norm", "mlp_scale", "num_kv_heads"),
 )
 # Pattern of timm's architectures -> epsilon, and constants of their positions.
 _KNOWN = {
     r"vit_\w+_dinov3(_qkvb)?|vit_\w+_lingbot": (
         1e-5,
+        dict(rotary="centered", rotary_theta=100.0),
+    ),
+    r"vit_\w+_sapiens2": (
+        1e-6,
         dict(rotary="centered", rotary_theta=100.0),
     ),
     r"vit_\w+_rope_reg\d_gap_\d+": (
@@ -51,6 +58,17 @@ _NAMES = transformers.DINOV2_NAMES | dict(
     fc2="layer.{i}.mlp.down_proj",
     norm="norm",
 )
+# Patterns of the authors' names of Sapiens 2 -> timm's.
+_SAPIENS2 = {
+    r"storage_tokens": "reg_token",
+    r"patch_embed\.projection\.": "patch_embed.proj.",
+    r"attn\.w([qkv])\.": r"attn.\1_proj.",
+    r"attn\.gamma\.weight": "gamma_1",
+    r"\.ffn\.w12\.": ".mlp.fc1.",
+    r"\.ffn\.w3\.": ".mlp.fc2.",
+    r"\.ln([12])\.": r".norm\1.",
+    r"^ln1\.": "norm.",
+}
 _DEFAULTS = dict(
     hidden_act="gelu",
     layer_norm_eps=1e-5,
@@ -62,6 +80,8 @@ _DEFAULTS = dict(
 
 def _architecture(metadata):
     """Returns the name of an architecture of timm with the same constants."""
+    if metadata["norm"] == "rms":
+        return "vit_base_patch16_sapiens2"
     if metadata["rotary"] == "centered":
         return "vit_small_patch16_dinov3"
     if metadata["rotary"] == "mixed":
@@ -71,8 +91,20 @@ def _architecture(metadata):
     return "vit_medium_patch16_rope_reg1_gap_256"
 
 
+def _timm_forms(metadata):
+    rms = metadata["norm"] == "rms"
+    return timm.forms(metadata, *(["separate"] if rms else []))
+
+
 def _timm_config_of(metadata):
     classifier = metadata["classifier"]
+    heads, depth = metadata["num_heads"], metadata["num_layers"]
+    full = metadata["num_full_blocks"]
+    grouped = [metadata["num_kv_heads"] or heads] * (depth - 2 * full)
+    arguments = dict(
+        num_kv_heads=[heads] * full + grouped + [heads] * full,
+        attn_only_layer_scale=not metadata["mlp_scale"],
+    )
     return timm.config_of(
         metadata,
         _architecture(metadata),
@@ -89,6 +121,7 @@ def _timm_config_of(metadata):
         use_fc_norm=classifier == "gap_norm",
         use_post_transformer_norm=classifier != "gap_norm",
         **rotary.arguments(metadata),
+        **(arguments if metadata["norm"] == "rms" else {}),
     )
 
 
@@ -102,7 +135,24 @@ def _timm_refused(metadata, format):
         and not (metadata["rotary_reference"])
     ):
         found.append("rotary positions without rotary_reference")
-    return found
+    rms = metadata["norm"] == "rms"
+    has = {
+        "RMSNorm without rotary='centered' and norms of queries and keys": (
+            rms
+            and not (
+                metadata["rotary"] == "centered" and metadata["query_key_norm"]
+            )
+        ),
+        "RMSNorm with qkv_bias='qv'": rms and metadata["qkv_bias"] == "qv",
+        "norms of queries and keys, shared keys and values, or LayerScale of "
+        "attention alone, without RMSNorm": not rms
+        and (
+            metadata["query_key_norm"]
+            or metadata["num_kv_heads"]
+            or not metadata["mlp_scale"]
+        ),
+    }
+    return found + [name for name, value in has.items() if value]
 
 
 def _settings(config):
@@ -147,15 +197,36 @@ def _refused(metadata, format):
         f"rotary={metadata['rotary']!r}": metadata["rotary"] != "centered",
         "learned positions": metadata["positions"],
         "no LayerScale": not metadata["layer_scale"],
+        "norm='rms'": metadata["norm"] == "rms",
+        "norms of queries and keys": metadata["query_key_norm"],
+        "LayerScale of attention alone": not metadata["mlp_scale"],
+        "shared keys and values": metadata["num_kv_heads"],
     }
     return transformers.refused(metadata, format) + [
         name for name, value in has.items() if value
     ]
 
 
+def _flatten_sapiens2(arrays, metadata):
+    """Gives the authors' names of Sapiens 2 those of timm."""
+    arrays = {
+        name: stored
+        for name, stored in arrays.items()
+        if name != "mask_token" and "rope" not in name
+    }
+
+    def rename(name):
+        for old, new in _SAPIENS2.items():
+            name = re.sub(old, new, name)
+        return name
+
+    return timm.flatten(table.rename(arrays, rename), metadata)
+
+
 def _differences(metadata):
     centered = metadata["rotary"] == "centered"
-    return timm.differences(metadata, 1e-5 if centered else 1e-6)
+    tuned = centered and metadata["norm"] == "layer"
+    return timm.differences(metadata, 1e-5 if tuned else 1e-6)
 
 
 FORMATS = {
@@ -169,8 +240,6 @@ FORMATS = {
                 r"(module\.)?blocks\.0\.gamma_1",
             ),
             forbids={
-                r".*\.attn\.[qk]_norm\..*": "a Sapiens 2: norms of queries "
-                "and keys are",
                 r".*relative_position_bias_table": "rotary positions with "
                 "tables of relative positions are",
                 r"norm_pre\..*": "registers with a norm before the blocks are",
@@ -178,7 +247,7 @@ FORMATS = {
             read_config=functools.partial(rotary.settings, known=_KNOWN),
             flatten=timm.flatten,
             restore=timm.restore,
-            naming_schemes={"timm": timm.forms},
+            naming_schemes={"timm": _timm_forms},
             config_of=_timm_config_of,
             refused=_timm_refused,
             differences=_differences,
@@ -200,6 +269,12 @@ FORMATS = {
         refused=_refused,
     ),
 }
+FORMATS["sapiens2"] = dataclasses.replace(
+    FORMATS["timm"],
+    requires=(r"storage_tokens", r"blocks\.0\.attn\.wq\.weight"),
+    flatten=_flatten_sapiens2,
+    naming_schemes={},
+)
 FORMATS["keras_vit"] = encoder.keras_files(
     FORMATS["timm"], r"encoderblock_0/LayerScale_0/0"
 )

@@ -72,7 +72,8 @@ class Format:
     Attributes:
         requires: Patterns, each of which matches a name in every such
             checkpoint. Names are those of arrays, "NAME of N axes" for each
-            array, and "config.KEY" for each key of the config.
+            array, "NAME.weight without bias" for those without "NAME.bias",
+            and "config.KEY" for each key of the config.
         forbids: Pattern of a name -> what has such names and why it is not
             supported, such as "a timm CaiT: class attention".
         rules: Returns the expanded table, given metadata.

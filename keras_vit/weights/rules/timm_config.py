@@ -12,9 +12,6 @@ def architecture_of(config: dict) -> str | None:
 
 # Architectures with a part that no array shows: pattern of names -> the part.
 _UNSUPPORTED = {
-    r"vit_\w+_miil": "projections without biases are",
-    r"vit_\w+_rpn_\d+": "norms after the branches (post-norm) are",
-    r"test_vit4": "RMSNorm is",
     r"test_vit3": "attention pooling of registers is",
 }
 

@@ -62,6 +62,8 @@ def formats(
 
     def read(arrays, config, specified):
         found = reading.read_arrays(names, arrays, specified)
+        if isinstance(names["qkv"], str):
+            found |= reading.groups(names, arrays, found)
         if found.get("activation") == "swiglu":  # configs name that of the gate
             specified.pop("activation", None)
         for name, value in constants.items():

@@ -33,7 +33,13 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         layer_scale=1e-5 if has("scale1") else 0.0,
         attention_norm=has("attention_norm", ".weight"),
         mlp_norm=has("mlp_norm", ".weight"),
-        relative_positions=has("relative"),
+        relative_positions=has("relative") or has("relative_fc1", ".weight"),
+        relative_dim=0,
+        parallel=specified.get("parallel", False),
+        norm="layer",
+        query_key_norm=has("q_norm", ".weight"),
+        mlp_scale=has("scale2") or not has("scale1") or "parallel" in specified,
+        num_kv_heads=0,
         num_registers=0,
         qkv_bias="none",
     )
@@ -44,6 +50,11 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         found["qkv_bias"] = "qv"
     if has("registers"):
         found["num_registers"] = arrays[names["registers"]].shape[1]
+    if has("relative_fc1", ".weight"):
+        name = names["relative_fc1"].format(i=0)
+        found["relative_dim"] = arrays[f"{name}.weight"].shape[0]
+    if has("norm1", ".weight") and not has("norm1", ".bias"):
+        found["norm"] = "rms"
     if has("gate", ".weight"):
         found["activation"] = "swiglu"
     if has("frequencies"):
@@ -71,6 +82,9 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         found["pooling_mlp_dim"] = (
             0 if pool_dim == found["mlp_dim"] else pool_dim
         )
+    if found["query_key_norm"]:
+        size = arrays[f"{names['q_norm']}.weight".format(i=0)].shape[0]
+        found["num_heads"] = found["hidden_size"] // max(1, size)
     heads = found["num_heads"]
     if heads and found["hidden_size"] % heads:
         raise ValueError(
@@ -89,6 +103,26 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
     elif "image_size" in specified:
         found["grid"] = patches.grid(dict(found, **specified))
     return found
+
+
+def groups(names: dict, arrays: dict, found: dict) -> dict:
+    """Returns which heads share keys and values, given other metadata."""
+    width, heads = found["hidden_size"], found["num_heads"] or 1
+    shared = [
+        (arrays[f"{names['qkv']}.weight".format(i=i)].shape[0] - width)
+        // (2 * (width // heads))
+        for i in range(found["num_layers"])
+    ]
+    count = min(shared)
+    if count == heads:
+        return dict(num_kv_heads=0, num_full_blocks=0)
+    full = shared.index(count)
+    expected = [heads] * full + [count] * (len(shared) - 2 * full)
+    if shared != expected + [heads] * full:
+        raise ValueError(
+            f"{shared} heads of keys and values in its blocks are not supported"
+        )
+    return dict(num_kv_heads=count, num_full_blocks=full)
 
 
 def _pattern(name):

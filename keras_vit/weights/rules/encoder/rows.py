@@ -3,7 +3,6 @@
 import numpy as np
 
 from keras_vit.weights.rules import table
-from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
 
 # Properties that a family may lack, because all its models have this value.
 DEFAULTS = dict(
@@ -20,6 +19,12 @@ DEFAULTS = dict(
     attention_norm=False,
     mlp_norm=False,
     relative_positions=False,
+    relative_dim=0,
+    parallel=False,
+    norm="layer",
+    query_key_norm=False,
+    mlp_scale=True,
+    num_kv_heads=0,
     rotary="none",
 )
 _BLOCK = "encoderblock_{i}/"
@@ -29,6 +34,8 @@ _POOL = "attention_pooling/"
 # Key of a library's names -> layer of the model.
 _DENSE = {
     "out": f"{_ATTENTION}out",
+    "relative_fc1": f"{_ATTENTION}relative_0",
+    "relative_fc2": f"{_ATTENTION}relative_1",
     "fc1": f"{MLP}Dense_0",
     "gate": f"{MLP}Gate",
     "fc2": f"{MLP}Dense_1",
@@ -41,6 +48,8 @@ _DENSE = {
 }
 _NORMS = {
     "pre_norm": "pre_norm",
+    "q_norm": f"{_ATTENTION}query_norm",
+    "k_norm": f"{_ATTENTION}key_norm",
     "norm1": f"{_BLOCK}LayerNorm_0",
     "norm2": f"{_BLOCK}LayerNorm_1",
     "attention_norm": f"{_ATTENTION}norm",
@@ -48,6 +57,8 @@ _NORMS = {
     "norm": "encoder_norm",
     "pool_norm": f"{_POOL}LayerNorm_0",
 }
+# Those of the kind `norm`; others are LayerNorm.
+_OF_KIND = ("pre_norm", "q_norm", "k_norm", "norm1", "norm2", "norm")
 # Arrays that are variables on their own.
 SINGLE = {
     "class_token": "class_token/cls",
@@ -73,12 +84,22 @@ def _absent(has):
         "posembed_input/": has["positions"],
         "pre_norm/": has["pre_norm"],
         "embedding/bias": has["patch_bias"],
-        f"{_BLOCK}LayerScale": has["layer_scale"],
+        f"{_BLOCK}LayerNorm_1": not has["parallel"],
+        f"{_BLOCK}LayerScale_0": has["layer_scale"],
+        f"{_BLOCK}LayerScale_1": (
+            has["layer_scale"] and has["mlp_scale"] and not has["parallel"]
+        ),
+        f"{_ATTENTION}query_norm": has["query_key_norm"],
+        f"{_ATTENTION}key_norm": has["query_key_norm"],
         f"{_ATTENTION}qkv/bias": has["qkv_bias"] == "qkv",
         f"{_ATTENTION}q_bias": has["qkv_bias"] == "qv",
         f"{_ATTENTION}v_bias": has["qkv_bias"] == "qv",
         f"{_ATTENTION}norm/": has["attention_norm"],
-        f"{_ATTENTION}relative": has["relative_positions"],
+        f"{_ATTENTION}relative_bias": (
+            has["relative_positions"] and not has["relative_dim"]
+        ),
+        f"{_ATTENTION}relative_0/": has["relative_dim"],
+        f"{_ATTENTION}relative_1/": has["relative_dim"],
         f"{_ATTENTION}frequencies": has["rotary"] == "mixed",
         f"{MLP}norm/": has["mlp_norm"],
         f"{MLP}Gate/": has["activation"] == "swiglu",
@@ -104,7 +125,7 @@ def rules(names: dict, metadata: dict) -> list[table.Rule]:
     rows = [
         ("embedding/kernel", f"{names['embedding']}.weight", table.CONVOLUTION),
         ("embedding/bias", f"{names['embedding']}.bias"),
-        *_qkv_rows(names, has["num_heads"]),
+        *_qkv_rows(names, has["num_heads"], has.get("hidden_size")),
     ]
     for key, path in SINGLE.items():
         if names.get(key):
@@ -116,9 +137,13 @@ def rules(names: dict, metadata: dict) -> list[table.Rule]:
             rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
             rows.append((f"{layer}/bias", f"{name}.bias"))
     for key, layer in _NORMS.items():
-        if names.get(key):
-            rows.append((f"{layer}/gamma", f"{names[key]}.weight"))
-            rows.append((f"{layer}/beta", f"{names[key]}.bias"))
+        if not names.get(key):
+            continue
+        if has["norm"] == "rms" and key in _OF_KIND:
+            rows.append((f"{layer}/scale", f"{names[key]}.weight"))
+            continue
+        rows.append((f"{layer}/gamma", f"{names[key]}.weight"))
+        rows.append((f"{layer}/beta", f"{names[key]}.bias"))
     name = names.get("head", "head")
     head = "head/token" if has["classifier"] == "distilled" else "head"
     rows.append((f"{head}/kernel", f"{name}.weight", table.TRANSPOSED))
@@ -140,20 +165,32 @@ _SHAPES = {
 }
 
 
-def _qkv_rows(names, heads):
-    """Returns the rows of the projection, from one array or three."""
+def _qkv_rows(names, heads, width):
+    """Returns the rows of the projection, from one array or three.
+
+    Its columns are [G, R + 2, E]: of each group R heads of queries, one of
+    keys and one of values. R is 1 unless heads share keys and values.
+    """
 
     def join(*arrays):
         if len(arrays) == 1:
-            arrays = np.split(arrays[0], 3, axis=0)
+            shared = (len(arrays[0]) - width) // 2
+            arrays = np.split(arrays[0], [width, width + shared], axis=0)
         columns = [array.T for array in arrays]  # [..., D]
-        return fuse_heads(
-            *(part.reshape(*part.shape[:-1], heads, -1) for part in columns)
-        )
+        size = columns[0].shape[-1] // heads
+        groups = columns[1].shape[-1] // size
+        parts = [
+            part.reshape(*part.shape[:-1], groups, -1, size) for part in columns
+        ]
+        fused = np.concatenate(parts, axis=-2)
+        return fused.reshape(*fused.shape[:-3], -1)
 
     def split(fused):
-        parts = part_heads(fused, heads)  # [..., A, E]
-        parts = tuple(part.reshape(*part.shape[:-2], -1).T for part in parts)
+        size = width // heads
+        groups = (fused.shape[-1] // size - heads) // 2
+        fused = fused.reshape(*fused.shape[:-1], groups, -1, size)
+        parts = np.split(fused, [-2, -1], axis=-2)
+        parts = tuple(part.reshape(*part.shape[:-3], -1).T for part in parts)
         if isinstance(names["qkv"], str):
             return (np.concatenate(parts, axis=0),)
         return parts

@@ -10,6 +10,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.rules import configs, table, timm_config
+from keras_vit.weights.rules.encoder import parallel
 from keras_vit.weights.stored import Stored
 
 NAMES = dict(
@@ -23,8 +24,12 @@ NAMES = dict(
     qkv="blocks.{i}.attn.qkv",
     q_bias="blocks.{i}.attn.q_bias",
     v_bias="blocks.{i}.attn.v_bias",
+    q_norm="blocks.{i}.attn.q_norm",
+    k_norm="blocks.{i}.attn.k_norm",
     attention_norm="blocks.{i}.attn.norm",
     relative="blocks.{i}.attn.relative_position_bias_table",
+    relative_fc1="blocks.{i}.attn.rel_pos.mlp.fc1",
+    relative_fc2="blocks.{i}.attn.rel_pos.mlp.fc2",
     frequencies="blocks.{i}.rope.freqs",
     out="blocks.{i}.attn.proj",
     scale1="blocks.{i}.ls1.gamma",
@@ -56,6 +61,8 @@ _Q_PROJ = re.compile(r"(blocks\.\d+\.attn\.)q_proj\.weight")
 # Heads by width, of architectures whose heads are not 64 wide.
 _HEADS = {
     64: 2,
+    96: 3,
+    2432: 32,
     1152: 16,
     1280: 16,
     1408: 16,
@@ -69,6 +76,7 @@ _TANH = re.compile(
     r"vit_base_patch32_siglip_(gap_)?256|vit_giantopt_patch16_siglip_.*"
     r"|vit_large_patch16_siglip_(gap_)?512|vit_so400m_patch16_siglip_.*"
 )
+POST_NORM = "False (nearly all) or True (timm's rpn)"
 _ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "silu")
 
 
@@ -85,6 +93,10 @@ def flatten(
     """
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
     forms = set()
+    if "blocks.0.in_proj.weight" in arrays:
+        arrays = parallel.flatten(arrays)
+        metadata["parallel"] = True
+        forms.add("parallel")
     for name in list(arrays):
         if match := _FC1_X.fullmatch(name):
             table.add(arrays, f"{match[1]}fc1.{match[2]}", arrays.pop(name))
@@ -125,19 +137,31 @@ def cut(arrays: dict[str, Stored], name: str, names: tuple) -> None:
 
 
 def _join_projections(arrays, attention):
-    """Joins the kernels of q, k and v; renames the biases of q and v."""
-    names = [f"{attention}{part}_proj.weight" for part in "qkv"]
-    parts = [arrays.pop(name) for name in names]
-    rows = sum(part.shape[0] for part in parts)
-    joined = Stored(
-        (rows, *parts[0].shape[1:]),
-        lambda: np.concatenate([part.read() for part in parts]),
-    )
-    table.add(arrays, f"{attention}qkv.weight", joined)
-    for part in "qv":
-        bias = arrays.pop(f"{attention}{part}_proj.bias", None)
-        if bias is not None:
-            table.add(arrays, f"{attention}{part}_bias", bias)
+    """Joins the kernels of q, k and v, and their biases.
+
+    Without a bias of keys, the biases of q and v are renamed.
+    """
+    for ending in ("weight", "bias"):
+        parts = {
+            part: arrays.pop(f"{attention}{part}_proj.{ending}")
+            for part in "qkv"
+            if f"{attention}{part}_proj.{ending}" in arrays
+        }
+        if len(parts) == 3:
+            rows = sum(part.shape[0] for part in parts.values())
+            joined = Stored(
+                (rows, *parts["q"].shape[1:]),
+                lambda parts=parts: np.concatenate(
+                    [part.read() for part in parts.values()]
+                ),
+            )
+            table.add(arrays, f"{attention}qkv.{ending}", joined)
+            continue
+        if ending == "weight":
+            (missing,) = sorted(set("qkv") - set(parts))[:1]
+            raise KeyError(f"{attention}{missing}_proj.weight")
+        for part, stored in parts.items():
+            table.add(arrays, f"{attention}{part}_bias", stored)
 
 
 def _part_frequencies(arrays):
@@ -188,9 +212,15 @@ def restore(
     if "separate" in forms:
         for name in [n for n in arrays if n.endswith(".attn.qkv.weight")]:
             attention = name.removesuffix("qkv.weight")
-            parts = np.split(arrays.pop(name), 3)
-            for part, array in zip("qkv", parts, strict=True):
-                arrays[f"{attention}{part}_proj.weight"] = array
+            width = arrays[name].shape[1]
+            for ending in ("weight", "bias"):
+                joined = arrays.pop(f"{attention}qkv.{ending}", None)
+                if joined is None:
+                    continue
+                last = (len(joined) + width) // 2
+                parts = np.split(joined, [width, last])
+                for part, array in zip("qkv", parts, strict=True):
+                    arrays[f"{attention}{part}_proj.{ending}"] = array
             for part in "qv":
                 bias = arrays.pop(f"{attention}{part}_bias", None)
                 if bias is not None:
@@ -199,6 +229,8 @@ def restore(
         first, rest = np.split(arrays["pos_embed"], [1], axis=1)
         arrays["cls_token"] = arrays["cls_token"] + first
         arrays["pos_embed"] = rest
+    if "parallel" in forms:
+        arrays = parallel.restore(arrays)
     frequencies = [n for n in arrays if n.endswith(".rope.freqs")]
     if frequencies:
         parts = [
@@ -234,6 +266,7 @@ def settings(config: dict, known: str, epsilon: float) -> dict:
         )
     if re.fullmatch(known, name):
         found["layer_norm_epsilon"] = epsilon
+        found["post_norm"] = "_rpn_" in name
         found["activation"] = "gelu"
         if _TANH.fullmatch(name):
             found["activation"] = "gelu_tanh"
@@ -270,7 +303,10 @@ def with_heads(format: table.Format, **required) -> table.Format:
             width = arrays["patch_embed.proj.weight"].shape[0]
             name = timm_config.architecture_of(config)
             specified["num_heads"] = heads_of(width, name)
-        return read_arrays(arrays, config, specified)
+        found = read_arrays(arrays, config, specified)
+        if found["layer_scale"]:  # not where norms follow the branches
+            found["post_norm"] = False
+        return found
 
     return dataclasses.replace(
         format,

@@ -199,6 +199,7 @@ _TIMM_RELATIVES = {
     r".*blocks\.\d+\.attn\.temperature": "a timm XCiT: cross-covariance "
     "attention is",
     r".*rel_pos\.mlp\..*": "a timm vit_relpos: MLPs of relative positions are",
+    r".*attn\.qkv\.weight without bias": "projections without biases are",
     r".*decoder_(embed|blocks)\..*": "a masked autoencoder with its decoder: "
     "decoders are",
 }
