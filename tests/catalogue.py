@@ -157,6 +157,12 @@ TINY_OF = {
 
 # Name -> (layer class, arguments, input shape without the batch).
 LAYERS = {
+    "EnsureShape": (layers.EnsureShape, {}, (8, 12, 3)),
+    "Rescaling": (
+        layers.Rescaling,
+        dict(scale=[0.5, 2.0, 3.0], offset=-1.0),
+        (8, 12, 3),
+    ),
     "PatchEmbedding": (
         layers.PatchEmbedding,
         dict(patch_size=(4, 2), hidden_size=6),

@@ -149,6 +149,44 @@ class TestLayers:
         for weight, value in zip(model.get_weights(), before, strict=True):
             np.testing.assert_array_equal(weight, value)
 
+    # JAX knows the shapes that PyTorch knows.
+    @not_on_jax
+    def test_another_shape_is_an_error_or_gives_outputs_of_its_own(
+        self, layer_case
+    ):
+        _, model, x, _ = layer_case
+        layer = model.layers[-1]
+        call = of_unknown_sizes(layer, x.shape)
+        for shape in other_shapes(x.shape[1:]):
+            try:
+                y = call(values_for(shape))
+            except Exception:  # of many kinds, from Keras and backends
+                continue
+            shape = layer.compute_output_shape((2, *shape))
+            assert tuple(y.shape) == tuple(shape)
+
+
+def other_shapes(shape):
+    """Yields shapes in which an axis is one, or twice as long, or two change.
+
+    Broadcasting hides the first, a reshape moves the others into the batch.
+    """
+    for axis, size in enumerate(shape):
+        for other in {1, 2 * size} - {size}:
+            yield (*shape[:axis], other, *shape[axis + 1 :])
+    if shape[0] != shape[-1]:
+        yield shape[::-1]
+
+
+def of_unknown_sizes(layer, shape):
+    """Returns the layer, under TensorFlow in a graph that knows no sizes."""
+    if keras.backend.backend() != "tensorflow":
+        return layer
+    import tensorflow as tf
+
+    spec = tf.TensorSpec([None] * len(shape), "float32")
+    return tf.function(layer, input_signature=[spec])
+
 
 @pytest.fixture(scope="module", params=[*MODELS, *OTHER_FAMILIES])
 def case(request):
@@ -174,6 +212,17 @@ class TestModels:
         others = np.stack([x[2], x[1], x[0]])
         np.testing.assert_array_equal(y[1], outputs_of(model, others)[1])
 
+    def test_images_of_another_shape_are_refused(self, case):
+        model, x = case[1:3]
+        # In models that are built on this graph, and in exports of them.
+        assert isinstance(model.layers[1], keras_vit.layers.EnsureShape)
+        own = x.shape[1:]
+        for shape in (*other_shapes(own), own[1:], (*own, 1)):
+            with pytest.raises(ValueError) as error:
+                model(np.zeros((2, *shape), "float32"))
+            assert f"[B, {str(own)[1:-1]}]" in str(error.value)
+            assert str((2, *shape)) in str(error.value)
+
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_mixed_precision_agrees_and_has_float32_logits(self, case, dtype):
         name, model, x, expected = case
@@ -188,6 +237,25 @@ class TestModels:
             assert y.dtype == "float32"
         difference = np.abs(y.astype("float32") - expected).max()
         assert difference <= 0.1 * np.abs(expected).max()
+
+    # Under JAX and PyTorch Keras rounds products to float32.
+    @pytest.mark.backend("tensorflow")
+    def test_float64_is_computed_throughout(self, case):
+        name, model, x, expected = case
+        double = make_model(name, dtype="float64")
+        double.set_weights(model.get_weights())
+        for layer in double._flatten_layers(include_self=False):
+            assert layer.compute_dtype == "float64", layer.path
+        # In float32, outputs of three inputs on a line would be off a line.
+        step = np.random.default_rng(0).normal(size=x.shape[1:]) * 1e-6
+        line = np.stack([x[0] - step, x[0], x[0] + step])
+        y = double(ops.convert_to_tensor(line, "float64"), training=False)
+        assert keras.backend.standardize_dtype(y.dtype) == "float64"
+        y = ops.convert_to_numpy(y) / np.abs(expected).max()
+        assert np.abs(y[0] - 2 * y[1] + y[2]).max() <= 1e-11
+        np.testing.assert_allclose(
+            y[1], expected[0] / np.abs(expected).max(), atol=1e-3
+        )
 
     # The graph is the same on all backends; tests of recipes train on the
     # others.

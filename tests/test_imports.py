@@ -120,8 +120,9 @@ def test_imports_point_one_way(path):
                 known |= FILES_AND_SERVERS
             if package == "layers" and not at_top:
                 # What Keras has no function for: JAX' platform, and its
-                # barriers, and PyTorch's product with a bias.
-                known |= {"jax", "torch"}
+                # barriers, PyTorch's product with a bias, and the shapes that
+                # TensorFlow does not know.
+                known |= {"jax", "tensorflow", "torch"}
             assert parts[0] in known, f"{path} imports {module}"
         if at_top and path.is_relative_to(ROOT / "keras_vit"):
             assert parts[0] not in OPTIONAL, f"{path} imports {module} on top"

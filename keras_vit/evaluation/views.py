@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit import layers
 from keras_vit._arguments import KerasActivation, checked
 
 
@@ -30,7 +31,8 @@ def average_scores(
     """
     shape = model.input_shape[1:]
     views = keras.Input((num_views, *shape), dtype=model.input.dtype)
-    scores = model(ops.reshape(views, (-1, *shape)))  # [B V, K]
+    x = layers.EnsureShape(dtype=views.dtype)(views)
+    scores = model(ops.reshape(x, (-1, *shape)))  # [B V, K]
     if activation is not None:
         scores = keras.activations.get(activation)(scores)
     scores = ops.reshape(scores, (-1, num_views, scores.shape[-1]))

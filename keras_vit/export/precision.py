@@ -16,6 +16,7 @@ PRECISIONS = typing.get_args(Precision)
 # Pixels up to 255 and the scores are float32 in every precision.
 _ALWAYS_FLOAT32 = (
     keras.layers.InputLayer,
+    layers.EnsureShape,
     keras.layers.Rescaling,
     layers.ClassificationHead,
     layers.DistilledHead,

@@ -299,7 +299,8 @@ def signatures(
 
     def from_pixels(pixels):
         with answers.limited(pixels):
-            images = tf.image.resize(pixels, image_size)
+            pixels = tf.ensure_shape(pixels, any_size)
+        images = tf.image.resize(pixels, image_size)
         _, logits, valid = answers.run_pixels(images)
         return answers.top(logits, valid)
 
@@ -335,7 +336,7 @@ def signatures(
     )
     def logits(images):
         with answers.limited(images):
-            images = tf.identity(images)
+            images = tf.ensure_shape(images, (None, *size))
         return answers.raw(*answers.run_pixels(images))
 
     @tf.function(**of_bytes)
@@ -374,7 +375,8 @@ def video_signatures(
 
     def from_frames(video):
         with answers.limited(video):
-            number, _, height, width, _ = tf.unstack(tf.shape(video))
+            video = tf.ensure_shape(video, any_size)
+        number, _, height, width, _ = tf.unstack(tf.shape(video))
         frames = tf.reshape(
             video, (number * num_frames, height, width, channels)
         )
@@ -403,7 +405,7 @@ def video_signatures(
     )
     def logits(videos):
         with answers.limited(videos):
-            videos = tf.identity(videos)
+            videos = tf.ensure_shape(videos, (None, *size))
         return answers.raw(*answers.run_pixels(videos))
 
     def top(features, logits, valid):

@@ -15,6 +15,7 @@ from keras_vit.layers.distilled_head import DistilledHead
 from keras_vit.layers.encoder_attention import EncoderAttention
 from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.encoder_mlp import EncoderMlp
+from keras_vit.layers.ensure_shape import EnsureShape
 from keras_vit.layers.external_attention import (
     ExternalAttention,
     TokenPerformer,
@@ -30,6 +31,7 @@ from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.pooling_attention import PoolingAttention
 from keras_vit.layers.quantizable import quantizable
 from keras_vit.layers.register_tokens import RegisterTokens
+from keras_vit.layers.rescaling import Rescaling
 from keras_vit.layers.resized_positions import ResizedPositions
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
 from keras_vit.layers.sinusoid_positions import SinusoidPositions
@@ -53,6 +55,7 @@ __all__ = [
     "EncoderAttention",
     "EncoderBlock",
     "EncoderMlp",
+    "EnsureShape",
     "ExternalAttention",
     "GroupNorm",
     "LayerScale",
@@ -64,6 +67,7 @@ __all__ = [
     "PatchEmbedding",
     "PoolingAttention",
     "RegisterTokens",
+    "Rescaling",
     "ResNetV2Stem",
     "ResizedPositions",
     "SinusoidPositions",

@@ -9,6 +9,9 @@ from keras import ops
 @keras.saving.register_keras_serializable(package="keras_vit")
 def gelu(x):
     """Returns the exact GELU."""
+    if keras.backend.standardize_dtype(x.dtype) == "float64":
+        # TensorFlow's operation has the root of 2 in float32.
+        return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
     return ops.gelu(x, approximate=False)
 
 

@@ -92,7 +92,7 @@ class AddPositionEmbs(keras.layers.Layer):
 
     def call(self, inputs):
         # Otherwise broadcasting would turn one token into many.
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:

@@ -1,5 +1,7 @@
 """Checks of arguments that depend on one another, and of inputs."""
 
+import keras
+
 
 def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
     """Returns a side, or (height, width), as (height, width)."""
@@ -76,7 +78,9 @@ def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
     return tuple((n + 2 * pad - k) // stride + 1 for n, k, stride, pad in axes)
 
 
-def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
+def check_shape(
+    layer, inputs, expected: tuple[int | None, ...], always: bool = False
+):
     """Checks that a layer is called on inputs of the shape it was built for.
 
     Not every backend checks this: a reshape would move the excess pixels of an
@@ -86,13 +90,38 @@ def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
         layer: The layer.
         inputs: Its input, a tensor.
         expected: Its shape without the batch; None where any size is allowed.
+        always: Whether a program of TensorFlow checks the shape when it runs
+            even if it was traced with this shape.
+
+    Returns:
+        The inputs. A program of TensorFlow checks the sizes that were unknown
+        when it was traced, and raises `tf.errors.InvalidArgumentError`.
+
+    Raises:
+        ValueError: If the shape is another one.
     """
-    found = tuple(inputs.shape)
-    if len(found) == len(expected) + 1 and all(
-        None in pair or pair[0] == pair[1]
-        for pair in zip(found[1:], expected, strict=True)
+    is_partial = getattr(inputs.shape, "rank", 0) is None
+    if not is_partial:
+        found = tuple(inputs.shape)
+        pairs = list(zip(found[1:], expected, strict=False))
+        if len(found) != len(expected) + 1 or any(
+            None not in pair and pair[0] != pair[1] for pair in pairs
+        ):
+            raise ValueError(_other_shape(layer, found, expected))
+        is_partial = any(size is None is not own for size, own in pairs)
+    if (
+        (always or is_partial)
+        and keras.backend.backend() == "tensorflow"
+        and keras.ops.is_tensor(inputs)
     ):
-        return
+        import tensorflow as tf
+
+        return tf.ensure_shape(inputs, (None, *expected))
+    return inputs
+
+
+def _other_shape(layer, found, expected):
+    """Returns the message of `check_shape`."""
     expected_text = ", ".join("any" if n is None else str(n) for n in expected)
     remedy = ""
     if len(found) == 4 and len(expected) == 3:
@@ -101,7 +130,7 @@ def check_shape(layer, inputs, expected: tuple[int | None, ...]) -> None:
         if found[1] == expected[2] != found[3]:
             remedy = " These seem to be channels-first: transpose them to "
             remedy += "[B, H, W, C]."
-    raise ValueError(
+    return (
         f"{type(layer).__name__} `{layer.name}` was built for inputs of shape "
         f"[B, {expected_text}]. Received: shape {found}.{remedy}"
     )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.encoder_mlp import Activation, EncoderMlp
@@ -92,7 +93,7 @@ class AttentionPooling(CompositeLayer):
     def call(self, inputs):
         weights, value = self._attend(inputs)
         x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, 1, E]
-        x = ops.reshape(x, (-1, 1, inputs.shape[-1]))
+        x = ops.reshape(x, (-1, 1, self.num_heads * self.head_size))
         x = self.out(x)
         x = x + self.mlp(self.norm(x))
         return x[:, 0]
@@ -103,7 +104,9 @@ class AttentionPooling(CompositeLayer):
 
     def _attend(self, inputs):
         heads, size = self.num_heads, self.head_size
-        tokens = inputs.shape[1]
+        width = heads * size
+        inputs = arguments.check_shape(self, inputs, (None, width))
+        tokens = ops.shape(inputs)[1]
         key_value = self.key_value(inputs)
         key_value = ops.reshape(key_value, (-1, tokens, 2, heads, size))
         key_value = ops.transpose(key_value, (2, 0, 3, 1, 4))

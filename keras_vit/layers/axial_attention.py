@@ -12,6 +12,7 @@ from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
+from keras_vit.layers.softmax import softmax
 
 Axis = Literal["height", "width"]
 
@@ -142,7 +143,7 @@ class AxialAttentionBN(AxialAttention):
         self.bn_output = batch_norm(self, double, "bn_output")
 
     def call(self, inputs, training=None):
-        arguments.check_shape(self, inputs, self._map_shape)
+        inputs = arguments.check_shape(self, inputs, self._map_shape)
         qkv = self.bn_qkv(self.qkv(inputs), training=training)
         q, k, v = self._heads(qkv)
         r_q, r_k, r_v = self._relative(1, v.dtype)
@@ -160,8 +161,7 @@ class AxialAttentionBN(AxialAttention):
             similarity, (-1, other, length, length, 3, self.num_heads)
         )
         logits = ops.transpose(ops.sum(similarity, axis=4), (0, 1, 4, 2, 3))
-        weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
-        weights = ops.cast(weights, v.dtype)
+        weights = softmax(logits, self.compute_dtype)
         values = self._merge(ops.matmul(weights, v))
         places = self._merge(ops.einsum("bogij,cij->bogic", weights, r_v))
         # Channels of the norm: for each channel its value, then its position.
@@ -215,7 +215,7 @@ class AxialAttentionGN(AxialAttention):
         self.gn_out = norm("gn_out", input_shape[-1])
 
     def call(self, inputs, training=None):
-        arguments.check_shape(self, inputs, self._map_shape)
+        inputs = arguments.check_shape(self, inputs, self._map_shape)
         qkv = self._each_sequence(self.gn_qkv, self.qkv(inputs))
         q, k, v = self._heads(qkv)
         r_q, r_k, r_v = self._relative(-1, v.dtype)
@@ -224,8 +224,7 @@ class AxialAttentionGN(AxialAttention):
             + ops.einsum("bogic,cij->bogij", q, r_k)
             + ops.einsum("bogic,cij->bogij", k, r_q)
         )
-        weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
-        weights = ops.cast(weights, v.dtype)
+        weights = softmax(logits, self.compute_dtype)
         x = ops.matmul(weights, v)
         x = x + ops.einsum("bogij,cij->bogic", weights, r_v)
         return self._each_sequence(self.gn_out, self._merge(x))

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_vit.layers.precision import wide_dtype
+
 
 def resize_bicubic(maps, size: tuple):
     """Resizes maps `[B, H, W, C]` to a (height, width), the same everywhere.
@@ -11,21 +13,22 @@ def resize_bicubic(maps, size: tuple):
     rows have four entries. Sizes may be unknown until the model is called.
     """
     dtype, shape = maps.dtype, ops.shape(maps)
+    wide = wide_dtype(dtype)
     rows, columns = (
-        ops.cast(_bicubic(n_in, n_out), dtype)
+        ops.cast(_bicubic(n_in, n_out, wide), dtype)
         for n_in, n_out in zip(shape[1:3], size, strict=True)
     )
     maps = ops.einsum("ih,bhwc->biwc", rows, maps)
     return ops.einsum("jw,biwc->bijc", columns, maps)
 
 
-def _bicubic(n_in, n_out):
+def _bicubic(n_in, n_out, dtype):
     """The [n_out, n_in] matrix of cubic convolution (Keys 1981)."""
-    scale = ops.cast(n_in, "float32") / ops.cast(n_out, "float32")
-    position = (ops.arange(n_out, dtype="float32") + 0.5) * scale - 0.5
+    scale = ops.cast(n_in, dtype) / ops.cast(n_out, dtype)
+    position = (ops.arange(n_out, dtype=dtype) + 0.5) * scale - 0.5
     first = ops.floor(position)
     fraction = position - first
-    inputs = ops.arange(n_in, dtype="float32")
+    inputs = ops.arange(n_in, dtype=dtype)
     a, matrix = -0.75, 0.0
     for tap in (-1, 0, 1, 2):
         t = ops.abs(fraction - tap)
@@ -34,7 +37,7 @@ def _bicubic(n_in, n_out):
         else:
             weight = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
         tapped = ops.clip(first + tap, 0, inputs[-1])  # the border, repeated
-        is_tapped = ops.cast(tapped[:, None] == inputs, "float32")
+        is_tapped = ops.cast(tapped[:, None] == inputs, dtype)
         matrix = matrix + weight[:, None] * is_tapped
     return matrix
 

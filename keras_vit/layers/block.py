@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.gradient_barrier import gradient_barrier
 from keras_vit.layers.rematerialize import rematerialize
@@ -17,6 +18,11 @@ class Block(CompositeLayer):
     remat = False
 
     def call(self, inputs, training=None):
+        # Otherwise broadcasting would turn one channel into many.
+        _, *axes, width = self.get_build_config()["input_shape"]
+        expected = (*[None] * len(axes), width)
+        inputs = arguments.check_shape(self, inputs, expected)
+
         def forward(inputs):
             return self._forward(inputs, training)
 

@@ -26,7 +26,7 @@ class ClassToken(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, (None, self.cls.shape[-1]))
+        inputs = arguments.check_shape(self, inputs, (None, self.cls.shape[-1]))
         batch_size, _, width = ops.shape(inputs)
         cls = ops.broadcast_to(
             ops.cast(self.cls, inputs.dtype), (batch_size, 1, width)

@@ -63,7 +63,7 @@ class CubeEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._video_shape)
+        inputs = arguments.check_shape(self, inputs, self._video_shape)
         pads = [(n, n) for n in self._padding()]
         x = ops.pad(inputs, [(0, 0), *pads, (0, 0)])
         x = conv(x, ops.cast(self.kernel, x.dtype), self.strides, "valid")

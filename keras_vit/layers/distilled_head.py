@@ -63,10 +63,12 @@ class DistilledHead(CompositeLayer):
             layer.build((input_shape[0], input_shape[-1]))
             return layer
 
+        self._token_shape = (2, input_shape[-1])
         self.token = classifier("token")
         self.distillation = classifier("distillation")
 
     def call(self, inputs):
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         mean = self.token(inputs[:, 0]) + self.distillation(inputs[:, 1])
         return self.activation(mean / 2)
 

@@ -16,6 +16,7 @@ from keras_vit.layers import (
 from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
+from keras_vit.layers.precision import at_least_float32, wide_dtype
 from keras_vit.layers.rotary import Rotary
 from keras_vit.layers.softmax import softmax
 
@@ -31,12 +32,12 @@ class EncoderAttention(CompositeLayer):
     """Multi-head self-attention whose scores may depend on places.
 
     As `MultiHeadSelfAttention`: one projection of columns [A, 3, E], scores of
-    q k^T / sqrt(E), softmax in float32. Positions, if any, are either rotary
-    (queries and keys of patches are turned by their place, `layers.rotary`),
-    or a bias of each head on the scores, by the distance between two patches,
-    which is learned (BEiT) or computed by an MLP (Liu et al. 2022,
-    2111.09883). With G groups of heads that share keys and values, the columns
-    are [G, A / G + 2, E] (Ainslie et al. 2023, 2305.13245).
+    q k^T / sqrt(E), softmax in float32 or float64. Positions, if any, are
+    either rotary (queries and keys of patches are turned by their place,
+    `layers.rotary`), or a bias of each head on the scores, by the distance
+    between two patches, which is learned (BEiT) or computed by an MLP (Liu et
+    al. 2022, 2111.09883). With G groups of heads that share keys and values,
+    the columns are [G, A / G + 2, E] (Ainslie et al. 2023, 2305.13245).
 
     Args:
         num_heads: Number of heads A; divides the token width D.
@@ -201,10 +202,8 @@ class EncoderAttention(CompositeLayer):
             self.grid_size, self.head_size, **dict(self.rotary)
         )
         angles = np.pad(angles, ((prefix, 0), (0, 0)))  # tokens do not turn
-        self._turns = (
-            np.cos(angles).astype("float32"),
-            np.sin(angles).astype("float32"),
-        )
+        dtype = wide_dtype(self.compute_dtype)
+        self._turns = [f(angles).astype(dtype) for f in (np.cos, np.sin)]
 
     def call(self, inputs):
         if not self.relative_positions and attention_implementation.is_fused(
@@ -222,11 +221,11 @@ class EncoderAttention(CompositeLayer):
 
     def attention_weights(self, inputs):
         """Returns the weights of `inputs` after the softmax, `[B, A, T, T]`."""
-        return self._attend(inputs, "float32")[0]
+        return self._attend(inputs, None)[0]
 
     def _heads(self, inputs):
         """Returns queries, keys and values, each `[B, A, T, E]`."""
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         tokens = self._token_shape[0]
         qkv = self.qkv(inputs)
         groups = self.num_kv_heads or self.num_heads
@@ -257,14 +256,20 @@ class EncoderAttention(CompositeLayer):
         return reshape(x, (-1, self.num_heads, tokens, self.head_size))
 
     def _attend(self, inputs, dtype):
-        """Returns attention weights of a dtype and the values of each head."""
+        """Returns attention weights and the values of each head.
+
+        Args:
+            inputs: `[B, T, D]`
+            dtype: Of the weights; see `softmax`.
+        """
         query, key, value = self._heads(inputs)
         logits = scores(query, key)
         if self.relative_positions:
-            logits = ops.cast(logits, "float32") + self._bias()
+            logits = at_least_float32(logits)
+            logits = logits + self._bias(logits.dtype)
         return softmax(logits, dtype), value
 
-    def _bias(self):
+    def _bias(self, dtype):
         """Returns the bias of the scores by distance, `[A, T, T]`."""
         if self.relative_dim:
             logs = ops.convert_to_tensor(self._logs, self.compute_dtype)
@@ -272,7 +277,7 @@ class EncoderAttention(CompositeLayer):
         else:
             table = self.relative_bias
         bias = ops.take(
-            ops.cast(table, "float32"), self._distances.reshape(-1), axis=0
+            ops.cast(table, dtype), self._distances.reshape(-1), axis=0
         )
         bias = ops.reshape(bias, (*self._distances.shape, self.num_heads))
         prefix = (self._token_shape[0] - len(self._distances), 0)
@@ -284,10 +289,9 @@ class EncoderAttention(CompositeLayer):
             return query, key
         kind = self.rotary["kind"]
         if kind == "mixed":
-            places = ops.convert_to_tensor(self._places, "float32")
-            angles = ops.einsum(
-                "pt,pae->ate", places, ops.cast(self.frequencies, "float32")
-            )
+            frequencies = at_least_float32(self.frequencies)
+            places = ops.cast(self._places, frequencies.dtype)
+            angles = ops.einsum("pt,pae->ate", places, frequencies)
             angles = ops.repeat(angles, 2, axis=-1)  # [A, T, E]
             turns = ops.cos(angles), ops.sin(angles)
         else:

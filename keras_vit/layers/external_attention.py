@@ -4,9 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import deit_mlp
+from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.deit_mlp import DeiTMlp
+from keras_vit.layers.precision import at_least_float32
 
 EXPANSION = 4  # of heads and channels in the blocks
 UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem
@@ -16,9 +17,9 @@ def normalize(logits):
     """Returns attention to a memory, `[B, N, ..., M]`.
 
     A softmax over the tokens, then a share of each unit of the memory; in
-    float32.
+    float32 or float64.
     """
-    x = ops.softmax(ops.cast(logits, "float32"), axis=1)
+    x = ops.softmax(at_least_float32(logits), axis=1)
     x = x / (1e-9 + ops.sum(x, axis=-1, keepdims=True))
     return ops.cast(x, logits.dtype)
 
@@ -68,6 +69,7 @@ class TokenPerformer(CompositeLayer):
 
     def build(self, input_shape):
         size, shape = self.token_dim, (*input_shape[:-1], self.token_dim)
+        self._token_shape = (None, input_shape[-1])
         self.norm1 = layer_norm(self, input_shape, "norm1")
         self.q_linear = dense(self, size, input_shape[-1], "q_linear")
         self.linear_0 = dense(
@@ -81,6 +83,7 @@ class TokenPerformer(CompositeLayer):
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def call(self, inputs, training=None):
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         q = self.q_linear(self.norm1(inputs))
         x = self.dropout(normalize(self.linear_0(q)), training=training)
         x = self.proj(self.linear_1(x))
@@ -126,6 +129,7 @@ class ExternalAttention(CompositeLayer):
         self.proj = dense(self, width, wide, "proj")
 
     def call(self, inputs):
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         tokens, width = self._token_shape
         heads, size = EXPANSION * self.num_heads, width // self.num_heads
         z = ops.reshape(self.trans_dims(inputs), (-1, tokens, heads, size))

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.linear import of_dtype
+from keras_vit.layers.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -49,7 +50,7 @@ class GroupNorm(DirectCall, keras.layers.GroupNormalization):
                 self.epsilon,
             )
             return ops.moveaxis(x, 1, -1)
-        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        dtype = wide_dtype(inputs.dtype)
         shape = ops.shape(inputs)
         by_group = (shape[0], -1, self.groups, shape[-1] // self.groups)
         x = ops.reshape(ops.cast(inputs, dtype), by_group)

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.linear import of_dtype
+from keras_vit.layers.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -42,7 +43,7 @@ class LayerNorm(DirectCall, keras.layers.LayerNormalization):
             )
         if backend != "jax":
             return super().call(inputs)
-        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        dtype = wide_dtype(inputs.dtype)
         x = ops.cast(inputs, dtype)
         mean = ops.mean(x, axis=-1, keepdims=True)
         if is_bfloat16:

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import checked
+from keras_vit.layers import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,6 +28,7 @@ class LayerScale(keras.layers.Layer):
         self.initial = initial
 
     def build(self, input_shape):
+        self._shape = (*[None] * (len(input_shape) - 2), input_shape[-1])
         self.gamma = self.add_weight(
             name="gamma",
             shape=(input_shape[-1],),
@@ -34,6 +36,8 @@ class LayerScale(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        # Otherwise broadcasting would turn one channel into many.
+        inputs = arguments.check_shape(self, inputs, self._shape)
         return inputs * ops.cast(self.gamma, inputs.dtype)
 
     def compute_output_shape(self, input_shape):

@@ -3,7 +3,6 @@
 import keras
 
 from keras_vit._arguments import Positive, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.dense import Dense
@@ -88,7 +87,6 @@ class MixingBlock(Block):
         )
 
     def _forward(self, x, training):
-        arguments.check_shape(self, x, (None, None, self.fc1.kernel.shape[0]))
         y = self.mix(self.norm1(x, training=training), training)
         x = x + self.drop_path(y, training=training)
         y = self.fc1(self.norm2(x, training=training))

@@ -26,8 +26,8 @@ class MultiHeadSelfAttention(CompositeLayer):
     first head, then those of the second, and so on, and within a head those
     of q, of k and of v: [A, 3, E]. When the columns are divided among devices,
     every device has complete heads (tensor parallelism). The softmax is
-    computed in float32 under every dtype policy. The products are fused or
-    explicit: see `set_attention_implementation`.
+    computed in float32 under every dtype policy, or in float64. The products
+    are fused or explicit: see `set_attention_implementation`.
 
     With `relative_positions` the logit of every pair of tokens has a bias: the
     product of the query with a learned embedding of their distance i - j in the
@@ -118,7 +118,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             else:
                 x = weighted_sum(logits, value)
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
-        x = reshape(x, (-1, *inputs.shape[1:]))  # [B, T, D]
+        width = self.num_heads * self.head_size
+        x = reshape(x, (-1, x.shape[1], width))  # [B, T, D]
         return self.out(x)
 
     def attention_weights(self, inputs):
@@ -127,7 +128,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def _heads(self, inputs):
         """Returns queries, keys and values, each `[B, A, T, E]`."""
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         return qkv_projection.by_head(self.qkv, inputs, self.num_heads)
 
     def _logits(self, inputs):

@@ -62,7 +62,7 @@ class MultiScaleEmbedding(keras.layers.Layer):
 
     def call(self, inputs):
         channels, patch = self.kernel.shape[1], self.patch_size
-        arguments.check_shape(self, inputs, (None, None, channels))
+        inputs = arguments.check_shape(self, inputs, (None, None, channels))
         size = ops.shape(inputs)[1:3]
         whole = tuple((n + patch - 1) // patch * patch for n in size)
         if not bicubic.is_size(size, whole):

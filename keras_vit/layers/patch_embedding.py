@@ -60,7 +60,7 @@ class PatchEmbedding(keras.layers.Layer):
             )
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._image_shape)
+        inputs = arguments.check_shape(self, inputs, self._image_shape)
         (rows, columns), (height, width) = self.grid_size, self.patch_size
         channels = inputs.shape[-1]
         x = ops.reshape(inputs, (-1, rows, height, columns, width, channels))

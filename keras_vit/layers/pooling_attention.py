@@ -142,7 +142,7 @@ class PoolingAttention(CompositeLayer):
             weights = ops.cast(self._weights(query, key), value.dtype)
             x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
             x = ops.transpose(x, (0, 2, 1, 3))
-        x = ops.reshape(x, (-1, x.shape[1], inputs.shape[-1]))
+        x = ops.reshape(x, (-1, x.shape[1], self._token_shape[-1]))
         return self.proj(x)  # [B, N', D]
 
     def attention_weights(self, inputs):
@@ -158,7 +158,7 @@ class PoolingAttention(CompositeLayer):
 
     def _heads(self, inputs):
         """Returns pooled queries, keys and values, `[B, N', A, E]`."""
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         query, key, value = ops.split(self.qkv(inputs), 3, axis=-1)
         query = self._pool_heads(query, self.pool_q, self.norm_q)
         key = self._pool_heads(key, self.pool_k, self.norm_k)

@@ -37,7 +37,7 @@ class RegisterTokens(keras.layers.Layer):
 
     def call(self, inputs):
         width = self.registers.shape[-1]
-        arguments.check_shape(self, inputs, (None, width))
+        inputs = arguments.check_shape(self, inputs, (None, width))
         registers = ops.broadcast_to(
             ops.cast(self.registers, inputs.dtype),
             (ops.shape(inputs)[0], self.num_tokens, width),

@@ -1,6 +1,7 @@
 """A class token, and positions from a table of any size."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Pair, checked
@@ -49,7 +50,7 @@ class ResizedPositions(keras.layers.Layer):
         self.cls_pos_embed = weight("cls_pos_embed", 1, 1)
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x = inputs + ops.cast(self._positions(), inputs.dtype)
         token = ops.cast(self.cls_token + self.cls_pos_embed, inputs.dtype)
         shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
@@ -63,15 +64,22 @@ class ResizedPositions(keras.layers.Layer):
         """Returns the positions of the patches, `[N, D]`."""
         table = ops.convert_to_tensor(self.pos_embed)
         if self.grid_size != self.table_size:
-            table = ops.image.resize(
-                table,
-                self.grid_size,
-                interpolation="bilinear",
-                antialias=False,
-                data_format="channels_last",
+            # TensorFlow's operation computes in float32.
+            rows, columns = (
+                ops.cast(_bilinear(*sizes), table.dtype)
+                for sizes in zip(self.table_size, self.grid_size, strict=True)
             )
+            table = ops.einsum("ih,hwd->iwd", rows, table)
+            table = ops.einsum("jw,iwd->ijd", columns, table)
         return ops.reshape(table, self._token_shape)
 
     def compute_output_shape(self, input_shape):
         batch_size, tokens, width = input_shape
         return (batch_size, tokens + 1, width)
+
+
+def _bilinear(n_in, n_out):
+    """Returns the [n_out, n_in] matrix of bilinear resizing."""
+    place = (np.arange(n_out)[:, None] + 0.5) * n_in / n_out - 0.5
+    place = place.clip(0, n_in - 1)  # the border, repeated
+    return np.maximum(1 - abs(place - np.arange(n_in)), 0)

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Pair, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.precision import wide_dtype
 
 Kind = Literal["sinusoid", "table"]
 
@@ -50,7 +51,8 @@ class SinusoidPositions(keras.layers.Layer):
             keras.initializers.TruncatedNormal(stddev=0.02),
             name="cls_token",
         )
-        self._table = sinusoids(tokens + 1, width)
+        dtype = wide_dtype(self.compute_dtype)
+        self._table = sinusoids(tokens + 1, width).astype(dtype)
         if self.kind == "table":
             self.pos_embed = self.add_weight(
                 (1, tokens + 1, width),
@@ -60,7 +62,7 @@ class SinusoidPositions(keras.layers.Layer):
             )
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
         token = ops.broadcast_to(ops.cast(self.cls_token, inputs.dtype), shape)
         x = ops.concatenate([token, inputs], axis=1)  # [B, N + 1, D]
@@ -85,4 +87,4 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
     angles = np.arange(positions)[:, None] / 10_000**exponents
     angles[:, 0::2] = np.sin(angles[:, 0::2])
     angles[:, 1::2] = np.cos(angles[:, 1::2])
-    return angles.astype("float32")
+    return angles

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, checked
+from keras_vit.layers import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -39,6 +40,7 @@ class SoftSplit(keras.layers.Layer):
         self.padding = padding
 
     def call(self, inputs):
+        inputs = arguments.check_shape(self, inputs, (None, None, None))
         _, rows, columns, _ = self.compute_output_shape(inputs.shape)
         pad, step, side = (self.padding,) * 2, self.stride, self.kernel_size
         x = ops.pad(inputs, ((0, 0), pad, pad, (0, 0)))

@@ -1,13 +1,14 @@
-"""A softmax in float32, whose gradient costs less under JAX."""
+"""A softmax in float32 or wider, whose gradient costs less under JAX."""
 
 import keras
 from keras import ops
 
 from keras_vit.layers import tpu
+from keras_vit.layers.precision import at_least_float32
 
 
-def softmax(x, dtype="float32"):
-    """Returns the softmax over the last axis, computed in float32.
+def softmax(x, dtype=None):
+    """Returns the softmax over the last axis, computed in float32 or float64.
 
     Its gradient, y (g - sum(g y)), needs only the result y. Unless
     jax_softmax_custom_jvp is set, JAX differentiates the division instead and
@@ -15,15 +16,15 @@ def softmax(x, dtype="float32"):
 
     Args:
         x: Logits, `[..., T]`.
-        dtype: Of the result.
+        dtype: Of the result; None for that of the computation.
     """
     backend = keras.backend.backend()
     is_given = _dtype(x) == dtype
     if backend == "torch" and is_given:
         return ops.softmax(x, axis=-1)  # computes in float32 what is shorter
-    x = ops.cast(x, "float32")
+    x = at_least_float32(x)
     y = _softmax(x) if backend == "jax" else ops.softmax(x, axis=-1)
-    return ops.cast(y, dtype)
+    return y if dtype is None else ops.cast(y, dtype)
 
 
 def weighted_sum(logits, values):
@@ -46,16 +47,15 @@ def weighted_sum(logits, values):
 
 @ops.custom_gradient
 def _weighted_sum(logits, values):
-    y = ops.softmax(ops.cast(logits, "float32"), axis=-1)
+    y = ops.softmax(at_least_float32(logits), axis=-1)
     weights = ops.cast(y, _dtype(values))
     result = ops.matmul(weights, values)
 
     def gradient(g):
-        both = ops.cast(g, "float32") * ops.cast(result, "float32")
+        both = at_least_float32(g) * at_least_float32(result)
         of_weights = ops.matmul(g, ops.swapaxes(values, -1, -2))
         of_logits = y * (
-            ops.cast(of_weights, "float32")
-            - ops.sum(both, axis=-1, keepdims=True)
+            at_least_float32(of_weights) - ops.sum(both, axis=-1, keepdims=True)
         )
         of_values = ops.matmul(ops.swapaxes(weights, -1, -2), g)
         return ops.cast(of_logits, _dtype(logits)), of_values

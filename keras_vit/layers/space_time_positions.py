@@ -69,7 +69,7 @@ class SpaceTimePositions(keras.layers.Layer):
                 self.of_class = table("class_pos", 1)
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x, dtype = inputs, inputs.dtype
         if self.class_token:
             shape = (ops.shape(x)[0], 1, x.shape[-1])

@@ -9,6 +9,7 @@ from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.convolution import conv
 from keras_vit.layers.direct_call import DirectCall
+from keras_vit.layers.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -79,9 +80,9 @@ class StdConv2D(DirectCall, keras.layers.Layer):
 
     def call(self, inputs):
         channels = self.kernel.shape[2]
-        arguments.check_shape(self, inputs, (None, None, channels))
+        inputs = arguments.check_shape(self, inputs, (None, None, channels))
         # float16 variables have too little range for statistics.
-        dtype = keras.backend.result_type(self.kernel.dtype, "float32")
+        dtype = wide_dtype(self.kernel.dtype)
         kernel = ops.cast(self.kernel, dtype)
         # Not in place: on PyTorch that would change the variable itself.
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)

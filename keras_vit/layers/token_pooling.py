@@ -10,6 +10,7 @@ from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolution import conv
+from keras_vit.layers.precision import at_least_float32
 
 
 def is_for_tpu() -> bool:
@@ -85,7 +86,7 @@ class TokenPooling(CompositeLayer):
             )
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         first = int(self.class_token)
         width = inputs.shape[-1]
         x = ops.reshape(inputs[:, first:], (-1, *self.grid_size, width))
@@ -127,12 +128,12 @@ class TokenPooling(CompositeLayer):
         if keras.backend.backend() == "torch" or is_for_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return conv(x, kernel, self.strides, "valid")
-        # Convolutions accumulate in float32 under every dtype policy.
-        kernel, total = ops.cast(kernel, "float32"), 0
+        # Convolutions accumulate in float32, or in float64.
+        kernel, total = at_least_float32(kernel), 0
         for j, rows in enumerate(self._slices(x, 2)):
             for k, columns in enumerate(self._slices(rows, 3)):
                 for i, part in enumerate(self._slices(columns, 1)):
-                    total = total + ops.cast(part, "float32") * kernel[i, j, k]
+                    total = total + at_least_float32(part) * kernel[i, j, k]
         return ops.cast(total, self.compute_dtype)
 
     def _reduce(self, x):

@@ -61,7 +61,7 @@ class AddAxialPositionEmbs(keras.layers.Layer):
         self.column_embedding = table("col_pos_embedding", rows)
 
     def call(self, inputs):
-        arguments.check_shape(self, inputs, self._map_shape)
+        inputs = arguments.check_shape(self, inputs, self._map_shape)
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
@@ -149,7 +149,7 @@ class AxialTransformerBlock(Block):
 
     def _columns(self, x):
         """Returns the columns of maps as sequences, `[B W, H, D]`."""
-        arguments.check_shape(self, x, self._map_shape)
+        x = arguments.check_shape(self, x, self._map_shape)
         rows, _, width = self._map_shape
         return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width))
 

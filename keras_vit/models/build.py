@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,6 +18,7 @@ from keras_vit._arguments import (
     Positive,
     checked,
 )
+from keras_vit.layers.precision import wide_dtype
 from keras_vit.models import arguments
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
@@ -98,6 +100,10 @@ def build(
         resize_patches: Whether to resize the weights to another `patch_size`
             (FlexiViT) instead of refusing them.
         dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
+            Pixels and the head are float32, or float64 in a model of "float64".
+            Of that, only TensorFlow computes all in 64 bits: Keras rounds
+            products to float32 under JAX, which needs `jax_enable_x64`, and
+            PyTorch.
 
     Raises:
         ValueError: If an argument has no possible value, if arguments
@@ -150,7 +156,9 @@ def build(
 
     with _policy(dtype):
         name_of_input = "images" if len(input_shape) == 3 else "videos"
-        x = images = keras.Input(input_shape, name=name_of_input)
+        wide = _wide_dtype()
+        images = keras.Input(input_shape, name=name_of_input, dtype=wide)
+        x = layers.EnsureShape(name="ensure_shape", dtype=wide)(images)
         if include_preprocessing:
             scale, offset = preprocessing.scale_and_offset(
                 pixel_mean,
@@ -158,8 +166,8 @@ def build(
                 source_metadata,
                 input_shape[-1],  # type: ignore[arg-type]
             )
-            x = keras.layers.Rescaling(
-                scale, offset, name="preprocessing", dtype="float32"
+            x = layers.Rescaling(
+                scale, offset, name="preprocessing", dtype=wide
             )(x)
         x = family.forward(config, x)
         if not include_top:
@@ -190,7 +198,7 @@ def build(
             activation=classifier_activation,
             bias_initializer=keras.initializers.Constant(head_bias_init),
             name="head",
-            dtype="float32",
+            dtype=wide,
         )(x)
     model = ImageModel(images, x, name=name or variant or family.title)
     for block in model.blocks if remat else ():
@@ -259,6 +267,29 @@ def _input_shape(metadata, stride, default):
     if len(size) < len(default) - 1:  # a model of videos from one of images
         size = (default[0], *size)
     return (*size, metadata.get("channels", default[-1]))
+
+
+def _wide_dtype():
+    """Returns the dtype of pixels and scores, never of 16 bits."""
+    dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    if dtype == "float32":
+        return dtype
+    with warnings.catch_warnings(action="ignore"):
+        found = keras.ops.zeros((), dtype).dtype
+    if keras.backend.standardize_dtype(found) != dtype:
+        raise ValueError(
+            "`dtype` must be at most float32, unless JAX computes in "
+            "64 bits: jax.config.update('jax_enable_x64', True). Received: "
+            "a policy of float64"
+        )
+    if keras.backend.result_type(dtype, dtype) != dtype:
+        warnings.warn(
+            "Under JAX and PyTorch Keras computes products and means of "
+            "float64 in float32. In a model of dtype 'float64' only "
+            "TensorFlow computes with 64 bits throughout.",
+            stacklevel=2,
+        )
+    return dtype
 
 
 @contextlib.contextmanager

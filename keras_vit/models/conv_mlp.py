@@ -68,7 +68,6 @@ class ConvMLPBlock(MixingBlock):
         def residual(fc1, fc2, x):
             return self.drop_path(fc2(fc1(x)), training=training)
 
-        arguments.check_shape(self, x, (None, None, self.fc1.kernel.shape[0]))
         x = x + residual(self.mlp1_fc1, self.mlp1_fc2, self.norm1(x))
         x = self.connect(self.connect_norm(x))  # without a residual
         return x + residual(self.fc1, self.fc2, self.norm2(x))

@@ -97,8 +97,6 @@ class CycleMLPBlock(Block):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
     def _forward(self, inputs, training):
-        width = self.mlp_c.kernel.shape[0]
-        arguments.check_shape(self, inputs, (None, None, width))
         z = self.norm1(inputs)
         h, w = self.sfc_h(displaced(z, 2)), self.sfc_w(displaced(z, 1))
         mlp = self.reweight_fc1, self.reweight_fc2

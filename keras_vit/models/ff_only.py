@@ -86,7 +86,7 @@ class FFOnlyBlock(Block):
         return {"mlp2": (self.mlp2.dense_0.kernel[1:], None)}
 
     def _forward(self, inputs, training):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x = self.mlp1(self.norm1(inputs))
         u = inputs + self.drop_path(x, training=training)
         x = self.mlp2(self.norm2(ops.swapaxes(u, 1, 2)))  # [B, D, T]

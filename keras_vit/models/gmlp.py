@@ -106,7 +106,7 @@ class GMLPBlock(Block):
         return {"gate": (self.gate.kernel, None)}
 
     def _forward(self, inputs, training):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x = self.fc1(self.norm(inputs))
         u, v = ops.split(x, 2, axis=-1)  # [B, N, F / 2] each
         v = ops.swapaxes(self.gate_norm(v), 1, 2)  # [B, F / 2, N]

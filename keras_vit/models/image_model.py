@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.layers import arguments
 from keras_vit.layers.loss_check import check_losses
 from keras_vit.models.families import FAMILIES
 from keras_vit.weights import rules
@@ -20,6 +21,10 @@ class ImageModel(keras.Model):
 
     It is saved, loaded, cloned and sliced like any functional `keras.Model`.
     Its layer `metadata` holds the metadata.
+
+    On every backend dropout and stochastic depth follow the argument `training`
+    of a call, False by default. Under PyTorch `train()` and `eval()` do not
+    change that.
     """
 
     @classmethod
@@ -63,6 +68,24 @@ class ImageModel(keras.Model):
                 "held their metadata with keras_vit.ViT(weights=path)."
             )
         )
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Calls the model on images of its shape; see `keras.Model.__call__`.
+
+        Keras accepts some of another rank, or another number of channels.
+        """
+
+        def check(x):
+            if not hasattr(x, "shape"):
+                return x
+            return arguments.check_shape(self, x, self.inputs[0].shape[1:])
+
+        if len(self.inputs) == 1:
+            if hasattr(inputs, "shape"):
+                inputs = check(inputs)
+            else:
+                inputs = keras.tree.map_structure(check, inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     @contextlib.contextmanager
     def watched(self):

@@ -142,7 +142,7 @@ class MixerBlock(Block):
         return {"token_mixing": (self.token_mixing.dense_0.kernel, None)}
 
     def _forward(self, inputs, training):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm_0(inputs), 1, 2)  # [B, D, N]
         x = ops.swapaxes(self.token_mixing(x), 1, 2)  # [B, N, D]
         u = inputs + self.drop_path(x, training=training)

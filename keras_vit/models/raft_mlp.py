@@ -160,8 +160,6 @@ class RaftMLPBlock(Block):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
     def _forward(self, x, training):
-        width = self.channel_norm.gamma.shape[0]
-        arguments.check_shape(self, x, (None, None, width))
         size = ops.shape(x)[1:3]
         fits = bicubic.is_size(size, self.grid_size)
         if not fits:

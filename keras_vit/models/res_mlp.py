@@ -37,11 +37,14 @@ class Affine(CompositeLayer):
         super().__init__(**kwargs)
 
     def build(self, input_shape):
+        self._shape = (*[None] * (len(input_shape) - 2), input_shape[-1])
         shape = input_shape[-1:]
         self.alpha = self.add_weight(shape, "ones", name="alpha")
         self.beta = self.add_weight(shape, "zeros", name="beta")
 
     def call(self, inputs):
+        # Otherwise broadcasting would turn one channel into many.
+        inputs = arguments.check_shape(self, inputs, self._shape)
         return self.alpha * inputs + self.beta
 
     def compute_output_shape(self, input_shape):
@@ -114,7 +117,7 @@ class ResMLPBlock(Block):
         return {"attn": (self.attn.kernel, None)}
 
     def _forward(self, inputs, training):
-        arguments.check_shape(self, inputs, self._token_shape)
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm1(inputs), 1, 2)  # [B, D, N]
         x = self.gamma_1 * ops.swapaxes(self.attn(x), 1, 2)  # [B, N, D]
         u = inputs + self.drop_path(x, training=training)

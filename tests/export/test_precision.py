@@ -26,6 +26,7 @@ HYBRID = dict(
     resnet_width=0.5,
     input_shape=(32, 32, 3),
 )
+KEPT = ("images", "ensure_shape", "preprocessing", "head")  # in float32
 CASES = {
     "token": {},
     "hybrid": HYBRID,
@@ -104,7 +105,7 @@ def test_all_weights_but_the_head_are_in_half_precision(kind, name):
     for path, dtype in dtypes(copy).items():
         assert dtype == ("float32" if path.startswith("head/") else kind), path
     for layer in copy.layers:
-        kept = layer.name in ("images", "preprocessing", "head")
+        kept = layer.name in KEPT
         assert layer.compute_dtype == ("float32" if kept else kind), layer.name
     head = sum(w.size for w in model.get_layer("head").get_weights())
     assert precision.weights_bytes(model) == 4 * model.count_params()

@@ -133,6 +133,10 @@ def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
         np.testing.assert_array_equal(found["indices"], order)
         assert found["classes"].numpy()[0, 0].decode() == LABELS[order[0, 0]]
         assert found["valid"].numpy().all()
+    # Half the frames, of double the channels.
+    other = tf.reshape(videos, (3, 2, *videos.shape[2:4], 6))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Shape of tensor"):
+        served["video"](video=other)
     # Frames of another size, some of which are not finite.
     large = videos.repeat(2, axis=2).repeat(2, axis=3).astype("float32")
     large[1, 2, 3] = np.nan
@@ -355,6 +359,17 @@ class TestHostileInput:
             .numpy()
             .any()
         )
+
+    def test_pixels_of_another_shape_are_refused(self, exported, served):
+        height, width, _ = exported[0].input_shape[1:]
+        for name, argument, dtype, shape in (
+            ("logits", "images", "float32", (2 * height, width, 3)),
+            ("pixels", "pixels", "uint8", (height, width, 1)),
+        ):
+            x = tf.zeros((2, *shape), dtype)
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                served[name](**{argument: x})
+            assert "is not compatible with expected shape" in str(error.value)
 
     @pytest.mark.parametrize("wrong", [[[b"a"]], [1, 2], [1.5], b"a"], ids=str)
     def test_wrong_types_and_shapes_are_never_valid(self, wrong, served):

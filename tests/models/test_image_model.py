@@ -110,6 +110,60 @@ def test_dtype_is_the_policy_of_the_layers():
     assert keras.backend.standardize_dtype(y.dtype) == "float32"
 
 
+@pytest.mark.backend("jax")
+def test_float64_is_refused_where_jax_would_round_it():
+    with pytest.raises(ValueError, match="jax_enable_x64"):
+        make_model(dtype="float64")
+
+
+def test_float64_warns_where_keras_rounds_products():
+    with pytest.warns(UserWarning, match="only TensorFlow computes"):
+        model = make_model(dtype="float64")
+    for layer in model._flatten_layers(include_self=False):
+        assert layer.compute_dtype == "float64", layer.path
+    assert str(model(np.zeros((1, 16, 8, 3))).dtype) == "torch.float64"
+
+
+def test_dropout_follows_the_argument_of_the_call():
+    model = catalogue.make_model("dropout", include_top=False)
+    x = np.zeros((1, 16, 8, 3), "float32")
+    expected = model(x).detach()
+    for switch in (model.train, model.eval):
+        switch()
+        np.testing.assert_array_equal(model(x).detach(), expected)
+        dropped = model(x, training=True).detach()
+        assert not np.array_equal(dropped, expected)
+
+
+@pytest.mark.backend("tensorflow")
+def test_shapes_that_tensorflow_does_not_know_are_checked(tmp_path):
+    import tensorflow as tf
+
+    model = catalogue.make_model("features", num_layers=1)
+    images = np.random.default_rng(0).uniform(0, 255, (3, 16, 8, 3))
+    images = images.astype("float32")
+    expected = model.predict(images, verbose=0)
+    model.export(tmp_path, verbose=False)
+    served = tf.saved_model.load(tmp_path).signatures["serving_default"]
+    # From the second on, Keras traces a program that knows no sizes.
+    for shape in ((16, 8, 3), (32, 16, 3), (8, 16, 3), (16, 8, 1), (16, 8)):
+        x = np.zeros((2, *shape), "float32")
+        for call in (
+            lambda x: model.predict(x, verbose=0),
+            lambda x: served(images=x),
+        ):
+            if shape == images.shape[1:]:
+                call(tf.constant(x))
+                continue
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                call(tf.constant(x))
+            sizes = ",".join(map(str, x.shape))
+            message = f"[{sizes}] is not compatible with expected shape "
+            assert message + "[?,16,8,3]" in str(error.value)
+    again = model.predict(images, verbose=0)
+    np.testing.assert_allclose(again, expected, rtol=1e-5)
+
+
 def test_remat_is_set_in_every_block():
     assert all(block.remat for block in make_model(remat=True).blocks)
 

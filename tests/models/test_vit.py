@@ -294,31 +294,6 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("name", WRONG_SHAPES)
-def test_predict_refuses_images_of_another_shape(name):
-    shape, _ = WRONG_SHAPES[name]
-    model = tiny()
-    with pytest.raises(ValueError, match="shape"):
-        model.predict(np.zeros(shape, "float32"), verbose=0)
-
-
-def test_layers_refuse_other_tokens_than_they_were_built_for():
-    for layer, shape, other in (
-        (keras_vit.layers.AddPositionEmbs(2), (5, 6), (1, 6)),
-        (keras_vit.layers.ClassToken(), (4, 6), (4, 1)),
-        (
-            keras_vit.layers.MultiHeadSelfAttention(2, relative_positions=True),
-            (4, 6),
-            (5, 6),
-        ),
-        (keras_vit.layers.MultiHeadSelfAttention(2), (4, 6), (4, 4)),
-        (keras_vit.layers.StdConv2D(4, 3), (6, 6, 3), (6, 6, 1)),
-    ):
-        layer.build((None, *shape))
-        with pytest.raises(ValueError, match="was built for inputs of shape"):
-            layer(np.zeros((2, *other), "float32"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -21,13 +21,9 @@ RELATIVES = {
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
     "SAM's neck": ("neck.0.weight", "SAM"),
     # LayerScale is what another family reads.
-    "relative positions": (
-        *("blocks.0.attn.rel_pos.mlp.fc1.weight", "MLPs of relative positions"),
+    "differential attention": (
+        *("blocks.0.attn.lambda_q1", "differential attention"),
         "blocks.0.ls1.gamma",
-    ),
-    "norms of queries": (
-        *("blocks.0.attn.q_norm.weight", "norms of queries and keys are"),
-        *("blocks.0.ls1.gamma", "pos_embed"),
     ),
     "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
 }
