@@ -65,17 +65,24 @@ class AttentionPooling(CompositeLayer):
             layer.build(shape)
             return layer
 
+        def dense(units, shape, name):
+            normal = keras.initializers.RandomNormal(stddev=0.02)
+            return built(
+                *(Dense, units),
+                shape=shape,
+                kernel_initializer=normal,
+                name=name,
+            )
+
         self.probe = self.add_weight(
             name="probe",
             shape=(1, 1, width),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            initializer=keras.initializers.TruncatedNormal(stddev=width**-0.5),
         )
-        dense, one = Dense, (None, 1, width)
-        self.query = built(dense, width, shape=one, name="query")
-        self.key_value = built(
-            dense, 2 * width, shape=input_shape, name="key_value"
-        )
-        self.out = built(dense, width, shape=one, name="out")
+        one = (None, 1, width)
+        self.query = dense(width, one, "query")
+        self.key_value = dense(2 * width, input_shape, "key_value")
+        self.out = dense(width, one, "out")
         self.norm = built(
             keras.layers.LayerNormalization,
             epsilon=self.layer_norm_epsilon,

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Rate, checked
 from keras_vit.layers import arguments
 
 
@@ -10,7 +11,9 @@ from keras_vit.layers import arguments
 class ClassToken(keras.layers.Layer):
     """Puts one learned token before the sequence: `z_0^0 = x_class`.
 
-    The token starts at zero, as in the authors' code.
+    Args:
+        stddev: Standard deviation of the token's first values. The authors'
+            token starts at zero.
 
     Input shape: `[B, N, D]`
     Output shape: `[B, N + 1, D]`
@@ -20,9 +23,16 @@ class ClassToken(keras.layers.Layer):
         `cls` in vit_jax/models_vit.py.
     """
 
+    @checked
+    def __init__(self, stddev: Rate = 0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.stddev = stddev
+
     def build(self, input_shape):
         self.cls = self.add_weight(
-            name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros"
+            name="cls",
+            shape=(1, 1, input_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=self.stddev),
         )
 
     def call(self, inputs):

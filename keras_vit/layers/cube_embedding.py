@@ -8,6 +8,7 @@ from keras import ops
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.convolution import conv
+from keras_vit.layers.initializers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -53,13 +54,13 @@ class CubeEmbedding(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(*self.kernel_size, channels, self.hidden_size),
-            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
-        limit = (channels * math.prod(self.kernel_size)) ** -0.5
+        fan_in = channels * math.prod(self.kernel_size)
         self.bias = self.add_weight(
             name="bias",
             shape=(self.hidden_size,),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
+            initializer=uniform(fan_in),
         )
 
     def call(self, inputs):

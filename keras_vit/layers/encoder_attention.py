@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import Count, Epsilon, Natural, checked
+from keras_vit._arguments import Count, Epsilon, Natural, Positive, checked
 from keras_vit.layers import (
     arguments,
     attention_implementation,
@@ -56,6 +56,8 @@ class EncoderAttention(CompositeLayer):
             "none".
         query_key_epsilon: Their epsilon.
         num_kv_heads: Number of groups G; divides `num_heads`. 0 for as many.
+        output_scale: Factor of the first kernel of the output. Kernels are
+            normal with standard deviation 0.02.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T, D]`
@@ -83,6 +85,7 @@ class EncoderAttention(CompositeLayer):
         query_key_norm: Norm | Literal["none"] = "none",
         query_key_epsilon: Epsilon = 1e-6,
         num_kv_heads: Natural = 0,
+        output_scale: Positive = 1.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -97,6 +100,7 @@ class EncoderAttention(CompositeLayer):
         self.query_key_norm = query_key_norm
         self.query_key_epsilon = query_key_epsilon
         self.num_kv_heads = num_kv_heads
+        self.output_scale = output_scale
 
     def build(self, input_shape):
         tokens, width = self._token_shape = tuple(input_shape[1:])
@@ -114,10 +118,7 @@ class EncoderAttention(CompositeLayer):
             Dense,
             (self.num_heads + 2 * groups) * self.head_size,
             use_bias=self.qkv_bias == "qkv",
-            # Glorot's bound for each D x D third of the kernel.
-            kernel_initializer=keras.initializers.VarianceScaling(
-                scale=2.0, mode="fan_avg", distribution="uniform"
-            ),
+            kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
             name="qkv",
         )
         self.qkv.build(input_shape)
@@ -131,7 +132,9 @@ class EncoderAttention(CompositeLayer):
         self.out = self.make(
             Dense,
             width,
-            kernel_initializer="glorot_uniform",
+            kernel_initializer=keras.initializers.RandomNormal(
+                stddev=0.02 * self.output_scale
+            ),
             name="out",
         )
         self.out.build(input_shape)
@@ -160,7 +163,15 @@ class EncoderAttention(CompositeLayer):
             self._distances = relative_positions.distances(self.grid_size)
             self._logs = relative_positions.log_distances(self.grid_size)
             self.relative_0, self.relative_1 = (
-                self.make(Dense, units, activation=function, name=name)
+                self.make(
+                    Dense,
+                    units,
+                    activation=function,
+                    kernel_initializer=keras.initializers.RandomNormal(
+                        stddev=0.02
+                    ),
+                    name=name,
+                )
                 for units, function, name in (
                     (self.relative_dim, "relu", "relative_0"),
                     (self.num_heads, None, "relative_1"),
@@ -185,7 +196,7 @@ class EncoderAttention(CompositeLayer):
                     (2 * rows - 1) * (2 * columns - 1) + 3,
                     self.num_heads,
                 ),
-                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+                initializer="zeros",
             )
         if self.rotary is None:
             return
@@ -193,7 +204,7 @@ class EncoderAttention(CompositeLayer):
             self.frequencies = self.add_weight(
                 name="frequencies",
                 shape=(2, self.num_heads, self.head_size // 2),
-                initializer=keras.initializers.RandomNormal(stddev=0.1),
+                initializer=rotary.mixed_frequencies,
             )
             table = rotary.indices(self.grid_size)  # [2, N]
             self._places = np.pad(table, ((0, 0), (prefix, 0)))

@@ -2,7 +2,14 @@
 
 import keras
 
-from keras_vit._arguments import Count, Epsilon, Natural, Rate, checked
+from keras_vit._arguments import (
+    Count,
+    Epsilon,
+    Natural,
+    Positive,
+    Rate,
+    checked,
+)
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.encoder_attention import (
@@ -45,6 +52,8 @@ class EncoderBlock(Block):
             MLP are LayerNorm.
         query_key_norm: Whether a norm follows each query and each key.
         mlp_scale: Whether the MLP is scaled as well.
+        output_scale: Factor of the first kernels of the outputs of attention
+            and MLP.
         drop_path_rate: Probability with which an example skips each of the
             two residual branches in training (stochastic depth).
         remat: Whether the block recomputes its activations in the backward
@@ -88,6 +97,7 @@ class EncoderBlock(Block):
         norm: Norm = "layer",
         query_key_norm: bool = False,
         mlp_scale: bool = True,
+        output_scale: Positive = 1.0,
         drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
@@ -112,6 +122,7 @@ class EncoderBlock(Block):
         self.norm = norm
         self.query_key_norm = query_key_norm
         self.mlp_scale = mlp_scale
+        self.output_scale = output_scale
         self.drop_path_rate = drop_path_rate
         self.remat = remat
 
@@ -145,6 +156,7 @@ class EncoderBlock(Block):
             norm_epsilon=epsilon if self.attention_norm else None,
             query_key_norm=self.norm if self.query_key_norm else "none",
             query_key_epsilon=epsilon,
+            output_scale=self.output_scale,
             name="MultiHeadDotProductAttention_0",
         )
         self.scale_0 = layer_scale("LayerScale_0")
@@ -154,6 +166,7 @@ class EncoderBlock(Block):
             self.mlp_dim,
             activation=self.activation,
             norm_epsilon=epsilon if self.mlp_norm else None,
+            output_scale=self.output_scale,
             name="MlpBlock_0",
         )
         self.scale_1 = None

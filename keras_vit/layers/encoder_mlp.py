@@ -4,7 +4,7 @@ from typing import Literal
 
 import keras
 
-from keras_vit._arguments import Count, Epsilon, checked
+from keras_vit._arguments import Count, Epsilon, Positive, checked
 from keras_vit.layers import activations
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
@@ -32,6 +32,8 @@ class EncoderMlp(CompositeLayer):
             OpenAI's CLIP) or "swiglu" (Shazeer 2020, 2002.05202).
         norm_epsilon: Epsilon of a LayerNorm over the hidden units; None
             without one.
+        output_scale: Factor of the first kernel of Dense_1; those of the
+            others are normal with standard deviation 0.02.
 
     Input shape: `[..., D]`
     Output shape: `[..., D]`
@@ -46,20 +48,24 @@ class EncoderMlp(CompositeLayer):
         mlp_dim: Count,
         activation: Activation = "gelu",
         norm_epsilon: Epsilon | None = None,
+        output_scale: Positive = 1.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.activation = activation
         self.norm_epsilon = norm_epsilon
+        self.output_scale = output_scale
 
     def build(self, input_shape):
-        def dense(units, shape, name, activation=None):
+        def dense(units, shape, name, activation=None, scale=1.0):
             layer = self.make(
                 Dense,
                 units,
                 activation=activation,
-                kernel_initializer="glorot_uniform",
+                kernel_initializer=keras.initializers.RandomNormal(
+                    stddev=0.02 * scale
+                ),
                 name=name,
             )
             layer.build(shape)
@@ -83,7 +89,9 @@ class EncoderMlp(CompositeLayer):
                 name="norm",
             )
             self.norm.build(hidden)
-        self.dense_1 = dense(input_shape[-1], hidden, "Dense_1")
+        self.dense_1 = dense(
+            input_shape[-1], hidden, "Dense_1", scale=self.output_scale
+        )
 
     def call(self, inputs):
         x = self.dense_0(inputs)

@@ -16,7 +16,7 @@ class MixingBlock(Block):
 
     A subclass creates its layers in `build_mixer(input_shape)` and applies them
     in `mix(x, training)`. It may have its own `norm(name)`, a LayerNorm here,
-    and its own `initializers(fan_in)`, here a truncated normal distribution of
+    and its own `initializers(fan_in)`, here a normal distribution of
     0.02 for kernels and zeros for biases.
 
     Args:
@@ -83,7 +83,7 @@ class MixingBlock(Block):
     def initializers(self, fan_in: int) -> dict:
         """Returns the initialisers of a dense layer with `fan_in` inputs."""
         return dict(
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02)
+            kernel_initializer=keras.initializers.RandomNormal(stddev=0.02)
         )
 
     def _forward(self, x, training):

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments, bicubic
 from keras_vit.layers.convolution import conv
+from keras_vit.layers.initializers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,17 +48,16 @@ class MultiScaleEmbedding(keras.layers.Layer):
     def build(self, input_shape):
         channels = input_shape[-1]
         pixels = sum(k * k for k in self.kernel_sizes)
-        bound = (pixels * channels) ** -0.5  # PyTorch's, of a dense layer
         # The kernels of all scales, one after the other, pixel by pixel.
         self.kernel = self.add_weight(
             name="kernel",
             shape=(pixels, channels, self.hidden_size),
-            initializer=keras.initializers.RandomUniform(-bound, bound),
+            initializer=uniform(pixels * channels),
         )
         self.bias = self.add_weight(
             name="bias",
             shape=(self.hidden_size,),
-            initializer=keras.initializers.RandomUniform(-bound, bound),
+            initializer=uniform(pixels * channels),
         )
 
     def call(self, inputs):

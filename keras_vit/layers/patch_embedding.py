@@ -1,10 +1,14 @@
 """Patch embedding: an image becomes a sequence of linear projections."""
 
+import math
+from typing import Literal
+
 import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Pair, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.initializers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -19,6 +23,8 @@ class PatchEmbedding(keras.layers.Layer):
         patch_size: Pixels per side of a patch, or (height, width).
         hidden_size: Width D of a token.
         use_bias: Whether the projection has a bias.
+        initializer: Of the kernel and the bias: "lecun_normal" and zeros
+            (Flax), or for both "uniform" (PyTorch, `initializers.uniform`).
 
     Input shape: `[B, H, W, C]`, H and W multiples of the patch.
     Output shape: `[B, N, D]`, patches in raster order.
@@ -38,25 +44,31 @@ class PatchEmbedding(keras.layers.Layer):
         patch_size: Pair,
         hidden_size: Count,
         use_bias: bool = True,
+        initializer: Literal["lecun_normal", "uniform"] = "lecun_normal",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.patch_size = arguments.as_pair(patch_size)
         self.hidden_size = hidden_size
         self.use_bias = use_bias
+        self.initializer = initializer
 
     def build(self, input_shape):
         self._image_shape = tuple(input_shape[1:])
         self.grid_size = _grid_size(input_shape, self.patch_size, self.name)
+        kernel, bias = "lecun_normal", "zeros"
+        if self.initializer == "uniform":
+            fan_in = math.prod((*self.patch_size, input_shape[-1]))
+            kernel, bias = uniform(fan_in), uniform(fan_in)
         self.kernel = self.add_weight(
             name="kernel",
             shape=(*self.patch_size, input_shape[-1], self.hidden_size),
-            initializer="lecun_normal",
+            initializer=kernel,
         )
         self.bias = 0.0
         if self.use_bias:
             self.bias = self.add_weight(
-                name="bias", shape=(self.hidden_size,), initializer="zeros"
+                name="bias", shape=(self.hidden_size,), initializer=bias
             )
 
     def call(self, inputs):

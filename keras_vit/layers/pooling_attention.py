@@ -22,7 +22,7 @@ def dense(layer, units, name, activation=None):
         Dense,
         units,
         activation=activation,
-        kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
         bias_initializer=keras.initializers.Constant(0.02),
         name=name,
     )

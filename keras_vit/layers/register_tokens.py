@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Natural, checked
+from keras_vit._arguments import Count, Natural, Rate, checked
 from keras_vit.layers import arguments
 
 
@@ -14,6 +14,7 @@ class RegisterTokens(keras.layers.Layer):
     Args:
         num_tokens: Number R of tokens.
         after: Number of tokens before them: 1 with a class token, else 0.
+        stddev: Standard deviation of their first values.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T + R, D]`
@@ -23,16 +24,23 @@ class RegisterTokens(keras.layers.Layer):
     """
 
     @checked
-    def __init__(self, num_tokens: Count, after: Natural = 1, **kwargs):
+    def __init__(
+        self,
+        num_tokens: Count,
+        after: Natural = 1,
+        stddev: Rate = 0.02,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_tokens = num_tokens
         self.after = after
+        self.stddev = stddev
 
     def build(self, input_shape):
         self.registers = self.add_weight(
             name="registers",
             shape=(1, self.num_tokens, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            initializer=keras.initializers.RandomNormal(stddev=self.stddev),
         )
 
     def call(self, inputs):

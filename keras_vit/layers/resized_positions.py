@@ -40,10 +40,10 @@ class ResizedPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         tokens, width = self._token_shape = tuple(input_shape[1:])
-        initializer = keras.initializers.TruncatedNormal(stddev=0.02)
 
         def weight(name, *shape):
-            return self.add_weight((*shape, width), initializer, name=name)
+            normal = keras.initializers.RandomNormal(stddev=0.02)
+            return self.add_weight((*shape, width), normal, name=name)
 
         self.cls_token = weight("cls_token", 1, 1)
         self.pos_embed = weight("pos_embed", *self.table_size)

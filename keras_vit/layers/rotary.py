@@ -7,6 +7,7 @@ timm/layers/pos_embed_sincos.py of timm 1.0.
 import math
 from typing import Literal, Required, TypedDict
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -66,6 +67,23 @@ def angles(
     if kind == "centered":
         return np.tile(table, (1, 2))
     return np.repeat(table, 2, axis=1)
+
+
+def mixed_frequencies(shape, dtype=None):
+    """Returns first frequencies of the kind "mixed", `[2, A, E / 2]`.
+
+    Those of the other kinds with theta = 10, of two axes that are turned by a
+    random angle for each head.
+    """
+    _, heads, half = shape
+    size = 10.0 ** (-np.arange(half // 2) / (half // 2))
+    size = ops.convert_to_tensor(np.tile(size, 2), dtype)
+    angle = keras.random.uniform((heads, 1), 0, 2 * math.pi, dtype)
+    angle = ops.concatenate(
+        [ops.tile(angle + turn, (1, half // 2)) for turn in (0, math.pi / 2)],
+        axis=1,
+    )
+    return ops.stack([size * ops.cos(angle), size * ops.sin(angle)])
 
 
 def indices(grid: tuple[int, int]) -> np.ndarray:

@@ -48,7 +48,7 @@ class SinusoidPositions(keras.layers.Layer):
         tokens, width = self._token_shape = tuple(input_shape[1:])
         self.cls_token = self.add_weight(
             (1, 1, width),
-            keras.initializers.TruncatedNormal(stddev=0.02),
+            keras.initializers.RandomNormal(stddev=0.02),
             name="cls_token",
         )
         dtype = wide_dtype(self.compute_dtype)

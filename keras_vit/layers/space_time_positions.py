@@ -55,7 +55,7 @@ class SpaceTimePositions(keras.layers.Layer):
             return self.add_weight(
                 name=name,
                 shape=(1, rows, input_shape[-1]),
-                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
             )
 
         if self.class_token:

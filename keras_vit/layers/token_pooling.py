@@ -82,7 +82,7 @@ class TokenPooling(CompositeLayer):
             self.kernel = self.add_weight(
                 name="kernel",
                 shape=(*self.kernel_size, width // self.num_heads, 1),
-                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
             )
 
     def call(self, inputs):

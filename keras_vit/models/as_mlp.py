@@ -18,6 +18,7 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
+from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
@@ -74,11 +75,8 @@ class ASMLPBlock(MixingBlock):
         return self.make(layers.GroupNorm, 1, epsilon=EPSILON, name=name)
 
     def initializers(self, fan_in):
-        uniform = keras.initializers.RandomUniform(
-            -(fan_in**-0.5), fan_in**-0.5
-        )
         return dict(
-            kernel_initializer=uniform, bias_initializer=uniform.clone()
+            kernel_initializer=uniform(fan_in), bias_initializer=uniform(fan_in)
         )
 
     def build_mixer(self, input_shape):
@@ -139,13 +137,14 @@ def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             "`input_shape` must have a height and a width that are multiples "
             f"of {multiple}. Received: input_shape={tuple(x.shape[1:])}"
         )
-    uniform = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    pixels = patch[0] * patch[1] * x.shape[-1]
     x = keras.layers.Conv2D(
         config.hidden_sizes[0],
         patch,
         patch,
         data_format="channels_last",
-        kernel_initializer=uniform,
+        kernel_initializer=uniform(pixels),
+        bias_initializer=uniform(pixels),
         name="stem",
     )(x)
     x = layers.GroupNorm(1, epsilon=EPSILON, name="stem_norm")(x)
@@ -158,7 +157,7 @@ def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             x = keras.layers.Dense(
                 config.hidden_sizes[i - 1],
                 use_bias=False,
-                kernel_initializer=uniform.clone(),
+                kernel_initializer=uniform(x.shape[-1]),
                 name=f"merge{i}",
             )(x)
         for j in range(1, depth + 1):

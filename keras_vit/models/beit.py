@@ -83,13 +83,22 @@ def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
+    learned = not config.relative_dim  # BEiT's own
     if config.class_token:
-        x = layers.ClassToken(name="class_token")(x)
+        stddev = 0.02 if learned else 1e-6
+        x = layers.ClassToken(stddev, name="class_token")(x)
     x = encoder.encode(
-        config, x, grid_size=embedding.grid_size, relative_positions=True
+        config,
+        x,
+        rescaled=learned,
+        grid_size=embedding.grid_size,
+        relative_positions=True,
     )
     return encoder.read_out(config, x, int(config.class_token))
 

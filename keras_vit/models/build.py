@@ -186,7 +186,10 @@ def build(
         )(x)
         if include_top and representation_size:
             x = keras.layers.Dense(
-                representation_size, activation="tanh", name="pre_logits"
+                representation_size,
+                activation="tanh",
+                kernel_initializer="lecun_normal",  # Flax' default
+                name="pre_logits",
             )(x)
     if include_top:
         head = layers.ClassificationHead

@@ -66,10 +66,11 @@ def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config.patch_size,
         config.hidden_size,
         use_bias=False,
+        initializer="uniform",
         name="embedding",
     )
     x = embedding(x)  # [B, N, D]
-    x = layers.ClassToken(name="class_token")(x)
+    x = layers.ClassToken(1e-6, name="class_token")(x)
     x = layers.AddPositionEmbs(embedding.grid_size, name="posembed_input")(x)
     x = encoder.norm(config, "pre_norm")(x)
     x = encoder.encode(config, x)

@@ -16,6 +16,7 @@ from keras import ops
 from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.activations import gelu
+from keras_vit.layers.initializers import uniform
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
@@ -94,6 +95,7 @@ def convolve(x, filters, side, name, strides=1, relu=True):
         kernel_initializer=keras.initializers.VarianceScaling(
             2.0, "fan_out", "untruncated_normal"
         ),
+        bias_initializer=uniform(side * side * x.shape[-1]),
         name=name,
     )(ops.pad(x, ((0, 0), pad, pad, (0, 0))) if side > 1 else x)
     if not relu:

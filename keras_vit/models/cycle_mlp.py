@@ -16,6 +16,7 @@ from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.external_attention import layer_norm
+from keras_vit.layers.initializers import uniform
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, register
 
@@ -140,13 +141,12 @@ def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     rates = iter(np.linspace(0, config.drop_path_rate, sum(config.depths)))
     for i, depth in enumerate(config.depths):
         side, strides, pad = (3, 2, (1, 1)) if i else (7, 4, (2, 2))
-        bound = (side * side * x.shape[-1]) ** -0.5  # PyTorch's default
-        uniform = keras.initializers.RandomUniform(-bound, bound)
+        pixels = side * side * x.shape[-1]
         x = keras.layers.Conv2D(
             *(config.hidden_sizes[i], side, strides),
             data_format="channels_last",
-            kernel_initializer=uniform,
-            bias_initializer=uniform.clone(),
+            kernel_initializer=uniform(pixels),
+            bias_initializer=uniform(pixels),
             name=f"stage{i}_embedding",
         )(ops.pad(x, ((0, 0), pad, pad, (0, 0))))
         for j in range(depth):

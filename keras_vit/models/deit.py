@@ -65,11 +65,14 @@ def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
-    x = layers.ClassToken(name="distillation_token")(x)
-    x = layers.ClassToken(name="class_token")(x)  # [B, N + 2, D]
+    x = layers.ClassToken(0.02, name="distillation_token")(x)
+    x = layers.ClassToken(1e-6, name="class_token")(x)  # [B, N + 2, D]
     x = layers.AddPositionEmbs(
         embedding.grid_size, class_token=2, name="posembed_input"
     )(x)

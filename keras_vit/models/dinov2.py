@@ -106,10 +106,11 @@ def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
         config.patch_size,
         config.hidden_size,
         use_bias=not config.pre_norm,
+        initializer="uniform",
         name="embedding",
     )
     x = embedding(x)  # [B, N, D]
-    x = encoder.add_prefix(config, x, embedding.grid_size)
+    x = encoder.add_prefix(config, x, embedding.grid_size, stddev=1e-6)
     if config.pre_norm:
         x = encoder.norm(config, "pre_norm")(x)
     x = encoder.encode(config, x)

@@ -111,13 +111,17 @@ def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
-    x = encoder.add_prefix(config, x, embedding.grid_size)
+    x = encoder.add_prefix(config, x, embedding.grid_size, stddev=0.02)
     x = encoder.encode(
         config,
         x,
+        rescaled=True,
         grid_size=embedding.grid_size,
         rotary=encoder.rotary(config),
     )

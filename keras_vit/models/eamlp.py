@@ -132,7 +132,7 @@ def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     rows, columns, channels = x.shape[1:]
     x = keras.layers.Dense(
         config.hidden_size,
-        kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
         name="project",
     )(ops.reshape(x, (-1, rows * columns, channels)))  # [B, N, D]
     x = layers.SinusoidPositions(

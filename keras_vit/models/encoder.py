@@ -56,7 +56,7 @@ def norm(config, name: str) -> keras.layers.Layer:
     return kind(epsilon=config.layer_norm_epsilon, name=name)
 
 
-def add_prefix(config, x, grid_size: tuple[int, int]):
+def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
     """Adds the class token, registers and learned positions, if any.
 
     Args:
@@ -64,6 +64,7 @@ def add_prefix(config, x, grid_size: tuple[int, int]):
             patches have a position: none, the class token, or all.
         x: Patches, `[B, N, D]`.
         grid_size: Their (rows, columns).
+        stddev: Standard deviation of the first values of the tokens.
 
     Returns:
         Class token, registers and patches, `[B, T, D]`.
@@ -81,13 +82,14 @@ def add_prefix(config, x, grid_size: tuple[int, int]):
     if places == 0:
         x = add_positions(x)
     if config.class_token:
-        x = layers.ClassToken(name="class_token")(x)
+        x = layers.ClassToken(stddev, name="class_token")(x)
     if places and places < num_prefix_tokens:
         x = add_positions(x)
     if config.num_registers:
         x = layers.RegisterTokens(
             config.num_registers,
             after=int(config.class_token),
+            stddev=stddev,
             name="register_tokens",
         )(x)
     if places and places == num_prefix_tokens:
@@ -108,12 +110,14 @@ def rotary(config) -> dict | None:
     )
 
 
-def encode(config, x, **arguments):
+def encode(config, x, rescaled: bool = False, **arguments):
     """Applies the blocks.
 
     Args:
         config: The architecture.
         x: Tokens, `[B, T, D]`.
+        rescaled: Whether the first kernels of the outputs of block l, counted
+            from 1, are divided by sqrt(2 l) (BEiT, EVA).
         **arguments: Arguments of `layers.EncoderBlock` that are no fields.
     """
     for name in _OF_BLOCKS:
@@ -132,6 +136,7 @@ def encode(config, x, **arguments):
             drop_path_rate=config.drop_path_rate
             * i
             / max(1, config.num_layers - 1),
+            output_scale=(2 * i + 2) ** -0.5 if rescaled else 1.0,
             name=f"encoderblock_{i}",
             **arguments,
         )(x)

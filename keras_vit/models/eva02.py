@@ -114,11 +114,12 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
         config.patch_size,
         config.hidden_size,
         use_bias=not config.pre_norm,
+        initializer="uniform",
         name="embedding",
     )
     x = embedding(x)  # [B, N, D]
     if config.class_token:
-        x = layers.ClassToken(name="class_token")(x)
+        x = layers.ClassToken(0.02, name="class_token")(x)
     x = layers.AddPositionEmbs(
         embedding.grid_size,
         class_token=config.class_token,
@@ -129,6 +130,7 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
     x = encoder.encode(
         config,
         x,
+        rescaled=True,
         grid_size=embedding.grid_size,
         rotary=encoder.rotary(config),
     )

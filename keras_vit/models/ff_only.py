@@ -129,7 +129,10 @@ def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="patch_embed"
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="patch_embed",
     )
     x = embedding(x)  # [B, N, D]
     x = layers.ResizedPositions(

@@ -143,7 +143,7 @@ def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             side,
             strides,
             data_format="channels_last",
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
             name=f"embed{i + 1}",
         )(ops.pad(x, ((0, 0), pad, pad, (0, 0))))
         x = keras.layers.BatchNormalization(**NORM, name=f"embed{i + 1}_norm")(

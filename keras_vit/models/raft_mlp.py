@@ -16,15 +16,11 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments, bicubic
 from keras_vit.layers.block import Block
+from keras_vit.layers.initializers import uniform
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 EPSILON = 1e-5  # of every LayerNorm, PyTorch's default
-
-
-def uniform(fan_in: int) -> keras.initializers.Initializer:
-    """Returns PyTorch's initialiser of dense layers."""
-    return keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

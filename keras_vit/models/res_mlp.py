@@ -157,8 +157,12 @@ def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config: The architecture.
         x: Scaled images, `[B, H, W, C]`.
     """
-    size = (config.patch_size, config.hidden_size)
-    x = layers.PatchEmbedding(*size, name="patch_embed")(x)  # [B, N, D]
+    x = layers.PatchEmbedding(
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="patch_embed",
+    )(x)  # [B, N, D]
     for i in range(config.num_layers):
         x = ResMLPBlock(
             config.mlp_dim,

@@ -62,7 +62,10 @@ def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        initializer="uniform",
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
     x = layers.AddPositionEmbs(
