@@ -139,6 +139,15 @@ def _export(parser):
         default=[],
         help="to compare and warm up with; videos for a model of video",
     )
+    parser.add_argument(
+        "--max_images", type=_count, default=32, help="images a request (32)"
+    )
+    parser.add_argument(
+        "--decoding_budget",
+        type=_seconds,
+        default=3.3,
+        help="seconds of one core for the images of a request (3.3)",
+    )
     parser.add_argument("--weights", help="source, for the model card")
     parser.add_argument("--licence", help="for the model card")
     parser.add_argument("--overwrite", action="store_true")

@@ -89,9 +89,7 @@ def _classify(batch, ask, options):
         if answer["valid"]:
             _print_answer(path, answer, options)
         else:
-            _print_error(
-                path, "is no image that the server decodes", options.json
-            )
+            _print_error(path, f"is not valid: {why(answer)}", options.json)
             failed += 1
     return failed
 
@@ -114,6 +112,12 @@ def _print_answer(path, answer, options):
 def probabilities_of(answer: dict):
     """Returns the probabilities of an answer, whose scores may be logits."""
     return answer.get("probabilities", answer["scores"])
+
+
+def why(answer: dict) -> str:
+    """Returns why an image is not valid; earlier versions did not answer it."""
+    reason = answer.get("reason", "undecodable, or too large")
+    return reason.decode() if isinstance(reason, bytes) else reason
 
 
 def _print_error(path, error, as_json):

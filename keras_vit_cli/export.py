@@ -144,6 +144,8 @@ def _export_version(model, options, images, activation, metadata):
         **warmup,
         metadata=metadata,
         overwrite=options.overwrite,
+        max_images=options.max_images,
+        decoding_budget=options.decoding_budget,
     )
     print(f"{options.path}: a SavedModel in {options.precision}, {activation}")
     for folder, _, files in sorted(os.walk(options.path)):

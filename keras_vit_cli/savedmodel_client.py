@@ -55,17 +55,15 @@ class Classifier:
         if not read:
             return
         found = self.ask("predict", contents)
-        for path, right, row in zip(
-            read, found["valid"], found["probabilities"], strict=True
+        # SavedModels of earlier versions do not give the reason.
+        reasons = found.get(
+            "reason", [b"undecodable, or too large"] * len(read)
+        )
+        for path, valid, row, reason in zip(
+            read, found["valid"], found["probabilities"], reasons, strict=True
         ):
-            if right:
-                yield path, None, row
-            else:
-                yield (
-                    path,
-                    None,
-                    (f"{path!r} does not decode, or is too large to be served"),
-                )
+            wrong = f"{path!r} is not valid: {reason.decode()}"
+            yield path, None, row if valid else wrong
 
     def ask(self, signature: str, images: list[bytes]) -> dict:
         """Calls a signature that takes `image_bytes`.

@@ -42,37 +42,33 @@ def read_shown(path: str) -> Shown:
                 f"{path!r} is not a JPEG, PNG, GIF, BMP or WebP image."
             )
         try:
-            limits.claimed_pixels(encoded)
+            pixels, seconds = limits.claim(encoded)
         except tf.errors.OpError:
+            raise ValueError(f"{path!r} {_damage(path, content)}.") from None
+        if pixels > limits.MAX_PIXELS:
             raise ValueError(
-                f"{path!r} {_why_refused(path, content)}."
-            ) from None
+                f"{path!r} is too large: it has more than "
+                f"{limits.MAX_PIXELS // 10**6} million pixels."
+            )
+        if seconds > limits.DECODING_BUDGET:
+            raise ValueError(f"{path!r} would take too long to decode.")
     pixels = decode.read_pixels(path)
     return Shown(thumbnail(pixels), pixels.shape[:2])
 
 
-def _why_refused(path, content):
-    """Returns why `limits` does not let an image be decoded."""
+def _damage(path, content):
+    """Returns why an image cannot be read."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
             pixels = image.width * image.height
-    except Image.DecompressionBombError:
-        pixels = None
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return "is damaged: its size cannot be read"
-    if pixels is None or pixels > limits.MAX_PIXELS:
-        return (
-            f"is too large: it has more than {limits.MAX_PIXELS // 10**6} "
-            "million pixels"
-        )
     # A block of 8 x 8 pixels takes at least one bit.
     if 8 * 64 * len(content) < pixels:
         return "is cut short: most of its bytes are missing"
-    if content.count(b"\xff\xda\0") > 1 or content.count(b"TXt") > 1:
-        return "would take too long to decode"
-    return "is damaged"
+    return "is damaged, or of a kind that is not read"
 
 
 def thumbnail(pixels: np.ndarray) -> np.ndarray:

@@ -164,9 +164,7 @@ class ServedModel:
         outputs = ("classes", "scores", "valid")
         (answer,) = self._ask("serving_default", outputs, [path])
         if not answer["valid"]:
-            raise ValueError(
-                f"{path!r} does not decode, or is too large to be served"
-            )
+            raise ValueError(f"{path!r} is not valid: {classify.why(answer)}")
         pairs = zip(
             answer["classes"], classify.probabilities_of(answer), strict=True
         )

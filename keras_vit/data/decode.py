@@ -18,9 +18,11 @@ def decode_image(encoded, channels: int = 3):
 
     Grey is converted to colour, or colour to grey, according to `channels`;
     alpha is dropped; 16-bit PNG is converted to 8 bits, CMYK JPEG to RGB;
-    palettes are applied. Only the first frame of an animation is decoded. The
-    EXIF orientation of JPEG, PNG and WebP is applied (see `orientation`). WebP
-    needs a TensorFlow that decodes it, such as 2.21.
+    palettes of PNG and GIF are applied. Only the first frame of an animation is
+    decoded, and refused unless it fills the canvas; so are BMP files with a
+    palette of colours or compression (`formats.plain_bmp`). The EXIF
+    orientation of JPEG, PNG and WebP is applied (see `orientation`). WebP needs
+    a TensorFlow that decodes it, such as 2.21.
 
     Args:
         encoded: Scalar string tensor, the bytes of a file.
@@ -103,7 +105,8 @@ def _decode_other(encoded, channels):
         return orientation.upright(image, orientation.of_webp(encoded))
 
     def bmp():
-        return recolour(formats.decode_bmp(encoded), channels)
+        plain = formats.plain_bmp(encoded)[0]
+        return recolour(_decode(plain, 0), channels)
 
     return tensorflow().case(
         [
@@ -147,19 +150,30 @@ def recolour(image, channels: int):
         `[..., H, W, channels]`, of the same type.
     """
     tf = tensorflow()
-    colour = tf.cond(
-        tf.shape(image)[-1] >= 3,
-        lambda: image[..., :3],
-        lambda: tf.repeat(image[..., :1], 3, axis=-1),
-    )
     leading = [None] * (image.shape.rank - 1)
-    colour = tf.ensure_shape(colour, (*leading, 3))
-    if channels == 3:
-        return colour
-    return tf.cast(
-        tf.round(tf.image.rgb_to_grayscale(tf.cast(colour, "float32"))),
-        image.dtype,
+
+    def to_grey(i):
+        colours = tf.cast(image[i, ..., :3], "float32")
+        return tf.cast(
+            tf.round(tf.image.rgb_to_grayscale(colours)), image.dtype
+        )
+
+    def from_colour():
+        if channels == 3:
+            return image[..., :3]
+        # A row, or a frame, at a time: float32 takes four times the memory.
+        return tf.map_fn(
+            to_grey,
+            tf.range(tf.shape(image)[0]),
+            fn_output_signature=tf.TensorSpec((*leading[1:], 1), image.dtype),
+        )
+
+    found = tf.cond(
+        tf.shape(image)[-1] >= 3,
+        from_colour,
+        lambda: tf.repeat(image[..., :1], channels, axis=-1),
     )
+    return tf.ensure_shape(found, (*leading, channels))
 
 
 def resize(image, image_size: tuple[int, int]):

@@ -1,9 +1,9 @@
-"""Parts of GIF, WebP and BMP decoding that TensorFlow's decoder lacks.
+"""What TensorFlow's decoder needs to read GIF, WebP and BMP right.
 
-It decodes every frame of a GIF to return the first, refuses to decode WebP
-files with transparency to three channels, and reads palettes of BMP as grey.
-All functions run in a graph, on the bytes of one file. They raise
-`tf.errors.InvalidArgumentError` if a file is malformed.
+It decodes every frame of a GIF to return the first, places it wrongly unless it
+fills the screen, and reads palettes of BMP as grey. All functions run in a
+graph, on the bytes of one file. They raise `tf.errors.InvalidArgumentError` if
+a file is malformed, or of a rare kind that would be read wrongly.
 """
 
 import functools
@@ -15,6 +15,11 @@ _MAX_BLOCKS = 1000
 # The data of a GIF are blocks of up to 255 bytes, nearly all of one size. This
 # many blocks of one size are skipped in one step.
 _BLOCKS_A_STEP, _MAX_STEPS = 256, 4096
+# Chunks of a WebP file.
+_LOSSY, _LOSSLESS, _EXTENDED, _ANIMATION_FRAME = (
+    int.from_bytes(tag, "little")
+    for tag in (b"VP8 ", b"VP8L", b"VP8X", b"ANMF")
+)
 
 
 def apart(function):
@@ -137,8 +142,7 @@ def first_gif_frame(encoded):
         encoded: Scalar string tensor, the bytes of a GIF.
 
     Returns:
-        The bytes of a GIF of one frame, and the height and the width that its
-        decoder allocates: the larger of the frame's and the screen's.
+        The bytes of a GIF of one frame, its height and its width.
     """
     tf = tensorflow()
     data = bytes_of(encoded)
@@ -186,8 +190,11 @@ def first_gif_frame(encoded):
     )
     with require(complete, "The first frame of a GIF is missing or cut short."):
         end = tf.identity(end)
-    width = tf.maximum(number(data, 6, 2), number(data, frame + 5, 2))
-    height = tf.maximum(number(data, 8, 2), number(data, frame + 7, 2))
+    # Left and top of the frame, then its width and height.
+    box = part(encoded, frame + 1, 8)
+    fills = box == tf.strings.join([bytes(4), part(encoded, 6, 4)])
+    with require(fills, "The first frame of a GIF must fill its screen."):
+        width, height = number(data, 6, 2), number(data, 8, 2)
     parts = [
         tf.strings.substr(encoded, tf.zeros_like(begin), begin),
         tf.strings.substr(encoded, frame, end - frame),
@@ -211,47 +218,58 @@ def first_webp_frame(encoded):
     """
     tf = tensorflow()
     data = bytes_of(encoded)
-    lossy, lossless, animation_frame = (
-        int.from_bytes(tag, "little") for tag in (b"VP8 ", b"VP8L", b"ANMF")
-    )
-
-    def step(position):
-        # Chunks of the frame follow its 16 bytes of description.
-        inside = number(data, position, 4) == animation_frame
-        size = _even(number(data, position + 4, 4))
-        return (position + 8 + tf.where(~inside, size, 16),)
-
-    def going(position):
-        tag = number(data, position, 4)
-        return (tag > 0) & (tag != lossy) & (tag != lossless)
-
-    (position,) = tf.while_loop(
-        going,
-        step,
-        (tf.constant(12, tf.int64),),
-        maximum_iterations=_MAX_BLOCKS,
-    )
-    is_lossless = number(data, position, 4) == lossless
+    position, offset = _webp_image(data)
+    tag = number(data, position, 4)
     size = 8 + _even(number(data, position + 4, 4))
     # A lossy frame has 14 bits a side; a lossless one 14 of each side less 1.
     packed = number(data, position + 9, 4)
-    width = tf.where(
-        is_lossless, packed % 2**14 + 1, number(data, position + 14, 2) % 2**14
+    sides = tf.where(
+        tag == _LOSSLESS,
+        [packed % 2**14 + 1, packed // 2**14 % 2**14 + 1],
+        [number(data, position + i, 2) % 2**14 for i in (14, 16)],
     )
-    height = tf.where(
-        is_lossless,
-        packed // 2**14 % 2**14 + 1,
-        number(data, position + 16, 2) % 2**14,
-    )
-    complete = (is_lossless | (number(data, position, 4) == lossy)) & (
+    complete = ((tag == _LOSSLESS) | (tag == _LOSSY)) & (
         # Some writers omit the last padding byte.
         position + size <= tf.size(data, tf.int64) + size % 2
     )
     with require(complete, "The image of a WebP file is missing or cut short."):
         size = tf.identity(size)
+    canvas = [number(data, 24, 3) + 1, number(data, 27, 3) + 1]
+    fills = (number(data, 12, 4) != _EXTENDED) | (
+        tf.reduce_all(sides == canvas) & (offset == 0)
+    )
+    with require(fills, "The first frame of a WebP must fill its canvas."):
+        width, height = tf.unstack(sides)
     chunk = tf.strings.substr(encoded, position, size)
     header = [b"RIFF", _four_bytes(4 + size), b"WEBP"]
     return tf.strings.join([*header, chunk]), height, width
+
+
+def _webp_image(data):
+    """Returns where the first image of a WebP begins, and left plus top."""
+    tf = tensorflow()
+
+    def step(position, offset):
+        # Chunks of a frame follow its 16 bytes of description, which begin with
+        # left and top.
+        inside = number(data, position, 4) == _ANIMATION_FRAME
+        size = _even(number(data, position + 4, 4))
+        place = number(data, position + 8, 3) + number(data, position + 11, 3)
+        return (
+            position + 8 + tf.where(~inside, size, 16),
+            tf.where(inside, place, offset),
+        )
+
+    def going(position, offset):
+        tag = number(data, position, 4)
+        return (tag > 0) & (tag != _LOSSY) & (tag != _LOSSLESS)
+
+    return tf.while_loop(
+        going,
+        step,
+        (tf.constant(12, tf.int64), tf.constant(0, tf.int64)),
+        maximum_iterations=_MAX_BLOCKS,
+    )
 
 
 def _even(size):
@@ -266,82 +284,59 @@ def _four_bytes(number):
     return tf.strings.reduce_join(tf.gather(table, digits))
 
 
-def bmp_size(data):
-    """Returns height, width and bits a pixel of a BMP, from its header.
+def plain_bmp(encoded):
+    """Reduces a BMP to what TensorFlow reads, if it reads it right.
 
-    Args:
-        data: Its bytes, uint8 `[length]`.
-    """
-    tf = tensorflow()
-    height = number(data, 22, 4)
-    # Rows stored from the top have a negative height.
-    height = tf.where(height >= 2**31, 2**32 - height, height)
-    return height, number(data, 18, 4), number(data, 28, 2)
-
-
-def decode_bmp(encoded):
-    """Decodes a BMP of 1, 4 or 8 bits with a palette, or of 24 or 32 bits.
-
-    Alpha is dropped. Compressed files (run lengths, JPEG, PNG), those of 16
-    bits and those of the first version of OS/2 are refused.
+    These have 24 or 32 bits a pixel, or 8 that are levels of grey, and are not
+    compressed. All others (palettes of colours, 1, 4 or 16 bits, run lengths,
+    the first version of OS/2) are refused.
 
     Args:
         encoded: Scalar string tensor, the bytes of a BMP.
 
     Returns:
-        uint8 `[H, W, 3]`.
+        The bytes of the BMP without what follows its pixels, its height and its
+        width.
     """
     tf = tensorflow()
     data = bytes_of(encoded)
-    offset, header = number(data, 10, 4), number(data, 14, 4)
-    height, width, bits = bmp_size(data)
-    row = (width * bits + 31) // 32 * 4
-    palette = bits <= 8
-    packing = number(data, 30, 4)
-    # Compression 3 has bit masks; these are the ones for blue, green and red.
-    masks = [number(data, 54 + 4 * i, 4) for i in range(3)]
-    plain = (packing == 0) | (
-        (packing == 3)
-        & (bits == 32)
-        & tf.reduce_all(tf.stack(masks) == [0xFF0000, 0xFF00, 0xFF])
+    length = tf.size(data, tf.int64)
+    offset, header, width, height, bits, packing = (
+        number(data, place, count)
+        for place, count in (
+            (10, 4),
+            (14, 4),
+            (18, 4),
+            (22, 4),
+            (28, 2),
+            (30, 4),
+        )
     )
-    complete = (
+    # Rows stored from the top have a negative height.
+    height = tf.where(height >= 2**31, 2**32 - height, height)
+    row = (width * bits + 31) // 32 * 4
+    ramp = b"".join(bytes([i, i, i, 0]) for i in range(256))
+    masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
+    is_grey = (bits == 8) & (part(encoded, 14 + header, 1024) == ramp)
+    is_colour = (bits == 24) | (bits == 32)
+    is_masked = (packing == 3) & (bits == 32) & (part(encoded, 54, 12) == masks)
+    before = 14 + header + 1024 * tf.cast(bits == 8, tf.int64)
+    readable = (
         (header >= 40)
-        & plain
-        & tf.reduce_any(bits == tf.constant([1, 4, 8, 24, 32], tf.int64))
-        # Checked separately: their product may be too large for 64 bits.
+        & (is_grey | is_colour)
+        & ((packing == 0) | is_masked)
+        & (offset >= before)
         & (width > 0)
         & (height > 0)
-        & (width < 2**28)
-        & (height < 2**28)
-        & (offset + row * height <= tf.size(data, tf.int64))
+        # Separately first: their product may be too large for 64 bits.
+        & (row <= length)
+        & (height <= length)
+        & (offset + row * height <= length)
     )
     message = (
-        "A BMP must be complete, uncompressed, and of 1, 4, 8, 24 or 32 bits "
-        "per pixel."
+        "A BMP must be complete, uncompressed, and of 24 or 32 bits a pixel, "
+        "or of 256 levels of grey."
     )
-    with require(complete, message):
-        rows = data[offset : offset + row * height]
-    rows = tf.reshape(rows, [height, row])
-
-    def of_palette():
-        # The pixels of a byte, the highest bits first.
-        shifts = tf.cast(tf.range(8 - bits, -1, -bits), tf.uint8)
-        indices = tf.bitwise.right_shift(rows[..., None], shifts)
-        indices &= tf.cast(2**bits - 1, tf.uint8)
-        indices = tf.reshape(indices, [height, -1])[:, :width]
-        begin = 14 + header
-        colours = tf.reshape(data[begin : begin + 4 * 2**bits], [-1, 4])
-        return tf.gather(colours, tf.cast(indices, tf.int32))
-
-    def of_colours():
-        channels = bits // 8
-        return tf.reshape(
-            rows[:, : width * channels], [height, width, channels]
-        )
-
-    pixels = tf.cond(palette, of_palette, of_colours)[..., 2::-1]
-    pixels = tf.cond(
-        number(data, 22, 4) >= 2**31, lambda: pixels, lambda: pixels[::-1]
-    )
-    return tf.ensure_shape(pixels, (None, None, 3))
+    with require(readable, message):
+        pixels = part(encoded, 0, offset + row * height)
+    return pixels, height, width

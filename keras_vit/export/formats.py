@@ -29,6 +29,7 @@ from keras_vit.export.precision import (
     warn_of_slow_int8,
     weights_bytes,
 )
+from keras_vit.models import ImageModel
 
 # Largest difference from the model's own outputs, relative to the largest
 # output. In an int8 model a difference in the last bit of a float moves some
@@ -46,8 +47,8 @@ LIMITS = {
         "An ONNX file takes any number of images as float32 pixels in "
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
         "decoding nor resizing, and less than 2 GiB. Made of float32 and int8 "
-        "models, on TensorFlow or JAX (hybrids: TensorFlow); int8 pays on a "
-        "CPU if it is made by the export, of a float32 model."
+        "models, on TensorFlow or JAX (BiT, MViT, hybrids: TensorFlow); int8 "
+        "pays on a CPU if it is made by the export, of a float32 model."
     ),
     "litert": (
         "A LiteRT file takes float32 pixels in [0, 255], decoded and of the "
@@ -58,8 +59,8 @@ LIMITS = {
     "openvino": (
         "An OpenVINO model takes any number of images as float32 pixels in "
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
-        "decoding nor resizing. The weights are in the .bin file beside it. "
-        "Made of float32 models, on TensorFlow."
+        "decoding nor resizing, and less than 2 GiB. The weights are in the "
+        ".bin file beside it. Made of float32 models, on TensorFlow."
     ),
 }
 
@@ -71,8 +72,10 @@ _NEEDS = {
         "jax": dict(jax2onnx="jax2onnx", onnxruntime="onnxruntime"),
     },
     "litert": {"tensorflow": dict(ai_edge_litert="ai-edge-litert")},
-    "openvino": {"tensorflow": dict(openvino="openvino")},
+    "openvino": {"tensorflow": dict(tf2onnx="tf2onnx", openvino="openvino")},
 }
+# Families whose pooling jax2onnx writes as operations that cannot run.
+_POOLS_WITH_JAX = ("axial_resnet", "bit", "conv_mlp", "mvit")
 # Data types of the models from which a file is made.
 _DTYPES = dict(
     onnx=("float32", "int8"), litert=("float32",), openvino=("float32",)
@@ -234,9 +237,13 @@ def _export(model, path, file_format, precision):
 
 def _write(model, path, file_format, precision):
     """Writes the file, quantised if `precision` is "int8"."""
-    options = {}
     if file_format == "openvino":
-        _openvino()
+        source = path.removesuffix(".xml") + ".onnx"
+        _write(model, source, "onnx", precision)
+        _onnx_to_openvino(source, path)
+        os.remove(source)
+        return
+    options = {}
     if file_format == "onnx" and keras.backend.backend() != "jax":
         _prepare_tf2onnx()
     if file_format == "litert" and precision == "int8":
@@ -246,6 +253,16 @@ def _write(model, path, file_format, precision):
     model.export(path, format=file_format, verbose=False, **options)
     if file_format == "onnx" and precision == "int8":
         _quantize_onnx(path)
+
+
+def _onnx_to_openvino(source, path):
+    """Converts a file.
+
+    OpenVINO's own conversion of TensorFlow's graphs fails for some families,
+    and adds outputs to those of others.
+    """
+    openvino = _openvino()
+    openvino.serialize(openvino.Core().read_model(source), path)
 
 
 def _quantize_onnx(path):
@@ -300,6 +317,16 @@ def _check(model, path, file_format, precision):
         raise ValueError(
             f"The backend must be one of {tuple(_NEEDS[file_format])} to write "
             f"{file_format}. Received: {backend!r}. {_remedy(file_format)}"
+        )
+    inner = ImageModel.find(model)
+    is_hybrid = bool(getattr(inner.architecture, "resnet_units", ()))
+    if (file_format, backend) == ("onnx", "jax") and (
+        is_hybrid or inner.family in _POOLS_WITH_JAX
+    ):
+        raise ValueError(
+            f"`model` must be none of {_POOLS_WITH_JAX} and no hybrid to be "
+            "written as onnx with the backend jax: jax2onnx writes their "
+            f"pooling wrongly. Received: {model.name!r}. {_remedy(file_format)}"
         )
     if not path.endswith(_SUFFIXES[file_format]):
         raise ValueError(

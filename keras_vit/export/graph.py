@@ -11,7 +11,10 @@ from keras_vit.models import ImageModel, attention
 
 
 def write(
-    model: keras.Model, directory: str | os.PathLike, **arguments
+    model: keras.Model,
+    directory: str | os.PathLike,
+    decoding_budget: float,
+    **arguments,
 ) -> None:
     """Writes a model with its signatures as the graph of a SavedModel.
 
@@ -19,6 +22,7 @@ def write(
         model: A classifier of this package, or one that contains a model of
             it, with a symbolic input and output.
         directory: The empty directory to write to.
+        decoding_budget: Of `signatures.signatures`, for a model of images.
         arguments: Those of `signatures.Answers`, besides the function.
     """
     tf = tensorflow()
@@ -29,8 +33,10 @@ def write(
     def serve(forward, attend):
         answers = signatures.Answers(forward, **arguments)
         *frames, height, width, channels = model.input_shape[1:]
-        make = signatures.video_signatures if frames else signatures.signatures
-        return make(answers, *frames, (height, width), channels, attend)
+        plan = (answers, *frames, (height, width), channels, attend)
+        if frames:
+            return signatures.video_signatures(*plan)
+        return signatures.signatures(*plan, decoding_budget)
 
     if keras.backend.backend() == "jax":
         with _without_paths():

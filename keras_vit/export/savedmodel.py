@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import math
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import numpy as np
 
 from keras_vit._arguments import checked
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import graph, serving_assets
+from keras_vit.export import graph, limits, serving_assets
 from keras_vit.export.precision import warn_of_slow_int8
 from keras_vit.layers.loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.models import ImageModel
@@ -34,7 +35,8 @@ def export_savedmodel(
     warmup_videos: tuple[np.ndarray, ...] = (),
     metadata: dict | None = None,
     overwrite: bool = False,
-    max_images: int = 1024,
+    max_images: int = 32,
+    decoding_budget: float = limits.DECODING_BUDGET,
 ) -> str:
     """Writes a SavedModel for TF Serving, with its preprocessing.
 
@@ -43,7 +45,8 @@ def export_savedmodel(
 
     - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP, WebP;
       grey, colour, with alpha, CMYK; of any sizes) -> `scores` float32 [N, k],
-      `classes` string [N, k], `indices` int32 [N, k], `valid` bool [N]
+      `classes` string [N, k], `indices` int32 [N, k], `valid` bool [N],
+      `reason` string [N]
     - `pixels`: `pixels` uint8 [N, H, W, C] of any size -> the same
     - `pixels_float`: `pixels` float32 in [0, 255], else as `pixels`
     - `features`: `image_bytes` -> `features` float32 [N, D], `valid`
@@ -66,10 +69,12 @@ def export_savedmodel(
       have an axis of frames before that of rows
     - `logits`: `videos` float32 of the model's own size -> as for images
 
-    `valid` is false if the bytes do not decode, if decoding them would cost
-    too much (`keras_vit.export.limits`), or if the model's outputs are not
-    finite. Such an image gets zeros, classes "" and indices -1; the other
-    images of the request are answered.
+    Every signature answers `valid` and `reason`, why an image is not valid:
+    "undecodable"; "too large", with more pixels or a higher cost of decoding
+    than one image may have (`keras_vit.export.limits`); "over the request's
+    budget", if it may be valid in a request without the others; "not finite",
+    of the model's outputs or of pixels. Such an image gets zeros, classes ""
+    and indices -1; the other images of the request are answered.
 
     Args:
         model: A classifier of this package, or one that contains a model of
@@ -92,7 +97,10 @@ def export_savedmodel(
             commit.
         overwrite: Whether to replace an existing version.
         max_images: Largest number of images, or videos, in a request. A
-            request with more is rejected as a whole.
+            request with more is rejected as a whole. The memory of a request
+            grows with it, most of all that of `attention`.
+        decoding_budget: Seconds of one core, as estimated, for decoding the
+            images of a request. Photographs and small images are free.
 
     Returns:
         `path`, absolute.
@@ -115,6 +123,11 @@ def export_savedmodel(
         raise ValueError(
             f"`max_images` must be at least 1. Received: {max_images!r}"
         )
+    if not 0 < decoding_budget < math.inf:
+        raise ValueError(
+            "`decoding_budget` must be a number of seconds above 0. Received: "
+            f"{decoding_budget!r}"
+        )
     warn_of_slow_int8(model, stacklevel=3)
     inner = ImageModel.find(model)
     classes = model.output_shape[-1]
@@ -132,6 +145,7 @@ def export_savedmodel(
             activation=activation,
             max_images=max_images,
             probabilities=of_loss if activation == "none" else activation,
+            decoding_budget=decoding_budget,
         )
         name = os.path.basename(base)
         serving_assets.write_class_names(part, class_names)
@@ -314,11 +328,12 @@ def _try(directory, images):
     loaded = tf.saved_model.load(directory)
     function = loaded.signatures["serving_default"]
     for i, image in enumerate(images):
-        if not function(image_bytes=tf.constant([image]))["valid"][0]:
+        reason = function(image_bytes=tf.constant([image]))["reason"][0]
+        if reason != b"":
             raise ValueError(
                 "`warmup_images` must be JPEG, PNG, GIF, BMP or WebP files. "
-                f"Received: warmup_images[{i}] of {len(image)} bytes, which "
-                "does not decode"
+                f"Received: warmup_images[{i}] of {len(image)} bytes, which is "
+                f"{reason.numpy().decode()}"
             )
 
 

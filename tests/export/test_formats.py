@@ -6,9 +6,11 @@ import json
 import os
 import zipfile
 
+import catalogue
 import keras
 import numpy as np
 import pytest
+import realistic
 
 from keras_vit.export import description, formats, precision
 from keras_vit.models.mvit import MViT
@@ -187,9 +189,11 @@ def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
 
 
 @pytest.mark.backend("jax")
-def test_hybrid_on_jax_is_refused_with_the_remedy(tmp_path):
-    needs("onnx")
-    model = make_model(**CASES["hybrid"])
+@pytest.mark.parametrize(
+    "name", ["hybrid", "axial resnet", "bit", "conv mlp", "mvit"]
+)
+def test_pooling_on_jax_is_refused_with_the_remedy(name, tmp_path):
+    model = catalogue.make_model(name)
     with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
         formats.export_onnx(model, tmp_path / "model.onnx")
     assert os.listdir(tmp_path) == []
@@ -265,3 +269,25 @@ def test_what_the_format_cannot_hold_is_refused(
 
 def test_each_format_says_its_limits():
     assert formats.LIMITS.keys() == EXPORT.keys()
+
+
+FAMILIES = {
+    catalogue.OTHER_FAMILIES[name][0]: name
+    for name in reversed(catalogue.OTHER_FAMILIES)
+} | {"hybrid": "hybrid"}
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("file_format", ["openvino", "litert"])
+@pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES)
+def test_a_model_of_every_family_has_one_output(name, file_format, tmp_path):
+    """The export compares the outputs; OpenVINO's file is made of ONNX."""
+    needs(file_format)
+    model = realistic.fill(catalogue.make_model(name))
+    path = tmp_path / PATHS[file_format]
+    EXPORT[file_format](model, path)
+    if file_format == "openvino":
+        (output,) = (
+            importlib.import_module("openvino").Core().read_model(path).outputs
+        )
+        assert list(output.partial_shape)[1].get_length() == 5

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from keras_vit.export import limits, signatures
+from keras_vit.export import decoding, limits
 
 tf = pytest.importorskip("tensorflow")
 pillow = pytest.importorskip("PIL.Image")
@@ -62,9 +62,9 @@ def gif(frames, side):
     return one[:begin] + one[begin:-1] * frames + b";"
 
 
-def progressive(side, scans):
+def progressive(side, scans, mode="RGB"):
     """A progressive JPEG that repeats its last scan."""
-    jpeg = encoded(pillow.new("RGB", (side, side)), "JPEG", progressive=True)
+    jpeg = encoded(pillow.new(mode, (side, side)), "JPEG", progressive=True)
     last = jpeg.rindex(b"\xff\xda")
     more = scans - jpeg.count(b"\xff\xda")
     return jpeg[:-2] + jpeg[last:-2] * more + jpeg[-2:]
@@ -90,10 +90,12 @@ def sized(content, place, *sides, form="<ii"):
 
 
 def large_gif(frames):
-    """A GIF whose first frame claims 64 million pixels."""
+    """A GIF that claims 64 million pixels."""
     content = gif(frames, 9)
     sides = content.index(b"\x2c\0\0\0\0") + 5
-    return sized(content, sides, 8000, 8000, form="<HH")
+    for place in (6, sides):
+        content = sized(content, place, 8000, 8000, form="<HH")
+    return content
 
 
 def exif(tiff):
@@ -172,8 +174,8 @@ def requests():
 def decode():
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
     def decode(image_bytes):
-        images, indices = signatures.decode_valid(image_bytes, (8, 8), 3)
-        return indices, images
+        _, indices, reasons = decoding.decode_valid(image_bytes, (8, 8), 3)
+        return indices, reasons
 
     decode(tf.constant([encoded(pillow.new("RGB", (9, 9)), "JPEG")] * 2))
     return decode
@@ -186,24 +188,40 @@ def memory(key):
 
 
 def cost(decode, images):
-    """Returns indices of valid images, CPU seconds and bytes at the peak."""
+    """Returns the reason of each image, CPU seconds and bytes at the peak."""
     measured = pathlib.Path("/proc/self/clear_refs")
     if not measured.exists():
         pytest.skip("this system does not give the memory of a process")
     measured.write_text("5")  # forgets the peak
     memory_before, time_before = memory("VmRSS"), time.process_time()
-    indices, _ = decode(tf.constant(images))
+    indices, codes = decode(tf.constant(images))
     seconds = time.process_time() - time_before
-    return indices.numpy().tolist(), seconds, memory("VmHWM") - memory_before
+    assert indices.numpy().tolist() == np.flatnonzero(codes == 0).tolist()
+    reasons = [limits.REASONS[code] for code in codes]
+    return reasons, seconds, memory("VmHWM") - memory_before
+
+
+TOO_LARGE = (
+    "progressive jpeg of 3000 scans",
+    "progressive jpeg of 101 scans", "progressive jpeg of 50 large scans",
+    "png of 4 billion pixels", "png of 2^62 pixels",
+    "png of 64 million pixels", "png of texts", "png of texts behind",
+    "png of international texts", "gif of 64 million pixels",
+    "gif of 20 times 64 million pixels", "webp of 268 million pixels",
+)  # fmt: skip
 
 
 def test_50_hostile_requests_are_cheap_and_none_is_valid(decode):
     for name, images in requests().items():
         assert sum(map(len, images)) < 10**6, name
-        valid, seconds, peak = cost(decode, images)
-        assert valid == [], name
+        reasons, seconds, peak = cost(decode, images)
         assert seconds < 5, (name, seconds)
         assert peak < 500e6, (name, peak)
+        assert "" not in reasons, name
+        if name not in ("mixed", "cut pngs"):
+            assert {*reasons} == {
+                "too large" if name in TOO_LARGE else "undecodable"
+            }, name
 
 
 @pytest.mark.parametrize(
@@ -216,37 +234,97 @@ def test_50_hostile_requests_are_cheap_and_none_is_valid(decode):
     ids=["first frame of a gif", "scans", "webp"],
 )
 def test_the_most_expensive_valid_images_are_affordable(decode, images):
-    valid, seconds, peak = cost(decode, images)
-    assert valid == [0]
+    reasons, seconds, peak = cost(decode, images)
+    assert reasons == [""]
     assert seconds < 5
     assert peak < 500e6
 
 
 def test_large_images_of_one_colour_share_a_budget(decode):
-    images = [png(SIDE)] * 100
-    valid, seconds, peak = cost(decode, [*images, png(100)])
+    image, small = png(SIDE), png(100)
+    reasons, seconds, peak = cost(decode, [*[image] * 99, b"", small])
     # Small ones are answered whatever stands before them.
-    assert valid == [0, 1, 100]
+    number = reasons.count("")
+    assert reasons[:99] == [""] * (number - 1) + (
+        ["over the request's budget"] * (100 - number)
+    )
+    assert 20 < number < 30
+    assert reasons[99:] == ["undecodable", ""]
     assert seconds < 5
     assert peak < 500e6
 
 
-@pytest.mark.parametrize(
-    ("pixels", "lengths", "expected"),
-    [
-        # Photographs of 12 million pixels.
-        ([12e6] * 1000, [2e6] * 1000, [True] * 1000),
-        ([49e6, 49e6, 49e6, 1e4], [5e3] * 4, [True, True, False, True]),
-        ([13e4] * 1000, [100] * 1000, [True] * 1000),
-        ([49e6, 49e6, 12e6], [5e3, 5e3, 2e6], [True, True, True]),
-        ([], [], []),
-    ],
-)
-def test_only_bombs_share_the_budget_of_a_request(pixels, lengths, expected):
-    pixels, lengths = (np.array(x, "int64") for x in (pixels, lengths))
-    assert limits.fitting(pixels, lengths).numpy().tolist() == expected
+def claims(images):
+    claims = [limits.claim(tf.constant(image)) for image in images]
+    return *np.array(claims).T, np.array([len(image) for image in images])
 
 
-def test_a_photograph_of_50_million_pixels_passes():
-    encoded_ = encoded(pillow.new("RGB", (8000, 6100)), "JPEG", quality=95)
-    assert limits.claimed_pixels(tf.constant(encoded_)) == 8000 * 6100
+def reasons(images, budget=limits.DECODING_BUDGET):
+    codes = limits.reasons(*claims(images), budget).numpy()
+    return [limits.REASONS[code] for code in codes]
+
+
+def test_the_budget_is_of_all_images_of_a_request():
+    """A request that took 7 seconds when each image had its own."""
+    small = encoded(pillow.new("L", (300, 300)), "JPEG")
+    images = [progressive(3200, 100, "L")] * 9 + [small] * 312
+    found = reasons(images)
+    assert found[9:] == [""] * 312
+    assert found[:9] == [""] * 3 + ["over the request's budget"] * 6
+    assert reasons(images, budget=20) == [""] * 321
+    assert reasons(images, budget=0.5)[:9] == ["too large"] * 9
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "WEBP", "JPEG"])
+def test_32_scanned_pages_fit_a_request(kind):
+    page = pillow.new("RGB", (2480, 3508), "white")
+    page.paste((20, 20, 20), (300, 300, 2000, 800))
+    options = dict(progressive=True) if kind == "JPEG" else {}
+    options |= dict(lossless=True, method=0) if kind == "WEBP" else {}
+    content = encoded(page, kind, **options)
+    assert len(content) < 100_000
+    assert reasons([content] * 32) == [""] * 32
+
+
+def test_the_cheapest_images_of_a_request_come_first():
+    """The bombs of another client in one batch do not spoil an answer."""
+    page = encoded(pillow.new("L", (2480, 3508), "white"), "PNG")
+    found = reasons([png(SIDE)] * 30 + [page] * 2)
+    assert found[30:] == [""] * 2
+    assert "over the request's budget" in found
+
+
+def test_costs_of_kinds():
+    """Nanoseconds of a pixel, at least those that were measured."""
+    turned = pillow.Exif()
+    turned[0x112] = 6
+    image, grey = pillow.new("RGB", (64, 50)), pillow.new("L", (64, 50))
+    deep = sized(encoded(image, "PNG"), 24, 16, form="<b")
+    for content, expected in (
+        (encoded(grey, "PNG"), 5.6),
+        (encoded(image, "PNG"), 12.8),
+        (encoded(image.convert("1"), "PNG"), 2.45),
+        (encoded(image.convert("RGBA"), "PNG"), 16.4),
+        (deep, 23.6),
+        (sized(encoded(grey, "PNG"), 28, 1, form="<b"), 13.6),
+        (encoded(image, "PNG", exif=turned), 24.8),
+        (encoded(image, "JPEG"), 3),
+        (encoded(image, "JPEG", exif=turned), 15),
+        (encoded(image, "JPEG", progressive=True), 12),
+        (encoded(image, "WEBP"), 8),
+        (encoded(image, "WEBP", exif=turned), 20),
+        (encoded(image, "GIF"), 8),
+        (encoded(image, "BMP"), 4),
+    ):
+        pixels, seconds = limits.claim(tf.constant(content))
+        assert pixels == 64 * 50
+        np.testing.assert_allclose(seconds / pixels, expected * 1e-9, rtol=1e-5)
+
+
+def test_photographs_are_free_and_limited_by_their_memory():
+    photograph = encoded(pillow.new("RGB", (8000, 6100)), "JPEG", quality=95)
+    cmyk = encoded(pillow.new("CMYK", (8000, 6100)), "JPEG", quality=95)
+    pixels, seconds, _ = claims([photograph, cmyk])
+    np.testing.assert_allclose(pixels, [48.8e6, 48.8e6 * 11 / 9])
+    codes = limits.reasons(pixels, seconds, [int(4e6)] * 2, 1e-9).numpy()
+    assert codes.tolist() == [limits.VALID, limits.TOO_LARGE]

@@ -88,6 +88,25 @@ def test_logits_are_those_of_the_model(number, exported, served):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+def test_the_budget_and_the_number_of_images_are_arguments(tmp_path):
+    keras_vit.export_savedmodel(
+        make_model(), tmp_path / "1", max_images=4, decoding_budget=0.001
+    )
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["predict"]
+    large, small = (
+        tf.io.encode_png(np.zeros((side, side, 1), "uint8")).numpy()
+        for side in (600, 450)
+    )
+    found = served(image_bytes=tf.constant([large, small, small, b""]))
+    reasons = [b"too large", b"", b"over the request's budget", b"undecodable"]
+    assert found["reason"].numpy().tolist() == reasons
+    assert found["valid"].numpy().tolist() == [False, True, False, False]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="at most 4 images"
+    ):
+        served(image_bytes=tf.constant([small] * 5))
+
+
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize("name", ["mixer", "bit", "dinov3", "siglip"])
 def test_other_families_are_served_with_their_numbers(name, tmp_path):
@@ -268,6 +287,7 @@ def test_pixels_that_are_no_numbers_are_not_valid(served):
     x[1, 0, 0, 0] = np.nan
     found = served["pixels_float"](pixels=tf.constant(x))
     assert found["valid"].numpy().tolist() == [True, False]
+    assert found["reason"].numpy().tolist() == [b"", b"not finite"]
     assert found["classes"].numpy()[1].tolist() == [b""] * 3
     assert found["scores"].numpy()[1].tolist() == [0] * 3
 
@@ -304,7 +324,8 @@ def test_attention_is_that_of_the_model(exported, served, tmp_path):
     found = served["attention"](image_bytes=tf.constant(encoded))
     found = {name: value.numpy() for name, value in found.items()}
     assert found["valid"].tolist() == [True, False, True]
-    assert len(found) == 2 + len(heads)
+    assert found["reason"].tolist() == [b"", b"undecodable", b""]
+    assert len(found) == 3 + len(heads)
     for name, expected in [
         ("rollout", rollout),
         *((f"layer_{i}", each) for i, each in enumerate(heads, 1)),
@@ -318,7 +339,7 @@ def test_attention_is_that_of_the_model(exported, served, tmp_path):
 class TestHostileInput:
     def test_one_broken_image_fails_no_other(self, exported, served):
         good = images.valid()["jpeg"]
-        bad = list(images.broken(60).values())
+        bad = list(images.broken(60).values())[:15]
         alone = served["predict"](image_bytes=tf.constant([good]))
         found = served["predict"](image_bytes=tf.constant([*bad, good, *bad]))
         valid = found["valid"].numpy()
@@ -332,10 +353,11 @@ class TestHostileInput:
 
     def test_300_inputs_give_no_confident_answer(self, exported, served):
         content = images.broken(300)
-        found = served["serving_default"](
-            image_bytes=tf.constant(list(content.values()))
-        )
-        valid = found["valid"].numpy()
+        encoded, valid = list(content.values()), []
+        for i in range(0, len(encoded), 30):
+            part = tf.constant(encoded[i : i + 30])
+            found = served["serving_default"](image_bytes=part)
+            valid += found["valid"].numpy().tolist()
         assert [n for n, v in zip(content, valid, strict=True) if v] == []
 
     @pytest.mark.parametrize("name", ["serving_default", "features", "predict"])
@@ -344,14 +366,15 @@ class TestHostileInput:
         found = served[name](image_bytes=encoded)
         found = {k: v.numpy().tolist() for k, v in found.items()}
         assert found.pop("valid") == [False, True]
+        assert found.pop("reason") == [b"undecodable", b""]
         empty = dict(classes=b"", indices=-1)
         for key, (refused, answered) in found.items():
             assert refused == [empty.get(key, 0)] * len(answered)
             assert refused != answered
 
     def test_a_request_of_too_many_images_is_refused(self, served):
-        encoded = tf.constant([b""] * 1025)
-        message = "A request may hold at most 1024 images. Received.*1025"
+        encoded = tf.constant([b""] * 33)
+        message = "A request may hold at most 32 images. Received.*33"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             served["predict"](image_bytes=encoded)
         assert (
@@ -561,6 +584,7 @@ class TestArguments:
             (dict(path="vit/01"), "must end in the number of a version"),
             (dict(top_k=0), "`top_k` must be at least 1"),
             (dict(max_images=0), "`max_images` must be at least 1"),
+            (dict(decoding_budget=0.0), "`decoding_budget` must be a number"),
             (dict(activation="relu"), "`activation` must be one of"),
         ],
     )

@@ -208,7 +208,7 @@ def test_a_served_model_answers_as_the_savedmodel(
         (features,) = model.features([path])
         broken = str(tmp_path / "broken.png")
         pathlib.Path(broken).write_bytes(b"no image")
-        with pytest.raises(ValueError, match="does not decode"):
+        with pytest.raises(ValueError, match="is not valid: undecodable"):
             model.ask(broken)
         assert model.features([broken]) == [None]
         with pytest.raises(ValueError, match="No model 'other'"):

@@ -157,7 +157,7 @@ def test_it_continues_after_what_is_no_image_and_exits_with_one(
     out, err = capsys.readouterr()
     assert out.count("%") == 2
     assert f"{paths[1]}: cannot be read: No such file" in err
-    assert f"{paths[2]}: is no image that the server decodes" in err
+    assert f"{paths[2]}: is not valid: undecodable" in err
     assert asked.requests == [3]
 
 
@@ -189,7 +189,7 @@ def test_json_is_a_valid_object_an_image(asked, served_model, files, capsys):
     )
     assert name == NAMES[index]
     assert f"{score:7.2%}  {name}" in printed(served_model, paths[0], 1)
-    assert second["image"] == paths[1] and "no image" in second["error"]
+    assert second["image"] == paths[1] and "undecodable" in second["error"]
 
 
 def stopped(capsys, *arguments):
