@@ -1,6 +1,7 @@
 """Vision Transformers in Keras 3, on TensorFlow, JAX and PyTorch."""
 
 from keras_vit import (
+    _installation,  # selects an installed backend before Keras is imported
     data,
     distribution,
     evaluation,

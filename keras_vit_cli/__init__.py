@@ -21,4 +21,6 @@ def main(words: list[str]) -> int:
     """
     options = arguments.parser().parse_args(words)
     command.quiet_tensorflow()
+    if options.program != "classify":  # which asks a server
+        command.choose_backend()
     return importlib.import_module(options.module).run(options)

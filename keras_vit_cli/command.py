@@ -7,9 +7,12 @@ import argparse
 import contextlib
 import functools
 import glob
+import importlib
 import importlib.abc
 import os
+import pathlib
 import re
+import runpy
 import sys
 import tempfile
 import traceback
@@ -90,6 +93,59 @@ def _message(error):
         f"{type(error).__name__}: {text}\n"
         f"Raised in {module}, line {line}; --debug shows the traceback."
     )
+
+
+def prepare(needed: tuple[str, ...] = ()) -> None:
+    """Prepares the programs of a package, in its `__init__.py`.
+
+    Args:
+        needed: Modules without which none of them starts.
+
+    Raises:
+        SystemExit: With status 2, if `python -m` starts one of them and a
+            module, or every backend, is missing.
+        ImportError: If so, and another program imports the package.
+    """
+    quiet_tensorflow()
+    try:
+        choose_backend()
+        for module in needed:
+            _require(module)
+    except ImportError as error:
+        if sys.argv[:1] != ["-m"]:
+            raise
+        report(error, "--debug" in sys.argv)
+        sys.exit(2)
+
+
+def _require(module):
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        remedy = _installation()["pip_install"]("recipes")
+        if module == "fcntl":  # a part of Python itself
+            remedy = "on Windows use the Windows Subsystem for Linux (WSL)"
+        raise ImportError(
+            f"Recipes need `{module}`, which is not installed: {remedy}"
+        ) from error
+
+
+def choose_backend() -> str:
+    """Selects an installed backend, as `import keras_vit` does, but at once.
+
+    Returns:
+        Its name.
+
+    Raises:
+        ImportError: If none is installed, or not the one that is set.
+    """
+    return _installation()["choose_backend"]()
+
+
+def _installation():
+    """Returns what keras_vit._installation defines, without keras_vit."""
+    package = pathlib.Path(__file__).parents[1] / "keras_vit"
+    return runpy.run_path(str(package / "_installation.py"))
 
 
 def quiet_tensorflow() -> None:

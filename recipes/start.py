@@ -1,7 +1,6 @@
 """The start of a recipe, before Keras is imported, which takes seconds."""
 
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -55,7 +54,7 @@ def announce(arguments: list[str], module: str) -> None:
     config = options.config
     if config.startswith(f"{FOLDER}{os.sep}"):
         config = os.path.relpath(config, FOLDER.parent)
-    words = ["Starting", module, "on", backend(), "with", config]
+    words = ["Starting", module, "on", command.choose_backend(), "with", config]
     words += options.overrides
     if options.workdir:
         words.append(f"--workdir={options.workdir}")
@@ -106,15 +105,3 @@ def naming_help():
         yield
     except ValueError as error:
         raise ValueError(f"{error}\nThe flags are listed by --help.") from error
-
-
-def backend() -> str:
-    """Returns the name of the backend that Keras will import."""
-    home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
-    try:
-        settings = json.loads(pathlib.Path(home, "keras.json").read_text())
-    except (OSError, ValueError):
-        settings = {}
-    return os.environ.get("KERAS_BACKEND") or settings.get(
-        "backend", "tensorflow"
-    )

@@ -1,7 +1,10 @@
 """What an installed wheel holds and does, away from the checkout."""
 
+import json
 import os
 import pathlib
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -165,3 +168,162 @@ def test_metadata_of_the_former_name_is_not_a_mixture(tmp_path):
     (tmp_path / "keras_vit/__init__.py").write_text("")
     for package in (tmp_path / "keras_vit", ROOT / "keras_vit"):
         assert _installation.refuse_other_package(package) is None
+
+
+# What is installed, what KERAS_BACKEND and keras.json say, and the backend that
+# Keras imports.
+CHOICES = [
+    (("tensorflow", "jax", "torch"), "", "", "tensorflow"),
+    (("jax", "torch"), "", "", "jax"),
+    (("torch",), "", "", "torch"),
+    (("torch",), "", "tensorflow", "torch"),  # as Keras writes it
+    (("tensorflow", "jax"), "", "jax", "jax"),
+    (("tensorflow", "jax"), "jax", "tensorflow", "jax"),
+]
+REFUSALS = [
+    ((), "", "", "of which none is installed"),
+    ((), "", "tensorflow", "of which none is installed"),
+    (("torch",), "jax", "", "KERAS_BACKEND must name an installed.*'jax'"),
+    (("torch",), "pytorch", "", "KERAS_BACKEND .*Installed: torch"),
+    (("torch",), "", "jax", "keras.json must name an installed.*'jax'"),
+]
+PROGRAMS = [
+    ("keras_vit_cli", "predict", "model.keras", "a.jpg"),
+    ("recipes.finetune",),
+    ("tools.token_reach", "ViTB16"),
+]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts Python where the libraries are modules that print their name."""
+    shown = "import os; raise SystemExit(os.environ.get('KERAS_BACKEND', ''))"
+    hidden = """
+import importlib.machinery, sys
+class Hiding(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in {"tensorflow", "jax", "torch"}:
+            return super().find_spec(name, path, target)
+        return super().find_spec(name, [LIBRARIES], target)
+sys.meta_path = [
+    Hiding if x is importlib.machinery.PathFinder else x for x in sys.meta_path
+]
+"""
+
+    def run(installed, setting, of_file, *arguments):
+        libraries = tmp_path / "libraries"
+        (libraries / "tensorflow").mkdir(parents=True)  # a folder left behind
+        for name in installed:
+            (libraries / f"{name}.py").write_text("")
+        (tmp_path / "keras.py").write_text(shown)
+        (tmp_path / "sitecustomize.py").write_text(
+            hidden.replace("LIBRARIES", repr(str(libraries)))
+        )
+        if of_file:
+            settings = json.dumps({"backend": of_file})
+            (tmp_path / "keras.json").write_text(settings)
+        changed = dict(
+            PYTHONPATH=f"{tmp_path}:{ROOT}",
+            KERAS_HOME=str(tmp_path),
+            KERAS_BACKEND=setting,
+        )
+        return subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | changed,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(("installed", "set_to", "of_file", "chosen"), CHOICES)
+def test_the_backend_that_is_installed_is_chosen(
+    start, installed, set_to, of_file, chosen
+):
+    done = start(installed, set_to, of_file, "-c", "import keras_vit")
+    # Keras takes that of its file where the variable is not set.
+    assert done.stderr.strip() in {chosen, ""}, done.stderr
+    assert done.stderr.strip() or chosen in (of_file, "tensorflow")
+
+
+@pytest.mark.parametrize(("installed", "set_to", "of_file", "words"), REFUSALS)
+def test_without_the_backend_one_sentence_says_so(
+    start, installed, set_to, of_file, words
+):
+    done = start(installed, set_to, of_file, "-m", *PROGRAMS[0])
+    assert done.returncode == 2
+    assert re.search(words, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert 'pip install -e ".[' in done.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS[1:], ids=lambda it: it[0])
+def test_every_program_says_so_without_a_traceback(start, program):
+    done = start((), "", "", "-m", *program)
+    assert done.returncode == 2
+    assert "of which none is installed" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_python_raises_an_import_error_without_a_backend(start):
+    program = "import traceback\ntry:\n import keras_vit\n"
+    program += "except ImportError as error: print(error)"
+    done = start((), "", "", "-c", program)
+    assert "of which none is installed" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["absl", "fcntl"])
+def test_what_recipes_need_is_named(start, missing):
+    program = "import sys, runpy\n"
+    program += f"sys.modules[{missing!r}] = None\nsys.argv = ['-m']\n"
+    program += "import recipes"
+    done = start(("jax",), "", "", "-c", program)
+    assert done.returncode == 2
+    assert f"Recipes need `{missing}`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# What pip notes of where a package came from, and what installs an extra.
+ORIGINS = [
+    (None, ""),
+    (
+        {"url": "file:///home/me/clone", "dir_info": {}},
+        " @ file:///home/me/clone",
+    ),
+    (
+        {
+            "url": "https://host/it.git",
+            "vcs_info": {"vcs": "git", "commit_id": "a1b2"},
+        },
+        " @ git+https://host/it.git@a1b2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("origin", "address"), ORIGINS)
+def test_an_extra_is_installed_from_where_the_package_came(
+    tmp_path, monkeypatch, origin, address
+):
+    package = tmp_path / "keras_vit"
+    package.mkdir()
+    shutil.copy(ROOT / "keras_vit/_installation.py", package)
+    info = tmp_path / "keras_vision_transformer-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {_installation.NAME}\n")
+    if origin:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = runpy.run_path(str(package / "_installation.py"))
+    wanted = f'pip install "keras-vision-transformer[jax]{address}"'
+    assert module["pip_install"]("jax") == wanted
+
+
+def test_an_extra_of_a_clone_is_installed_in_it(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert _installation.pip_install("jax") == 'pip install -e ".[jax]"'
+    monkeypatch.chdir(tmp_path)
+    wanted = f'pip install -e "{ROOT}[jax]"'
+    assert _installation.pip_install("jax") == wanted

@@ -1,6 +1,9 @@
 """Programs that accompany the library: each parses arguments, calls, prints."""
 
+import sys
+
 from keras_vit_cli import command
 
-# Before any module of a tool imports TensorFlow.
-command.quiet_tensorflow()
+# Each process of the tests has a backend of its own.
+if "tools.test_backends" not in sys.orig_argv:
+    command.prepare()

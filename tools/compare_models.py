@@ -101,7 +101,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--figure", type=pathlib.Path)
     parser.add_argument("--write", action="store_true")
     flags = parser.parse_args(arguments)
-    command.quiet_tensorflow()
     if flags.write:
         PAGE.write_text(update(PAGE.read_text()))
         return 0

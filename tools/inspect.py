@@ -36,7 +36,6 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--batch-size", type=int, default=8)
     flags = parser.parse_args(arguments)
-    command.quiet_tensorflow()
 
     import numpy as np
 

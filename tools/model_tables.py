@@ -62,7 +62,6 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--write", action="store_true")
     flags = parser.parse_args(arguments)
-    command.quiet_tensorflow()
     for page in PAGES:
         text = (ROOT / page).read_text()
         updated = update(text)

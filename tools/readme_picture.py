@@ -33,7 +33,6 @@ def main(arguments: list[str]) -> int:
         "--output", default="docs/images/attention.jpg", type=pathlib.Path
     )
     flags = parser.parse_args(arguments)
-    command.quiet_tensorflow()
 
     import sklearn.datasets
 

@@ -37,7 +37,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("family", nargs="*")
     parser.add_argument("--output", default="token_reach", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    command.quiet_tensorflow()
     from keras_vit.models.families import FAMILIES
 
     for name in flags.family or FAMILIES:

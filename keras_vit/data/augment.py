@@ -8,6 +8,7 @@ import inspect
 
 import keras
 
+from keras_vit._installation import pip_install
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.random import drawing
 from keras_vit.data.seeds import fold
@@ -360,5 +361,5 @@ def _keras_cv():
     except ImportError as error:
         raise ImportError(
             "Layers named 'keras_cv.' in `augment` need `keras_cv`, which is "
-            "not installed: pip install 'keras-vision-transformer[keras-cv]'"
+            f"not installed: {pip_install('keras-cv')}"
         ) from error

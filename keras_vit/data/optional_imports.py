@@ -5,6 +5,8 @@ import importlib
 
 import keras
 
+from keras_vit._installation import pip_install
+
 
 def optional(module: str, extra: str = "recipes"):
     """Imports an optional module.
@@ -21,7 +23,7 @@ def optional(module: str, extra: str = "recipes"):
     except ImportError as error:
         raise ImportError(
             f"`{module.split('.')[0]}` is needed and not installed: "
-            f"pip install 'keras-vision-transformer[{extra}]'"
+            + pip_install(extra)
         ) from error
 
 

@@ -8,6 +8,8 @@ import textwrap
 
 import numpy as np
 
+from keras_vit._installation import pip_install
+
 _TRAIN, _EVAL, _RATE = "#8a8a8a", "#1f5fbf", "#c26a00"
 _LIT = (1.0, 0.45, 0.0)
 _RIGHT, _WRONG, _PLAIN = "#1b7f3b", "#c62828", "#222222"
@@ -340,6 +342,6 @@ def new_figure(width: float, height: float):
     except ImportError as error:
         raise ImportError(
             "Figures need `matplotlib`, which is not installed: "
-            "pip install 'keras-vision-transformer[recipes]'"
+            + pip_install("recipes")
         ) from error
     return figure.Figure(figsize=(width, height), dpi=120, layout="constrained")

@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import checked
+from keras_vit._installation import pip_install
 
 SEAL = "crc32.json"
 
@@ -221,8 +222,7 @@ def _orbax():
         import orbax.checkpoint as ocp
     except ImportError as error:
         raise ImportError(
-            "Checkpoints need orbax-checkpoint: "
-            "pip install 'keras-vision-transformer[recipes]'"
+            f"Checkpoints need orbax-checkpoint: {pip_install('recipes')}"
         ) from error
     if keras.backend.backend() != "jax":
         # On the other backends only Orbax uses JAX, which must not claim the

@@ -1,15 +1,11 @@
 """What a recipe prints before it imports Keras."""
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
 
-import keras
 import pytest
-
-from recipes import start
 
 pytestmark = pytest.mark.backend_independent
 
@@ -67,12 +63,3 @@ def test_a_wrong_flag_is_refused_before_keras_is_imported(run, flag, message):
 )
 def test_help_and_programs_without_config_print_nothing(run, module, flag):
     assert run(module, flag)[:2] == ("", "keras\n")
-
-
-def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
-    assert start.backend() == keras.backend.backend()
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert start.backend() == "tensorflow"
-    (tmp_path / "keras.json").write_text(json.dumps({"backend": "torch"}))
-    assert start.backend() == "torch"
