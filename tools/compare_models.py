@@ -6,8 +6,8 @@
     python -m tools.compare_models --write
 
 Without names it compares all models. Costs are counted in the models of this
-package, at the size of their images; accuracies on ImageNet are those that the
-authors published. --batch_size measures images per second on this machine.
+package, for images of the size of which the authors published the accuracy on
+ImageNet beside them. --batch_size measures images per second on this machine.
 --slides prints the two tables of the slides on RaftMLP, with the published
 sizes beside the counted ones. --figure draws accuracy against
 multiply-accumulates, with a mark for each family. --write writes the table of
@@ -70,6 +70,7 @@ class Row:
     Attributes:
         model: Its constructor.
         family: Name of its family.
+        input: Pixels a side of its images; of videos also frames.
         parameters: Values of its variables.
         macs: Multiply-accumulates of the forward pass.
         activations: Values that matrix products and convolutions write.
@@ -79,6 +80,7 @@ class Row:
 
     model: str
     family: str
+    input: str
     parameters: int
     macs: int
     activations: int
@@ -149,6 +151,7 @@ def row_of(constructor: str) -> Row:
     return Row(
         constructor,
         model.family,
+        model_tables.input_of(constructor),
         cost.parameters,
         cost.macs,
         cost.activations,
@@ -159,6 +162,8 @@ def row_of(constructor: str) -> Row:
 def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
     """Returns images (or videos) per second of a model at inference.
 
+    Their size is that of the other columns.
+
     Args:
         constructor: Its name in keras_vit.
         batch_size: Images of a call.
@@ -168,7 +173,9 @@ def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
 
     import keras_vit
 
-    model = getattr(keras_vit, constructor)()
+    model = getattr(keras_vit, constructor)(
+        input_shape=model_tables._shape(constructor)
+    )
     images = np.zeros((batch_size, *model.input_shape[1:]), "uint8")
     for _ in range(2):  # compiles
         model.predict_on_batch(images)
@@ -185,12 +192,13 @@ def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     Args:
         rows: The models.
     """
-    header = ["model", "family", "parameters (M)", "GMACs"]
+    header = ["model", "family", "input", "parameters (M)", "GMACs"]
     header += ["activations (M)", "top-1 (%)"]
     lines = [
         [
             row.model,
             row.family,
+            row.input,
             f"{row.parameters / 1e6:.2f}",
             f"{row.macs / 1e9:.2f}",
             f"{row.activations / 1e6:.2f}",
@@ -223,7 +231,7 @@ def slides(table: tuple, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
         counted = [""] * (3 + measured)
         if constructor in ours:
             counted = cells([ours[constructor]])[1][0]
-            counted = counted[2:5] + counted[6:]
+            counted = counted[3:6] + counted[7:]
         published = [top1, "" if top5 is None else top5, parameters, flops]
         lines.append([name, *map(str, published), *counted])
     return header, lines

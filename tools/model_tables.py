@@ -6,7 +6,8 @@
 A table stands between the comments `<!-- TABLE FAMILY -->` and `<!-- end -->`,
 where TABLE is a function of `TABLES`. Sizes come from the constructors,
 parameters and multiply-accumulates from `keras_vit.cost`, weights and their
-accuracies from the registry.
+accuracies from the registry. A row has the costs of the images whose accuracy
+it has.
 """
 
 import argparse
@@ -29,8 +30,8 @@ PAGES = (
         for path in sorted((ROOT / "docs" / "families").glob("*.md"))
     ),
 )
-# Published accuracies, in percent, that the registry does not have: those of
-# 2020 are Table 5's, after fine-tuning on ImageNet at 384 pixels.
+# Published accuracies, in percent, that the registry does not have, of images
+# of the default size.
 PUBLISHED = {
     "ViTL32": "80.99",
     "ViTH14": "85.13",
@@ -51,6 +52,9 @@ PUBLISHED = {
     "MViTB24_32x3": "80.4 (Kinetics-400)",
     "MViTB16": "82.9",
 }
+# Those of 2020 are Table 5's, after fine-tuning on ImageNet at 384 pixels, of
+# which patches of 14 pixels cover 378.
+PIXELS = {"ViTL32": 384, "ViTH14": 378}
 _BLOCK = re.compile(r"(<!-- (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -101,12 +105,15 @@ def summary(family: str) -> str:
             rows.append(
                 (
                     f"`{constructor}`",
+                    input_of(constructor),
                     f"{parameters_of(constructor) / 1e6:,.1f} M",
+                    f"{macs_of(constructor) / 1e9:,.2f}",
                     accuracy,
                     f'`"{best.name}"`',
                 )
             )
-    return _table(("model", "parameters", "top-1 (%)", "`weights`"), rows)
+    header = ("model", "input", "parameters", "GMACs", "top-1 (%)", "`weights`")
+    return _table(header, rows)
 
 
 def models(family: str) -> str:
@@ -117,11 +124,10 @@ def models(family: str) -> str:
     """
     rows = []
     for constructor in _constructors(family):
-        shape = _family(family).input_shapes.get(constructor, (224, 224, 3))
         rows.append(
             (
                 f"`{constructor}`",
-                " x ".join(map(str, shape[:-2])),
+                input_of(constructor),
                 f"{parameters_of(constructor):,}",
                 f"{macs_of(constructor) / 1e9:,.2f}",
                 _accuracy(constructor),
@@ -234,6 +240,17 @@ TABLES = {
 }
 
 
+def input_of(constructor: str) -> str:
+    """Returns the pixels a side of a model's images; of videos also frames.
+
+    They are those of its published accuracy, if it has one.
+
+    Args:
+        constructor: Its name in keras_vit.
+    """
+    return " x ".join(map(str, _shape(constructor)[:-2]))
+
+
 def parameters_of(constructor: str) -> int:
     """Returns the parameters of a model, of video with Kinetics' classes.
 
@@ -259,13 +276,24 @@ def _model(constructor):
     import keras_vit
     from keras_vit.inspection import costs
 
-    is_video = any(
-        len(family.input_shapes.get(constructor, ())) == 4
-        for family in _families()
-    )
+    shape = _shape(constructor)
     with costs.shapes_alone():
-        classes = 400 if is_video else 1000
-        return getattr(keras_vit, constructor)(classes=classes)
+        return getattr(keras_vit, constructor)(
+            classes=400 if len(shape) == 4 else 1000, input_shape=shape
+        )
+
+
+def _shape(constructor):
+    """Returns the shape of the images of the published accuracy."""
+    known = [entry for entry in _entries(constructor) if entry.top1]
+    if known:
+        size = max(known, key=lambda entry: entry.top1).image_size
+    else:
+        size = PIXELS.get(constructor)
+    if size:
+        return (size, size, 3)
+    (family,) = (each for each in _families() if constructor in each.variants)
+    return family.input_shapes.get(constructor, (224, 224, 3))
 
 
 def _families():

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tools import compare_models
+import keras_vit
+from tools import compare_models, model_tables
 
 # Quick ones; the costs of others are compared as the page has them.
 COUNTED = ("ViTTi16", "MixerS16", "RaftMLPS", "ConvMLPS", "S2MLPWide")
@@ -17,7 +18,9 @@ def written_rows():
     text = compare_models.PAGE.read_text()
     block = re.search(r"<!-- comparison -->.*", text, re.DOTALL)[0]
     rows = re.findall(
-        r"^\| `(\w+)` \| (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (.*) \|$",
+        r"^\| `(\w+)` \| (\w+) \| ([\dx ]+)"
+        + 3 * r" \| ([\d.]+)"
+        + r" \| (.*) \|$",
         block,
         re.MULTILINE,
     )
@@ -25,13 +28,14 @@ def written_rows():
         name: compare_models.Row(
             name,
             family,
+            size,
             *(
                 round(float(n) * unit)
                 for n, unit in zip(numbers, UNITS, strict=True)
             ),
             top1.strip(),
         )
-        for name, family, *numbers, top1 in rows
+        for name, family, size, *numbers, top1 in rows
     }
 
 
@@ -87,7 +91,7 @@ def test_models_are_measured_printed_and_drawn(tmp_path, monkeypatch, capsys):
     assert compare_models.main([*names, *flags]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("| top-1 (%) | images/s here |")
-    assert lines[3].startswith("| ConvMLPS | conv_mlp | 9.02 | 2.3")
+    assert lines[3].startswith("| ConvMLPS | conv_mlp | 224 | 9.02 | 2.3")
     assert lines[3].endswith("| 76.80 | 12.5 |")
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -96,3 +100,14 @@ def test_models_are_measured_printed_and_drawn(tmp_path, monkeypatch, capsys):
 def test_an_unknown_model_is_refused(capsys):
     assert compare_models.main(["ViTB17"]) == 2
     assert "MODEL must be one of" in capsys.readouterr().err
+
+
+@pytest.mark.backend("jax")
+def test_a_row_has_the_costs_of_the_images_whose_accuracy_it_has():
+    model = keras_vit.ViTS32(classes=1000, input_shape=(384, 384, 3))
+    cost, row = keras_vit.cost(model), compare_models.row_of("ViTS32")
+    assert (row.input, row.top1) == ("384", "79.58")
+    assert (row.parameters, row.macs) == (cost.parameters, cost.macs)
+    assert model_tables.input_of("ViTH14") == "378"  # of 384
+    assert model_tables.input_of("MixerB16") == "224"
+    assert model_tables.input_of("MViTB16x4") == "16 x 224"
