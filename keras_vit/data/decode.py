@@ -1,12 +1,13 @@
 """Decodes image files to pixels, exactly as in evaluation."""
 
+import importlib.util
 import os
 import re
 
 import numpy as np
 
 from keras_vit._paths import require_file, why_no_file
-from keras_vit.data import formats, orientation
+from keras_vit.data import formats, orientation, pillow
 from keras_vit.data.optional_imports import tensorflow
 
 # Extensions of the files that `decode_image` reads.
@@ -35,17 +36,20 @@ def decode_image(encoded, channels: int = 3):
         ValueError: If `channels` is neither 1 nor 3.
     """
     tf = tensorflow()
-    if channels not in (1, 3):
-        raise ValueError(
-            f"`channels` of an image file must be 1 or 3. Received: {channels}"
-        )
-
+    _check_channels(channels)
     image = orientation.if_upright_jpeg(
         encoded,
         lambda: stored_jpeg(encoded, channels),
         lambda: _decode_any(encoded, channels),
     )
     return tf.ensure_shape(image, (None, None, channels))
+
+
+def _check_channels(channels):
+    if channels not in (1, 3):
+        raise ValueError(
+            f"`channels` of an image file must be 1 or 3. Received: {channels}"
+        )
 
 
 def _decode(encoded, channels):
@@ -200,6 +204,8 @@ def read_image(
 ) -> np.ndarray:
     """Reads one image file as evaluation does.
 
+    Without TensorFlow, with Pillow; see `keras_vit.data.pillow`.
+
     Args:
         path: The file.
         image_size: (height, width) in pixels.
@@ -212,7 +218,11 @@ def read_image(
         ValueError: If the file is missing or does not decode, or `channels`
             is neither 1 nor 3.
     """
-    return _read(path, channels, lambda image: resize(image, image_size))
+    pixels = read_pixels(path, channels)
+    if not _has_tensorflow():
+        return pillow.resize(pixels, image_size)
+    with tensorflow().device("CPU"):
+        return np.asarray(resize(pixels, image_size))
 
 
 def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
@@ -228,21 +238,24 @@ def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
     Raises:
         ValueError: As `read_image`.
     """
-    return _read(path, channels, lambda image: image)
-
-
-def _read(path, channels, finish):
-    tf = tensorflow()
     require_file(path)
+    _check_channels(channels)
+    if not _has_tensorflow():
+        return pillow.decode(path, channels)
+    tf = tensorflow()
     try:
         with tf.device("CPU"):
-            image = decode_image(tf.io.read_file(os.fspath(path)), channels)
-            return finish(image).numpy()
+            encoded = tf.io.read_file(os.fspath(path))
+            return decode_image(encoded, channels).numpy()
     except tf.errors.OpError as error:
         raise ValueError(
             f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF, BMP or "
             f"WebP: {_reason(error)}"
         ) from None
+
+
+def _has_tensorflow():
+    return importlib.util.find_spec("tensorflow") is not None
 
 
 def find_broken(paths, channels: int = 3) -> dict[str, str]:
