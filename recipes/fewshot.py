@@ -1,7 +1,8 @@
 r"""Measures a frozen representation with a few labels per class.
 
 python -m recipes.fewshot
-python -m recipes.fewshot --config.weights=runs/digits/last.keras
+python -m recipes.fewshot --config.include_top=False \
+    --config.weights=runs/digits-masked_patch/last.keras
 python -m recipes.fewshot --config=recipes/configs/fewshot.py:ViTB16,cifar10
 """
 

@@ -44,6 +44,7 @@ TRAINING = [example for example in EXAMPLES if ".fit(" in example.text]
 
 # Path of an example -> what it says, and what is run in its place.
 SHRUNK = {
+    "README.md": {"384": "64"},
     "docs/getting_started.md": {"encoderblock_3": "encoderblock_0"},
     "docs/families/axial_resnet.md": {
         "AxialResNet26S(": "AxialResNet26S(num_units=(1,), ",
@@ -114,6 +115,7 @@ INDEX = {
     "final_val": "0.3",
     "filename": "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0",
 }
+TUNED = INDEX["filename"] + "--imagenet2012-steps_20k-lr_0.03-res_384"
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +133,11 @@ def offline(tmp_path, monkeypatch, request):
         _write_weights(mirror, monkeypatch)
     if re.search(r"\bsource\b|path/to/images|list.csv", text):
         _write_images()
+    if "runs/digits/last.keras" in text:
+        pathlib.Path("runs/digits").mkdir(parents=True)
+        digits = tuple("0123456789")
+        model = keras_vit.ViTB16(class_names=digits, input_shape=(16, 16, 1))
+        _know_classes(model).save("runs/digits/last.keras")
     pathlib.Path("photographs/daisy").mkdir(parents=True)
     for path in ("42.jpg", "photographs/daisy/1.jpg"):
         pathlib.Path(path).write_bytes(_jpeg(0))
@@ -234,13 +241,13 @@ def _write_images():
 
 
 def _write_weights(mirror, monkeypatch):
-    model = keras_vit.ViTB16(classes=3, input_shape=(32, 32, 3))
-    kernel = model.get_layer("head").kernel
-    kernel.assign(np.eye(*kernel.shape))  # knows classes: warns of nothing
+    model = keras_vit.ViTB16(classes=1000, input_shape=(32, 32, 3))
+    _know_classes(model)
     for file in (
         "imagenet21k/ViT-B_16.npz",
         "imagenet21k/ViT-L_16.npz",
         f"augreg/{INDEX['filename']}.npz",
+        f"augreg/{TUNED}.npz",
     ):
         (mirror / file).parent.mkdir(parents=True, exist_ok=True)
         keras_vit.save_checkpoint(model, mirror / file, format="jax")
@@ -249,6 +256,13 @@ def _write_weights(mirror, monkeypatch):
     directory = pathlib.Path("path/of/a/timm/directory")
     keras_vit.save_checkpoint(model, directory, format="timm")
     monkeypatch.setattr(hub, "fetch", lambda name: str(directory))
+
+
+def _know_classes(model):
+    """Gives a model a head of which nothing warns."""
+    kernel = model.get_layer("head").kernel
+    kernel.assign(np.eye(*kernel.shape))
+    return model
 
 
 def _model():

@@ -1,6 +1,6 @@
-"""Draws the picture of the README: attention by head on two photographs.
+"""Draws attention by head on two photographs, as the documentation shows it.
 
-    python -m tools.readme_picture runs/cifar/last.keras
+    python -m tools.attention_picture runs/cifar/last.keras
 
 MODEL is the ViT of docs/inspection.md, which has the command that trains it.
 The photographs are those of scikit-learn, which are fitted to 192x128 pixels.

@@ -1,0 +1,152 @@
+"""Draws the picture of the README: an image as patches, and the speed.
+
+    python -m tools.overview_picture
+
+The photograph is flower.jpg of scikit-learn, cut into the patches of ViT-B/16.
+The ratios of speed are those of docs/benchmarks.md, which tools.benchmark
+measures.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+from keras_vit_cli import command
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+CASE = "ViTB16, 224 px, batch 8"
+PATCH, COUNT = 16, 14
+COLOURS = {"float32": "#d84315", "bfloat16": "#ffab91"}
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Draws the picture."""
+    parser = command.Parser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--output", default=DOCS / "images/overview.jpg", type=pathlib.Path
+    )
+    flags = parser.parse_args(arguments)
+
+    from sklearn import datasets
+
+    photograph = datasets.load_sample_image("flower.jpg")
+    draw(photograph, ratios((DOCS / "benchmarks.md").read_text()), flags.output)
+    print(flags.output)
+    return 0
+
+
+def ratios(page: str) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Returns the speed relative to others, as a page of measurements has it.
+
+    Args:
+        page: The text of docs/benchmarks.md.
+
+    Returns:
+        (backend, task, other library) -> precision -> ratio.
+    """
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith((f"| {CASE} |", "| case |"))
+    ]
+    header = lines[0]
+    found = {}
+    for line in lines[1:]:
+        row = dict(zip(header, line, strict=False))
+        for other in ("keras-hub", "timm"):
+            ratio = re.match(r"[\d.]+(?= \()", row.get(f"/ {other}", ""))
+            if ratio:
+                key = (row["backend"], row["task"], other)
+                found.setdefault(key, {})[row["precision"]] = float(ratio[0])
+    return found
+
+
+def draw(photograph: np.ndarray, ratios: dict, out_path: pathlib.Path) -> None:
+    """Draws the photograph, its patches and the ratios side by side.
+
+    Args:
+        photograph: uint8 `[H, W, 3]`.
+        ratios: As `ratios` returns them.
+        out_path: The image to write; its suffix selects the format.
+    """
+    from matplotlib import figure as figures  # no display, no global state
+
+    figure = figures.Figure(figsize=(12, 3.8), dpi=100)
+    # (left, bottom, width, height) as shares of the figure.
+    left, middle, right = (
+        figure.add_axes(place)
+        for place in (
+            (0.005, 0.04, 0.27, 0.84),
+            (0.28, 0.04, 0.28, 0.84),
+            (0.75, 0.13, 0.24, 0.75),
+        )
+    )
+    image = square(photograph)
+    left.imshow(image)
+    left.set_title("an image, 224 x 224 pixels")
+    middle.imshow(apart(image))
+    middle.set_title(f"{COUNT * COUNT} patches, the words of a ViT")
+    for axes in (left, middle):
+        axes.set_axis_off()
+    _draw_ratios(right, ratios)
+    figure.savefig(out_path)
+
+
+def square(photograph: np.ndarray) -> np.ndarray:
+    """Returns the middle of a photograph at the size of the patches."""
+    from PIL import Image
+
+    height, width, _ = photograph.shape
+    side = min(height, width)
+    top, start = (height - side) // 2, (width - side) // 2
+    middle = photograph[top : top + side, start : start + side]
+    size = (PATCH * COUNT, PATCH * COUNT)
+    return np.asarray(Image.fromarray(middle).resize(size))
+
+
+def apart(image: np.ndarray, gap: int = 4) -> np.ndarray:
+    """Returns the patches of an image with white gaps between them."""
+    patches = image.reshape(COUNT, PATCH, COUNT, PATCH, 3)
+    around = ((0, 0), (0, gap), (0, 0), (0, gap), (0, 0))
+    spread = np.pad(patches, around, constant_values=255)
+    return spread.reshape(COUNT * (PATCH + gap), -1, 3)[:-gap, :-gap]
+
+
+def _draw_ratios(axes, ratios):
+    rows = list(ratios.items())[::-1]
+    for i, (_, by_precision) in enumerate(rows):
+        for offset, (precision, colour) in zip(
+            (0.2, -0.2), COLOURS.items(), strict=True
+        ):
+            value = by_precision.get(precision)
+            if value is not None:
+                axes.barh(i + offset, value, 0.38, color=colour)
+                axes.text(
+                    value + 0.03,
+                    i + offset,
+                    f"{value:.2f}",
+                    va="center",
+                    size=8,
+                )
+    for colour, name in ((colour, name) for name, colour in COLOURS.items()):
+        axes.barh(0, 0, color=colour, label=name)
+    names = [
+        f"{backend}, {task} / {other}" for (backend, task, other), _ in rows
+    ]
+    axes.set_yticks(range(len(rows)), names, fontsize=9)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xlim(0, 2.5)
+    axes.set_xlabel("speed of keras_vit / that of the other library")
+    axes.set_title("ViT-B/16 on two CPU cores")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right", fontsize=9)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
