@@ -66,7 +66,7 @@ def run(options) -> int:
                 shown.append((image, rows[0]))
         if sys.stderr.isatty():
             done = min(i + options.batch_size, len(paths))
-            print(f"{done} of {len(paths)} images", file=sys.stderr)
+            print(f"Read {done} of {len(paths)}", file=sys.stderr)
     if shown:
         images = np.stack([image for image, _ in shown])
         figures.plot_attention(

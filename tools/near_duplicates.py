@@ -231,7 +231,7 @@ def _print_sizes(parts):
             key = (one.role, one.dataset)
             sizes[key] = max(one.stop, sizes.get(key, 0))
         for (role, dataset), size in sizes.items():
-            print(f"{role} {dataset}: {size:,} images")
+            print(f"{role} {dataset}: {size:,} image{'s' * (size != 1)}")
 
 
 def _beam():

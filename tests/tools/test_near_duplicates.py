@@ -234,7 +234,7 @@ def test_dry_needs_no_beam(sets, tmp_path, capsys):
     assert near_duplicates.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "test digits: 359 images" in printed
-    assert f"{pretrain}@test: 1 images" in printed
+    assert f"{pretrain}@test: 1 image\n" in printed
     assert not output.exists()
 
 

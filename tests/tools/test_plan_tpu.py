@@ -313,6 +313,7 @@ def test_a_report_has_the_papers_figure_beside_ours():
     )
     assert "2.75 GiB of 16.00 GiB" in text
     assert "96 images at once on each device, 768 on all" in text
+    assert report._images(1) == "1 image"
     assert "100.0% as many values as parameters" in text
     assert "311,948 steps: 8.26 days, 66.1 TPU-core-days" in text
     assert "the paper's Table 2: 230 of TPUv3" in text

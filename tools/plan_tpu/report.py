@@ -70,22 +70,22 @@ def report(plan: Plan) -> str:
     group = plan.tpu.num_devices // plan.num_replicas
     unit = "device" if group == 1 else f"group of {group} devices"
     lines = [
-        f"{plan.model} on {plan.dataset}, {plan.batch_size} images a step, "
+        f"{plan.model} on {plan.dataset}, {_images(plan.batch_size)} a step, "
         f"strategy={plan.strategy!r}, remat={plan.remat}",
         f"{tpu.name}: {tpu.num_chips} chips ({tpu.topology}), "
         f"{tpu.num_cores} TensorCores, {tpu.num_devices} JAX devices",
     ]
     if not plan.fits:
         lines.append(
-            f"{each} images on each {unit} do not fit as configured: they need "
-            f"{_gib(plan.needs)} of {_gib(plan.available)}."
+            f"{_images(each)} on each {unit} would need {_gib(plan.needs)} of "
+            f"{_gib(plan.available)}: too much as configured."
         )
         if not plan.program:
             lines.append("No smaller parts were found to fit.")
     if plan.program and plan.micro_batches > 1:
         lines.append(
             f"Planned with --config.micro_batches={plan.micro_batches}, "
-            f"{each // plan.micro_batches} images at once, which trains the "
+            f"{_images(each // plan.micro_batches)} at once, which trains the "
             "same."
         )
     lines.append("")
@@ -94,7 +94,7 @@ def report(plan: Plan) -> str:
         rows.append(
             (
                 "largest batch",
-                f"{plan.largest} images at once on each {unit}, "
+                f"{_images(plan.largest)} at once on each {unit}, "
                 f"{plan.largest * plan.num_replicas} on all",
             )
         )
@@ -178,6 +178,10 @@ def _experiment_rows(plan):
     if plan.paper_core_days:
         text += f"; the paper's Table 2: {plan.paper_core_days} of TPUv3"
     return [("experiment", text)]
+
+
+def _images(count):
+    return f"{count} image{'s' * (count != 1)}"
 
 
 def _gib(size):
