@@ -332,8 +332,9 @@ def _load_data(options):
 
 
 def _table(results):
+    count, kind = results["images"], results["kind"]
     lines = [
-        f"{results['images']} {results['kind']} of "
+        f"{count} {kind.removesuffix('s') if count == 1 else kind} of "
         f"{results['dataset']}, classes matched {results['classes']}",
     ]
     if results["overlap"]:

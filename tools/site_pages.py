@@ -33,6 +33,8 @@ def on_files(files, config):
     """
     for name, page in MOVED.items():
         text = site_links((ROOT / name).read_text())
+        if page == "index.md":  # the menu beside it would be empty
+            text = f"---\nhide: [navigation]\n---\n{text}"
         files.append(File.generated(config, page, content=text))
     for path in sorted((ROOT / "docs").glob("notebooks/*.ipynb")):
         page = f"notebooks/{path.stem}.md"
