@@ -1,17 +1,19 @@
-"""How far a token reaches in one block of each family, as pictures.
+"""Draws after how many blocks a token is reached, for each family.
 
-    python -m tools.token_reach --output=docs/images/token_reach
+    python -m tools.token_reach --output=docs/images/token_reach.png
     python -m tools.token_reach mixer raft_mlp
 
-For the first block of a small model of each family, with random weights: the
-gradient of one output token, summed over its channels, with respect to the
-block's inputs. A picture shows its size at each input token, on a logarithmic
-scale; tokens that the output does not depend on are white.
+A small model of each family has random weights. One token of a block's input
+is changed at a time; a token of its output that changes depends on it. From
+these pairs follows how many blocks lie between each token and the one in the
+middle. Families with the same picture share it.
 """
 
 import argparse
+import contextlib
 import pathlib
 import sys
+from unittest import mock
 
 import numpy as np
 
@@ -25,126 +27,226 @@ ARGUMENTS = {
         cube_size=(1, 7, 7), cube_stride=(1, 4, 4), key_value_stride=(1, 4, 4)
     ),
 }
-DECADES = 5  # of the scale
+# Layers of a block that mix along one axis each, one after the other.
+AXES = {
+    "axial_resnet": lambda block: (block.height_block, block.width_block),
+    "axial_vit": lambda block: (block.row, block.col),
+    "raft_mlp": lambda block: block.token_mlps,
+}
+BLOCKS = 4
+COLUMNS = 4
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws a picture for each family, and prints how many tokens it shows."""
+    """Draws the picture, and prints how many tokens each family reaches."""
     parser = command.Parser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("family", nargs="*")
-    parser.add_argument("--output", default="token_reach", type=pathlib.Path)
+    parser.add_argument(
+        "--output", default="token_reach.png", type=pathlib.Path
+    )
     flags = parser.parse_args(arguments)
     from keras_vit.models.families import FAMILIES
 
-    for name in flags.family or FAMILIES:
+    for name in flags.family:
         if name not in FAMILIES:
             raise ValueError(
                 f"FAMILY must be one of {tuple(FAMILIES)}. Received: {name!r}"
             )
-        reach = reach_of(name)
-        path = flags.output / f"{name}.png"
-        draw(reach, path)
-        print(f"{path}: {np.count_nonzero(reach)} of {reach.size} tokens")
+    found = {}
+    for name in flags.family or FAMILIES:
+        blocks, averages = reach_of(name)
+        title = FAMILIES[name].title + "*" * averages
+        counts = [int((blocks <= i + 1).sum()) for i in range(BLOCKS)]
+        print(f"{title}: {counts} of {blocks.size} tokens", flush=True)
+        found[title] = blocks
+    draw(found, flags.output)
+    print(flags.output)
     return 0
 
 
-def reach_of(name: str) -> np.ndarray:
-    """Returns the size of the gradient at each input token, `[H, W]`.
-
-    The largest is 1; what rounding alone makes of zero is zero.
+def reach_of(name: str) -> tuple[np.ndarray, bool]:
+    """Returns after how many blocks the middle token depends on each token.
 
     Args:
         name: Name of a family.
-    """
-    import keras
 
+    Returns:
+        Numbers of blocks of the first resolution, `[H, W]`; more than `BLOCKS`
+        are infinitely many, and half a block is one of its axes. Averages
+        over the map, such as the statistics of GroupNorm, are left out. And whether all tokens are reached in one block
+        by them alone.
+    """
+    blocks, grid = first_blocks(name)
+    with without_averages():
+        steps = [dependencies(block, grid) for block in blocks]
+    middle = grid // 2 * (grid + 1)
+    reached = np.eye(grid**2, dtype=bool)[middle]
+    numbers = np.full(grid**2, np.inf)
+    for i in range(BLOCKS):
+        reached = reached @ steps[i % len(steps)]
+        numbers[reached & (numbers > i + 1)] = i + 1
+    if name in AXES:
+        axes = AXES[name](blocks[0])
+        for layer in axes:
+            with contextlib.ExitStack() as stack:
+                for other in axes:
+                    if other is not layer:
+                        stack.enter_context(identity(other))
+                along = dependencies(blocks[0], grid)
+            numbers[along[middle] & (numbers == 1)] = 0.5
+    averages = not steps[0].all() and dependencies(blocks[0], grid).all()
+    return numbers.reshape(grid, grid), bool(averages)
+
+
+def first_blocks(name: str):
+    """Returns the blocks of a family's first resolution, and its side."""
     import keras_vit
     from keras_vit.models.families import FAMILIES
 
     family = FAMILIES[name]
     given = family.small | ARGUMENTS.get(name, {})
-    fields = family.config.__dataclass_fields__
-    if "patch_size" in fields:
+    if "patch_size" in family.config.__dataclass_fields__:
         given = dict(patch_size=4) | given
     side = SIDES.get(name, 64)
     builder = getattr(keras_vit, family.title)
     model = builder(**given, input_shape=(side, side, 3), include_top=False)
-    block = model.blocks[0]
+
+    def tokens(tensor):
+        return int(np.prod(tensor.shape[1:-1]))
+
+    number = tokens(model.blocks[0].input)
+    grid = int(number**0.5)
+    blocks = [
+        block
+        for block in model.blocks
+        if tokens(block.input) == tokens(block.output) == number
+    ]
     rng = np.random.default_rng(0)
-    for weight in block.weights:  # no zero hides a connection
-        value = rng.normal(size=weight.shape) * 0.2
-        is_variance = weight.name == "moving_variance"
-        weight.assign(np.abs(value) + 0.5 if is_variance else value)
-    shape = block.input.shape[1:]
-    x = rng.normal(size=(1, *shape)).astype("float32")
-    found = np.abs(gradient(block, x))[0].sum(-1)
-    if found.ndim == 1:  # tokens, perhaps after a class token
-        side = int(len(found) ** 0.5)
-        found = found[len(found) - side * side :].reshape(side, side)
-    found = found / found.max()
-    return np.where(found > keras.config.epsilon(), found, 0.0)
+    for weight in [w for block in blocks for w in block.weights]:
+        # No zero hides a connection, and no scale a branch.
+        value = rng.uniform(0.5, 1, weight.shape)
+        if len(weight.shape) > 1:
+            value *= rng.choice([-1, 1], weight.shape)
+            value /= weight.shape[0] ** 0.5
+        weight.assign(value)
+    return blocks, grid
 
 
-def gradient(block, x: np.ndarray) -> np.ndarray:
-    """Returns the gradient of the middle output token for the inputs.
+def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
+    """Returns which tokens of a block's output depend on which of its input.
 
     Args:
         block: A layer from tokens, `[B, N, D]`, or maps, `[B, H, W, D]`.
-        x: Its inputs, for one example.
+        grid: Tokens per side.
+        batch: Tokens changed at a time, each in an image of its own; a divisor
+            of the number of tokens.
+
+    Returns:
+        bool `[outputs, inputs]`, both in row-major order.
     """
     import keras
 
-    def middle(x):
-        y = block(x, training=False)
-        if len(y.shape) == 4:
-            return keras.ops.sum(y[0, y.shape[1] // 2, y.shape[2] // 2])
-        side = int(y.shape[1] ** 0.5)
-        first = y.shape[1] - side * side
-        return keras.ops.sum(y[0, first + side // 2 * side + side // 2])
+    rng = np.random.default_rng(0)
+    shape = (-1, *block.input.shape[1:])
+    width = shape[-1]
+    x = rng.normal(size=(1, int(np.prod(shape[1:-1])), width))
+    first = x.shape[1] - grid**2  # after a class token
 
-    backend = keras.backend.backend()
-    x = keras.ops.convert_to_tensor(x)
-    if backend == "jax":
-        import jax
+    def outputs(x):
+        y = block(x.reshape(shape).astype("float32"), training=False)
+        y = keras.ops.convert_to_numpy(y)
+        return y.reshape(len(x), -1, y.shape[-1])[:, -(grid**2) :]
 
-        found = jax.grad(middle)(x)
-    elif backend == "tensorflow":
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = middle(x)
-        found = tape.gradient(y, x)
-    else:
-        x.requires_grad_()
-        middle(x).backward()
-        found = x.grad
-    return keras.ops.convert_to_numpy(found)
+    unchanged = outputs(np.repeat(x, batch, 0))  # rounds as the batches do
+    columns = []
+    for start in range(0, grid**2, batch):
+        changed = np.repeat(x, batch, 0)
+        tokens = first + start + np.arange(batch)
+        changed[np.arange(batch), tokens] = rng.normal(size=(batch, width))
+        columns.append(np.abs(outputs(changed) - unchanged).max(-1))
+    difference = np.concatenate(columns).T
+    return difference > 3e-7 * np.abs(unchanged).max()
 
 
-def draw(reach: np.ndarray, out_path: pathlib.Path) -> None:
-    """Draws a map.
+def identity(layer):
+    """Lets a layer return its inputs."""
+    return mock.patch.object(layer, "call", lambda x, training=None: x)
+
+
+@contextlib.contextmanager
+def without_averages():
+    """Replaces averages over the map, of norms and branches, by constants."""
+    import keras
+
+    from keras_vit.layers.group_norm import GroupNorm
+
+    mean = keras.ops.mean
+
+    def scale(layer, x):
+        return x * layer.gamma
+
+    def within_a_token(x, axis=None, keepdims=False):
+        if axis == (1, 2):
+            x = keras.ops.zeros_like(x)
+        return mean(x, axis=axis, keepdims=keepdims)
+
+    with (
+        mock.patch.object(keras.layers.GroupNormalization, "call", scale),
+        mock.patch.object(GroupNorm, "call", scale),
+        mock.patch.object(keras.ops, "mean", within_a_token),
+    ):
+        yield
+
+
+def draw(found: dict[str, np.ndarray], path: pathlib.Path) -> None:
+    """Draws a map for each group of families that have the same.
 
     Args:
-        reach: The result of `reach_of`.
-        out_path: The picture to write.
+        found: Title -> the map of `reach_of`.
+        path: The picture to write.
     """
-    from matplotlib import colors
+    import textwrap
+
+    import matplotlib
+    from matplotlib import colors, patches
 
     from keras_vit.inspection import figures
 
-    figure = figures.new_figure(2, 2)
-    axes = figure.add_subplot()
-    shown = np.ma.masked_equal(reach, 0)
-    norm = colors.LogNorm(10**-DECADES, 1, clip=True)
-    axes.imshow(shown, cmap="viridis_r", norm=norm)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    out_path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out_path)
+    groups: dict[bytes, list[str]] = {}
+    for title, blocks in found.items():
+        groups.setdefault(blocks.tobytes(), []).append(title)
+    viridis = matplotlib.colormaps["viridis"]
+    shades = ["black", *viridis(np.linspace(0.1, 0.95, BLOCKS)), "white"]
+    levels = [0, 0.75, *(i + 0.5 for i in range(1, BLOCKS + 2))]
+    rows = -(-len(groups) // COLUMNS)
+    figure = figures.new_figure(2.1 * COLUMNS, 2.5 * rows)
+    ordered = sorted(groups.values(), key=lambda titles: found[titles[0]].sum())
+    for i, titles in enumerate(ordered):
+        axes = figure.add_subplot(rows, COLUMNS, i + 1)
+        axes.imshow(
+            np.minimum(found[titles[0]], BLOCKS + 1),
+            cmap=colors.ListedColormap(shades),
+            norm=colors.BoundaryNorm(levels, len(shades)),
+        )
+        axes.set_xticks([])
+        axes.set_yticks([])
+        text = textwrap.fill(", ".join(titles), 26)
+        axes.set_title(text, loc="left", fontsize=8, va="bottom")
+    numbers = [str(i + 1) for i in range(1, BLOCKS)]
+    labels = ["one axis of a block", "1 block", *numbers, "more"]
+    boxes = [patches.Patch(fc=c, ec="#888888") for c in shades]
+    figure.legend(
+        boxes,
+        labels,
+        loc="outside lower center",
+        ncols=len(shades),
+        frameon=False,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":
