@@ -21,11 +21,13 @@ def conv(inputs, kernel, strides, padding):
         return ops.conv(
             inputs, kernel, strides, padding, data_format="channels_last"
         )
+    import torch
+
     outputs = ops.conv(
-        ops.moveaxis(inputs, -1, 1),
+        torch.movedim(inputs, -1, 1),  # has a rule of vmap; moveaxis has none
         kernel,
         strides,
         padding,
         data_format="channels_first",
     )
-    return ops.moveaxis(outputs, 1, -1)
+    return torch.movedim(outputs, 1, -1)

@@ -1,7 +1,6 @@
 """A barrier between the gradients of blocks."""
 
-import keras
-from keras import ops
+from keras_vit.layers.derivatives import with_derivative
 
 
 def gradient_barrier(x):
@@ -18,25 +17,26 @@ def gradient_barrier(x):
     Args:
         x: The output of a block, or of its first residual branch.
     """
-    if keras.backend.backend() == "jax":
-        return _gradient_barrier(x)
-    return x
+    return _gradient_barrier(x)
 
 
-@ops.custom_gradient
-def _gradient_barrier(x):
+def _derive(primals, tangents):
     import jax
 
-    def pass_on(g):
-        return g
+    def pass_on(x):
+        return x
 
-    def pass_through_conditional(g):
+    def pass_through_conditional(x):
         always = jax.lax.optimization_barrier(jax.numpy.array(True))
-        return jax.lax.cond(always, pass_on, jax.numpy.negative, g)
+        return jax.lax.cond(always, pass_on, jax.numpy.negative, x)
 
-    def gradient(g):
-        return jax.lax.platform_dependent(
-            g, cpu=pass_through_conditional, default=pass_on
-        )
+    (x,), (change,) = primals, tangents
+    # Its transpose, the gradient, passes through a conditional too.
+    return x, jax.lax.platform_dependent(
+        change, cpu=pass_through_conditional, default=pass_on
+    )
 
-    return x, gradient
+
+@with_derivative(_derive)
+def _gradient_barrier(x):
+    return x

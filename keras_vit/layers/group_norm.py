@@ -43,13 +43,13 @@ class GroupNorm(DirectCall, keras.layers.GroupNormalization):
             import torch
 
             x = torch.nn.functional.group_norm(
-                ops.moveaxis(inputs, -1, 1),
+                torch.movedim(inputs, -1, 1),
                 self.groups,
                 of_dtype(inputs, self.gamma),
                 of_dtype(inputs, self.beta),
                 self.epsilon,
             )
-            return ops.moveaxis(x, 1, -1)
+            return torch.movedim(x, 1, -1)
         dtype = wide_dtype(inputs.dtype)
         shape = ops.shape(inputs)
         by_group = (shape[0], -1, self.groups, shape[-1] // self.groups)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.derivatives import with_derivative
 from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.linear import of_dtype
 from keras_vit.layers.precision import wide_dtype
@@ -50,8 +51,20 @@ class LayerNorm(DirectCall, keras.layers.LayerNormalization):
             square = ops.mean(ops.square(x), axis=-1, keepdims=True)
             variance = ops.maximum(square - ops.square(mean), 0.0)
         else:
-            difference = x - ops.stop_gradient(mean)
-            variance = ops.mean(ops.square(difference), axis=-1, keepdims=True)
+            variance = _variance(x, mean)
         scale = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, dtype)
         x = (x - mean) * scale + ops.cast(self.beta, dtype)
         return ops.cast(x, self.compute_dtype)
+
+
+def _derive_variance(primals, tangents):
+    (x, mean), (change, _) = primals, tangents
+    # That of the mean has the factor mean(x - mean), which is zero.
+    products = (x - mean) * change
+    variance = _variance(x, mean)
+    return variance, 2 * ops.mean(products, axis=-1, keepdims=True)
+
+
+@with_derivative(_derive_variance)
+def _variance(x, mean):
+    return ops.mean(ops.square(x - mean), axis=-1, keepdims=True)

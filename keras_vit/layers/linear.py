@@ -5,6 +5,7 @@ import functools
 import keras
 
 from keras_vit.layers.activations import gelu, gelu_tanh
+from keras_vit.layers.transforms import is_compiled, is_transformed
 
 # oneDNN's names of the activations that it computes within a product.
 _FUSED = {gelu: "none", gelu_tanh: "tanh"}
@@ -27,8 +28,8 @@ def linear(x, kernel, bias=None, activation=None):
 
     kernel, bias = of_dtype(x, kernel), of_dtype(x, bias)
     x = x.to(kernel.device)
-    by_onednn = _fits_onednn(x)
-    if by_onednn and not _needs_gradient(x, kernel, bias):
+    by_onednn = _fits_onednn(x, kernel, bias)
+    if by_onednn and not needs_gradient(x, kernel, bias):
         product = torch.ops.mkldnn._linear_pointwise
         if activation in _FUSED:
             form = _FUSED[activation]
@@ -56,18 +57,17 @@ def of_dtype(x, weight):
     return None if weight is None else weight.to(x.dtype)
 
 
-def _fits_onednn(x):
+def _fits_onednn(x, *weights):
     import torch
 
     return (
-        type(x) is torch.Tensor  # no symbol of an export
+        # Before all else, for a compiler to skip the rest.
+        not is_compiled()
         and x.device.type == "cpu"
         and x.dtype in _onednn_dtypes()
         and x.numel() > 0
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        # Of vmap and jvp, and of autocast, oneDNN's operation knows nothing.
-        and not torch._C._are_functorch_transforms_active()
+        and not is_transformed(x, *weights)
+        # Of autocast oneDNN's operation knows nothing.
         and not torch.is_autocast_enabled("cpu")
     )
 
@@ -77,18 +77,22 @@ def _onednn_dtypes():
     """Returns the dtypes of oneDNN's products on this machine."""
     import torch
 
-    # Others than x86 were not measured.
-    if not torch.backends.mkldnn.is_available() or not (
-        torch.backends.cpu.get_cpu_capability().startswith("AVX")
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    # Others than x86 were not measured. The names may go with any release.
+    onednn = torch.ops.mkldnn
+    names = "_linear_pointwise", "_is_mkldnn_bf16_supported"
+    if not (
+        torch.backends.mkldnn.is_available()
+        and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+        and all(hasattr(onednn, name) for name in names)
     ):
         return ()
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if onednn._is_mkldnn_bf16_supported():
         return torch.float32, torch.bfloat16
     return (torch.float32,)
 
 
-def _needs_gradient(*tensors):
+def needs_gradient(*tensors) -> bool:
+    """Returns whether autograd follows an operation on tensors, or None."""
     import torch
 
     return torch.is_grad_enabled() and any(
@@ -124,10 +128,13 @@ def _product():
             a, b = ctx.saved_tensors
             is_needed = ctx.needs_input_grad
             return (
-                product(g, b.T, None) if is_needed[0] else None,
-                product(a.T, g, None) if is_needed[1] else None,
+                product(g, b.T) if is_needed[0] else None,
+                product(a.T, g) if is_needed[1] else None,
                 g.sum(0) if is_needed[2] else None,
             )
 
-    product = Product.apply
-    return product
+    def product(a, b):
+        # Gradients may be transformed where the result was not.
+        return a @ b if is_transformed(a, b) else Product.apply(a, b, None)
+
+    return Product.apply

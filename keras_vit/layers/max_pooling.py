@@ -18,11 +18,13 @@ class MaxPooling2D(keras.layers.MaxPooling2D):
         is_last = self.data_format == "channels_last"
         if keras.backend.backend() != "torch" or not is_last:
             return super().call(inputs)
+        import torch
+
         outputs = ops.max_pool(
-            ops.moveaxis(inputs, -1, 1),
+            torch.movedim(inputs, -1, 1),
             self.pool_size,
             self.strides,
             self.padding,
             data_format="channels_first",
         )
-        return ops.moveaxis(outputs.contiguous(), 1, -1)
+        return torch.movedim(outputs.contiguous(), 1, -1)

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
+from keras_vit.layers.attention_products import fused_attention
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.softmax import softmax
@@ -137,7 +138,9 @@ class PoolingAttention(CompositeLayer):
         if keras.backend.backend() == "torch":
             # Fused, so that the attention weights, most of the memory, are
             # never written.
-            x = ops.dot_product_attention(query, key, value)
+            x = fused_attention(
+                *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+            )
         else:
             weights = ops.cast(self._weights(query, key), value.dtype)
             x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import tpu
+from keras_vit.layers.derivatives import with_derivative
 from keras_vit.layers.precision import at_least_float32
 
 
@@ -45,33 +46,38 @@ def weighted_sum(logits, values):
     return ops.matmul(softmax(logits, _dtype(values)), values)
 
 
-@ops.custom_gradient
+def _derive_weighted_sum(primals, tangents):
+    (logits, values), (of_logits, of_values) = primals, tangents
+    y, weights, result = _sum_and_weights(logits, values)
+    change = y * at_least_float32(of_logits)
+    mean = ops.sum(change, axis=-1, keepdims=True)
+    by_logits = ops.matmul(ops.cast(change, _dtype(values)), values)
+    by_mean = ops.cast(at_least_float32(result) * mean, _dtype(values))
+    return result, by_logits - by_mean + ops.matmul(weights, of_values)
+
+
+@with_derivative(_derive_weighted_sum)
 def _weighted_sum(logits, values):
+    return _sum_and_weights(logits, values)[-1]
+
+
+def _sum_and_weights(logits, values):
     y = ops.softmax(at_least_float32(logits), axis=-1)
     weights = ops.cast(y, _dtype(values))
-    result = ops.matmul(weights, values)
-
-    def gradient(g):
-        both = at_least_float32(g) * at_least_float32(result)
-        of_weights = ops.matmul(g, ops.swapaxes(values, -1, -2))
-        of_logits = y * (
-            at_least_float32(of_weights) - ops.sum(both, axis=-1, keepdims=True)
-        )
-        of_values = ops.matmul(ops.swapaxes(weights, -1, -2), g)
-        return ops.cast(of_logits, _dtype(logits)), of_values
-
-    return result, gradient
+    return y, weights, ops.matmul(weights, values)
 
 
 def _dtype(x):
     return keras.backend.standardize_dtype(x.dtype)
 
 
-@ops.custom_gradient
+def _derive_softmax(primals, tangents):
+    (x,), (change,) = primals, tangents
+    y = _softmax(x)
+    change = y * change
+    return y, change - y * ops.sum(change, axis=-1, keepdims=True)
+
+
+@with_derivative(_derive_softmax)
 def _softmax(x):
-    y = ops.softmax(x, axis=-1)
-
-    def gradient(g):
-        return y * (g - ops.sum(g * y, axis=-1, keepdims=True))
-
-    return y, gradient
+    return ops.softmax(x, axis=-1)

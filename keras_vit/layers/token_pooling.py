@@ -145,7 +145,7 @@ class TokenPooling(CompositeLayer):
             x = first
         if self.mode == "avg":
             x = x / math.prod(self.kernel_size)
-        return x
+        return ops.cast(x, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         tokens = math.prod(self.output_grid) + int(self.class_token)

@@ -7,7 +7,8 @@ that two operations want in different ones.
 import contextlib
 
 import keras
-from keras import ops
+
+from keras_vit.layers.derivatives import with_derivative
 
 _accumulates = False
 
@@ -50,12 +51,14 @@ def gradient_by_rows(x):
     return x if _accumulates else _gradient_by_rows(x)
 
 
-@ops.custom_gradient
-def _gradient_by_rows(x):
-    def gradient(g):
-        return _stored(_stored(g, (1, 0)), (0, 1))
+def _derive_by_rows(primals, tangents):
+    (x,), (change,) = primals, tangents
+    return x, _stored(_stored(change, (0, 1)), (1, 0))
 
-    return x, gradient
+
+@with_derivative(_derive_by_rows)
+def _gradient_by_rows(x):
+    return x
 
 
 def by_queries(x):

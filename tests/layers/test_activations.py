@@ -18,13 +18,17 @@ def test_gelu_and_its_gradients_are_those_of_keras(dtype, tolerance):
     x = ops.cast(np.linspace(-8, 8, 801), dtype)
     found = []
     for function in (gelu_tanh, ops.gelu):
-        with tf.GradientTape() as outer:
+        with (
+            tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as forward,
+            tf.GradientTape() as outer,
+        ):
             outer.watch(x)
             with tf.GradientTape() as inner:
                 inner.watch(x)
                 y = function(x)
             first = inner.gradient(y, x)
-        found.append((y, first, outer.gradient(first, x)))
+        second = outer.gradient(first, x), forward.jvp(first)
+        found.append((y, first, forward.jvp(y), *second))
     for ours, theirs in zip(*found, strict=True):
         ours, theirs = (ops.cast(value, "float32") for value in (ours, theirs))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
