@@ -268,6 +268,12 @@ def test_every_program_says_so_without_a_traceback(start, program):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_tests_run_on_every_installed_backend_all_the_same(start):
+    program = ("-m", "tools.test_backends", "--version")
+    done = start(("jax", "torch"), "", "", *program)
+    assert "jax: passed" in done.stdout and "torch: passed" in done.stdout
+
+
 def test_python_raises_an_import_error_without_a_backend(start):
     program = "import traceback\ntry:\n import keras_vit\n"
     program += "except ImportError as error: print(error)"
