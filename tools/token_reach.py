@@ -76,8 +76,8 @@ def reach_of(name: str) -> tuple[np.ndarray, bool]:
     Returns:
         Numbers of blocks of the first resolution, `[H, W]`; more than `BLOCKS`
         are infinitely many, and half a block is one of its axes. Averages
-        over the map, such as the statistics of GroupNorm, are left out. And whether all tokens are reached in one block
-        by them alone.
+        over the map, such as the statistics of GroupNorm, are left out. And
+        whether all tokens are reached in one block by them alone.
     """
     blocks, grid = first_blocks(name)
     with without_averages():
