@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.data import augment
+from keras_vit.data import augment, crops, views
 
 tf = pytest.importorskip("tensorflow")
 
@@ -298,3 +298,24 @@ def test_keras_cv_by_its_prefix(keras_cv, monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_cv", None)
     with pytest.raises(ImportError, match=r"pip install .*\[keras-cv"):
         augment.find_layers(("keras_cv.Shade(factor=0.5)",), 3)
+
+
+def test_crop_flip_and_augmentation_draw_from_seeds_of_their_own(monkeypatch):
+    def add_seed(image, seed):
+        seed = tf.cast(tf.reshape(seed, (1, 2, 1)), "int64")
+        return tf.concat([tf.cast(image, "int64"), seed], axis=0)
+
+    def drawn(self, image, seed, **_):
+        return add_seed(tf.zeros((0, 2, 1), "int64"), seed)
+
+    monkeypatch.setattr(views.Views, "drawn", drawn)
+    monkeypatch.setattr(crops, "flip", add_seed)
+    monkeypatch.setattr(
+        augment,
+        "augment_image",
+        lambda layers, image, seed: add_seed(image, seed),
+    )
+    (batch,) = take(batches_of(source_of(), flip=True), 1)
+    seeds = batch["images"][..., 0].reshape(-1, 2)
+    assert len(seeds) == 3 * len(batch["images"])
+    assert len({tuple(seed) for seed in seeds}) == len(seeds)
