@@ -42,12 +42,11 @@ RUNS = {
     "data": ("data", 1),
     "fsdp": ("fsdp", 1),
     "tensor_4": ("tensor", 4),
-    "tensor_8": ("tensor", 8),
     "fsdp_tensor_2": ("fsdp+tensor", 2),
 }
 RUNS_OF = {
-    "adam": ("one", "data", "fsdp", "tensor_4", "tensor_8"),
-    "sgd": ("one", "fsdp", "fsdp_tensor_2"),
+    "adam": ("one", "data", "fsdp", "tensor_4"),
+    "sgd": ("one", "fsdp_tensor_2"),
 }
 BATCH_SIZE, NUM_STEPS = 16, 10
 

@@ -70,19 +70,14 @@ def test_parts_of_a_batch_are_the_same_too():
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kwargs"),
-    [
-        ("mixed_float16", NO_XLA),
-        ("mixed_bfloat16", NO_XLA),
-    ],
-    ids=str,
-)
-def test_training_runs_in_mixed_precision(dtype, kwargs):
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_training_runs_in_mixed_precision(dtype):
+    if (keras.backend.backend(), dtype) == ("jax", "mixed_float16"):
+        pytest.skip("XLA compiles float16 slowly for CPUs")
     keras.config.set_dtype_policy(dtype)
     try:
-        plain, _ = fit(make_model(remat=False), **kwargs)
-        remat, _ = fit(make_model(remat=True), **kwargs)
+        plain, _ = fit(make_model(remat=False))
+        remat, _ = fit(make_model(remat=True))
     finally:
         keras.config.set_dtype_policy("float32")
     assert remat == pytest.approx(plain, rel=1e-3)

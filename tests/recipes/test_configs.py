@@ -460,10 +460,8 @@ def distinct(key):
 
 
 def way_of(recipe, config):
-    """Of a program, its recipe's way of training and the model's family."""
-    is_hybrid = vit.VARIANTS.get(config.model, {}).get("resnet_units")
-    way = recipe if recipe in (fewshot, masked_patch) else "training"
-    return way, family_of(config.model)[0].name, is_hybrid is not None
+    """Of a program, its recipe's way of training."""
+    return recipe if recipe in (fewshot, masked_patch) else None
 
 
 PROGRAMS = distinct(program_of)
