@@ -6,8 +6,10 @@ python -m recipes.vtab --config.tasks=dtd,eurosat
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
+import statistics
 
 import keras
 
@@ -28,12 +30,16 @@ class Config:
             set here, and its crop and flip are switched off if they would
             change the label.
         tasks: Names of `keras_vit.data.vtab.TASKS`, all by default.
+        base_lrs: Learning rates to select from; () is that of `run`.
+        total_steps: Numbers of steps to select from; () is that of `run`.
     """
 
     run: experiment.Config = dataclasses.field(
         default_factory=experiment.Config
     )
     tasks: tuple[str, ...] = tuple(vtab.TASKS)
+    base_lrs: tuple[float, ...] = ()
+    total_steps: tuple[int, ...] = ()
 
 
 def config_of(config: experiment.Config, task: str) -> experiment.Config:
@@ -62,7 +68,10 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
 def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     """Fine-tunes on one task after another, and averages the accuracies.
 
-    A finished task is not run again; a stopped one resumes.
+    A finished task is not run again; a stopped one resumes. Of several
+    `base_lrs` or `total_steps`, those with the highest mean over the tasks are
+    used, after training on 800 images of each task and testing on the other
+    200. The test images have no part in the choice.
 
     Usage:
         python -m recipes.vtab
@@ -72,13 +81,16 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
             --config.run.manual_dir by hand.
         python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16
             Another model.
-        python -m recipes.vtab --config.run.train_split=train800 \\
-            --config.run.eval_split=val200 --config.run.base_lr=0.003
-            A point of a sweep, which does not use the test images.
+        python -m recipes.vtab --config.base_lrs=0.003,0.01 \\
+            --config.total_steps=500,2500
+            Selects one of two rates and one of two numbers of steps first, as
+            in appendix B of the ViT paper, which does not print them.
 
     The workdir, "runs/vtab-" and the model unless given, receives a folder
     for each task, in the form of recipes.finetune, and results.json, with the
-    accuracies of the last evaluations. They have not been measured yet.
+    accuracies of the last evaluations. They have not been measured yet. The
+    runs of a selection are in lr_0.01_steps_2500 and the like, and their mean
+    accuracies in selection.json.
 
     Returns:
         "accuracies" of the tasks, and "scores", the means of `vtab_scores`.
@@ -96,12 +108,14 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     workdir = workdirs.path_of(workdir or name)
     # A flag's "dtd,dmlab" is one string.
     tasks = ",".join(config.tasks).split(",")
-    configs = {task: config_of(config.run, task) for task in tasks}
-    for each in configs.values():
-        experiment.check(each)
+    candidates = _candidates(config)
+    for each in (config.run, *candidates.values()):
+        for task in tasks:
+            experiment.check(config_of(each, task))
     devices = fitting.set_up(config.run)
     with workdirs.lock(workdir, devices):
-        results = _run_tasks(config, workdir, devices, configs)
+        chosen = _select(candidates, workdir, devices, tasks) or config.run
+        results = _run_tasks(chosen, workdir, devices, tasks)
     if devices.is_main:
         print(
             f"\n{_table(results)}\n\n  {workdir / 'results.json'}", flush=True
@@ -109,15 +123,47 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     return results
 
 
-def _run_tasks(config, workdir, devices, configs):
+def _candidates(config):
+    """Returns the runs to select from by the names of their folders."""
+    run = config.run
+    return {
+        f"lr_{base_lr:g}_steps_{steps}": dataclasses.replace(
+            run, base_lr=base_lr, total_steps=steps, eval_every=steps
+        )
+        for base_lr, steps in itertools.product(
+            config.base_lrs or (run.base_lr,),
+            config.total_steps or (run.total_steps,),
+        )
+        if config.base_lrs or config.total_steps
+    }
+
+
+def _select(candidates, workdir, devices, tasks):
+    """Returns the run that is best on validation images, None without any."""
+    if len(candidates) < 2:
+        return next(iter(candidates.values()), None)
+    scores = {}
+    for name, run in candidates.items():
+        run = dataclasses.replace(
+            run, train_split="train800", eval_split="val200"
+        )
+        found = _run_tasks(run, workdir / name, devices, tasks)["accuracies"]
+        scores[name] = statistics.fmean(found[task] for task in tasks)
+    best = max(scores, key=scores.get)  # the first of equal ones
+    if devices.is_main:
+        selection = {"scores": scores, "selected": best}
+        workdirs.write_json(workdir / "selection.json", selection)
+        print(f"\nSelected {best}, {scores[best]:.2%}", flush=True)
+    return candidates[best]
+
+
+def _run_tasks(run, workdir, devices, tasks):
     """Fine-tunes on the tasks that are not finished; returns all results."""
-    workdirs.refuse_other_config(
-        workdir, config.run, free=experiment.RUNTIME_FIELDS
-    )
+    workdirs.refuse_other_config(workdir, run, free=experiment.RUNTIME_FIELDS)
     accuracies = _accuracies(workdir)
     if devices.is_main:
-        workdirs.write_config(workdir, config.run, {"tasks": list(configs)})
-    for task, each in configs.items():
+        workdirs.write_config(workdir, run, {"tasks": tasks})
+    for task in tasks:
         if task in accuracies:
             if devices.is_main:
                 print(f"vtab/{task} is finished.", flush=True)
@@ -125,7 +171,7 @@ def _run_tasks(config, workdir, devices, configs):
         if devices.is_main:
             print(f"\nvtab/{task}", flush=True)
         keras.utils.clear_session()  # frees the previous task
-        results = finetune.run(each, str(workdir / task))
+        results = finetune.run(config_of(run, task), str(workdir / task))
         accuracies[task] = results["accuracy"]
         if devices.is_main:
             _write(workdir, accuracies)

@@ -112,6 +112,15 @@ TABLE_6 = (
     ("R50x1+ViT-L/16", 14, 87.12, 89.76, 99.31, 93.89, 97.36, 99.11, 1668),
 )
 
+# The exaFLOPs that the first edition (2010.11929v1) prints for these rows.
+# fmt: off
+TABLE_6_FIRST_EDITION = (
+    164, 743, 574, 2586, 5172, 12826,
+    150, 592, 285, 427, 1681, 3362, 10212,
+    315, 855, 725, 2704, 5165,
+)
+# fmt: on
+
 # Their constructors.
 TABLE_6_CONSTRUCTORS = {
     "ViT-B/32": "ViTB32",

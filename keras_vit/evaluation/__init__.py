@@ -20,6 +20,7 @@ from keras_vit.evaluation.multi_label import (
     scores_and_targets,
 )
 from keras_vit.evaluation.neighbours import nearest_neighbours
+from keras_vit.evaluation.objectnet import load_objectnet
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
 from keras_vit.evaluation.views import average_scores
 from keras_vit.evaluation.vtab import vtab_scores
@@ -36,6 +37,7 @@ __all__ = [
     "few_shot",
     "few_shot_subset",
     "features",
+    "load_objectnet",
     "load_real",
     "mean_average_precision",
     "nearest_neighbours",

@@ -3,6 +3,7 @@
 pretrain.py                          digits, for a quick try
 pretrain.py:ViTB16,DATASET           a row of the table
 pretrain.py:BiTR50x1,jft300m         a ResNet of the table, with Adam
+pretrain.py:AxialViTB16,jft300m      an axial model of Figure 13
 pretrain.py:BiTR50x1,jft300m,sgd     the same with SGD, as in Table 7
 pretrain.py:BiTR50x1,imagenet21k     as in the BiT paper; also on imagenet2012
 pretrain.py:MixerB16,imagenet2012    as in the MLP-Mixer paper
@@ -21,7 +22,7 @@ of TFDS, a folder of images or an npz file is trained like ImageNet.
 import fnmatch
 
 import keras_vit
-from keras_vit.models import bit, families, mixer, raft_mlp, vit
+from keras_vit.models import axial_vit, bit, families, mixer, raft_mlp, vit
 from recipes import experiment
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
@@ -43,11 +44,19 @@ TABLE_3 = (
     ("R50ViTB32", "jft300m", 7, 8e-4, "linear", 0.1, 0.0),
     ("R50ViTL32", "jft300m", 7, 2e-4, "linear", 0.1, 0.0),
     ("R50ViTL16", "jft300m", 14, 4e-4, "linear", 0.1, 0.0),
+    # Not in the table: a ResNet of Table 6, with the rate of the next smaller,
+    # and the axial models of Figure 13, trained as the models without axes.
+    ("BiTR200x3", "jft300m", 14, 6e-4, "linear", 0.1, 0.0),
+    ("AxialResNet50", "jft300m", 7, 1e-3, "linear", 0.1, 0.0),
+    ("AxialViTB32", "jft300m", 7, 8e-4, "linear", 0.1, 0.0),
+    ("AxialViTB16", "jft300m", 7, 8e-4, "linear", 0.1, 0.0),
     ("ViTB16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("ViTB32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("ViTL16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("ViTL32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
-    # Not in the table: hybrids on ImageNet-21k, trained as the same ViTs.
+    # Not in the table: ViT-H/14 of Table 5 and hybrids on ImageNet-21k, trained
+    # as the other ViTs.
+    ("ViTH14", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTB16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTB32", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
     ("R50ViTL16", "imagenet21k", 90, 1e-3, "linear", 0.03, 0.1),
@@ -141,12 +150,15 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         )
     epochs, base_lr, schedule, weight_decay, dropout = rows[0]
     multi_label = dataset in MULTI_LABEL
-    architecture = _post_activation()
-    if model in vit.VARIANTS:
+    architecture = experiment.Architecture()
+    transformers = vit.VARIANTS | axial_vit.VARIANTS
+    if model in bit.VARIANTS:
+        architecture = _post_activation()
+    elif model in transformers:
         architecture = experiment.Architecture(
             dropout_rate=dropout,
             # Section 3.1: one hidden layer before the head at pre-training.
-            representation_size=vit.VARIANTS[model]["hidden_size"],
+            representation_size=transformers[model]["hidden_size"],
         )
     return _published(
         model,

@@ -1,8 +1,8 @@
 """Studies of the ViT paper, each a table of variants of one run.
 
 study.py                     Figure 8 on digits
-study.py:STUDY,DATASET       figure_4, figure_8, figure_9, figure_10, table_5,
-                             table_7 or table_8
+study.py:STUDY,DATASET       figure_4, figure_8, figure_9, figure_10, figure_13,
+                             table_5, table_7 or table_8
 
 With jft300m, imagenet21k or imagenet2012 the models and their training are
 those of Table 3, and --config.run.dataset gives the path of the images.
@@ -19,6 +19,7 @@ figure_4   shares 3, 10, 30 and 100 % of the images (9, 30, 90 and 303
 figure_8   multiples of 8 layers, width 1024, MLP 2048 and patches of 32
 figure_9   class token or average, the average also with 3/8 of the rate
 figure_10  7 or 14 epochs, rate 2e-4 or 4e-4, weight decay 0.01 or 0.1
+figure_13  axial models beside ViTs and a ResNet, against cost
 table_5    weight decay, dropout and label smoothing, tuned as in section 4.3
            for the smaller sets; --config.run.train_images selects subsets
 table_7    SGD against Adam, then fine-tuning
@@ -39,6 +40,7 @@ MODELS = {
     "figure_8": "ViTB32",
     "figure_9": "ViTB16",
     "figure_10": "ViTL16",
+    "figure_13": "ViTB32",
     "table_5": "ViTB16",
     "table_7": "BiTR50x1",
     "table_8": "ViTB16",
@@ -89,7 +91,7 @@ def _figure_4(run):
     """Compares several models on subsets of the pre-training set."""
     if run.dataset not in PAPER:
         models = {
-            "ResNet": _difference(run, _resnet(run)),
+            "ResNet": _difference(run, _of_defaults(run, "BiT")),
             "ViT": {},
             "ViT, half as wide": _scaled(1 / 2, "hidden_size", "mlp_dim"),
         }
@@ -228,6 +230,43 @@ def _figure_10(run):
     )
 
 
+def _figure_13(run):
+    """Compares axial models with those that they are made from."""
+    models = {
+        "AxialResNet-50": "AxialResNet50",
+        "Axial-ViT-B/32": "AxialViTB32",
+        "Axial-ViT-B/16": "AxialViTB16",
+        "ViT-B/32": "ViTB32",
+        "ViT-B/16": "ViTB16",
+        "ResNet50": "BiTR50x1",
+    }
+    if run.dataset in PAPER:
+        lines = {
+            line: _difference(
+                run, pretrain.get_config(f"{model},{run.dataset}")
+            )
+            for line, model in models.items()
+        }
+    else:
+        lines = {
+            "Axial-ResNet": _difference(run, _of_defaults(run, "AxialResNet")),
+            "Axial-ViT": {"model": "AxialViT"},
+            "ViT": {},
+            "ResNet": _difference(run, _of_defaults(run, "BiT")),
+        }
+    return study.Config(
+        name="figure_13",
+        title="Axial models",
+        run=run,
+        variants=tuple(
+            Variant(name=_folder(line), line=line, changes=changes)
+            for line, changes in lines.items()
+        ),
+        x="compute",
+        x_label="relative compute",
+    )
+
+
 def _table_5(run):
     """Varies weight decay, dropout and label smoothing on smaller sets."""
     if not run.fewshot_dataset:  # do not select by the evaluation images
@@ -258,7 +297,7 @@ def _table_5(run):
 def _table_7(run):
     """Fine-tunes ResNets pre-trained with SGD and with Adam on other sets."""
     if run.dataset not in PAPER:
-        run = _resnet(run)
+        run = _of_defaults(run, "BiT")
         to = finetune.get_config(f"BiT,{run.dataset}")
         to.image_size, to.num_epochs = run.image_size, 10
         transfers = (to,)
@@ -335,10 +374,10 @@ def _table_8(run):
     )
 
 
-def _resnet(run):
-    """Returns the same training of a small ResNet."""
+def _of_defaults(run, model):
+    """Returns the same training of another small model."""
     architecture = experiment.Architecture()
-    return dataclasses.replace(run, model="BiT", architecture=architecture)
+    return dataclasses.replace(run, model=model, architecture=architecture)
 
 
 def _scaled(factor, *fields):

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import pathlib
+import re
 
 import mocked
 import numpy as np
@@ -32,6 +33,8 @@ IMAGENET = ("ViTB16", "ViTB32", "ViTL16", "ViTL32")
 HYBRIDS = ("R50ViTB16", "R50ViTB32", "R50ViTL32", "R50ViTL16")
 JFT = (*IMAGENET, "ViTH14", *HYBRIDS)
 RESNETS = ("BiTR50x1", "BiTR50x2", "BiTR101x1", "BiTR152x1", "BiTR152x2")
+RESNETS += ("BiTR200x3",)
+AXIAL = ("AxialResNet50", "AxialViTB32", "AxialViTB16")
 # BiT-HyperRule by the number of training images: steps, where the rate is
 # divided by 10, and whether images are mixed.
 HYPER_RULE = {
@@ -60,6 +63,7 @@ STUDIES = (
     "figure_8",
     "figure_9",
     "figure_10",
+    "figure_13",
     "table_5",
     "table_7",
     "table_8",
@@ -69,9 +73,9 @@ EXPERIMENTS = {
     pretrain: [
         "",
         *(f"{model},jft300m" for model in JFT),
-        *(f"{model},imagenet21k" for model in (*IMAGENET, *HYBRIDS)),
+        *(f"{model},imagenet21k" for model in (*IMAGENET, "ViTH14", *HYBRIDS)),
         *(f"{model},imagenet2012" for model in IMAGENET),
-        *(f"{model},jft300m" for model in RESNETS),
+        *(f"{model},jft300m" for model in (*RESNETS, *AXIAL)),
         "BiTR50x1,jft300m,sgd",
         "BiTR152x2,jft300m,sgd",
         "BiTR50x1,imagenet21k",
@@ -105,6 +109,7 @@ EXPERIMENTS = {
         *(f"{name},jft300m" for name in STUDIES),
         "figure_4,digits",
         "table_5,imagenet2012",
+        "figure_13,digits",
         "table_7,digits",
         "table_8,path/to/images",
     ],
@@ -347,7 +352,10 @@ def train_shrunk(config):
     info, train_batches, _ = batches_of(config)
     trainer = training_step.build(config, info).trainer
     history = trainer.fit(
-        data.as_pairs(train_batches(0)), steps_per_epoch=2, verbose=0
+        data.as_pairs(train_batches(0)),
+        steps_per_epoch=2,
+        shuffle=False,
+        verbose=0,
     )
     return history.history["loss"][0]
 
@@ -531,6 +539,55 @@ def test_every_experiment_is_trained_or_the_same_program_is():
         for model in ("ViTB16", "R50ViTB16")
     )
     assert vit != hybrid
+
+
+def of_the_page():
+    """Yields (recipe, argument) of each command of docs/paper.md's."""
+    text = (GOLDENS.parents[2] / "docs/paper.md").read_text()
+    by_name = {name: recipe for recipe, name in NAMES.items()}
+    words = r"(\w+,[\w/]+(?:,\w+)?|\w+)"
+    for name, argument in re.findall(rf"configs/(\w+)\.py:{words}", text):
+        yield by_name[name], argument
+    # Other arguments of a command in the same row.
+    for argument in re.findall(rf"`:{words}`", text):
+        yield pretrain, argument
+    for argument in re.findall(r"`((?:figure|table)_\d+,\w+)`", text):
+        yield study, argument
+
+
+PAGE = sorted(set(of_the_page()), key=lambda case: (NAMES[case[0]], case[1]))
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("recipe", "argument"), PAGE, ids=lambda x: NAMES.get(x, x)
+)
+def test_commands_of_the_papers_page_are_programs_that_are_trained(
+    recipe, argument
+):
+    config = trained_config(recipe, argument)
+    experiment.check(config)
+    assert program_of(recipe, config) in PROGRAMS
+
+
+def variants_of_studies():
+    """Yields the distinct programs of all studies with small models."""
+    found = {*PROGRAMS}
+    for name in STUDIES:
+        of_study = config_of(study, f"{name},digits")
+        for variant in of_study.variants:
+            config = study.config_of(of_study.run, variant, 100)
+            program = program_of(study, config)
+            if program not in found:
+                found.add(program)
+                yield pytest.param(config, id=f"{name}-{variant.name}")
+
+
+@pytest.mark.slow
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("config", list(variants_of_studies()))
+def test_two_steps_of_every_variant_of_a_study_run(config):
+    assert np.isfinite(train_shrunk(config))
 
 
 @pytest.mark.slow

@@ -115,6 +115,58 @@ def test_real_labels_stand_beside_the_original(capsys, tmp_path):
     assert found["loss"] == pytest.approx(normed.mean(), rel=1e-5)
 
 
+def test_any_of_the_classes_of_an_object_is_right(capsys, tmp_path):
+    folder = tmp_path / "objectnet-1.0"
+    (folder / "mappings").mkdir(parents=True)
+    names = dict(chair="Chair", bench="Bench", vase="Vase", hammock="Hammock")
+    for name, content in (
+        ("folder_to_objectnet_label", names),
+        (
+            "objectnet_to_imagenet_1k",
+            dict(
+                Chair="barber chair; folding chair; rocking chair, rocker",
+                Bench="park bench",
+                Vase="vase",
+            ),
+        ),
+    ):
+        path = folder / f"mappings/{name}.json"
+        path.write_text(json.dumps(content))
+    for i, name in enumerate((*names, "chair")):
+        image = np.full((12, 14, 3), (255, 0, 0), "uint8")
+        image[2:-2, 2:-2] = 60 + i
+        path = folder / f"images/{name}/{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tf.io.write_file(str(path), tf.io.encode_png(image))
+
+    source, counts_as = evaluation.load_objectnet(folder)
+    classes, labels = keras_vit.imagenet_classes(), []
+    for encoded, label in source.stream(0, 4).as_numpy_iterator():
+        image = tf.io.decode_png(encoded)
+        assert image.shape == (8, 10, 3) and np.ptp(image) == 0  # no border
+        labels.append(classes[label])
+    # Without what ImageNet does not have.
+    assert labels == ["park bench", "barber chair", "barber chair", "vase"]
+    assert np.sum(counts_as != np.arange(1000)) == 2
+
+    # It always says a rocking chair, and then a vase.
+    bias = np.zeros(1000)
+    for name, value in (("rocking chair, rocker", 2), ("vase", 1)):
+        bias[classes.index(name)] = value
+    path = tmp_path / "model.keras"
+    save_vit(path, 1000, (8, 8, 3), bias)
+    arguments = (path, "--dataset=objectnet", f"--data_dir={folder}")
+    found = results_of(capsys, *arguments, "--batch_size=3")
+    assert (found["images"], found["top_1"], found["top_5"]) == (4, 0.5, 0.75)
+
+    assert "is no file" in refused(capsys, path, "--dataset=objectnet")
+    mapping = folder / "mappings/objectnet_to_imagenet_1k.json"
+    mapping.write_text(json.dumps(dict(Chair="chaise")))
+    assert "Received also: ['chaise']" in refused(capsys, *arguments)
+    mapping.write_text("{}")
+    assert "must have PNG images" in refused(capsys, *arguments)
+
+
 def refused(capsys, *arguments):
     assert evaluate.main([*map(str, arguments)]) == 2
     return capsys.readouterr().err

@@ -40,6 +40,12 @@ TABLE_3 = {
     "ViTB32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTL16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "ViTL32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    # Of Tables 5 and 6 and Figure 13: as the models beside them.
+    "ViTH14,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
+    "BiTR200x3,jft300m": (14, 6e-4, "linear", 0.1, 0.0),
+    "AxialResNet50,jft300m": (7, 1e-3, "linear", 0.1, 0.0),
+    "AxialViTB32,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
+    "AxialViTB16,jft300m": (7, 8e-4, "linear", 0.1, 0.0),
     # Hybrids as their ViT counterparts.
     "R50ViTB16,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),
     "R50ViTB32,imagenet21k": (90, 1e-3, "linear", 0.03, 0.1),

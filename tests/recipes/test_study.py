@@ -143,7 +143,8 @@ def fake_run(accuracy_of):
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(
-    "name", ["figure_4", "figure_8", "figure_9", "table_5", "table_8"]
+    "name",
+    ["figure_4", "figure_8", "figure_9", "figure_13", "table_5", "table_8"],
 )
 def test_every_study_draws_its_figure(tmp_path, monkeypatch, name):
     rng = np.random.default_rng(0)

@@ -101,6 +101,52 @@ def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
         vtab.run(other, str(tmp_path))
 
 
+@pytest.mark.backend_independent
+def test_rate_and_steps_are_selected_by_validation_images(
+    tmp_path, make_config, monkeypatch
+):
+    runs = []
+
+    def run(config, folder):
+        runs.append((config, folder))
+        best = (config.base_lr, config.total_steps) == (0.003, 9)
+        return {"accuracy": 0.9 if best else 0.5}
+
+    monkeypatch.setattr(vtab.finetune, "run", run)
+    config = vtab.Config(
+        run=make_config(base_lr=0.01, total_steps=4),
+        tasks=("dtd", "dmlab"),
+        base_lrs=(0.003, 0.01),
+        total_steps=(4, 9),
+    )
+    vtab.run(config, str(tmp_path))
+    *tried, dtd, dmlab = runs
+    assert len(tried) == 8
+    for each, folder in tried:
+        assert (each.train_split, each.eval_split) == ("train800", "val200")
+        name = f"lr_{each.base_lr:g}_steps_{each.total_steps}"
+        assert folder.startswith(str(tmp_path / name))
+        assert each.eval_every == each.total_steps
+    assert [each.dataset for each, _ in (dtd, dmlab)] == [
+        "vtab/dtd",
+        "vtab/dmlab",
+    ]
+    for each, _ in (dtd, dmlab):
+        assert (each.base_lr, each.total_steps) == (0.003, 9)
+        assert (each.train_split, each.eval_split) == ("", "")
+    written = json.loads((tmp_path / "selection.json").read_text())
+    assert written["selected"] == "lr_0.003_steps_9"
+    assert written["scores"]["lr_0.01_steps_4"] == 0.5
+    with pytest.raises(ValueError, match="`base_lr` must be a positive"):
+        wrong = dataclasses.replace(config, base_lrs=(0.1, -1.0))
+        vtab.run(wrong, str(tmp_path / "wrong"))
+    # One of each is not selected.
+    del runs[:]
+    one = dataclasses.replace(config, base_lrs=(0.1,), total_steps=())
+    vtab.run(one, str(tmp_path / "one"))
+    assert [each.base_lr for each, _ in runs] == [0.1, 0.1]
+
+
 @pytest.mark.backend("tensorflow")
 def test_the_config_file_makes_the_config_of_the_program(tmp_path):
     """As `python -m` has it, where the recipe is the module `__main__`."""
