@@ -8,9 +8,8 @@ import typing
 import keras_vit
 from keras_vit import data
 from keras_vit.models import families
+from recipes import choices
 
-OPTIMIZERS = ("sgd", "adam", "lamb")
-SCHEDULES = ("cosine", "linear", "step")
 LOSSES = ("softmax", "sigmoid")
 TUNE = ("all", "head", "lora")
 DTYPE_POLICIES = (
@@ -143,8 +142,9 @@ class Config:
         weights: Path of a checkpoint or name of released weights.
         dataset: "digits", "moving_digits", a folder of images or of videos
             (`train/class/*` and `test/class/*`, or `class/*`), an npz file,
-            or a name of TFDS. A model of images is applied to each frame of a
-            video, and its scores are averaged.
+            a name of TFDS, or "module:function" of your own, which returns two
+            `keras_vit.data.Source`. A model of images is applied to each frame
+            of a video, and its scores are averaged.
         train_split: TFDS split to train on; "" is "train".
         eval_split: TFDS split to evaluate on; "" is "test" or "validation".
         eval_fraction: Share of each class held out for evaluation if the data
@@ -185,7 +185,8 @@ class Config:
         flip: Whether to flip left to right, with probability one half.
         augment: Layers by name and arguments, such as
             `"RandAugment(num_ops=2, factor=0.5)","MixUp(alpha=0.2)"`, or a
-            setting by name, such as "medium1"; see `keras_vit.data`.
+            setting by name, such as "medium1", or "module:Layer" of your own;
+            see `keras_vit.data`.
         repeats: Number of consecutive copies of an example in a batch,
             augmented differently (repeated augmentation).
         batch_size: Images or clips in each step.
@@ -196,7 +197,10 @@ class Config:
         base_lr: The highest learning rate.
         final_lr: The last learning rate of "cosine".
         schedule: Decay of the learning rate, "cosine" to `final_lr`, "linear"
-            to 1e-5, or "step".
+            to 1e-5, or "step". Or a class of `keras.optimizers.schedules`,
+            such as `"PolynomialDecay(power=2)"`, or "module:name" of your own,
+            called with `base_lr`, the steps after the warm-up and the arguments
+            in the text.
         decay_at: Shares of all steps at which "step" divides the rate by 10,
             such as `0.3,0.6,0.9`.
         tune: "all", "head" (a linear probe of the frozen model) or "lora"
@@ -205,7 +209,8 @@ class Config:
         layer_decay: Learning rate of each block relative to the next one, such
             as 0.75; 0 is the same for all.
         optimizer: "sgd", "adam" or "lamb". As Keras has LAMB, its trust ratio
-            does not scale the weight decay.
+            does not scale the weight decay. Or a class of `keras.optimizers`,
+            such as `"Lion(beta_1=0.95)"`, or "module:Class" of your own.
         momentum: Momentum of "sgd".
         weight_decay: Decoupled decay of all kernels, multiplied by the learning
             rate.
@@ -327,24 +332,20 @@ def check(config: Config) -> None:
             "`model` must be a constructor of keras_vit. Received: "
             f"model={config.model!r}. Nearest names: {near or names}"
         )
-    for name, choices in (
-        ("optimizer", OPTIMIZERS),
-        ("schedule", SCHEDULES),
+    if config.optimizer not in choices.OPTIMIZERS:
+        choices.find_optimizer(config.optimizer)
+    if config.schedule not in choices.SCHEDULES:
+        choices.find_schedule(config.schedule)
+    for name, allowed in (
         ("loss", LOSSES),
         ("tune", TUNE),
         ("crop", CROPS),
         ("dtype_policy", DTYPE_POLICIES),
     ):
         value = getattr(config, name)
-        if value not in choices:
-            remedy = (
-                ". AdamW is 'adam' with `weight_decay`"
-                if value == "adamw"
-                else ""
-            )
+        if value not in allowed:
             raise ValueError(
-                f"`{name}` must be one of {choices}. Received: "
-                f"{name}={value!r}{remedy}"
+                f"`{name}` must be one of {allowed}. Received: {name}={value!r}"
             )
     if config.architecture.classifier == "unpooled":
         raise ValueError(

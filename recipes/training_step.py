@@ -12,6 +12,7 @@ import keras
 import keras_vit
 from keras_vit import evaluation, training
 from keras_vit.models.families import FAMILIES
+from recipes import choices
 from recipes.experiment import Config
 from recipes.inputs import DatasetInfo
 
@@ -199,6 +200,15 @@ def _schedule(config, total_steps, warmup_steps):
         return training.StepDecay(
             config.base_lr, total_steps, config.decay_at, warmup_steps
         )
+    if config.schedule != "cosine":
+        make, further, keywords = choices.find_schedule(config.schedule)
+        first = (config.base_lr, total_steps - warmup_steps)
+        schedule = choices.made(
+            "schedule", config.schedule, make, *first, *further, **keywords
+        )
+        if not warmup_steps:
+            return schedule
+        return training.WarmUp(schedule, warmup_steps)
     alpha = config.final_lr / config.base_lr
     if not warmup_steps:
         return keras.optimizers.schedules.CosineDecay(
@@ -227,6 +237,10 @@ def _optimizer(config, schedule, trainer, model):
     elif config.optimizer == "lamb":
         optimizer_class = keras.optimizers.Lamb
         arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-6)
+    elif config.optimizer != "adam":
+        optimizer_class, keywords = choices.find_optimizer(config.optimizer)
+        arguments["weight_decay"] = config.weight_decay  # AdamW takes no None
+        arguments |= keywords
     else:
         optimizer_class = keras.optimizers.Adam
         # Section 4.1, and Flax' epsilon.
@@ -237,7 +251,9 @@ def _optimizer(config, schedule, trainer, model):
         optimizer_class = training.scale_rates(
             optimizer_class, training.depth_factor(model, config.layer_decay)
         )
-    optimizer = optimizer_class(**arguments)
+    optimizer = choices.made(
+        "optimizer", config.optimizer, optimizer_class, **arguments
+    )
     optimizer.exclude_from_weight_decay(
         [v for v in trainer.trainable_variables if v.name != "kernel"]
     )

@@ -1,7 +1,6 @@
 """Augmentation with layers of Keras and KerasCV, given by name and
 arguments."""
 
-import ast
 import difflib
 import importlib
 import inspect
@@ -9,6 +8,7 @@ import inspect
 import keras
 
 from keras_vit._installation import pip_install
+from keras_vit.data import named
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.random import drawing
 from keras_vit.data.seeds import fold
@@ -43,6 +43,8 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
       batch, and mix the labels as well;
     - `"batch:RandomErasing(factor=0.5)"`, applied to the batch;
     - `"keras_cv.GridMask()"`, the same from `keras_cv.layers`;
+    - `"my_module:MyLayer(factor=0.5)"`, a layer of your own, a subclass
+      of such a layer;
     - a setting of the augreg models: none, light0, light1, medium1, medium2,
       strong1 or strong2, (operations, magnitude) of RandAugment and alpha of
       MixUp. The authors' magnitude m, of 10 or more, becomes Keras' factor
@@ -306,30 +308,38 @@ def _make(text, classes):
 def _parse(text):
     """Returns name, positional and keyword arguments of a call, unevaluated."""
     try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call):
-            call = ast.Call(call, [], [])
-        name = ast.unparse(call.func)
-        positional = [ast.literal_eval(value) for value in call.args]
-        keywords = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
-        if not all(map(str.isidentifier, [*name.split("."), *keywords])):
-            raise ValueError("no name")
-    except (AttributeError, SyntaxError, TypeError, ValueError) as error:
+        return named.parse(text)
+    except ValueError as error:
         raise ValueError(
             "`augment` must hold texts such as 'RandomErasing(factor=0.5)', "
             f"with literal arguments, or names of {list(AUGREG)}. "
             f"Received: {text!r}"
         ) from error
-    return name, positional, keywords
+
+
+def _is_augmentation(value):
+    return (
+        isinstance(value, type)
+        and issubclass(value, keras.layers.Layer)
+        and any(hasattr(value, method) for method in METHODS)
+    )
 
 
 def _find(name, text):
     """Returns the class of a layer."""
+    if ":" in name:
+        kind = named.imported(name, "augment")
+        if not _is_augmentation(kind):
+            raise ValueError(
+                "`augment` must name a Keras layer with one of the methods "
+                f"{METHODS}. Received: {text!r}"
+            )
+        return kind
     package, _, bare = name.rpartition(".")
     if package not in ("", "keras_cv"):
         raise ValueError(
-            "`augment` must name layers of Keras, or of KerasCV with the "
-            f"prefix 'keras_cv.'. Received: {text!r}"
+            "`augment` must name layers of Keras, of KerasCV with the prefix "
+            f"'keras_cv.', or yours as 'module:Layer'. Received: {text!r}"
         )
     layers = vars(_keras_cv().layers if package else keras.layers)
     if not package:
@@ -338,13 +348,7 @@ def _find(name, text):
         # It chooses its operations in Python, so only once, when tf.data traces
         # it.
         del layers["AugMix"]
-    names = [
-        name
-        for name, value in layers.items()
-        if isinstance(value, type)
-        and issubclass(value, keras.layers.Layer)
-        and any(hasattr(value, method) for method in METHODS)
-    ]
+    names = [name for name in layers if _is_augmentation(layers[name])]
     if bare not in names:
         nearest = difflib.get_close_matches(bare, [*names, *AUGREG], n=5)
         raise ValueError(

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -14,6 +15,7 @@ from keras_vit.data import (
     folder,
     label_files,
     moving_digits,
+    named,
     records,
     tfds,
     vtab,
@@ -95,7 +97,9 @@ def load(
             labels `keras_vit.data.label_files.find`) or of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
-            (`keras_vit.data.vtab.TASKS`).
+            (`keras_vit.data.vtab.TASKS`). "my_module:function" is a function
+            of your own, perhaps with literal arguments,
+            "my_module:function(size=64)": it returns two `Source`.
         train_split: TFDS split to train on; "" is "train", for VTAB-1k
             "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,
@@ -122,6 +126,9 @@ def load(
             f"Received: eval_fraction={eval_fraction}"
         )
     path = os.path.expanduser(dataset)
+    # A version of TFDS begins with a digit: "cifar10:3.*.*".
+    if re.match(r"[\w.]+:[^\W\d]", dataset) and not os.path.exists(path):
+        return _of_the_user(dataset)
     if dataset == "digits":
         parts = arrays.digits(eval_fraction, seed)
     elif dataset == "moving_digits":
@@ -174,6 +181,23 @@ def load(
         )
     train, evaluation = (Source(**part) for part in parts)
     return train, evaluation
+
+
+def _of_the_user(dataset):
+    """Returns what a function of the user's own returns, checked."""
+    name, positional, keywords = named.parse(dataset)
+    found = named.imported(name, "dataset")(*positional, **keywords)
+    if not (
+        isinstance(found, tuple)
+        and len(found) == 2
+        and all(isinstance(part, Source) for part in found)
+    ):
+        raise ValueError(
+            "`dataset` must name a function that returns two "
+            "`keras_vit.data.Source`, of training and of evaluation. "
+            f"Received: dataset={dataset!r}, which returns {type(found)}"
+        )
+    return found
 
 
 def sample(source: Source, count: int) -> Source:

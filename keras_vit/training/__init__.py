@@ -10,7 +10,7 @@ from keras_vit.training.fused_adam import fuse_adam
 from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.progress import Preempted, Progress
-from keras_vit.training.schedules import LinearDecay, StepDecay
+from keras_vit.training.schedules import LinearDecay, StepDecay, WarmUp
 
 __all__ = [
     "Checkpoints",
@@ -19,6 +19,7 @@ __all__ = [
     "Progress",
     "SigmoidCrossentropy",
     "StepDecay",
+    "WarmUp",
     "SwapAverages",
     "accumulate",
     "clip_whole_gradient",

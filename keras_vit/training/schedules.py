@@ -122,3 +122,39 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
             decay_at=self.decay_at,
             warmup_steps=self.warmup_steps,
         )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise from 0, then any schedule from its first step.
+
+        rate = schedule(max(step - warmup, 0)) min(1, step / warmup)
+
+    Args:
+        schedule: A `keras.optimizers.schedules.LearningRateSchedule`, or a
+            function of the step.
+        warmup_steps: Steps of the rise, at least 1.
+    """
+
+    def __init__(self, schedule, warmup_steps: int):
+        super().__init__()
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        rate = self.schedule(ops.maximum(step - self.warmup_steps, 0.0))
+        return rate * ops.minimum(1.0, step / self.warmup_steps)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return dict(
+            schedule=keras.saving.serialize_keras_object(self.schedule),
+            warmup_steps=self.warmup_steps,
+        )
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a schedule from `get_config`."""
+        schedule = keras.saving.deserialize_keras_object(config["schedule"])
+        return cls(schedule, config["warmup_steps"])
