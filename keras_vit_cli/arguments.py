@@ -1,6 +1,8 @@
 """The arguments of each command; nothing here imports Keras."""
 
 import argparse
+import importlib.util
+import pathlib
 import re
 
 from keras_vit_cli.command import Parser
@@ -65,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         prog="keras-vit",
         description="Vision Transformers in Keras 3, from the shell.",
     )
+    top.add_argument("--version", action="version", version=_version())
     commands = top.add_subparsers(
         dest="program", metavar="COMMAND", required=True
     )
@@ -84,6 +87,13 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(module=f"keras_vit_cli.{name}")
         add(command)
     return top
+
+
+def _version():
+    """Returns the version, which is read because importing takes seconds."""
+    spec = importlib.util.find_spec("keras_vit")
+    text = pathlib.Path(spec.origin).read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)[1]
 
 
 def _predict(parser):
@@ -202,8 +212,8 @@ def _weights(parser):
     command.add_argument("model")
     command.add_argument("--ds", default="i21k")
     command.add_argument("--by", default="final_val")
-    command.add_argument("--adapt-ds")
-    command.add_argument("--adapt-resolution", type=int)
+    command.add_argument("--adapt_ds")
+    command.add_argument("--adapt_resolution", type=int)
 
 
 def _convert(parser):
@@ -216,15 +226,15 @@ def _convert(parser):
         "another name lists those of SRC's family",
     )
     parser.add_argument("--model", help="constructor that a name is of")
-    parser.add_argument("--num-heads", type=int, help="where SRC is silent")
-    parser.add_argument("--position-grid", type=int, nargs=2)
-    for name in ("--pixel-mean", "--pixel-std"):
+    parser.add_argument("--num_heads", type=int, help="where SRC is silent")
+    parser.add_argument("--position_grid", type=int, nargs=2)
+    for name in ("--pixel_mean", "--pixel_std"):
         parser.add_argument(
             name, type=float, nargs="+", help="where SRC is silent"
         )
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument(
-        "--allow-differences",
+        "--allow_differences",
         action="store_true",
         help="save though the format's library computes other numbers",
     )

@@ -5,6 +5,7 @@ Imports nothing but the standard library: it runs before TensorFlow loads.
 
 import argparse
 import contextlib
+import difflib
 import functools
 import glob
 import importlib
@@ -24,13 +25,37 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose commands have the flag --debug."""
+    """A parser whose commands have the flag --debug.
+
+    Flags have underscores, as the fields of the recipes' configs have; hyphens
+    are read as well. The error of a misspelt choice has the nearest one.
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.add_argument(
             "--debug", action="store_true", help="show an error's traceback"
         )
+
+    def parse_known_args(self, args=None, namespace=None):
+        words = sys.argv[1:] if args is None else list(args)
+        end = words.index("--") if "--" in words else len(words)
+        flags = [re.sub(r"^--[\w-]+", _underscored, x) for x in words[:end]]
+        return super().parse_known_args(flags + words[end:], namespace)
+
+    def error(self, message):
+        found = re.search(
+            r"invalid choice: '(.*)' \(choose from (.*)\)", message
+        )
+        if found:
+            word, choices = found[1], re.findall(r"[\w.-]+", found[2])
+            for near in difflib.get_close_matches(word, choices, n=1):
+                message += f". Did you mean {near!r}?"
+        super().error(message)
+
+
+def _underscored(match):
+    return "--" + match[0][2:].replace("-", "_")
 
 
 def entry(main):

@@ -42,7 +42,7 @@ def run(flags) -> int:
         if "num_heads" in source.metadata and not source.metadata["num_heads"]:
             raise ValueError(
                 f"{path!r} does not specify its number of heads; give it with "
-                "--num-heads."
+                "--num_heads."
             )
         save.convert(
             source, flags.destination, flags.format, flags.allow_differences

@@ -35,6 +35,10 @@ def run(options) -> int:
 
 
 def _export(options):
+    if os.path.exists(options.path) and not options.overwrite:
+        raise ValueError(
+            f"{options.path!r} exists. Pass --overwrite to replace it."
+        )
     model = _load(options)
     images = [_read(path, model.input_shape[1:]) for path in options.images]
     metadata = {}
@@ -116,10 +120,6 @@ def _read(path, shape):
 
 
 def _export_file(model, options, kind, **arguments):
-    if os.path.exists(options.path) and not options.overwrite:
-        raise ValueError(
-            f"{options.path!r} exists. Pass --overwrite to replace it."
-        )
     FILES[kind](model, options.path, **arguments)
     size = os.path.getsize(options.path)
     print(f"{options.path}  {size:,} bytes, in {options.precision}")

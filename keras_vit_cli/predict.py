@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import difflib
 import glob
 import json
 import os
@@ -36,6 +37,15 @@ def run(options) -> int:
                 f"--{name} must be at least 1. Received: "
                 f"--{name}={getattr(options, name)}"
             )
+    if not any(
+        os.path.exists(name) or glob.glob(name, recursive=True)
+        for name in options.images
+    ):
+        # Noticed here, since loading a model may download its weights.
+        raise ValueError(
+            "IMAGE must be a file, a folder or a pattern. Received: "
+            f"{' '.join(options.images)!r}, which is not there"
+        )
     classifier = load_classifier(options.model)
     if options.attention:
         _check_attention(options.attention, classifier)
@@ -189,10 +199,16 @@ def _naming_model(name):
     try:
         yield
     except (ValueError, OSError, TypeError) as error:
+        variant = name.partition(":")[0]
+        near = difflib.get_close_matches(variant, keras_vit.list_models())
+        is_model = variant in near or os.path.exists(name)
+        hint = (
+            f". Nearest constructors: {near}" if near and not is_model else ""
+        )
         raise ValueError(
             "MODEL must be a .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS "
             f"or a checkpoint. Received: {name!r}, which does not load: "
-            f"{error}"
+            f"{error}{hint}"
         ) from error
 
 

@@ -21,6 +21,20 @@ from keras_vit import distribution
 from keras_vit_cli import command
 from recipes import start
 
+# The fields that most runs change, first in --help.
+COMMON = (
+    "model",
+    "weights",
+    "dataset",
+    "image_size",
+    "batch_size",
+    "num_epochs",
+    "total_steps",
+    "base_lr",
+    "eval_every",
+    "seed",
+)
+
 
 def main(run, default_config: str | os.PathLike) -> None:
     """Runs a recipe with the config of the command line.
@@ -230,17 +244,32 @@ def _check_fields(config, arguments):
 
 
 def _help(run, config):
-    """Returns the description of the recipe, its fields and their values."""
-    lines = [inspect.getdoc(run), "", inspect.getdoc(config), "", "Values:"]
+    """Returns the description of the recipe, its fields and their values.
+
+    Common fields come first, and those of nested configs apart.
+    """
+    groups = {"Common fields": [], "Other fields": []}
+    for path, value in _values(config):
+        parent, _, name = path.rpartition(".")
+        title = f"Fields of {parent}" if parent else "Other fields"
+        if name in COMMON and parent in ("", "run"):
+            title = "Common fields"
+        groups.setdefault(title, []).append(f"  --config.{path}={value}")
+    common = ["Common fields:", *groups.pop("Common fields"), "  --workdir="]
+    lines = [inspect.getdoc(run), "", *common, "", inspect.getdoc(config)]
+    for title, fields in groups.items():
+        lines += ["", f"{title}:", *fields]
+    return "\n".join([*lines, "", "--debug shows the traceback of an error."])
+
+
+def _values(config, prefix=""):
+    """Yields (path, value) of all fields, those of nested configs last."""
+    nested = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            lines += [
-                f"  --config.{field.name}.{inner.name}="
-                f"{getattr(value, inner.name)}"
-                for inner in dataclasses.fields(value)
-            ]
+            nested.append((value, f"{prefix}{field.name}."))
         else:
-            lines.append(f"  --config.{field.name}={value}")
-    lines += ["  --workdir=", "  --debug  (the traceback of an error)"]
-    return "\n".join(lines)
+            yield prefix + field.name, value
+    for value, inner in nested:
+        yield from _values(value, inner)

@@ -1,7 +1,7 @@
 r"""The costs of axial models beside others, as in the ViT paper's figure.
 
 python -m tools.axial_figure
-python -m tools.axial_figure v3-8 --image-size=384
+python -m tools.axial_figure v3-8 --image_size=384
 
 Figure 13 of the paper (12 of its first edition) draws ImageNet's 5-shot
 accuracy of six models against exaFLOPs of pre-training and against images per
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("slice", nargs="?", default="v3-8")
-    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--image_size", type=int, default=224)
     parser.add_argument(
         "--batches",
         type=_numbers,

@@ -32,19 +32,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("images", metavar="IMAGE", nargs="*")
     parser.add_argument("--out", default="inspection", type=pathlib.Path)
     parser.add_argument(
-        "--num-images", type=int, default=128, help="at most (128)"
+        "--num_images", type=int, default=128, help="at most (128)"
     )
-    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--batch_size", type=int, default=8)
     flags = parser.parse_args(arguments)
 
     import numpy as np
 
     from keras_vit_cli import predict
 
+    # Before the model, whose weights may be downloaded.
+    paths = predict.find(flags.images)[: flags.num_images]
     model = predict.load(flags.model)
-    images = None
-    if flags.images:
-        images = read(model, flags.images, flags.num_images)
+    images = read(model, paths) if paths else None
     flags.out.mkdir(parents=True, exist_ok=True)
     arrays = {}
     for draw in (filters, positions, mixing):
@@ -60,18 +60,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read(model, names: list[str], most: int):
+def read(model, paths: list[str]):
     """Returns images as `[B, H, W, C]`.
 
     Args:
         model: The model, which determines their size and channels.
-        names: Files, folders and patterns.
-        most: Largest number of images.
+        paths: Files.
     """
     import numpy as np
 
     from keras_vit import data
-    from keras_vit_cli import predict
 
     if len(model.input_shape) != 4:
         raise ValueError(
@@ -83,7 +81,6 @@ def read(model, names: list[str], most: int):
             "MODEL must scale pixels itself. Received: one that was built with "
             "include_preprocessing=False"
         )
-    paths = predict.find(names)[:most]
     return np.stack(
         [
             data.read_image(path, model.input_shape[1:3], model.input_shape[3])

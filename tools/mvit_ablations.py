@@ -2,14 +2,14 @@ r"""Prints the costs of the MViT paper's ablations.
 
 python -m tools.mvit_ablations
 python -m tools.mvit_ablations v5p-8 --clips=4
-python -m tools.mvit_ablations --no-memory
+python -m tools.mvit_ablations --no_memory
 
 Parameters and multiply-accumulates per clip are counted in the models, with the
 400 classes of Kinetics-400. They are printed beside those of the authors' code
 and, if the paper (Fan et al. 2021, 2104.11227) has the row, beside the paper's.
 Peak memory is that of a training step (AdamW, bfloat16) on each device of a
 slice, as planned by the TPU compiler of libtpu (pip install -e '.[tpu-plan]').
-This takes several minutes per row; --no-memory leaves it out. For a step that
+This takes several minutes per row; --no_memory leaves it out. For a step that
 does not fit, the memory that it needs is printed after ">".
 """
 
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
         "--clips", type=int, default=1, help="of a training step, each device"
     )
     parser.add_argument(
-        "--no-memory", action="store_true", help="count, and compile nothing"
+        "--no_memory", action="store_true", help="count, and compile nothing"
     )
     flags = parser.parse_args(arguments)
     memory = None

@@ -1,7 +1,7 @@
 r"""Draws inference speed and the largest batch against the image size.
 
 python -m tools.speed_figure v3-8 v5e-8
-python -m tools.speed_figure here --models=ViTB32,ViTB16 --image-sizes=64,224
+python -m tools.speed_figure here --models=ViTB32,ViTB16 --image_sizes=64,224
 python -m tools.speed_figure
 
 This is Figure 12 of the ViT paper (Figure 11 of its first edition). For a
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument(
-        "--image-sizes", default=",".join(map(str, IMAGE_SIZES))
+        "--image_sizes", default=",".join(map(str, IMAGE_SIZES))
     )
     parser.add_argument(
         "--batches", default="", help="images at a time, such as 8,64"

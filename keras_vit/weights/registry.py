@@ -195,7 +195,7 @@ def default(variant: str) -> Released | repositories.Repository | None:
     return known[names[0]] if names else None
 
 
-def resolve(weights, variant: str | None = None):
+def resolve(weights, variant: str | None = None, download: bool = True):
     """Returns the path of a checkpoint, downloading it if necessary.
 
     Args:
@@ -204,9 +204,11 @@ def resolve(weights, variant: str | None = None):
             object is returned unchanged.
         variant: The constructor, such as "ViTB16"; without it the only names
             are "augreg:FILE" and "bit:FILE".
+        download: If False, names and paths are only checked.
 
     Returns:
         The path of a file or directory; a downloaded one is in the cache.
+        Without `download`, `weights`.
 
     Raises:
         ValueError: If there is neither such a file nor such weights for the
@@ -218,6 +220,8 @@ def resolve(weights, variant: str | None = None):
     text = os.fspath(weights)
     # Names take precedence over folders that happen to have the same name.
     entry = find(text, variant)
+    if not download and (entry is not None or "://" in text):
+        return weights
     if entry is not None:
         return entry.fetch()
     path = os.path.expanduser(text)
@@ -355,8 +359,9 @@ def list_weights(variant: str | None = None) -> Table:
     )
     if not found:
         known = sorted({entry.variant for entry in CHECKPOINTS})
+        nearest = difflib.get_close_matches(variant or "", known) or known
         raise ValueError(
-            f"`variant` must be one with released weights: {known}. "
-            f"Received: {variant!r}"
+            "`variant` must be one with released weights. Received: "
+            f"{variant!r}. Nearest names: {nearest}"
         )
     return found

@@ -95,6 +95,16 @@ def test_help_lists_fields_and_values(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "--config.architecture.patch_size=0\n" in text
     assert "base_lr: The highest learning rate." in text
+    common, described, architecture = (
+        text.index(part)
+        for part in (
+            "  --config.base_lr=0.2\n",
+            "base_lr: The",
+            "Fields of architecture:",
+        )
+    )
+    assert common < described < text.index("--config.momentum") < architecture
+    assert architecture < text.index("--config.architecture.")
 
 
 def test_main_runs_the_recipe(monkeypatch):

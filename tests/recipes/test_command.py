@@ -8,7 +8,9 @@ import textwrap
 
 import pytest
 
-from keras_vit_cli import command
+import keras_vit
+import keras_vit_cli
+from keras_vit_cli import arguments, command
 
 # Of plain Python, the same on every backend.
 pytestmark = pytest.mark.backend_independent
@@ -70,6 +72,32 @@ def test_help_lists_the_debug_flag(capsys):
     with pytest.raises(SystemExit, match="0"):
         ending_in(None)(["--help"])
     assert "--debug" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [(["predct"], "predict"), (["weights", "lsit"], "list")],
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(words, near, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        keras_vit_cli.main(words)
+    assert f"Did you mean '{near}'?" in capsys.readouterr().err
+
+
+def test_flags_have_underscores_and_hyphens_are_read_too():
+    parser = arguments.parser()
+    for flags in (["--num_heads=3"], ["--num-heads=3"], ["--num-heads", "3"]):
+        words = ["convert", "a-b", "c", *flags, "--format=jax"]
+        options = parser.parse_args(words)
+        assert (options.num_heads, options.source) == (3, "a-b")
+    words = ["predict", "m", "--", "--a-b.jpg"]
+    assert parser.parse_args(words).images == ["--a-b.jpg"]
+
+
+def test_the_version_is_shown(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        keras_vit_cli.main(["--version"])
+    assert capsys.readouterr().out == f"{keras_vit.__version__}\n"
 
 
 # A TensorFlow that logs as the real one does while it is imported.

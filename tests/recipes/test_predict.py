@@ -95,15 +95,25 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+def test_pictures_are_missed_before_a_model_is_loaded(tmp_path, capsys):
+    error = refused(capsys, "ViTB16:augreg", tmp_path / "absent.png")
+    assert error.startswith("IMAGE must be a file") and "absent.png" in error
+
+
 def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
-    assert "no such file" in refused(capsys, tmp_path / "no.keras", "x")
+    assert "no such file" in refused(capsys, tmp_path / "no.keras", __file__)
     (tmp_path / "text.keras").write_text("text")
-    assert "does not load" in refused(capsys, tmp_path / "text.keras", "x")
+    assert "does not load" in refused(capsys, tmp_path / "text.keras", __file__)
+    assert "constructors: ['ViTB16'" in refused(
+        capsys, "ViTB61:augreg", __file__
+    )
     inputs = keras.Input((4,))
     keras.Model(inputs, keras.layers.Dense(2)(inputs)).save(
         tmp_path / "other.keras"
     )
-    assert "a layer `head`" in refused(capsys, tmp_path / "other.keras", "x")
+    assert "a layer `head`" in refused(
+        capsys, tmp_path / "other.keras", __file__
+    )
     keras_vit.ViT(
         patch_size=4,
         hidden_size=8,
@@ -113,14 +123,16 @@ def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
         input_shape=(8, 8, 5),
         classes=2,
     ).save(tmp_path / "five.keras")
-    assert "1 or 3 channels" in refused(capsys, tmp_path / "five.keras", "x")
+    assert "1 or 3 channels" in refused(
+        capsys, tmp_path / "five.keras", __file__
+    )
 
 
 def test_bad_options_are_refused(digits_run, capsys):
     model = digits_run[1] / "best.keras"
-    assert "--top_k" in refused(capsys, model, "x", "--top_k=0")
+    assert "--top_k" in refused(capsys, model, __file__, "--top_k=0")
     assert "--attention" in refused(
-        capsys, model, "x", "--attention", "nowhere/out.png"
+        capsys, model, __file__, "--attention", "nowhere/out.png"
     )
 
 

@@ -404,7 +404,7 @@ def check_gradients_are_summed_once(plan):
 
 @pytest.mark.slow
 def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
-    found = json.loads(plan("v3-8", "--json", "--no-search"))
+    found = json.loads(plan("v3-8", "--json", "--no_search"))
     check_gradients_are_summed_once(found)
     assert found["fits"]
     assert 0 < found["hbm"] < found["tpu"]["hbm"]
@@ -432,7 +432,7 @@ def test_a_sweep_is_a_table_and_a_plan_is_text():
     table = plan("v5p-8", "--sweep=strategy=data,fsdp").splitlines()
     assert table[0].split()[0] == "strategy"
     assert [row.split()[0] for row in table[1:]] == ["data", "fsdp"]
-    text = plan("v5p-8", "--no-search")
+    text = plan("v5p-8", "--no_search")
     assert "4 chips (2x2x1), 8 TensorCores, 4 JAX devices" in text
     assert "100.0% as many values as parameters" in text
     assert "TPU-core-days" in text

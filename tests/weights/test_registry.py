@@ -172,8 +172,8 @@ def test_the_list_is_a_table():
     assert [entry.zero_head for entry in found] == [True, False, False]
     assert "21843 (zeros)" in str(found)
     assert "85.49" in str(keras_vit.list_weights())
-    with pytest.raises(ValueError, match="one with released weights"):
-        keras_vit.list_weights("ViTX16")
+    with pytest.raises(ValueError, match="Nearest names: .'ViTB16'"):
+        keras_vit.list_weights("ViTB61")
 
 
 class TestIndex:

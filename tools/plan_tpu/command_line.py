@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         "--sweep='batch_size=1024,2048; remat=False,True; strategy=data,fsdp'",
     )
     parser.add_argument(
-        "--no-search",
+        "--no_search",
         action="store_true",
         help="do not search for the largest batch",
     )
