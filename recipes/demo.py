@@ -111,13 +111,13 @@ def build(names: list[str], folder: str | None = None):
         ImportError: If Gradio is not installed.
     """
     _gradio()  # before the models, which take longer
+    paths = predict.find([folder]) if folder is not None else []
     models = {}
     for name in names:
         print(f"Loading {name}", flush=True)
         models[name] = demo_models.load(name)
     indices = {}
     if folder is not None:
-        paths = predict.find([folder])
         for name, model in models.items():
 
             def report(done, name=name):

@@ -81,6 +81,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             workdir, config, free=experiment.RUNTIME_FIELDS
         )
         finished = workdirs.is_finished(workdir, devices)
+        if not finished:
+            experiment.check_weights(config)
         train, evaluation = inputs.load(config)
         described = inputs.describe(config, train, evaluation)
         workdirs.refuse_other_data(workdir, described)

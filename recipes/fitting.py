@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import sys
@@ -69,6 +70,7 @@ def fit(
 
     Raises:
         ValueError: If the loss or a weight is not finite.
+        OSError: If the disk is full.
         SystemExit: On SIGTERM (143) and Ctrl-C (130), after the state was
             saved.
     """
@@ -77,6 +79,7 @@ def fit(
         lambda *shard: data.as_pairs(eval_batches(*shard))
     )
     with (
+        _naming_full_disk(workdir),
         devices.training_scope(),
         distribution.preemption(devices) as must_stop,
     ):
@@ -222,6 +225,21 @@ def _is_better(value, best, best_by):
     devices."""
     gain = best - value if best_by == "loss" else value - best
     return gain > 1e-6
+
+
+@contextlib.contextmanager
+def _naming_full_disk(workdir):
+    """Replaces the error of a full disk, which Orbax raises without a path."""
+    try:
+        yield
+    except Exception as error:  # of several types, by the library that writes
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise OSError(
+            f"The disk of {workdir} is full. Free space there, then run the "
+            "same command again: it resumes from the last complete "
+            "checkpoint. `keep_checkpoints` limits their number."
+        ) from error
 
 
 def _end_with_the_others(devices, checkpoints):

@@ -1,5 +1,6 @@
 """Data sets of TensorFlow Datasets."""
 
+import textwrap
 from collections.abc import Callable
 
 from keras_vit.data import shards
@@ -139,7 +140,8 @@ def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
         data_dir, manual_dir, try_gcs: See `sources.load`.
 
     Raises:
-        ValueError: If TFDS has no such config or version.
+        ValueError: If TFDS has no such config or version, or archives that
+            are downloaded by hand are missing.
     """
     tfds = optional("tensorflow_datasets")
     try:
@@ -150,11 +152,25 @@ def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
             "`dataset` must name a config and version that TFDS has. "
             f"Received: dataset={name!r}: {error}"
         ) from error
-    builder.download_and_prepare(
-        download_config=tfds.download.DownloadConfig(
-            manual_dir=manual_dir or None
-        )
-    )
+    config = tfds.download.DownloadConfig(manual_dir=manual_dir or None)
+    try:
+        builder.download_and_prepare(download_config=config)
+    except (
+        AssertionError,
+        OSError,
+        tensorflow().errors.NotFoundError,
+    ) as error:
+        steps = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
+        if not steps:
+            raise
+        # TFDS' own error may have dozens of lines.
+        raise ValueError(
+            f"`dataset` {name!r} must be downloaded by hand into a folder, "
+            "which is given as `manual_dir` (--config.manual_dir=FOLDER of a "
+            f"recipe). Received: manual_dir={manual_dir!r}. "
+            f"{textwrap.shorten(str(error), 200, placeholder=' ...')}\n"
+            f"{textwrap.shorten(steps, 400, placeholder=' ...')}"
+        ) from error
     return builder
 
 

@@ -64,6 +64,24 @@ def test_imagenet_is_evaluated_on_its_labelled_part(tmp_path):
     assert evaluation.num_examples == 3
 
 
+class NumbersByHand(NumberedImages):
+    """Whose archive must be downloaded by hand."""
+
+    MANUAL_DOWNLOAD_INSTRUCTIONS = "Register,\nand put numbers.tar there."
+
+    def _split_generators(self, dl_manager):
+        dl_manager.manual_dir / "numbers.tar"
+
+
+def test_a_set_that_is_downloaded_by_hand_is_refused_in_few_lines(tmp_path):
+    with pytest.raises(ValueError, match="--config.manual_dir=FOLDER") as info:
+        data.load(
+            "numbers_by_hand", data_dir=str(tmp_path), manual_dir="nowhere"
+        )
+    assert "Register, and put numbers.tar there." in str(info.value)
+    assert str(info.value).count("\n") < 5 and len(str(info.value)) < 900
+
+
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """Where `NumberedImages` lies, each split in three files."""

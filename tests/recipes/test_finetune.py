@@ -357,7 +357,8 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(channels=5), "`channels` must be"),
         (dict(dataset="digit"), "Nearest names: .*digits"),
         (dict(dataset="./nowhere"), "which is not there"),
-        (dict(weights="nowhere.npz"), "`weights` must be"),
+        # Before the data set, which may have to be fetched.
+        (dict(weights="nowhere.npz", dataset="digit"), "`weights` must be"),
         (dict(image_size=(10,)), "multiples of the patch, 4x4"),
         (
             dict(architecture=finetune.Architecture(classifier="unpooled")),
