@@ -8,7 +8,6 @@ import typing
 import keras_vit
 from keras_vit import data
 from keras_vit.models import families
-from keras_vit.weights import registry
 from recipes import choices
 
 LOSSES = ("softmax", "sigmoid")
@@ -388,19 +387,6 @@ def check(config: Config) -> None:
             "`total_steps` or `num_epochs` must be positive. Received: "
             "total_steps=0, num_epochs=0"
         )
-
-
-def check_weights(config) -> None:
-    """Refuses a wrong name or path of weights, before images are fetched.
-
-    Args:
-        config: A config with `model` and `weights`.
-
-    Raises:
-        ValueError: If there are no such weights.
-    """
-    if config.weights:
-        registry.resolve(config.weights, config.model, download=False)
 
 
 def check_range(name: str, value, low, high=None) -> None:

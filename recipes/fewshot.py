@@ -126,7 +126,7 @@ def run(config: Config, workdir: str = "") -> dict:
     """
     name = workdirs.default(config.model, config.dataset) + "-fewshot"
     workdir = workdirs.path_of(workdir or name)
-    experiment.check_weights(config)
+    inputs.check_weights(config)
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.dtype_policy)
     train, test = data.load(

@@ -82,7 +82,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         )
         finished = workdirs.is_finished(workdir, devices)
         if not finished:
-            experiment.check_weights(config)
+            inputs.check_weights(config)
         train, evaluation = inputs.load(config)
         described = inputs.describe(config, train, evaluation)
         workdirs.refuse_other_data(workdir, described)

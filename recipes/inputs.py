@@ -10,6 +10,7 @@ import keras
 
 from keras_vit import data
 from keras_vit.models import families
+from keras_vit.weights import registry
 from recipes.experiment import Config
 
 # Frames of a clip where neither the data set nor the model has a number.
@@ -46,6 +47,19 @@ class DatasetInfo:
         """Shape of an image, or (frames, height, width, channels)."""
         frames = (self.num_frames,) if self.num_frames else ()
         return (*frames, *self.image_shape)
+
+
+def check_weights(config) -> None:
+    """Refuses a wrong name or path of weights, before images are fetched.
+
+    Args:
+        config: A config with `model` and `weights`.
+
+    Raises:
+        ValueError: If there are no such weights.
+    """
+    if config.weights:
+        registry.resolve(config.weights, config.model, download=False)
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:

@@ -95,7 +95,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 def _train(config, workdir, devices):
     """Builds the model, writes config.json, and trains."""
     devices.check_batch(config.batch_size, config.micro_batches)
-    experiment.check_weights(config)
+    inputs.check_weights(config)
 
     # Model, optimizer, training step.
     train, evaluation = inputs.load(config)

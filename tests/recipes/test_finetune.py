@@ -385,3 +385,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, make_config):
     )
     with pytest.raises(ValueError, match="step [123](\\.| gave).*`base_lr`"):
         finetune.run(config, str(tmp_path))
+
+
+def test_a_full_disk_is_refused_by_the_name_of_the_workdir(
+    tmp_path, make_config, monkeypatch
+):
+    def save(*arguments):
+        raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+
+    monkeypatch.setattr(training.Checkpoints, "save", save)
+    with pytest.raises(OSError, match="disk of .*/run is full. Free space"):
+        finetune.run(make_config(), str(tmp_path / "run"))
