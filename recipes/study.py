@@ -17,7 +17,15 @@ import numpy as np
 
 import keras_vit
 from keras_vit.inspection import pictures
-from recipes import cli, experiment, finetune, fitting, inputs, study_figures
+from recipes import (
+    cli,
+    experiment,
+    finetune,
+    fitting,
+    inputs,
+    study_figures,
+    sweep,
+)
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "study.py"
@@ -64,9 +72,9 @@ class Config:
         run: The config that the variants share.
         variants: The runs. One that changes `train_images` is trained for as
             many steps as on all images.
-        transfers: Fine-tuning runs of each model. If there are any, their
+        transfers: Sweeps that fine-tune each model. If there are any, their
             accuracies are the results. Model, weights and seed are those of
-            the variant.
+            the variant, and each sweep ends with one run.
         report: The evaluation to report: "last", or "best" (early stopping:
             the one with the highest accuracy on the evaluation images).
         num_seeds: Number of runs of each variant. The seeds count up from
@@ -84,7 +92,7 @@ class Config:
         default_factory=experiment.Config
     )
     variants: tuple[Variant, ...] = ()
-    transfers: tuple[experiment.Config, ...] = ()
+    transfers: tuple[sweep.Config, ...] = ()
     report: str = "last"
     num_seeds: int = 1
     figure: str = "points"
@@ -118,7 +126,8 @@ def run(config: Config, workdir: str = "") -> list[dict]:
     Returns:
         The contents of results.json, a row for each variant (and each data set
         of `transfers`): "name", "line", "x", "accuracy" (the mean over seeds),
-        "accuracies", and each seed's "curves" of (epoch, accuracy).
+        "accuracies", and each seed's "curves" of (epoch, accuracy) and, of
+        `transfers`, "chosen" setup and rate.
 
     Raises:
         ValueError: If the config is invalid, or the workdir holds a run with
@@ -220,6 +229,8 @@ def _train(config, configs, workdir):
                     curves=[result["curve"] for result in results],
                 )
             )
+            if config.transfers:
+                rows[-1]["chosen"] = [result["chosen"] for result in results]
     for row in rows:
         if config.x == "compute":
             row["x"] = row["macs"] / rows[0]["macs"]
@@ -235,17 +246,22 @@ def _run(config, folder):
 
 def _transfer(config, to, folder):
     """Fine-tunes a trained model; returns the result on that data set."""
-    dataset = pathlib.Path(to.dataset).name
-    to = dataclasses.replace(
-        to,
+    dataset = pathlib.Path(to.run.dataset).name
+    run = dataclasses.replace(
+        to.run,
         model=config.model,
         weights=str(folder / "last.keras"),
         seed=config.seed,
     )
     folder = folder.with_name(f"{folder.name}-{dataset}")
     print(f"\nTransfer to {dataset}: {folder}", flush=True)
-    _run(to, folder)
-    return _result(to, folder, "last") | {"dataset": dataset}
+    to = dataclasses.replace(to, run=run, num_seeds=1)
+    found = sweep.run(to, str(folder))
+    chosen = {name: found[name] for name in ("setup", "base_lr")}
+    # Its setup may have its own batch size.
+    run = dataclasses.replace(run, **to.setups[found["setup"]])
+    result = _result(run, folder / f"seed_{run.seed}", "last")
+    return result | {"dataset": dataset, "chosen": chosen}
 
 
 def _result(config, folder, report):

@@ -26,6 +26,8 @@ class Config:
         run: The config of each run, that of recipes.finetune; its base_lr and
             dev_fraction are set here, and its seed is the first one.
         base_lrs: The learning rates to try.
+        setups: Name -> changes of fields of `run`, each tried with every rate;
+            a name "" is not written.
         dev_fraction: Share of the training images in the dev split.
         num_seeds: Number of final runs on all training images, with consecutive
             seeds from that of `run`.
@@ -35,14 +37,15 @@ class Config:
         default_factory=experiment.Config
     )
     base_lrs: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    setups: dict = dataclasses.field(default_factory=lambda: {"": {}})
     dev_fraction: float = 0.1
     num_seeds: int = 3
 
 
 def run(config: Config, workdir: str = "") -> dict:
-    """Tries each learning rate on a dev split, and reports the best.
+    """Tries each setup and learning rate on a dev split, and reports the best.
 
-    The rate with the highest accuracy on the held-out images is used to train
+    The pair with the highest accuracy on the held-out images is used to train
     on all training images, once for each seed, and tested on the evaluation
     images, which the selection has not used. The reported accuracy is that of
     the last evaluation. A stopped sweep resumes when it is started again.
@@ -53,14 +56,19 @@ def run(config: Config, workdir: str = "") -> dict:
         python -m recipes.sweep \\
             --config=recipes/configs/sweep.py:ViTB16,oxford_iiit_pet
             A cell of the paper's Table 2.
+        python -m recipes.sweep \\
+            --config=recipes/configs/sweep.py:BiTR50x1,oxford_iiit_pet
+            A ResNet, with the setup of ViT or that of BiT.
 
     The workdir, "runs/", the data set's name and "-sweep" unless given,
-    receives a folder for each run, lr_0.01/ and seed_0/, and results.json.
+    receives a folder for each run, lr_0.01/ (lr_0.01_bit/ of the setup "bit")
+    and seed_0/, and results.json.
 
     Returns:
-        The content of results.json: the accuracy of each rate on the dev split,
-        the selected rate, and the accuracies of the seeds with their mean and
-        standard deviation (None for one seed), all of the last evaluation.
+        The content of results.json: the accuracy of each pair on the dev split,
+        the selected setup and rate, and the accuracies of the seeds with their
+        mean and standard deviation (None for one seed), all of the last
+        evaluation.
     """
     name = workdirs.default(config.run.model, config.run.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-sweep")
@@ -77,36 +85,35 @@ def run(config: Config, workdir: str = "") -> dict:
 def _sweep(config, workdir):
     """Trains all runs; returns what results.json holds."""
 
-    num_runs = len(config.base_lrs) + config.num_seeds
+    pairs = _pairs(config)
+    num_runs = len(pairs) + config.num_seeds
     count = itertools.count(1)
 
-    def accuracy(folder, **changes):
+    def accuracy(folder, pair, **changes):
         print(f"\nRun {next(count)} of {num_runs}: {folder}", flush=True)
         keras.utils.clear_session()  # frees the previous run
-        changed = dataclasses.replace(config.run, **changes)
+        changed = dataclasses.replace(_changed(config, *pair), **changes)
         # That of the last evaluation: the best one would be selected on the
         # images on which it is measured.
         return finetune.run(changed, str(workdir / folder))["accuracy"]
 
     tried = {
-        base_lr: accuracy(
-            f"lr_{base_lr:g}",
-            base_lr=base_lr,
-            dev_fraction=config.dev_fraction,
-        )
-        for base_lr in config.base_lrs
+        name: accuracy(f"lr_{name}", pair, dev_fraction=config.dev_fraction)
+        for name, pair in pairs.items()
     }
-    base_lr = max(tried, key=tried.get)  # the first of equal ones
+    chosen = max(tried, key=tried.get)  # the first of equal ones
+    setup, base_lr = pairs[chosen]
     seeds = [config.run.seed + i for i in range(config.num_seeds)]
     accuracies = [
-        accuracy(f"seed_{seed}", base_lr=base_lr, dev_fraction=0.0, seed=seed)
+        accuracy(f"seed_{seed}", pairs[chosen], dev_fraction=0.0, seed=seed)
         for seed in seeds
     ]
     return dict(
         model=config.run.model,
         weights=config.run.weights,
         dataset=config.run.dataset,
-        dev_accuracies={f"{rate:g}": value for rate, value in tried.items()},
+        dev_accuracies=tried,
+        setup=setup,
         base_lr=base_lr,
         seeds=seeds,
         accuracies=accuracies,
@@ -118,17 +125,38 @@ def _sweep(config, workdir):
     )
 
 
+def _pairs(config):
+    """Returns name -> (setup, base_lr) of what is tried."""
+    return {
+        _name(*pair): pair
+        for pair in itertools.product(config.setups, config.base_lrs)
+    }
+
+
+def _name(setup, base_lr):
+    return f"{base_lr:g}_{setup}" if setup else f"{base_lr:g}"
+
+
+def _changed(config, setup, base_lr):
+    """Returns the config of a run of this setup and rate."""
+    changes = config.setups[setup] | {"base_lr": base_lr}
+    return dataclasses.replace(config.run, **changes)
+
+
 def _report(workdir, results):
-    """Prints the rates, and the accuracy with the one chosen."""
-    rate = f"{results['base_lr']:g}"
+    """Prints what was tried, and the accuracy with the best."""
+    setup, rate = results["setup"], f"{results['base_lr']:g}"
+    chosen = _name(setup, results["base_lr"])
     print("\nbase_lr   dev accuracy (last evaluation)")
     for tried, accuracy in results["dev_accuracies"].items():
-        mark = "  <- chosen" if tried == rate else ""
+        mark = "  <- chosen" if tried == chosen else ""
         print(f"{tried:<9} {accuracy:.2%}{mark}")
     mean, deviation = results["accuracy_mean"], results["accuracy_std"]
     runs = len(results["seeds"])
     print(
-        f"{runs} run{'s' * (runs > 1)} with base_lr={rate}: {mean:.2%}"
+        f"{runs} run{'s' * (runs > 1)} with "
+        + (f"setup {setup} and " if setup else "")
+        + f"base_lr={rate}: {mean:.2%}"
         + ("" if deviation is None else f" +- {deviation:.2%}")
         + f" at the last evaluation ({workdir / 'results.json'})",
         flush=True,
@@ -142,8 +170,15 @@ def _check(config):
             "`base_lrs` must be one or more different learning rates. "
             f"Received: base_lrs={config.base_lrs}"
         )
-    for base_lr in config.base_lrs:
-        experiment.check(dataclasses.replace(config.run, base_lr=base_lr))
+    fields = {field.name for field in dataclasses.fields(config.run)}
+    changed = itertools.chain(*config.setups.values())
+    if not config.setups or not fields.issuperset(changed):
+        raise ValueError(
+            "`setups` must be one or more names, each with changes of fields "
+            f"of `run`. Received: setups={config.setups}"
+        )
+    for pair in _pairs(config).values():
+        experiment.check(_changed(config, *pair))
     if not 0 < config.dev_fraction < 1:
         raise ValueError(
             "`dev_fraction` must lie between 0 and 1. "

@@ -53,7 +53,7 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _from_scratch(model, dataset)
     if model in bit.VARIANTS:
         return _hyper_rule(model, dataset)
-    return _from_weights(model, dataset)
+    return from_weights(model, dataset)
 
 
 def _from_scratch(model, dataset):
@@ -74,7 +74,13 @@ def _from_scratch(model, dataset):
     )
 
 
-def _from_weights(model, dataset):
+def from_weights(model: str, dataset: str) -> experiment.Config:
+    """Fine-tunes as Table 4 says for ViT, ResNets too.
+
+    Args:
+        model: The name of a constructor.
+        dataset: The data set.
+    """
     config = experiment.Config(
         model=model,
         weights=_weights(model),

@@ -29,7 +29,7 @@ table_8    position embeddings, and where they are added
 import dataclasses
 
 from recipes import experiment, study
-from recipes.configs import finetune, pretrain
+from recipes.configs import pretrain, sweep
 from recipes.study import Times, Variant
 
 PAPER = ("jft300m", "imagenet21k", "imagenet2012")
@@ -298,13 +298,13 @@ def _table_7(run):
     """Fine-tunes ResNets pre-trained with SGD and with Adam on other sets."""
     if run.dataset not in PAPER:
         run = _of_defaults(run, "BiT")
-        to = finetune.get_config(f"BiT,{run.dataset}")
-        to.image_size, to.num_epochs = run.image_size, 10
+        to = sweep.get_config(f"BiT,{run.dataset}")
+        to.run.image_size, to.run.num_epochs = run.image_size, 10
         transfers = (to,)
         models = {"ResNet": (run, dataclasses.replace(run, **_sgd(run)))}
     else:
         transfers = tuple(
-            finetune.get_config(f"BiTR50x1,{name}") for name in TRANSFERS
+            sweep.get_config(f"BiTR50x1,{name}") for name in TRANSFERS
         )
         models = {
             line: tuple(

@@ -2,12 +2,16 @@
 
 sweep.py                   digits from scratch, a small model, a few minutes
 sweep.py:ViTB16,DATASET    released weights, with the rates of Table 4
+sweep.py:BiTR50x1,DATASET  the same rates with the setups of ViT and of BiT, as
+                           in appendix B.1.1
 
 DATASET is the same as in finetune.py.
 """
 
+import dataclasses
 import re
 
+from keras_vit.models import bit
 from recipes import sweep
 from recipes.configs import finetune
 
@@ -25,7 +29,11 @@ def get_config(arguments: str = "ViT,digits") -> sweep.Config:
     """Returns the config of "MODEL,DATASET"."""
     run = finetune.get_config(arguments)
     name = re.split(r"[/:]", run.dataset)[0]
-    if run.model == "ViT":
+    setups = {"": {}}
+    if run.model in bit.VARIANTS:
+        rule, run = run, finetune.from_weights(run.model, run.dataset)
+        setups = {"vit": {}, "bit": _changes(run, rule)}
+    if run.model in finetune.TITLES:
         # Short, because there are several runs.
         run.num_epochs = 20
         base_lrs = (0.05, 0.1, 0.2)
@@ -36,6 +44,17 @@ def get_config(arguments: str = "ViT,digits") -> sweep.Config:
     return sweep.Config(
         run=run,
         base_lrs=base_lrs,
+        setups=setups,
         dev_fraction=DEV_FRACTIONS.get(name, 0.1),
         num_seeds=3,
     )
+
+
+def _changes(run, other):
+    """Returns the fields that turn a config into another, but for the rate."""
+    return {
+        field.name: getattr(other, field.name)
+        for field in dataclasses.fields(run)
+        if field.name != "base_lr"
+        and getattr(other, field.name) != getattr(run, field.name)
+    }

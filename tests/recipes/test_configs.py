@@ -103,7 +103,11 @@ EXPERIMENTS = {
         *(f"BiTR50x1,{dataset}" for dataset in HYPER_RULE),
         *VIDEO,
     ],
-    sweep: ["", *(f"ViTB16,{dataset}" for dataset in TABLE_4)],
+    sweep: [
+        "",
+        *(f"ViTB16,{dataset}" for dataset in TABLE_4),
+        "BiTR50x1,cifar10",
+    ],
     study: [
         "",
         *(f"{name},jft300m" for name in STUDIES),
@@ -221,6 +225,25 @@ def test_bit_is_fine_tuned_by_its_hyper_rule(dataset):
     assert (run.weight_decay, run.clip_norm, run.crop) == (0, 0, "bit")
     assert run.augment == (("MixUp(alpha=0.1)",) if mixes else ())
     assert (run.weights, run.image_size) == ("imagenet21k", (0,))
+
+
+@pytest.mark.parametrize("dataset", [*TABLE_4, "path/to/images"])
+def test_resnets_are_swept_with_the_setups_of_vit_and_of_bit(dataset):
+    config = config_of(sweep, f"BiTR50x1,{dataset}")
+    same_as_vit = config_of(sweep, f"ViTB16,{dataset}")
+    assert config.base_lrs == same_as_vit.base_lrs
+    assert config.dev_fraction == same_as_vit.dev_fraction
+    assert dataclasses.replace(config.run, model="ViTB16") == same_as_vit.run
+    rule = config_of(finetune, f"BiTR50x1,{dataset}")
+    assert rule.base_lr in config.base_lrs
+    changes = config.setups.pop("bit") | {"base_lr": rule.base_lr}
+    assert dataclasses.replace(config.run, **changes) == rule
+    assert config.setups == {"vit": {}}
+
+
+def test_table_7_takes_the_better_setup():
+    for to in config_of(study, "table_7,jft300m").transfers:
+        assert to == config_of(sweep, f"BiTR50x1,{to.run.dataset}")
 
 
 @pytest.mark.parametrize(

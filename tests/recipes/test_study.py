@@ -112,14 +112,19 @@ def test_a_model_of_sgd_is_fine_tuned(tmp_path):
     config = config_of("table_7,digits")
     config.variants = config.variants[1:]
     [to] = config.transfers
-    to.total_steps, to.eval_every = 2, 2
+    to.run.total_steps, to.run.eval_every = 2, 2
+    to.base_lrs, to.setups = (0.1,), {"small": {"batch_size": 8}}
     [row] = study.run(config, str(tmp_path))
     assert (row["line"], row["x"]) == ("ResNet, SGD", "digits")
     folder = tmp_path / "ResNet_SGD"
     before, after = (
         json.loads((folder / name / "config.json").read_text())["config"]
-        for name in ("seed_0", "seed_0-digits")
+        for name in ("seed_0", "seed_0-digits/seed_0")
     )
+    assert row["chosen"] == [{"setup": "small", "base_lr": 0.1}]
+    [[(epochs, accuracy)]] = row["curves"]
+    assert epochs == pytest.approx(2 * 8 / 1438)
+    assert row["accuracies"] == [accuracy]
     assert before["optimizer"] == "sgd" and before["model"] == "BiT"
     assert after["weights"] == str(folder / "seed_0" / "last.keras")
 

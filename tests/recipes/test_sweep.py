@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from recipes import sweep
+from recipes import cli, experiment, sweep
 
 
 def last_accuracy(workdir):
@@ -65,6 +65,62 @@ def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     assert one["accuracies"] == tested[:1]
 
 
+@pytest.mark.backend("torch")
+def test_a_resnet_is_swept_with_the_setups_of_vit_and_bit(
+    tmp_path, make_config, capsys
+):
+    file = f"{sweep.DEFAULT_CONFIG}:BiTR50x1,oxford_iiit_pet"
+    config, *_ = cli.parse(["", f"--config={file}"], sweep.DEFAULT_CONFIG)
+    small = experiment.Architecture(num_units=(1,), width_factor=0.5)
+    config.run = dataclasses.replace(
+        make_config(model="BiT", architecture=small, total_steps=3),
+        eval_every=3,
+        eval_fraction=0.05,
+        image_size=(16,),
+    )
+    config.base_lrs, config.num_seeds = (0.003,), 1
+    results = sweep.run(config, str(tmp_path))
+    dev = {
+        setup: last_accuracy(tmp_path / f"lr_0.003_{setup}")
+        for setup in ("vit", "bit")
+    }
+    assert results["dev_accuracies"] == {
+        f"0.003_{setup}": accuracy for setup, accuracy in dev.items()
+    }
+    assert results["setup"] == max(dev, key=dev.get)
+    assert f"setup {results['setup']} and base_lr" in capsys.readouterr().out
+    for setup, schedule in (("vit", "cosine"), ("bit", "step")):
+        run = config_in(tmp_path / f"lr_0.003_{setup}")["config"]
+        assert run["schedule"] == schedule
+    assert not run["clip_norm"]
+
+
+@pytest.mark.backend_independent
+def test_the_pair_is_chosen_by_the_dev_split_alone(
+    tmp_path, make_config, monkeypatch
+):
+    ran = []
+
+    def run(config, workdir):
+        ran.append(config)
+        dev = {(32, 0.1): 0.5, (32, 0.2): 0.6, (8, 0.1): 0.8, (8, 0.2): 0.7}
+        accuracy = dev[config.batch_size, config.base_lr]
+        return {"accuracy": accuracy if config.dev_fraction else 1 - accuracy}
+
+    monkeypatch.setattr(sweep.finetune, "run", run)
+    # The rates of a sweep replace that of a setup.
+    setups = {"large": {}, "small": {"batch_size": 8, "base_lr": 9.0}}
+    config = sweep.Config(
+        run=make_config(), base_lrs=(0.1, 0.2), setups=setups, num_seeds=2
+    )
+    results = sweep.run(config, str(tmp_path))
+    assert (results["setup"], results["base_lr"]) == ("small", 0.1)
+    assert max(results["dev_accuracies"].values()) == 0.8
+    assert results["accuracy_mean"] == pytest.approx(0.2)
+    assert len(ran) == 6
+    assert {(c.batch_size, c.base_lr) for c in ran[4:]} == {(8, 0.1)}
+
+
 @pytest.mark.backend("tensorflow")
 def test_a_sweep_of_one_seed_reports_no_deviation(
     tmp_path, make_config, monkeypatch, capsys
@@ -89,6 +145,9 @@ def test_a_sweep_of_one_seed_reports_no_deviation(
         (dict(base_lrs=(0.1, -1.0)), "`base_lr` must be a positive"),
         (dict(dev_fraction=1.0), "`dev_fraction` must lie between"),
         (dict(num_seeds=0), "`num_seeds` must be at least 1"),
+        (dict(setups={}), "`setups` must be one or more"),
+        (dict(setups={"a": {"rate": 1}}), "changes of fields of `run`"),
+        (dict(setups={"a": {"schedule": "step"}}), "`decay_at` must be"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(
