@@ -6,9 +6,8 @@ an error of a later Keras or of a converter raises ValueError and leaves no
 wrong file. ONNX Runtime and the LiteRT converter quantise their files to int8
 themselves, into operations that they run faster than float32.
 
-Only backends that write files for any number of images are supported. PyTorch
-is not: its tracers fix the batch size, or else fail on the batch size of the
-class token, and its LiteRT converter rejects the stem of a hybrid (`tfl.pow`).
+Only backends that write files for any number of images are supported. For
+LiteRT PyTorch is not: its converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util
@@ -23,7 +22,7 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit.export import description
+from keras_vit.export import description, torch_onnx
 from keras_vit.export.precision import (
     differences,
     warn_of_slow_int8,
@@ -47,8 +46,8 @@ LIMITS = {
         "An ONNX file takes any number of images as float32 pixels in "
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
         "decoding nor resizing, and less than 2 GiB. Made of float32 and int8 "
-        "models, on TensorFlow or JAX (BiT, MViT, hybrids: TensorFlow); int8 "
-        "pays on a CPU if it is made by the export, of a float32 model."
+        "models, on TensorFlow, PyTorch or JAX (models with pooling: not on "
+        "JAX); int8 pays on a CPU if it is made by the export, of a float32 model."
     ),
     "litert": (
         "A LiteRT file takes float32 pixels in [0, 255], decoded and of the "
@@ -60,7 +59,7 @@ LIMITS = {
         "An OpenVINO model takes any number of images as float32 pixels in "
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
         "decoding nor resizing, and less than 2 GiB. The weights are in the "
-        ".bin file beside it. Made of float32 models, on TensorFlow."
+        ".bin file beside it. Made of float32 models, on TensorFlow or PyTorch."
     ),
 }
 
@@ -70,9 +69,13 @@ _NEEDS = {
     "onnx": {
         "tensorflow": dict(tf2onnx="tf2onnx", onnxruntime="onnxruntime"),
         "jax": dict(jax2onnx="jax2onnx", onnxruntime="onnxruntime"),
+        "torch": dict(onnxscript="onnxscript", onnxruntime="onnxruntime"),
     },
     "litert": {"tensorflow": dict(ai_edge_litert="ai-edge-litert")},
-    "openvino": {"tensorflow": dict(tf2onnx="tf2onnx", openvino="openvino")},
+    "openvino": {
+        "tensorflow": dict(tf2onnx="tf2onnx", openvino="openvino"),
+        "torch": dict(onnxscript="onnxscript", openvino="openvino"),
+    },
 }
 # Families whose pooling jax2onnx writes as operations that cannot run.
 _POOLS_WITH_JAX = ("axial_resnet", "bit", "conv_mlp", "mvit")
@@ -244,13 +247,17 @@ def _write(model, path, file_format, precision):
         os.remove(source)
         return
     options = {}
-    if file_format == "onnx" and keras.backend.backend() != "jax":
+    backend = keras.backend.backend()
+    if (file_format, backend) == ("onnx", "tensorflow"):
         _prepare_tf2onnx()
     if file_format == "litert" and precision == "int8":
         import tensorflow as tf
 
         options["optimizations"] = [tf.lite.Optimize.DEFAULT]
-    model.export(path, format=file_format, verbose=False, **options)
+    if (file_format, backend) == ("onnx", "torch"):
+        torch_onnx.write(model, path)
+    else:
+        model.export(path, format=file_format, verbose=False, **options)
     if file_format == "onnx" and precision == "int8":
         _quantize_onnx(path)
 

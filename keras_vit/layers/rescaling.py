@@ -20,8 +20,10 @@ class Rescaling(keras.layers.Rescaling):
     def call(self, inputs):
         # Otherwise broadcasting would turn one channel into many.
         inputs = arguments.check_shape(self, inputs, self._shape)
+        numbers = self.scale, self.offset
+        if self.compute_dtype == "float64":
+            numbers = [np.asarray(x, "float64") for x in numbers]
         scale, offset = (
-            ops.cast(np.asarray(x, "float64"), self.compute_dtype)
-            for x in (self.scale, self.offset)
+            ops.convert_to_tensor(x, self.compute_dtype) for x in numbers
         )
         return inputs * scale + offset

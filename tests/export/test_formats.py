@@ -184,7 +184,7 @@ def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
     comparison = precision.compare_outputs(
         model.predict(images, verbose=0), formats.run_file(path, images)
     )
-    assert 0 < comparison["relative_difference"] < 0.1
+    assert 0 < comparison["relative_difference"] < 0.15
     assert os.path.getsize(path) < 0.4 * precision.weights_bytes(model)
 
 
@@ -237,9 +237,9 @@ def test_a_missing_library_is_named_with_its_pip_line(
 def test_a_backend_that_cannot_says_which_can(
     file_format, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
     with pytest.raises(
-        ValueError, match="Received: 'torch'. Save the model as .keras and"
+        ValueError, match="Received: 'numpy'. Save the model as .keras and"
     ):
         EXPORT[file_format](make_model(), tmp_path / PATHS[file_format])
 
@@ -277,7 +277,7 @@ FAMILIES = {
 } | {"hybrid": "hybrid"}
 
 
-@pytest.mark.backend("tensorflow")
+@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize("file_format", ["openvino", "litert"])
 @pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES)
 def test_a_model_of_every_family_has_one_output(name, file_format, tmp_path):
