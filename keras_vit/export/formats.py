@@ -47,7 +47,8 @@ LIMITS = {
         "[0, 255], decoded and of the model's size; it holds neither JPEG "
         "decoding nor resizing, and less than 2 GiB. Made of float32 and int8 "
         "models, on TensorFlow, PyTorch or JAX (models with pooling: not on "
-        "JAX); int8 pays on a CPU if it is made by the export, of a float32 model."
+        "JAX); int8 pays on a CPU if it is made by the export, of a float32 "
+        "model."
     ),
     "litert": (
         "A LiteRT file takes float32 pixels in [0, 255], decoded and of the "

@@ -9,6 +9,7 @@ from keras import ops
 from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
@@ -89,7 +90,8 @@ class AxialAttention(CompositeLayer):
         """Returns r[c, i, j] of the distance sign (i - j), in three parts."""
         place = np.arange(self.length)
         index = sign * (place[:, None] - place[None]) + self.length - 1
-        table = ops.take(ops.cast(self.relative, dtype), index, axis=1)
+        table = ops.cast(self.relative, dtype)
+        table = ops.take(table, constant(index), axis=1)
         half = self.head_size // 2
         return ops.split(table, (half, 2 * half), axis=0)
 

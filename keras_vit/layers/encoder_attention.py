@@ -15,6 +15,7 @@ from keras_vit.layers import (
 )
 from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.precision import at_least_float32, wide_dtype
 from keras_vit.layers.rotary import Rotary
@@ -283,13 +284,12 @@ class EncoderAttention(CompositeLayer):
     def _bias(self, dtype):
         """Returns the bias of the scores by distance, `[A, T, T]`."""
         if self.relative_dim:
-            logs = ops.convert_to_tensor(self._logs, self.compute_dtype)
+            logs = constant(self._logs, self.compute_dtype)
             table = self.relative_1(self.relative_0(logs))
         else:
             table = self.relative_bias
-        bias = ops.take(
-            ops.cast(table, dtype), self._distances.reshape(-1), axis=0
-        )
+        places = constant(self._distances.reshape(-1))
+        bias = ops.take(ops.cast(table, dtype), places, axis=0)
         bias = ops.reshape(bias, (*self._distances.shape, self.num_heads))
         prefix = (self._token_shape[0] - len(self._distances), 0)
         return ops.pad(ops.transpose(bias, (2, 0, 1)), ((0, 0), prefix, prefix))
@@ -301,12 +301,12 @@ class EncoderAttention(CompositeLayer):
         kind = self.rotary["kind"]
         if kind == "mixed":
             frequencies = at_least_float32(self.frequencies)
-            places = ops.cast(self._places, frequencies.dtype)
+            places = constant(self._places, frequencies.dtype)
             angles = ops.einsum("pt,pae->ate", places, frequencies)
             angles = ops.repeat(angles, 2, axis=-1)  # [A, T, E]
             turns = ops.cos(angles), ops.sin(angles)
         else:
-            turns = self._turns
+            turns = map(constant, self._turns)
         turns = [ops.cast(turn, query.dtype) for turn in turns]
         return tuple(rotary.rotate(x, *turns, kind) for x in (query, key))
 
