@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-import catalogue
 import keras
 import numpy as np
 import pytest
@@ -411,14 +410,3 @@ def test_bad_arguments_are_named(arguments, words):
         tiny(**arguments)
     for word in words:
         assert word in str(error.value)
-
-
-@pytest.mark.backend("torch")
-def test_torch_compiles_one_graph():
-    import torch
-
-    model = catalogue.make_model("token")
-    images = torch.zeros(2, *model.input_shape[1:])
-    with torch.no_grad():
-        found = torch._dynamo.explain(model)(images, training=False)
-    assert (found.graph_count, found.graph_break_count) == (1, 0)
