@@ -112,8 +112,9 @@ def test_features_of_files_without_a_head_are_measured(tmp_path):
         max_train_images=100,
     )
     assert found["feature_size"] == 16
-    assert found["few_shot"][0]["accuracy"] > 0.1
-    assert found["neighbours"][0]["accuracy"] > 0.1
+    # A model with its first values: about chance.
+    assert 0.02 < found["few_shot"][0]["accuracy"] < 0.9
+    assert 0.02 < found["neighbours"][0]["accuracy"] < 0.9
 
 
 def test_weights_are_available_at_another_image_size(best, tmp_path):
