@@ -52,8 +52,8 @@ def imported(name: str, argument: str):
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name and not module_name.startswith(error.name):
-            raise  # something that the module imports
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # of something that the module imports
         raise ValueError(
             f"`{argument}` must name a module that can be imported, such as "
             f"a file {module_name}.py in the current directory. "

@@ -11,7 +11,6 @@ LiteRT PyTorch is not: its converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
 import importlib.util
-import logging
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit.export import description, torch_onnx
+from keras_vit.export import description, onnx_files
 from keras_vit.export.precision import (
     differences,
     warn_of_slow_int8,
@@ -242,80 +241,22 @@ def _export(model, path, file_format, precision):
 def _write(model, path, file_format, precision):
     """Writes the file, quantised if `precision` is "int8"."""
     if file_format == "openvino":
+        # OpenVINO's own conversion of TensorFlow's graphs fails for some
+        # families, and adds outputs to those of others.
         source = path.removesuffix(".xml") + ".onnx"
-        _write(model, source, "onnx", precision)
-        _onnx_to_openvino(source, path)
+        onnx_files.write(model, source, precision)
+        openvino = _openvino()
+        openvino.serialize(openvino.Core().read_model(source), path)
         os.remove(source)
-        return
-    options = {}
-    backend = keras.backend.backend()
-    if (file_format, backend) == ("onnx", "tensorflow"):
-        _prepare_tf2onnx()
-    if file_format == "litert" and precision == "int8":
-        import tensorflow as tf
-
-        options["optimizations"] = [tf.lite.Optimize.DEFAULT]
-    if (file_format, backend) == ("onnx", "torch"):
-        torch_onnx.write(model, path)
+    elif file_format == "onnx":
+        onnx_files.write(model, path, precision)
     else:
+        options = {}
+        if precision == "int8":
+            import tensorflow as tf
+
+            options["optimizations"] = [tf.lite.Optimize.DEFAULT]
         model.export(path, format=file_format, verbose=False, **options)
-    if file_format == "onnx" and precision == "int8":
-        _quantize_onnx(path)
-
-
-def _onnx_to_openvino(source, path):
-    """Converts a file.
-
-    OpenVINO's own conversion of TensorFlow's graphs fails for some families,
-    and adds outputs to those of others.
-    """
-    openvino = _openvino()
-    openvino.serialize(openvino.Core().read_model(source), path)
-
-
-def _quantize_onnx(path):
-    """Quantises dense layers alone, as `in_precision` does."""
-    from onnxruntime.quantization import quantize_dynamic
-
-    # It recommends a preparation that did not change the speed.
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        kinds = ["MatMul", "Gemm"]
-        quantize_dynamic(
-            path, path, op_types_to_quantize=kinds, per_channel=True
-        )
-    finally:
-        logging.disable(disabled)
-
-
-def _prepare_tf2onnx():
-    """Adds the operation in TensorFlow's exact GELU, erfc(x) = 1 - erf(x).
-
-    It also stops tf2onnx from copying the graph, with all weights, before each
-    of 36 optimizations, which took 60 % of the time, to continue without those
-    that fail: a file that is wrong is found when it is run.
-    """
-    from tf2onnx.handler import tf_op
-
-    os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")
-
-    @tf_op("Erfc")
-    class _:
-        @classmethod
-        def version_9(cls, ctx, node, **kwargs):
-            [x], [y] = node.input, node.output
-            shape, dtype = ctx.get_shape(y), ctx.get_dtype(y)
-            ctx.remove_node(node.name)
-            one = ctx.make_const(f"{node.name}/one", np.array(1, "float32"))
-            erf = ctx.make_node("Erf", [x]).output[0]
-            ctx.make_node(
-                "Sub",
-                [one.output[0], erf],
-                outputs=[y],
-                shapes=[shape],
-                dtypes=[dtype],
-            )
 
 
 def _check(model, path, file_format, precision):

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -410,3 +412,23 @@ def test_bad_arguments_are_named(arguments, words):
         tiny(**arguments)
     for word in words:
         assert word in str(error.value)
+
+
+COMPILED = """
+import torch, keras_vit
+model = keras_vit.ViT(
+    patch_size=4, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=32,
+    input_shape=(8, 8, 3), classes=5,
+)
+with torch.no_grad():
+    found = torch._dynamo.explain(model)(torch.zeros(2, 8, 8, 3))
+assert (found.graph_count, found.graph_break_count) == (1, 0), found
+"""
+
+
+@pytest.mark.backend("torch")
+def test_torch_compiles_one_graph():
+    # A process without TensorFlow, which the tests import and which Keras
+    # would look for.
+    root = pathlib.Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", COMPILED], check=True, cwd=root)

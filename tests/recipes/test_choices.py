@@ -42,6 +42,13 @@ def test_the_pages_example_trains(mine, tmp_path):
 
 
 @pytest.mark.backend_independent
+def test_what_a_module_of_the_user_lacks_is_named_itself(mine, tmp_path):
+    (tmp_path / "minetoo.py").write_text("import min")
+    with pytest.raises(ModuleNotFoundError, match="'min'"):
+        choices.find_optimizer("minetoo:Signs")
+
+
+@pytest.mark.backend_independent
 def test_names_of_keras_and_of_the_user_are_found(mine):
     found, keywords = choices.find_optimizer("Lion(beta_1=0.95)")
     assert (found, keywords) == (keras.optimizers.Lion, {"beta_1": 0.95})

@@ -47,3 +47,13 @@ def test_step_decay_is_bits_hyper_rule():
     assert float(again(299)) == float(rate(299))
     with pytest.raises(ValueError, match="`decay_at` must be shares"):
         training.StepDecay(0.1, 10, (2,))
+
+
+def test_any_schedule_begins_after_a_rise():
+    decay = keras.optimizers.schedules.PolynomialDecay(0.8, 10, 0.0)
+    rate = training.WarmUp(decay, 4)
+    config = keras.optimizers.schedules.serialize(rate)
+    again = keras.optimizers.schedules.deserialize(config)
+    for step, expected in ((0, 0), (2, 0.4), (4, 0.8), (9, 0.4), (14, 0)):
+        assert float(rate(step)) == pytest.approx(expected, abs=1e-7)
+        assert float(again(step)) == float(rate(step))
