@@ -347,7 +347,7 @@ def _model(config, train):
         image_size=config.image_size,
         channels=config.channels,
         num_frames=config.num_frames,
-        num_epochs=1,
+        total_steps=1,
     )
     experiment.check(setting)
     info = inputs.dataset_info(setting, train)

@@ -130,6 +130,7 @@ def _train(config, workdir, devices, info, sources, batches, described):
     with devices.scope():
         built = training_step.build(config, info, devices.kind)
     distribution.check_model(devices.strategy, built.model)
+    notes = inputs.size_notes(info, train, built.model)
     if devices.is_main:
         left_out, left_out_counts = inputs.left_out(train, evaluation)
         overlap = trained_on.overlap(
@@ -173,7 +174,9 @@ def _train(config, workdir, devices, info, sources, batches, described):
             flush=True,
         )
         if overlap:
-            print(f"WARNING: {overlap}.", flush=True)
+            notes.append(f"WARNING: {overlap}.")
+        for note in notes:
+            print(note, flush=True)
     fitting.fit(
         built,
         config,

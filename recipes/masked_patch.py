@@ -114,6 +114,7 @@ def _train(config, workdir, devices):
         built = training_step.build(config, info, devices.kind, objective)
     model = built.model
     distribution.check_model(devices.strategy, model)
+    notes = inputs.size_notes(info, train, model)
 
     # Data.
     images, eval_images = inputs.pipelines(config, info, train, evaluation)
@@ -155,6 +156,7 @@ def _train(config, workdir, devices):
             info,
             (train, evaluation),
             described,
+            notes,
         )
 
     with finetune.naming_broken_files(train, evaluation):
@@ -170,7 +172,7 @@ def _train(config, workdir, devices):
         )
 
 
-def _begin(config, workdir, devices, built, info, sources, described):
+def _begin(config, workdir, devices, built, info, sources, described, notes):
     """Writes config.json and prints a summary of the run."""
     train, evaluation = sources
     overlap = trained_on.overlap(
@@ -212,7 +214,9 @@ def _begin(config, workdir, devices, built, info, sources, described):
         flush=True,
     )
     if overlap:
-        print(f"WARNING: {overlap}.", flush=True)
+        notes.append(f"WARNING: {overlap}.")
+    for note in notes:
+        print(note, flush=True)
 
 
 def _report(config, workdir, results):

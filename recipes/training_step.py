@@ -16,6 +16,9 @@ from recipes import choices
 from recipes.experiment import Config
 from recipes.inputs import DatasetInfo
 
+# The batch of configs for one's own images, of which there may be fewer.
+SMALL_BATCH = 64
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
@@ -98,6 +101,13 @@ def build(
     )
 
     per_epoch = info.train_images * config.repeats
+    limit = max(per_epoch, SMALL_BATCH)
+    if not config.total_steps and config.batch_size > limit:
+        raise ValueError(
+            f"`batch_size` must be at most {limit} for the {per_epoch} images "
+            "of an epoch, unless `total_steps` is given too. Received: "
+            f"batch_size={config.batch_size}"
+        )
     steps_per_epoch = max(1, per_epoch // config.batch_size)
     total_steps = config.total_steps or max(
         1, config.num_epochs * per_epoch // config.batch_size

@@ -60,6 +60,7 @@ def test_a_run_leaves_everything_in_its_workdir(digits_run):
         assert str(workdir / name) in printed
     assert f"{results['accuracy']:.2%} of 359 evaluation images" in printed
     assert "python -m recipes.predict" in printed
+    assert "WARNING: an image is only 4 tokens." in printed
 
 
 def test_config_json_holds_all_fields_resolved(digits_run):
@@ -351,6 +352,11 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(ema_momentum=1.0), "`ema_momentum` .* below 1"),
         (dict(label_smoothing=float("nan")), "`label_smoothing`"),
         (dict(base_lr=0.0), "`base_lr` must be a positive number"),
+        (
+            dict(batch_size=100_000, total_steps=0, num_epochs=2),
+            "`batch_size` must be at most 1438",
+        ),
+        (dict(image_size=(4,)), "must leave more than one patch"),
         (dict(image_size=(8, 0)), "`image_size` must be"),
         (dict(image_size=(8, 8, 1)), "`image_size` must be"),
         (dict(image_size=("a",)), "`image_size` must be"),

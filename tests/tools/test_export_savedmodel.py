@@ -117,7 +117,7 @@ def test_errors_are_sentences(saved, tmp_path, capsys):
     path = tmp_path / "numbers" / "1"
     assert run(saved, path) == 0
     assert run(saved, path) == 2
-    assert "must be a new version" in capsys.readouterr().err
+    assert "Pass --overwrite" in capsys.readouterr().err
     assert run(saved, path, "--overwrite") == 0
     assert tool.main([str(tmp_path / "no.keras"), str(path)]) == 2
     broken = tmp_path / "broken.jpg"
