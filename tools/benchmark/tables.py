@@ -3,10 +3,9 @@
 import dataclasses
 import pathlib
 import re
-import shutil
 import statistics
 
-from tools.benchmark import cases, run
+from tools.benchmark import cases, picture, run
 
 _OURS = ("keras_vit", "keras_vit_compiled")
 _TITLES = dict(tensorflow="TensorFlow", jax="JAX", torch="PyTorch")
@@ -100,24 +99,25 @@ def write(folder: pathlib.Path) -> None:
     found = results(files)
     text = [summary(found), memory(files), details(found), environments(files)]
     (folder / "benchmark.md").write_text("\n\n".join(filter(None, text)) + "\n")
-    _draw(found, folder / "benchmark.png")
+    picture.draw(text[0], folder / "benchmark.png")
 
 
 def write_docs(folder: pathlib.Path, docs: pathlib.Path) -> None:
     """Updates the tables of benchmarks.md, and images/benchmark.png.
 
     Args:
-        folder: The directory of BACKEND.json and benchmark.png.
+        folder: The directory of BACKEND.json.
         docs: The directory of the documentation.
 
     Raises:
         ValueError: If the folder has no results.
     """
     files = _read(folder)
+    found = results(files)
     page = docs / "benchmarks.md"
     text = page.read_text()
     for name, table in (
-        ("speed", summary(results(files))),
+        ("speed", summary(found)),
         ("memory", memory(files)),
         ("environments", environments(files)),
     ):
@@ -126,7 +126,7 @@ def write_docs(folder: pathlib.Path, docs: pathlib.Path) -> None:
             block, lambda m, t=table: m[1] + t + "\n" + m[2], text, flags=re.S
         )
     page.write_text(text)
-    shutil.copy(folder / "benchmark.png", docs / "images" / "benchmark.png")
+    picture.draw(summary(found), docs / "images" / "benchmark.png")
 
 
 def summary(found: list[Result]) -> str:
@@ -232,37 +232,6 @@ def _read(folder):
             f"Received: {folder}"
         )
     return files
-
-
-def _draw(found, path):
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    compared = [result for result in found if result.ratio is not None]
-    labels = [
-        f"{_case(result.sizes)}, {result.task}, {result.precision}: "
-        f"{_TITLES[result.backend]} / {_name(result.implementation)}"
-        for result in compared
-    ]
-    figure, axes = pyplot.subplots(
-        figsize=(8, 1 + 0.16 * len(compared)), layout="constrained"
-    )
-    for y, result in enumerate(compared):
-        color = "#3179b5" if result.ratio >= 1 else "#c2563c"
-        axes.plot(result.spread, (y, y), color=color, linewidth=1)
-        axes.plot(result.ratio, y, "o", color=color, markersize=3)
-    axes.axvline(1, color="#858585", linewidth=1)
-    axes.set_yticks(range(len(labels)), labels, fontsize=6)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_xlabel("speed of keras_vit relative to the other (log scale)")
-    axes.set_xscale("log")
-    ticks = [0.5, 0.7, 1, 1.5, 2, 3, 4]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
 
 
 def _order(row):
