@@ -28,6 +28,7 @@ from tools.plan_tpu import compiler, slices
 from tools.speed_points import (
     IMAGE_SIZES,
     MODELS,
+    MOST,
     Point,
     append,
     draw,
@@ -37,7 +38,6 @@ from tools.speed_points import (
 
 # The ResNets of the paper normalise after each convolution.
 RESNET = dict(activation_order="post_activation", numerics="authors")
-MOST = 16_384  # images in the first batch of the search for the largest
 HERE = "here"
 
 

@@ -5,6 +5,8 @@ import dataclasses
 import math
 import pathlib
 
+from tools.plan_tpu import slices
+
 # Constructor -> name in the figure, in the order of the legend.
 MODELS = {
     "BiTR50x1": "R50x1",
@@ -17,8 +19,25 @@ MODELS = {
     "BiTR152x4": "R152x4",
 }
 IMAGE_SIZES = (224, 512, 64, 384, 128)
-_GREYS = ("#b5b5b5", "#858585", "#404040")
-_BLUES = ("#9ecae1", "#5ba3d0", "#3179b5", "#114d94", "#08244d")
+MOST = 16_384  # images in the first batch of the search for the largest
+# Where a speed is from -> what the figure says, whether markers are filled,
+# and the style of lines.
+SOURCES = {
+    "compiler": ("estimate of the TPU compiler", True, "-"),
+    "roofline": ("roofline: a bound that no program reaches", False, ":"),
+    "measured": ("measured", True, "-"),
+}
+# Colour and marker: ResNets brown, patches of 32 green, smaller ones blue.
+STYLES = {
+    "BiTR50x1": ("#e0a050", "o"),
+    "BiTR50x2": ("#c0651a", "s"),
+    "ViTB32": ("#6cc070", "^"),
+    "ViTL32": ("#1a7030", "v"),
+    "ViTB16": ("#66aadd", "P"),
+    "ViTL16": ("#2060b0", "X"),
+    "ViTH14": ("#502080", "*"),
+    "BiTR152x4": ("#703800", "D"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,75 +152,135 @@ def _memory_statements(at):
     return lines
 
 
+def most(device: str) -> float:
+    """Returns the largest batch per core that the search tries.
+
+    Args:
+        device: Name of a slice, or of another device.
+    """
+    tpu = slices.all_slices().get(device)
+    return MOST * tpu.num_devices / tpu.num_cores if tpu else MOST
+
+
 def draw(found: dict[str, list[Point]], out_path: pathlib.Path) -> None:
     """Draws speed and largest batch against the image size.
 
+    The points of one size stand side by side, so that none hides another.
+
     Args:
-        found: Name of a device -> its points; each device is a row of panels.
+        found: Name of a device -> its points; each device has a panel for the
+            speed and, if batches are known, one for the largest.
         out_path: The image file to write.
     """
     from matplotlib import figure as figures  # no display, no global state
-    from matplotlib import ticker
 
-    figure = figures.Figure(
-        figsize=(9.5, 3.6 * len(found) + 0.4), dpi=120, layout="constrained"
-    )
-    shown = {}
-    for row, (device, points) in enumerate(found.items()):
-        panels = [("speed", "inference speed [img/s/core]")]
+    panels = []
+    for device, points in found.items():
+        panels.append((_draw_speed, device, points))
         if any(point.largest for point in points):
-            panels.append(("largest", "largest batch per core"))
-        for column, (value, title) in enumerate(panels):
-            axes = figure.add_subplot(len(found), 2, 2 * row + column + 1)
-            for model, label in MODELS.items():
-                line = sorted(
-                    (point.image_size, getattr(point, value))
-                    for point in points
-                    if point.model == model and getattr(point, value)
-                )
-                if line:
-                    (shown[label],) = axes.plot(
-                        *zip(*line, strict=True), **_style(model)
-                    )
-            axes.set_xscale("log")
-            if value == "largest":
-                axes.set_yscale("log", base=2)
-            else:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
-            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-            ticks = sorted({point.image_size for point in points})
-            axes.set_xticks(ticks, labels=list(map(str, ticks)))
-            axes.xaxis.set_minor_locator(ticker.NullLocator())
-            axes.set_xlabel("input size [px]")
-            sources = sorted({point.source for point in points})
-            axes.set_title(
-                f"{title}, {device}"
-                + (f" ({', '.join(sources)})" if value == "speed" else ""),
-                loc="left",
-                fontsize=10,
-            )
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
-    order = [label for label in MODELS.values() if label in shown]
+            panels.append((_draw_largest, device, points))
+    figure = figures.Figure(
+        figsize=(7, 3.4 * len(panels) + 0.6), dpi=120, layout="constrained"
+    )
+    rows = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axes, (draw_panel, device, points) in zip(rows, panels, strict=True):
+        draw_panel(axes, device, points)
+        _decorate(axes, sorted({point.image_size for point in points}))
+    used = {point.model for points in found.values() for point in points}
     figure.legend(
-        [shown[label] for label in order],
-        order,
-        loc="outside right upper",
+        handles=[
+            rows[0].plot(
+                [], [], label=label, linestyle="none", **_marker(model)
+            )[0]
+            for model, label in MODELS.items()
+            if model in used
+        ],
+        loc="outside upper center",
+        ncols=4,
         frameon=False,
     )
     figure.savefig(out_path)
 
 
-def _style(model):
-    """Returns a colour by family, darker for larger models, and a marker."""
-    is_resnet = model.startswith("BiT")
-    family = [m for m in MODELS if m.startswith("BiT") == is_resnet]
-    return dict(
-        color=(_GREYS if is_resnet else _BLUES)[family.index(model)],
-        marker="osD^v"[family.index(model)],
-        linestyle="--" if is_resnet else "-",
-        linewidth=1.4,
-        markersize=5,
+def _draw_speed(axes, device, points):
+    """Draws a line for each model and source of its speeds."""
+    axes.set_yscale("log")
+    sources = [name for name in SOURCES if name in {p.source for p in points}]
+    for source in sources:
+        text, filled, linestyle = SOURCES[source]
+        style = dict(linestyle=linestyle, linewidth=1.2)
+        if not filled:
+            style["markerfacecolor"] = "white"
+        for model in MODELS:
+            line = [
+                (_beside(model, point.image_size), point.speed)
+                for point in points
+                if (point.model, point.source) == (model, source)
+                and point.speed
+            ]
+            if line:
+                axes.plot(
+                    *zip(*sorted(line), strict=True), **_marker(model) | style
+                )
+        style |= dict(color="black", marker="o", markersize=5)
+        axes.plot([], [], label=text, **style)
+    axes.legend(frameon=False, fontsize=9, loc="lower left")
+    axes.set_title(f"inference speed [img/s/core], {device}", loc="left")
+
+
+def _draw_largest(axes, device, points):
+    """Draws a line for each model, and where the search begins."""
+    axes.set_yscale("log", base=2)
+    for i, model in enumerate(MODELS):
+        line = [
+            (_beside(model, point.image_size), point.largest)
+            for point in points
+            if point.model == model and point.largest
+        ]
+        if line:
+            axes.plot(
+                *zip(*sorted(line), strict=True),
+                linestyle="--" if i % 2 else "-",  # both show where equal
+                linewidth=1.2,
+                **_marker(model),
+            )
+    limit = most(device)
+    axes.axhline(limit, color="#b22222", linewidth=1, linestyle=":", zorder=0)
+    axes.annotate(
+        f"{limit:,g}: no larger batch was tried",
+        (1, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color="#b22222",
+        fontsize=9,
     )
+    axes.set_title(f"largest batch per core, {device}", loc="left")
+
+
+def _decorate(axes, sizes):
+    from matplotlib import ticker
+
+    if axes.get_yscale() == "log" and axes.yaxis.get_transform().base == 10:
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, labels=list(map(str, sizes)))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_xlabel("input size [px]")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _beside(model, image_size):
+    """Returns the place of a model's point among those of an image size."""
+    names = list(MODELS)
+    return image_size * 1.03 ** (names.index(model) - (len(names) - 1) / 2)
+
+
+def _marker(model):
+    """Returns a colour, by family and patch size, and a marker."""
+    color, marker = STYLES[model]
+    return dict(color=color, marker=marker, markersize=6)
