@@ -180,7 +180,12 @@ def draw(
         title = paper_tables.DATASETS.get(name, name)
         panels.setdefault(title, (name,))
     figure = figures.Figure(
-        figsize=(4.2 * len(panels), 4.1), dpi=120, layout="constrained"
+        figsize=(4.2 * len(panels), 4.5), dpi=120, layout="constrained"
+    )
+    figure.suptitle(
+        "Dots: accuracies are the paper's (Table 6), costs ours"
+        + ("\nStars: accuracies and costs are ours" if ours else ""),
+        fontsize=11,
     )
     shown = {}
     for i, (title, datasets) in enumerate(panels.items()):
@@ -239,7 +244,7 @@ def _decorate(axes, title, y_label):
     axes.set_title(title, fontsize=11)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    axes.set_xlabel("total pre-training compute [exaFLOPs]")
+    axes.set_xlabel("pre-training compute, counted here [exaFLOPs]")
     if y_label:
         axes.set_ylabel(y_label)
     axes.grid(alpha=0.25)

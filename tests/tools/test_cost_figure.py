@@ -82,4 +82,15 @@ def test_runs_are_drawn_at_the_cost_of_their_pre_training(
     assert out.read_bytes()[:4] == b"\x89PNG"
     ((paper, ours, _),) = drawn
     assert len(paper) == 18 and len(ours) == 2
+    figure = pytest.importorskip("matplotlib.figure")
+    titles = []
+    monkeypatch.setattr(
+        figure.Figure,
+        "savefig",
+        lambda self, path: titles.append(self.get_suptitle()),
+    )
+    for runs_of_ours in (ours, []):
+        draw(paper, runs_of_ours, out)
+    assert titles[1] == "Dots: accuracies are the paper's (Table 6), costs ours"
+    assert titles[0] == f"{titles[1]}\nStars: accuracies and costs are ours"
     assert paper[0][1] == pytest.approx(6 * 7 * 303e6 * 1e9 / 1e18)
