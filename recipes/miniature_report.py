@@ -52,15 +52,15 @@ def measure(
     vit = models["ViT"]
     distances = inspection.attended_distances(vit, images, batch_size=32)
     title = f"attended distance, {len(images)} images"
+    uniform = inspection.uniform_distances(vit)
     pictures.plot_attended_distances(
-        distances, title, workdir / "distances.png"
+        distances, uniform, title, workdir / "distances.png"
     )
     (similarity,) = inspection.position_similarity(vit).values()
     title = "position embedding similarity"
     pictures.plot_position_similarity(
         similarity, title, workdir / "positions.png"
     )
-    patch_size = vit.input_shape[1] / len(similarity)
     return dict(
         costs={
             name: dict(
@@ -74,9 +74,7 @@ def measure(
         accuracies=_by_model(accuracies),
         positions=position_structure(similarity),
         distances=[each.tolist() for each in distances],
-        uniform_distance=float(
-            patch_size * _apart(*similarity.shape[:2]).mean()
-        ),
+        uniform_distance=uniform[0],
     )
 
 
@@ -121,12 +119,12 @@ def position_structure(similarity: np.ndarray) -> dict[str, float]:
         row or column, and of others.
     """
     rows, columns = similarity.shape[:2]
-    apart = _apart(rows, columns)
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    apart = np.hypot(row[:, None] - row, column[:, None] - column)
     flat = similarity.reshape(rows * columns, -1).astype("float64")
     others = ~np.eye(rows * columns, dtype=bool)
     adjacent = (apart < 1.5) & others
     best = np.where(others, flat, -np.inf).argmax(axis=1)
-    row, column = np.divmod(np.arange(rows * columns), columns)
     line = (row[:, None] == row) | (column[:, None] == column)
     return dict(
         correlation=rank_correlation(flat[others], apart[others]),
@@ -137,12 +135,6 @@ def position_structure(similarity: np.ndarray) -> dict[str, float]:
         same_line=float(flat[line & others].mean()),
         elsewhere=float(flat[~line].mean()),
     )
-
-
-def _apart(rows, columns):
-    """Returns the distances between patches in the grid, `[N, N]`."""
-    places = np.stack(np.divmod(np.arange(rows * columns), columns), axis=-1)
-    return np.linalg.norm(places[:, None] - places, axis=-1)
 
 
 def write(results: dict, workdir: pathlib.Path) -> None:

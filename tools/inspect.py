@@ -154,7 +154,8 @@ def distances(model, images, batch_size, out):
     found = inspection.attended_distances(model, images, batch_size)
     path = out / "attended_distances.png"
     title = f"{model.name}, {len(images)} image{'s' * (len(images) > 1)}"
-    pictures.plot_attended_distances(found, title, path)
+    uniform = inspection.uniform_distances(model)
+    pictures.plot_attended_distances(found, uniform, title, path)
     named = {f"distances/{i}": (a, None) for i, a in enumerate(found)}
     return named | {"distances/0": (found[0], path)}
 

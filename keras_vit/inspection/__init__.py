@@ -8,6 +8,7 @@ from keras_vit.inspection.attention import (
     attention_weights,
     has_rollout,
     rollout_by_layer,
+    uniform_distances,
 )
 from keras_vit.inspection.costs import Cost, LayerCost, cost
 from keras_vit.inspection.parameters import (
@@ -30,4 +31,5 @@ __all__ = [
     "position_similarity",
     "rollout_by_layer",
     "token_mixing",
+    "uniform_distances",
 ]

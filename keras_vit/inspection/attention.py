@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.models import ImageModel, attention
+from keras_vit.models import ImageModel, attention, tokens
 
 
 def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
@@ -74,6 +74,38 @@ def attended_distances(
             ]
         )
     return [sum(each) / len(images) for each in zip(*found, strict=True)]
+
+
+def uniform_distances(model: keras.Model) -> list[float]:
+    """Returns how far a head attends that attends to all patches alike.
+
+    `attended_distances` close to these show a head that has no preference.
+    Along a column or a row, only its patches count.
+
+    Args:
+        model: A model with attention, or one that contains it.
+
+    Returns:
+        For each attention layer, the distance in pixels.
+
+    Raises:
+        ValueError: If the model has no Transformer block.
+    """
+    inner = ImageModel.find(model)
+    _check(inner, model)
+    before = tokens.of_patches(inner.metadata["grid"])
+    found = []
+    for block in attention.attending(inner):
+        places = tokens.of_block(block, before)
+        before = places[0]
+        steps = _steps(inner, places)
+        reach = [np.ones(steps.shape[:2], bool)]
+        if hasattr(block, "col"):  # of Axial-ViT: along columns, then rows
+            reach = [steps[..., 1] == 0, steps[..., 0] == 0]
+        apart = np.linalg.norm(steps, axis=-1)
+        # Every query reaches as many keys.
+        found += [float(apart[mask].mean()) for mask in reach]
+    return found
 
 
 def attention_by_head(model: keras.Model, images) -> list[np.ndarray]:
@@ -186,26 +218,34 @@ def has_rollout(model: keras.Model) -> bool:
 
 def _distances(inner, geometry, weights):
     """Returns the mean attended distance in pixels, `[B, A]`."""
+    apart = np.linalg.norm(_steps(inner, geometry), axis=-1)
+    weights = weights[..., -apart.shape[0] :, -apart.shape[1] :]
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    return np.einsum("baqk,qk->ba", weights, apart) / len(apart)
+
+
+def _steps(inner, geometry):
+    """Returns the pixels between queries and keys, `[T', T'', 2]`."""
     patch = [
         pixels / patches
         for pixels, patches in zip(
             inner.image_shape[:2], inner.metadata["grid"][-2:], strict=True
         )
     ]
-    ends = [(each.points() * patch) for each in geometry]
-    apart = ends[0][:, None] - ends[1][None]  # [T', T'', 2]
-    apart = np.sqrt((apart**2).sum(axis=-1))
-    weights = weights[..., -len(ends[0]) :, -len(ends[1]) :]
-    weights = weights / weights.sum(axis=-1, keepdims=True)
-    return np.einsum("baqk,qk->ba", weights, apart) / len(apart)
+    queries, keys = (each.points() * patch for each in geometry)
+    return queries[:, None] - keys[None]
 
 
 def _attentions(inner, model, images):
     """Returns ((queries, keys), weights) of each attention."""
+    _check(inner, model)
+    images = attention.reaching(inner, model, images)
+    return attention.attentions(inner, images)
+
+
+def _check(inner, model):
     if not attention.attending(inner):
         raise ValueError(
             "`model` must have blocks with attention among all tokens. "
             f"Received: {model.name!r}, a {inner.family!r}, with none"
         )
-    images = attention.reaching(inner, model, images)
-    return attention.attentions(inner, images)

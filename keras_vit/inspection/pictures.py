@@ -93,6 +93,7 @@ def plot_position_similarity(
 
 def plot_attended_distances(
     distances: list[np.ndarray],
+    uniform: list[float],
     title: str,
     out_path: str | os.PathLike,
 ) -> None:
@@ -100,6 +101,7 @@ def plot_attended_distances(
 
     Args:
         distances: Those of `attended_distances`.
+        uniform: Those of `uniform_distances`, a dashed line.
         title: The line over it.
         out_path: The picture to write; its ending says the format.
 
@@ -123,6 +125,14 @@ def plot_attended_distances(
             alpha=0.85,
             label=f"head {head + 1}" if head < 3 or head == most - 1 else None,
         )
+    axes.stairs(
+        uniform,
+        np.arange(len(uniform) + 1) + 0.5,
+        baseline=None,
+        color="black",
+        linestyle="--",
+        label="attention to all patches alike",
+    )
     axes.set_ylim(bottom=0)
     axes.set_xlabel("network depth (layer)")
     axes.set_ylabel("mean attention distance (pixels)")

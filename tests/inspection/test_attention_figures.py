@@ -80,6 +80,7 @@ def test_distances_of_uniform_attention_are_those_of_the_grid(name):
     assert [each.shape for each in found] == [(2,), (2,)]
     for each, mean in zip(found, expected, strict=True):
         np.testing.assert_allclose(each, mean, rtol=1e-5)
+    assert inspection.uniform_distances(model) == pytest.approx(expected)
 
 
 def test_pooled_tokens_lie_in_the_middle_of_their_windows():
@@ -212,9 +213,11 @@ def test_families_without_attention_among_tokens_are_refused(name):
     model = make_model(name)
     with pytest.raises(ValueError, match=f"Received.*{model.family}"):
         inspection.attended_distances(model, images_of(model))
+    with pytest.raises(ValueError, match=f"Received.*{model.family}"):
+        inspection.uniform_distances(model)
 
 
-def test_pictures_of_attention_are_drawn(tmp_path):
+def test_pictures_of_attention_are_drawn(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (2, 16, 8, 3), "uint8")
@@ -224,6 +227,19 @@ def test_pictures_of_attention_are_drawn(tmp_path):
     heads = [rng.uniform(size=(1, 4, 2)), rng.uniform(size=(2, 2, 1))]
     pictures.plot_heads(images[0], heads, tmp_path / "h.png")
     distances = [np.array([3.0, 1.0]), np.array([2.0])]
-    pictures.plot_attended_distances(distances, "title", tmp_path / "d.png")
+    matplotlib_figure = pytest.importorskip("matplotlib.figure")
+    drawn, save = [], matplotlib_figure.Figure.savefig
+    monkeypatch.setattr(
+        matplotlib_figure.Figure,
+        "savefig",
+        lambda self, path: drawn.append(self) or save(self, path),
+    )
+    pictures.plot_attended_distances(
+        distances, [4.0, 2.5], "title", tmp_path / "d.png"
+    )
+    [uniform] = drawn[0].axes[0].patches  # a line of steps
+    assert uniform.get_data().values.tolist() == [4.0, 2.5]
+    assert uniform.get_linestyle() == "--"
+    assert uniform.get_label() == "attention to all patches alike"
     for path in tmp_path.iterdir():
         assert path.read_bytes()[:4] == b"\x89PNG"
