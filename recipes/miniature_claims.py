@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from recipes import uncertainty
 from tools import paper_tables
 
 YES, PARTLY, NO = "reproduced", "reproduced in part", "not reproduced"
@@ -150,26 +151,18 @@ def _choice_difference(results, choice):
 def _difference(results, one, other):
     """Returns the difference of the means, and twice its standard error."""
     samples = [results["accuracies"][model][c] for model, c in (one, other)]
-    means = [float(np.mean(sample)) for sample in samples]
-    error = np.hypot(*(error_of(results, sample) for sample in samples))
-    return means[0] - means[1], 2 * float(error)
+    return uncertainty.difference(*(result_of(results, s) for s in samples))
 
 
-def error_of(results: dict, sample: list[float]) -> float:
-    """Returns the standard error of a mean accuracy.
-
-    It is that of drawing the evaluation images, and of several seeds also
-    that of their differences.
+def result_of(results: dict, sample: list[float]) -> tuple[float, float]:
+    """Returns the mean accuracy and its standard error.
 
     Args:
         results: Those of `miniature_report.measure`.
         sample: The accuracy of each seed.
     """
-    mean = np.mean(sample)
-    variance = mean * (1 - mean) / results["eval_images"]
-    if len(sample) > 1:
-        variance += np.var(sample, ddof=1) / len(sample)
-    return float(np.sqrt(variance))
+    error = uncertainty.standard_error(sample, results["eval_images"])
+    return float(np.mean(sample)), error
 
 
 def _listed(results, one, other):

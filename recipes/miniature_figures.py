@@ -2,13 +2,12 @@
 
 import pathlib
 
-import numpy as np
-
 from keras_vit.inspection import figures
-from recipes.miniature_claims import choices_of_sizes, error_of
+from recipes import uncertainty
+from recipes.miniature_claims import choices_of_sizes, result_of
 from tools import paper_tables
 
-COLORS = {"ResNet": "#8c8c8c", "Hybrid": "#dd8452", "ViT": "#4c72b0"}
+COLORS = {"ResNet": "#3f9150", "Hybrid": "#dd8452", "ViT": "#4c72b0"}
 # Training images of the paper's three sets, section 4.1.
 PAPER_SIZES = {"ImageNet": 1.3e6, "I21k": 14e6, "JFT": 303e6}
 # What differs from the ViT of all images, by the names of the runs.
@@ -50,23 +49,27 @@ def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
     paper.plot(
         PAPER_SIZES["JFT"], accuracy, "D", color=COLORS["ResNet"], label=bit
     )
-    _decorate(paper, "the paper: ImageNet top-1 (Tables 2 and 5)")
+    _decorate(
+        paper, "the paper: ImageNet top-1 (Tables 2 and 5)\nwithout intervals"
+    )
     paper.set_xlabel("pre-training images")
     for name, color in COLORS.items():
-        samples = [
-            results["accuracies"][name][choice]
+        found = [
+            _percent(result_of(results, results["accuracies"][name][choice]))
             for choice in choices_of_sizes(results)
         ]
+        uncertainty.draw_segments(ours, results["sizes"], found, color)
         ours.errorbar(
             results["sizes"],
-            [100 * np.mean(sample) for sample in samples],
-            [100 * error_of(results, sample) for sample in samples],
-            fmt="o-",
+            [mean for mean, _ in found],
+            [2 * error for _, error in found],
+            fmt="o",
             capsize=3,
             color=color,
             label=name,
         )
-    _decorate(ours, "here: accuracy on images held out")
+    ours.plot([], [], ":", color=uncertainty.GREY, label="no difference")
+    _decorate(ours, f"here: images held out\nbars: {_interval(results)}")
     ours.set_xlabel("training images")
     figure.savefig(out_path)
 
@@ -84,27 +87,47 @@ def draw_choices(results: dict, out_path: pathlib.Path) -> None:
         "1-D positions": paper_tables.TABLE_8["1-D"],
         "no positions": paper_tables.TABLE_8["none"],
     }
-    _bars(paper, bars, None)
-    _decorate(paper, "the paper: few-shot accuracy (Table 8)", legend=False)
-    samples = {
-        label: results["accuracies"]["ViT"][choice]
+    _bars(paper, {label: (share, 0.0) for label, share in bars.items()})
+    title = "the paper: few-shot accuracy (Table 8)\nwithout intervals"
+    _decorate(paper, title, legend=False)
+    found = {
+        label: result_of(results, results["accuracies"]["ViT"][choice])
         for choice, label in CHOICES.items()
     }
-    _bars(
+    _bars(ours, found)
+    _decorate(
         ours,
-        {label: np.mean(sample) for label, sample in samples.items()},
-        [100 * error_of(results, sample) for sample in samples.values()],
+        "here: images held out; grey: no difference from the first\n"
+        f"lines: {_interval(results)}",
+        legend=False,
     )
-    _decorate(ours, "here: accuracy on images held out", legend=False)
     figure.savefig(out_path)
 
 
-def _bars(axes, heights, errors):
-    colors = [COLORS["ViT"]] + ["#a9bcd9"] * (len(heights) - 1)
+def _interval(results):
+    samples = [
+        sample
+        for choices in results["accuracies"].values()
+        for sample in choices.values()
+    ]
+    return uncertainty.describe(samples, [results["eval_images"]])
+
+
+def _percent(result):
+    return tuple(100 * value for value in result)
+
+
+def _bars(axes, found):
+    """Draws label -> (mean, standard error); grey if the first is no other."""
+    first, *others = found.values()
+    colors = [COLORS["ViT"]] + [
+        "#a9bcd9" if uncertainty.differ(first, other) else uncertainty.GREY
+        for other in others
+    ]
     bars = axes.bar(
-        heights.keys(),
-        [100 * height for height in heights.values()],
-        yerr=errors,
+        found.keys(),
+        [100 * mean for mean, _ in found.values()],
+        yerr=[200 * error for _, error in found.values()] if first[1] else None,
         width=0.55,
         capsize=3,
         color=colors,

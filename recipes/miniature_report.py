@@ -11,8 +11,8 @@ from keras_vit.inspection import pictures
 from recipes import experiment, inputs, miniature_claims, miniature_figures
 from recipes.miniature_claims import (
     choices_of_sizes,
-    error_of,
     rank_correlation,
+    result_of,
 )
 
 NUM_IMAGES = 128  # whose attended distances are averaged, as the paper's
@@ -191,8 +191,8 @@ def report(results: dict) -> str:
 
 
 def _text(results, sample):
-    error = error_of(results, sample)
-    return f"{np.mean(sample):.1%} +- {error:.1%}"
+    mean, error = result_of(results, sample)
+    return f"{mean:.1%} +- {error:.1%}"
 
 
 def _table(header, rows):

@@ -126,7 +126,8 @@ def run(config: Config, workdir: str = "") -> list[dict]:
     Returns:
         The contents of results.json, a row for each variant (and each data set
         of `transfers`): "name", "line", "x", "accuracy" (the mean over seeds),
-        "accuracies", and each seed's "curves" of (epoch, accuracy) and, of
+        "accuracies", "eval_images" (0 for few-shot accuracy), and each seed's
+        "curves" of (epoch, accuracy) and, of
         `transfers`, "chosen" setup and rate.
 
     Raises:
@@ -222,7 +223,8 @@ def _train(config, configs, workdir):
                     name=variant.name,
                     line=variant.line,
                     x=results[0].get("dataset", variant.x),
-                    train_images=_train_images(folder),
+                    train_images=_derived(folder)["train_images"],
+                    eval_images=results[0]["eval_images"],
                     macs=macs,
                     accuracy=float(np.mean(accuracies)),
                     accuracies=accuracies,
@@ -271,7 +273,8 @@ def _result(config, folder, report):
         dataset = pathlib.Path(config.fewshot_dataset).name
         name = f"{dataset}/{config.fewshot_shots[0]}-shot"
     rows = workdirs.read_log(folder / "metrics.csv")
-    per_epoch = _train_images(folder) * config.repeats / config.batch_size
+    derived = _derived(folder)
+    per_epoch = derived["train_images"] * config.repeats / config.batch_size
     curve = [
         (int(row["step"]) / per_epoch, float(row[name]))
         for row in rows
@@ -282,12 +285,14 @@ def _result(config, folder, report):
     if report == "best":
         epoch = fitting.results(rows)["best_step"] / per_epoch
         accuracy = min(curve, key=lambda point: abs(point[0] - epoch))[1]
-    return dict(accuracy=accuracy, curve=curve)
+    eval_images = derived.get("eval_images", 0)
+    if config.fewshot_dataset:
+        eval_images = 0  # not recorded
+    return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
 
 
-def _train_images(folder):
-    content = json.loads((folder / "config.json").read_text())
-    return content["derived"]["train_images"]
+def _derived(folder):
+    return json.loads((folder / "config.json").read_text())["derived"]
 
 
 def _macs(folder):

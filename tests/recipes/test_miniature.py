@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -13,7 +14,9 @@ from recipes import (
     experiment,
     miniature,
     miniature_claims,
+    miniature_figures,
     miniature_report,
+    uncertainty,
 )
 
 SIZES = {"ResNet": "BiT", "Hybrid": "ViT", "ViT": "ViT"}
@@ -134,6 +137,29 @@ def test_claims_are_judged_by_differences_beyond_their_error():
     assert verdicts(near)[4] == miniature_claims.YES
     near["accuracies"]["ViT"]["no_positions"] = [0.3, 0.6]
     assert verdicts(near)[4] == miniature_claims.NO
+
+
+@pytest.mark.backend_independent
+def test_bars_of_no_difference_are_grey(tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn = []
+    monkeypatch.setattr(
+        figure.Figure, "savefig", lambda self, path: drawn.append(self)
+    )
+    results = results_of(
+        (0.5, 0.6), (0.45, 0.8), (0.4, 0.7), no_positions=0.6, average=0.68
+    )
+    results["accuracies"]["ViT"]["100"] = [0.69]
+    miniature_figures.draw_choices(results, tmp_path / "a.png")
+    miniature_figures.draw_accuracies(results, tmp_path / "b.png")
+    (_, choices), (_, accuracies) = (each.axes for each in drawn)
+    grey = matplotlib.colors.to_rgba(uncertainty.GREY)
+    bars = [bar.get_facecolor() == grey for bar in choices.patches]
+    assert bars == [False, False, True, True]
+    dotted = [line.get_linestyle() == ":" for line in accuracies.lines]
+    assert dotted.count(True) == 2  # 69 and 70 %, and the legend
+    for axes in (choices, accuracies):
+        assert "95 % interval, of 1 seed and 1,000 images" in axes.get_title()
 
 
 @pytest.mark.backend("torch")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recipes import cli, experiment, study, study_figures
+from recipes import cli, experiment, study, study_figures, uncertainty
 from recipes.study import Times, Variant
 
 
@@ -139,7 +139,7 @@ def fake_run(accuracy_of):
         for i, accuracy in enumerate(accuracy_of(config)):
             lines.append(f"{10 * (i + 1)},{accuracy},1.0")
         (path / "metrics.csv").write_text("\n".join([*lines, ""]))
-        derived = dict(train_images=config.train_images or 100)
+        derived = dict(train_images=config.train_images or 100, eval_images=359)
         content = json.dumps(dict(derived=derived))
         (path / "config.json").write_text(content)
 
@@ -161,6 +161,100 @@ def test_every_study_draws_its_figure(tmp_path, monkeypatch, name):
     rows = study.run(config, str(tmp_path))
     assert len(rows) == len(config.variants)
     assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def row_of(line, x, *accuracies, eval_images=359):
+    return dict(
+        name=line,
+        line=line,
+        x=x,
+        accuracy=float(np.mean(accuracies)),
+        accuracies=list(accuracies),
+        eval_images=eval_images,
+        curves=[[(1, each / 2), (2, each)] for each in accuracies],
+    )
+
+
+@pytest.fixture
+def axes_of(monkeypatch, tmp_path):
+    """Draws rows; returns the axes."""
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn = []
+    monkeypatch.setattr(
+        figure.Figure, "savefig", lambda self, path: drawn.append(self)
+    )
+
+    def draw(rows, kind="points"):
+        function = getattr(study_figures, f"draw_{kind}")
+        function(rows, "title", "x", "y", tmp_path / "a.png")
+        return drawn[-1].axes[0]
+
+    return draw
+
+
+def grey_points(axes):
+    bars = axes.containers
+    return [bar[0].get_color() == uncertainty.GREY for bar in bars]
+
+
+@pytest.mark.backend_independent
+def test_what_one_seed_and_few_images_cannot_show_is_grey(axes_of):
+    rows = [
+        row_of("a", 1, 0.90),
+        row_of("b", 1, 0.92),  # one error is 1.5 %
+        row_of("c", 1, 0.80),
+        row_of("a", 2, 0.80),
+        row_of("b", 2, 0.89),  # beside the first line's 80 %
+        row_of("c", 2, 0.70),
+    ]
+    axes = axes_of(rows)
+    # By line: a, b and c. What is alike of a line is no slope.
+    assert grey_points(axes) == [False, False, True, False, False, False]
+    segments = [
+        line.get_linestyle() for line in axes.lines if len(line.get_xdata()) > 1
+    ]
+    assert segments.count(":") == 1
+    assert "bars: 95 % interval, of 1 seed and 359 images" in axes.get_title(
+        "left"
+    )
+    # The same with many images is a difference.
+    many = [row | {"eval_images": 10_000} for row in rows]
+    assert not any(grey_points(axes_of(many)))
+    names = [row | {"x": str(row["x"])} for row in rows]
+    assert sum(grey_points(axes_of(names))) == 1
+    # Where nothing is known of the error, there is no difference.
+    axes = axes_of([row | {"eval_images": 0} for row in rows])
+    assert sum(grey_points(axes)) == 4
+    assert "no difference is shown" in axes.get_title("left")
+
+
+@pytest.mark.backend_independent
+def test_curves_have_bands_and_are_grey_where_ends_are_alike(axes_of):
+    axes = axes_of(
+        [row_of(n, 0, a) for n, a in zip("abc", (0.9, 0.92, 0.8), strict=True)],
+        "curves",
+    )
+    colors = [line.get_color() for line in axes.lines]
+    assert colors == ["C0", uncertainty.GREY, "C2"]
+    assert len(axes.collections) == 3
+    title = axes.get_title("left")
+    assert "bands: 95 % interval, of 1 seed and 359 images" in title
+
+
+@pytest.mark.backend_independent
+def test_errors_are_those_of_images_and_of_seeds():
+    error = uncertainty.standard_error
+    assert error([0.5], 100) == pytest.approx(0.05, rel=0.03)
+    assert error([1.0], 359) > 0.003  # not none
+    assert np.isnan(error([0.5], 0))
+    assert error([0.4, 0.6], 0) == pytest.approx(0.1)
+    assert error([0.4, 0.6], 100) == pytest.approx(
+        np.hypot(0.1, 0.049), rel=1e-3
+    )
+    text = uncertainty.describe([[0.1], [0.1, 0.2]], [100, 1_000])
+    assert text == "95 % interval, of 1 to 2 seeds and 100 to 1,000 images"
+    text = uncertainty.describe([[0.1, 0.2]], [0])
+    assert text == "95 % interval, of 2 seeds"
 
 
 @pytest.mark.backend_independent
