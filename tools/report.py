@@ -9,7 +9,8 @@ the best one is selected on the evaluation images. Runs evaluated on a
 development split are excluded. Runs that differ only in their seed are
 averaged. The folder --output receives report.md, a CSV file for each table,
 shaped as Tables 2, 5, 6 and 9 of the ViT paper, and curves.png, of the runs
-evaluated more than once.
+evaluated more than once. A heading names a run in at most five words: settings
+that make it longer are numbered, as "run 2", and listed in a table.
 """
 
 import argparse
@@ -33,6 +34,10 @@ MEASURED = (
 )
 
 
+# The longest heading of a run, in words and in characters.
+LONGEST = 5, 50
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text; `name` is that of its file."""
@@ -47,18 +52,21 @@ class Table:
 class Line:
     """The common properties of runs on several data sets.
 
-    `differs` names the settings in which it differs from another line of the
-    same model and pre-training on the same data set.
+    `settings` are those in which it differs from another line of the same
+    model and pre-training on the same data set; `differs` names them in a
+    heading, or is their number.
     """
 
     model: str
     pretraining: str
     epochs: int | None
     differs: str
+    settings: str = ""
 
     @property
     def label(self):
-        return f"{self.model} ({self.pretraining or SCRATCH}){self.differs}"
+        pretraining = "_".join(self.pretraining.split()) or SCRATCH
+        return f"{self.model} ({pretraining}){self.differs}"
 
 
 @command.entry
@@ -78,7 +86,7 @@ def main(arguments: list[str]) -> int:
     lines = by_line(list(found.values()))
     tables = [
         table
-        for make in (table_2, table_5, table_6, table_9)
+        for make in (table_2, table_5, table_6, table_9, table_of_runs)
         if (table := make(lines))
     ]
     flags.output.mkdir(parents=True, exist_ok=True)
@@ -108,19 +116,60 @@ def by_line(found: list[runs.Run]) -> dict[Line, dict[str, list[runs.Run]]]:
         key = (run.model, run.pretraining, run.epochs, run.dataset)
         groups[key].append(run)
     lines = collections.defaultdict(lambda: collections.defaultdict(list))
-    for (*key, dataset), members in sorted(groups.items(), key=str):
+    epochs_of = collections.defaultdict(set)
+    for model, pretraining, epochs, _ in groups:
+        epochs_of[model, pretraining].add(epochs)
+    for (model, pretraining, epochs, dataset), members in sorted(
+        groups.items(), key=str
+    ):
         names = dict.fromkeys(name for run in members for name in run.setting)
         varying = [
             name
             for name in names
             if len({str(run.setting.get(name)) for run in members}) > 1
         ]
+        common = ""
+        if len(epochs_of[model, pretraining]) > 1:
+            common = f", pretraining_epochs={epochs}"
         for run in members:
-            differs = "".join(
+            settings = common + "".join(
                 f", {name}={run.setting.get(name)}" for name in varying
             )
-            lines[Line(*key, differs)][dataset].append(run)
-    return lines
+            line = Line(model, pretraining, epochs, settings, settings)
+            lines[line][dataset].append(run)
+    return _numbered(lines)
+
+
+def _numbered(lines):
+    """Returns the lines with a number for settings that make a name long.
+
+    Equal settings of a model have one number, whatever its pre-training.
+    """
+    words, characters = LONGEST
+    numbers = collections.defaultdict(dict)
+    for line in lines:
+        if len(line.label) > characters or len(line.label.split()) > words:
+            own = numbers[line.model]
+            own.setdefault(line.settings, f", run {len(own) + 1}")
+    return {
+        dataclasses.replace(
+            line,
+            differs=numbers[line.model].get(line.settings, line.differs),
+        ): datasets
+        for line, datasets in lines.items()
+    }
+
+
+def table_of_runs(lines: dict) -> Table | None:
+    """Returns the settings of the runs that have numbers."""
+    settings = {
+        line.model + line.differs: line.settings.removeprefix(", ")
+        for line in lines
+        if line.differs != line.settings
+    }
+    rows = [[name, text] for name, text in settings.items()]
+    title = "Runs: the settings in which they differ"
+    return Table("runs", title, ["", "settings"], rows) if rows else None
 
 
 def table_2(lines: dict) -> Table:

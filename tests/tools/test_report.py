@@ -117,6 +117,59 @@ def test_runs_that_differ_in_a_setting_are_not_averaged(tmp_path):
     assert row["ViT-B/16 (I21k), base_lr=0.03"] == "70.00"
 
 
+def test_a_heading_names_a_run_in_five_words(tmp_path):
+    for i, weights in enumerate(("imagenet21k", "jft300m", "", "")):
+        for rate in (0.01, 0.03):
+            write_run(
+                tmp_path / f"{i}_{rate}",
+                [rate],
+                weights=weights,
+                base_lr=rate,
+                clip_norm=100 * rate,
+                crop=f"crop {rate}",
+                dataset="digits" if i == 3 else "cifar10",
+            )
+    tables = make_report(tmp_path, tmp_path)
+    for name in ("table_2", "table_5"):
+        headings = [h for h in tables[name][0] if "paper" not in h]
+        assert max(len(heading.split()) for heading in headings) <= 5
+    row = row_of(tables["table_2"], "CIFAR-10")
+    assert row["ViT-B/16 (I21k), run 1"] == "1.00"
+    assert row["ViT-B/16 (I21k), run 2"] == "3.00"
+    assert row["ViT-B/16 (from scratch), run 2"] == "3.00"
+    # One number for the same settings, in Table 5 one column.
+    assert [row["ViT-B/16, run 2"] for row in tables["table_5"]] == ["3.00"] * 4
+    assert [row[""] for row in tables["runs"]] == [
+        "ViT-B/16, run 1",
+        "ViT-B/16, run 2",
+    ]
+    settings = row_of(tables["runs"], "ViT-B/16, run 2")["settings"]
+    assert settings == "base_lr=0.03, crop=crop 0.03, clip_norm=3.0"
+    text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert "## Runs: the settings in which they differ" in text
+
+
+def test_models_pre_trained_for_other_epochs_are_not_one_row(tmp_path):
+    for epochs in (7, 14):
+        before = write_run(
+            tmp_path / f"before_{epochs}",
+            [0.4],
+            dataset="my data",
+            num_epochs=epochs,
+        )
+        (before / "best.keras").touch()
+        write_run(
+            tmp_path / "after" / str(epochs),
+            [epochs / 100],
+            weights=str(before / "best.keras"),
+            dataset="vtab/caltech101",
+        )
+    table = make_report(tmp_path, tmp_path / "after")["table_9"]
+    for epochs in (7, 14):
+        row = row_of(table, f"ViT-B/16 (my_data), pretraining_epochs={epochs}")
+        assert row["Caltech101"] == f"{epochs}.0"
+
+
 def test_tasks_of_vtab_are_listed_and_averaged(tmp_path, capsys):
     names = list(vtab.TASKS)
     for seed in (0, 1):
