@@ -20,6 +20,7 @@ from recipes import cli, experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
+MAX_TEST_IMAGES = 10_000  # to measure on during training
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -222,7 +223,7 @@ def callback(
     shots: tuple[int, ...] = (5,),
     *,
     every: int = 1,
-    max_test_images: int = 10_000,
+    max_test_images: int = MAX_TEST_IMAGES,
     batch_size: int = 64,
     num_frames: int = 0,
     frame_step: int = 1,

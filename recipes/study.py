@@ -16,10 +16,12 @@ import keras
 import numpy as np
 
 import keras_vit
+from keras_vit import data
 from keras_vit.inspection import pictures
 from recipes import (
     cli,
     experiment,
+    fewshot,
     finetune,
     fitting,
     inputs,
@@ -126,9 +128,8 @@ def run(config: Config, workdir: str = "") -> list[dict]:
     Returns:
         The contents of results.json, a row for each variant (and each data set
         of `transfers`): "name", "line", "x", "accuracy" (the mean over seeds),
-        "accuracies", "eval_images" (0 for few-shot accuracy), and each seed's
-        "curves" of (epoch, accuracy) and, of
-        `transfers`, "chosen" setup and rate.
+        "accuracies", "eval_images" (0 if unknown), and each seed's "curves" of
+        (epoch, accuracy) and, of `transfers`, "chosen" setup and rate.
 
     Raises:
         ValueError: If the config is invalid, or the workdir holds a run with
@@ -287,7 +288,15 @@ def _result(config, folder, report):
         accuracy = min(curve, key=lambda point: abs(point[0] - epoch))[1]
     eval_images = derived.get("eval_images", 0)
     if config.fewshot_dataset:
-        eval_images = 0  # not recorded
+        _, test = data.load(
+            config.fewshot_dataset,
+            seed=config.split_seed,
+            eval_fraction=config.eval_fraction,
+            data_dir=config.data_dir,
+            manual_dir=config.manual_dir,
+            try_gcs=config.try_gcs,
+        )
+        eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
 
 

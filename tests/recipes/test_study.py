@@ -288,6 +288,7 @@ def test_few_shot_accuracy_counts_where_it_is_measured(tmp_path, monkeypatch):
         rows = study.run(config, str(tmp_path / report))
         assert {row["accuracy"] for row in rows} == {accuracy}
         assert len(rows[0]["curves"][0]) == 2
+        assert rows[0]["eval_images"] == 359
 
 
 @pytest.mark.backend_independent
