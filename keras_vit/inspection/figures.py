@@ -125,7 +125,9 @@ def plot_shots(
     axes.set_xticks(shots, labels=list(map(str, shots)))
     axes.minorticks_off()
     axes.set_xlabel("labelled images of each class")
-    axes.set_title("accuracy", loc="left", fontsize=11)
+    axes.set_title(
+        "accuracy: the mean, and each draw of labels", loc="left", fontsize=11
+    )
     axes.margins(0.15)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
