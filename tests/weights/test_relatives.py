@@ -19,11 +19,14 @@ RELATIVES = {
     "MViT v2": ("stages.0.blocks.0.attn.pool_q.weight", "MViT"),
     "CaiT": ("blocks_token_only.0.attn.q.weight", "CaiT: class attention"),
     "SAM": ("blocks.0.attn.rel_pos_h", "SAM: decomposed relative positions"),
-    "SAM's neck": ("neck.0.weight", "SAM"),
-    # LayerScale is what another family reads.
+    # Norms of queries are what another family reads.
+    "SAM's neck": ("neck.0.weight", "SAM", "blocks.0.attn.q_norm.weight"),
+    # LayerScale is what the closest family reads.
     "differential attention": (
-        *("blocks.0.attn.lambda_q1", "differential attention"),
-        "blocks.0.ls1.gamma",
+        "blocks.0.attn.lambda_q1",
+        "differential attention is not supported. The closest format, 'timm' "
+        "of DINOv2",
+        *("blocks.0.ls1.gamma", "pos_embed"),
     ),
     "MAE with decoder": ("decoder_blocks.0.norm1.weight", "decoder"),
 }
