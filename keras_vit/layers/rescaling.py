@@ -1,7 +1,6 @@
 """The scaling of pixels."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.layers import arguments
@@ -20,10 +19,8 @@ class Rescaling(keras.layers.Rescaling):
     def call(self, inputs):
         # Otherwise broadcasting would turn one channel into many.
         inputs = arguments.check_shape(self, inputs, self._shape)
-        numbers = self.scale, self.offset
-        if self.compute_dtype == "float64":
-            numbers = [np.asarray(x, "float64") for x in numbers]
         scale, offset = (
-            ops.convert_to_tensor(x, self.compute_dtype) for x in numbers
+            ops.convert_to_tensor(x, self.compute_dtype)
+            for x in (self.scale, self.offset)
         )
         return inputs * scale + offset

@@ -221,6 +221,12 @@ def test_a_bmp_that_tensorflow_reads_wrongly_is_refused(mode, place, values):
         read(content)
 
 
+def test_a_bmp_whose_channels_have_another_order_is_refused():
+    content = changed(encoded(photograph("RGBA"), "BMP"), 30, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A BMP must be"):
+        read(content)
+
+
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
 @pytest.mark.parametrize("lossless", [True, False])
 def test_webp_is_read_as_pillow_reads_it(mode, lossless):

@@ -57,6 +57,11 @@ RUN = dict(
     litert=formats._run_litert,
     openvino=formats._run_openvino,
 )
+BACKENDS = dict(
+    onnx=("tensorflow", "jax", "torch"),
+    litert=("tensorflow",),
+    openvino=("tensorflow", "torch"),
+)
 PATHS = dict(onnx="model.onnx", litert="model.tflite", openvino="model.xml")
 FILES = {name: [path] for name, path in PATHS.items()}
 FILES["openvino"] = ["model.bin", "model.xml"]
@@ -87,10 +92,9 @@ def make_images(model, count):
 
 def needs(file_format):
     """Skips the test where the format cannot be written."""
-    backends = formats._NEEDS[file_format]
-    if BACKEND not in backends:
+    if BACKEND not in BACKENDS[file_format]:
         pytest.skip(f"{file_format} is not written on {BACKEND}")
-    for module in backends[BACKEND]:
+    for module in formats._NEEDS[file_format].get(BACKEND, ()):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}")
 

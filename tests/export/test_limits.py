@@ -254,6 +254,13 @@ def test_large_images_of_one_colour_share_a_budget(decode):
     assert peak < 500e6
 
 
+def test_large_images_are_decoded_one_after_the_other():
+    small = encoded(pillow.new("RGB", (9, 9)), "PNG")
+    for images, number in (([small], 8), ([small, png(SIDE)], 1)):
+        *_, parallel = decoding._plan(tf.constant(images), 9.0)
+        assert parallel == number
+
+
 def claims(images):
     claims = [limits.claim(tf.constant(image)) for image in images]
     return *np.array(claims).T, np.array([len(image) for image in images])

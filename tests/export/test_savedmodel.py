@@ -101,6 +101,9 @@ def test_the_budget_and_the_number_of_images_are_arguments(tmp_path):
     reasons = [b"too large", b"", b"over the request's budget", b"undecodable"]
     assert found["reason"].numpy().tolist() == reasons
     assert found["valid"].numpy().tolist() == [False, True, False, False]
+    grey = np.zeros((900, 900, 3), "uint8")
+    jpeg = images.encode(grey, "JPEG", progressive=True)
+    assert served(image_bytes=tf.constant([jpeg]))["reason"] == b"too large"
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="at most 4 images"
     ):

@@ -1,11 +1,14 @@
 """The activations of MLPs."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.activations import gelu_tanh
+from keras_vit.layers import Rescaling
+from keras_vit.layers.activations import gelu, gelu_tanh
 
 
 @pytest.mark.backend("tensorflow")
@@ -32,6 +35,16 @@ def test_gelu_and_its_gradients_are_those_of_keras(dtype, tolerance):
     for ours, theirs in zip(*found, strict=True):
         ours, theirs = (ops.cast(value, "float32") for value in (ours, theirs))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.backend("tensorflow")
+def test_constants_of_float64_are_not_those_of_float32():
+    x = np.linspace(-4, 4, 9)[None]
+    scaled = Rescaling(0.1, 0.7, dtype="float64")(x)
+    np.testing.assert_allclose(scaled, x * 0.1 + 0.7, rtol=1e-14)
+    expected = [v / 2 * (1 + math.erf(v / 2**0.5)) for v in x[0]]
+    found = gelu(ops.convert_to_tensor(x[0], "float64"))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_gelu_takes_symbols():

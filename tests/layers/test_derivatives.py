@@ -140,6 +140,27 @@ def test_pytorch_records_public_operations(model):
 
 
 @pytest.mark.backend("torch")
+def test_pytorch_maps_over_images(model):
+    import torch
+
+    outputs, places = on_line(model), torch.tensor([0.0, 0.5])
+    with torch.no_grad():
+        found = torch.vmap(outputs)(places)
+        assert_all_close(torch.stack([outputs(s) for s in places]), [found])
+
+
+@pytest.mark.backend("torch")
+def test_tensors_of_another_class_take_plain_operations():
+    import torch
+
+    class Own(torch.Tensor):
+        pass
+
+    assert transforms.is_transformed(torch.zeros(1).as_subclass(Own))
+    assert not transforms.is_transformed(torch.zeros(1), None)
+
+
+@pytest.mark.backend("torch")
 def test_plain_operations_replace_private_ones(monkeypatch):
     import torch
 

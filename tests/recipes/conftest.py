@@ -56,6 +56,7 @@ def page_models(tmp_path_factory):
     names = ("ant", "bee", "<b>cat</b>", "dog", "elk")
     vit = realistic.fill(catalogue.make_model("token", class_names=names))
     vit.save(folder / "vit.keras")
-    keras_vit.export_savedmodel(vit, folder / "vit" / "1")
+    # Scores are logits; the page shows probabilities.
+    keras_vit.export_savedmodel(vit, folder / "vit" / "1", activation="none")
     realistic.fill(catalogue.make_model("mixer")).save(folder / "mixer.keras")
     return folder

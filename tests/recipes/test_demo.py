@@ -134,6 +134,13 @@ def test_attention_that_is_nearly_uniform_is_not_drawn():
     assert "not drawn" not in caption and (shown != pixels).any()
 
 
+def scanned(number):
+    """A JPEG that repeats its last scan."""
+    grey = np.zeros((64, 64, 3), "uint8")
+    jpeg = images.encode(grey, "JPEG", progressive=True)
+    return jpeg[:-2] + jpeg[jpeg.rindex(b"\xff\xda") : -2] * number + jpeg[-2:]
+
+
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
@@ -143,6 +150,7 @@ def test_attention_that_is_nearly_uniform_is_not_drawn():
         ),
         (images.valid()["png"][:20], "is damaged: its size cannot be read"),
         (images.encode(np.zeros((900, 900, 3), "uint8"), "JPEG")[:700], "cut"),
+        (scanned(101), "would take too long"),
     ],
 )
 def test_a_refusal_names_one_cause(content, cause, tmp_path):
@@ -175,6 +183,11 @@ def test_a_signal_ends_the_page_and_then_removes_the_uploads(monkeypatch):
         demo.atexit, "register", lambda f, *a, **k: at_exit.append((f, a, k))
     )
     folder = pathlib.Path(demo._folder_of_uploads.__wrapped__())
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "")
+    monkeypatch.setattr(demo, "optional", lambda *names: None)
+    monkeypatch.setattr(demo, "_folder_of_uploads", lambda: str(folder))
+    demo._gradio.__wrapped__()
+    assert os.environ["GRADIO_TEMP_DIR"] == str(folder)
     (folder / "upload").mkdir()
     ((function, arguments, keywords),) = at_exit
     function(*arguments, **keywords)

@@ -13,6 +13,7 @@ import pytest
 
 import keras_vit
 from keras_vit import data
+from keras_vit_cli.predict import load
 from recipes import predict
 
 pytestmark = pytest.mark.backend("torch")
@@ -88,6 +89,18 @@ def test_a_model_without_class_names_is_answered_by_index(
     lines = capsys.readouterr().out.splitlines()[1:]
     assert sorted(line.split()[1] for line in lines) == ["0", "1", "2"]
     assert {line.split()[0] for line in lines} == {"33.33%"}
+
+
+def test_a_loss_that_does_not_load_is_said(tmp_path, capsys):
+    def unknown(labels, scores):
+        return scores
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model.compile("sgd", unknown)
+    model.save(tmp_path / "model.keras")
+    load(str(tmp_path / "model.keras"))
+    assert "are taken for logits" in capsys.readouterr().err
 
 
 def refused(capsys, *arguments):

@@ -1,6 +1,7 @@
 """The export command, from a saved model to what a server reads."""
 
 import contextlib
+import inspect
 import json
 import os
 import sys
@@ -68,6 +69,20 @@ def test_a_version_with_all_its_furniture(saved, tmp_path, capsys):
     assert found["classes"].shape == (1, 4)
     # Each class by itself: they do not sum to one.
     assert abs(float(tf.reduce_sum(found["scores"])) - 1) > 1e-2
+
+
+def test_limits_of_requests_are_options(saved, tmp_path, monkeypatch):
+    found = []
+
+    def export(model, path, *, max_images, decoding_budget, **others):
+        found.append((max_images, decoding_budget))
+
+    defaults = inspect.signature(keras_vit.export_savedmodel).parameters
+    monkeypatch.setattr(keras_vit, "export_savedmodel", export)
+    options = dict(max_images=7, decoding_budget=0.5)
+    run(saved, tmp_path / "1")
+    run(saved, tmp_path / "1", *(f"--{k}={v}" for k, v in options.items()))
+    assert found == [tuple(defaults[k].default for k in options), (7, 0.5)]
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,7 @@ CASES = {
         dict(
             SCALED,
             classifier="map",
+            pooling_mlp_dim=24,
             pre_norm=True,
             activation="gelu",
             qkv_bias="qkv",

@@ -2,6 +2,7 @@
 
 import json
 
+import catalogue
 import numpy as np
 import pytest
 from functional import arrays_of, golden, values_of
@@ -134,6 +135,15 @@ def test_a_raft_model_takes_images_of_the_weights_size(case):
     model = open_case(case, input_shape=None)
     assert model.image_shape == golden(case)[0]["input"].shape[1:]
     assert model.image_shape[:2] == model.architecture.pretrained_image_size
+
+
+def test_a_raft_model_that_mixes_all_tokens_takes_a_square(tmp_path):
+    mixing = dict(token_mixing_type="original_tm", raft_sizes=None)
+    model = catalogue.make_model("raft", input_shape=(16, 16, 3), **mixing)
+    path = tmp_path / "out.pth"
+    keras_vit.save_checkpoint(model, path, "authors", allow_differences=True)
+    again = keras_vit.RaftMLP(weights=path, include_top=False)
+    assert again.image_shape == (16, 16, 3)
 
 
 def test_published_windows_are_read_off_the_shapes():
