@@ -125,7 +125,7 @@ def start(workdir, environment=None, **arguments):
     )
 
 
-def end(*processes, timeout=300):
+def end(*processes, timeout=900):
     """Waits for processes; returns their exit statuses and outputs."""
     try:
         return [process.end(timeout) for process in processes]
@@ -138,7 +138,7 @@ def end(*processes, timeout=300):
 
 def call(function, *arguments, **environment):
     """Calls a function in a process; returns what it printed."""
-    status, printed = Forked(function, *arguments, **environment).end(300)
+    status, printed = Forked(function, *arguments, **environment).end(900)
     assert status == 0, printed
     return printed
 

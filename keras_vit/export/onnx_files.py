@@ -92,7 +92,6 @@ def _write_from_torch(model, path):
         program = torch.export.export(
             Inference().eval(), (images,), dynamic_shapes=batch
         )
-        _drop_idle_squeezes(program.graph)
         torch.onnx.export(
             program,
             (images,),
@@ -104,18 +103,3 @@ def _write_from_torch(model, path):
             output_names=["logits"],
             dynamic_shapes=batch,
         )
-
-
-def _drop_idle_squeezes(graph):
-    """Drops squeezes of axes that are longer than 1.
-
-    PyTorch ignores them, and Keras' `take` has one, but ONNX refuses them.
-    """
-    import torch
-
-    for node in list(graph.nodes):
-        if node.target is torch.ops.aten.squeeze.dim:
-            source, axis = node.args
-            if source.meta["val"].shape[axis] != 1:
-                node.replace_all_uses_with(source)
-                graph.erase_node(node)
