@@ -10,10 +10,14 @@ from keras_vit.models import (
     as_mlp,
     axial_resnet,
     axial_vit,
+    beit,
     bit,
     conv_mlp,
     cycle_mlp,
+    dinov3,
     eamlp,
+    encoder,
+    eva02,
     families,
     ff_only,
     gmlp,
@@ -22,6 +26,7 @@ from keras_vit.models import (
     raft_mlp,
     res_mlp,
     s2_mlp,
+    vit,
 )
 
 TINY = dict(
@@ -189,14 +194,14 @@ LAYERS = {
         dict(num_heads=2, dropout_rate=0.1),
         (5, 6),
     ),
-    "MultiHeadSelfAttention relative": (
-        layers.MultiHeadSelfAttention,
-        dict(num_heads=2, relative_positions=True),
+    "RelativeAttention": (
+        vit.RelativeAttention,
+        dict(num_heads=2, dropout_rate=0.1),
         (5, 6),
     ),
     "MlpBlock": (
         layers.MlpBlock,
-        dict(mlp_dim=9, dropout_rate=0.1, gelu_approximate=False),
+        dict(mlp_dim=9, dropout_rate=0.1, activation="gelu"),
         (5, 6),
     ),
     "TransformerBlock": (
@@ -205,8 +210,8 @@ LAYERS = {
             num_heads=2,
             mlp_dim=9,
             dropout_rate=0.1,
-            attention_dropout_rate=0.1,
             drop_path_rate=0.1,
+            attention_options=dict(dropout_rate=0.1),
         ),
         (5, 6),
     ),
@@ -216,57 +221,61 @@ LAYERS = {
         (4, 6),
     ),
     "LayerScale": (layers.LayerScale, dict(initial=0.5), (5, 6)),
-    "EncoderMlp": (
-        layers.EncoderMlp,
-        dict(mlp_dim=9, activation="quick_gelu"),
+    "EVA02Mlp": (
+        eva02.EVA02Mlp,
+        dict(mlp_dim=9, activation="quick_gelu", norm_epsilon=1e-6),
         (5, 6),
     ),
-    "EncoderAttention": (
-        layers.EncoderAttention,
-        dict(
-            num_heads=2,
-            qkv_bias="qv",
-            grid_size=(2, 2),
-            relative_positions=True,
-            norm_epsilon=1e-6,
-        ),
+    "EVA02Attention": (
+        eva02.EVA02Attention,
+        dict(num_heads=2, head_norm=True, qkv_bias="none"),
         (5, 6),
+    ),
+    "BEiTAttention": (
+        beit.BEiTAttention,
+        dict(num_heads=2, grid_size=(2, 2), qkv_bias="qv"),
+        (5, 6),
+    ),
+    "BEiTAttention computed": (
+        beit.BEiTAttention,
+        dict(num_heads=2, grid_size=(2, 2), relative_dim=3),
+        (6, 8),
+    ),
+    "DINOv3Attention groups": (
+        dinov3.DINOv3Attention,
+        dict(num_heads=4, num_kv_heads=2, query_key_norm="rms"),
+        (6, 8),
+    ),
+    "DINOv3Attention mixed": (
+        dinov3.DINOv3Attention,
+        dict(num_heads=2, mixed_grid=(2, 2)),
+        (5, 8),
     ),
     "EncoderBlock": (
-        layers.EncoderBlock,
+        encoder.EncoderBlock,
         dict(
             num_heads=2,
             mlp_dim=9,
-            activation="swiglu",
-            layer_scale=0.1,
-            grid_size=(2, 2),
-            rotary=dict(kind="centered", theta=100.0),
-            mlp_norm=True,
+            layer_scale=(0.1, 0.2),
+            attention_options=dict(
+                rotary=dict(kind="centered", grid_size=(2, 2), theta=100.0)
+            ),
+            mlp_options=dict(
+                layer="EVA02Mlp", activation="swiglu", norm_epsilon=1e-6
+            ),
             drop_path_rate=0.1,
         ),
         (5, 8),
     ),
-    "EncoderAttention groups": (
-        layers.EncoderAttention,
-        dict(
-            num_heads=4,
-            num_kv_heads=2,
-            query_key_norm="rms",
-            grid_size=(2, 2),
-            relative_positions=True,
-            relative_dim=3,
-        ),
-        (6, 8),
-    ),
-    "EncoderBlock parallel": (
-        layers.EncoderBlock,
+    "TransformerBlock parallel": (
+        layers.TransformerBlock,
         dict(
             num_heads=2,
             mlp_dim=9,
             layer_scale=0.1,
-            parallel=True,
+            norm_placement="shared",
             norm="rms",
-            query_key_norm=True,
+            attention_options=dict(query_key_norm="rms"),
             drop_path_rate=0.1,
         ),
         (5, 8),
@@ -610,12 +619,12 @@ OTHER_FAMILIES = {
     "hire mlp": ("HireMLP", dict(remat=True)),
 }
 
-# The families of `layers.EncoderBlock`.
+# The families of `encoder.EncoderBlock`.
 ENCODERS = [
     name
     for name, (title, _) in OTHER_FAMILIES.items()
     for family in families.FAMILIES.values()
-    if family.title == title and family.block is layers.EncoderBlock
+    if family.title == title and family.block is encoder.EncoderBlock
 ]
 
 # Shrinks the named constructors of a family to test their wiring.

@@ -12,9 +12,6 @@ from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.cube_embedding import CubeEmbedding
 from keras_vit.layers.deit_mlp import DeiTMlp
 from keras_vit.layers.distilled_head import DistilledHead
-from keras_vit.layers.encoder_attention import EncoderAttention
-from keras_vit.layers.encoder_block import EncoderBlock
-from keras_vit.layers.encoder_mlp import EncoderMlp
 from keras_vit.layers.ensure_shape import EnsureShape
 from keras_vit.layers.external_attention import (
     ExternalAttention,
@@ -52,9 +49,6 @@ __all__ = [
     "CubeEmbedding",
     "DeiTMlp",
     "DistilledHead",
-    "EncoderAttention",
-    "EncoderBlock",
-    "EncoderMlp",
     "EnsureShape",
     "ExternalAttention",
     "GroupNorm",

@@ -7,7 +7,7 @@ from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.encoder_mlp import Activation, EncoderMlp
+from keras_vit.layers.mlp_block import Activation, MlpBlock
 from keras_vit.layers.softmax import softmax
 
 
@@ -21,7 +21,7 @@ class AttentionPooling(CompositeLayer):
     Args:
         num_heads: Number of heads A; divides the token width D.
         mlp_dim: Width of the MLP's hidden layer.
-        activation: See `EncoderMlp`.
+        activation: See `MlpBlock`.
         layer_norm_epsilon: Added to the variance in LayerNorm.
 
     Input shape: `[B, T, D]`
@@ -90,9 +90,10 @@ class AttentionPooling(CompositeLayer):
             name="LayerNorm_0",
         )
         self.mlp = built(
-            EncoderMlp,
+            MlpBlock,
             self.mlp_dim,
             activation=self.activation,
+            kernel_stddev=0.02,
             shape=one,
             name="MlpBlock_0",
         )
@@ -102,7 +103,7 @@ class AttentionPooling(CompositeLayer):
         x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, 1, E]
         x = ops.reshape(x, (-1, 1, self.num_heads * self.head_size))
         x = self.out(x)
-        x = x + self.mlp(self.norm(x))
+        x = x + self.mlp(self.norm(x), training=False)  # without dropout
         return x[:, 0]
 
     def attention_weights(self, inputs):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from keras_vit._arguments import checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.gradient_barrier import gradient_barrier
@@ -11,11 +12,18 @@ from keras_vit.layers.rematerialize import rematerialize
 class Block(CompositeLayer):
     """A layer that may recompute its activations in the backward pass.
 
-    A subclass creates its layers in `build`, applies them in
-    `_forward(inputs, training)`, and has an argument `remat`.
+    A subclass creates its layers in `build` and applies them in
+    `_forward(inputs, training)`.
+
+    Args:
+        remat: Whether the block recomputes its activations in the backward
+            pass: less memory, a third more work.
     """
 
-    remat = False
+    @checked
+    def __init__(self, remat: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.remat = remat
 
     def call(self, inputs, training=None):
         # Otherwise broadcasting would turn one channel into many.

@@ -69,9 +69,13 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        for name in inspect.signature(type(self).__init__).parameters:
-            if name not in ("self", "sublayers", "kwargs"):
-                config[name] = getattr(self, name)
+        # A class passes the arguments that it does not name on to its base.
+        for base in type(self).__mro__[
+            : type(self).__mro__.index(CompositeLayer)
+        ]:
+            for name in inspect.signature(base.__init__).parameters:
+                if name not in ("self", "sublayers", "args", "kwargs"):
+                    config[name] = getattr(self, name)
         differences = self._differences
         if self.built:
             differences = self._find_differences(config)

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_vit._arguments import Count, Rate, checked
+from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.mlp_block import Activation, MlpBlock
 
 
 def dense(layer, units: int, name: str, **kwargs) -> Dense:
@@ -51,6 +51,7 @@ class DeiTMlp(MlpBlock):
     Args:
         mlp_dim: Width of the hidden layer.
         dropout_rate: Share of activations set to zero in training.
+        activation, kernel_stddev: See `MlpBlock`.
 
     Input shape: `[..., D]`
     Output shape: `[..., D]`
@@ -61,12 +62,14 @@ class DeiTMlp(MlpBlock):
     """
 
     @checked
-    def __init__(self, mlp_dim: Count, dropout_rate: Rate = 0.0, **kwargs):
+    def __init__(
+        self,
+        mlp_dim: Count,
+        dropout_rate: Rate = 0.0,
+        activation: Activation = "gelu",
+        kernel_stddev: Positive | None = 0.02,
+        **kwargs,
+    ):
         super().__init__(
-            mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
-        )
-
-    def initializers(self, fan_in):
-        return dict(
-            kernel_initializer=keras.initializers.RandomNormal(stddev=0.02)
+            mlp_dim, dropout_rate, activation, kernel_stddev, **kwargs
         )

@@ -1,5 +1,7 @@
 """Layer normalisation with fewer passes over its input."""
 
+from typing import Literal
+
 import keras
 from keras import ops
 
@@ -55,6 +57,10 @@ class LayerNorm(DirectCall, keras.layers.LayerNormalization):
         scale = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, dtype)
         x = (x - mean) * scale + ops.cast(self.beta, dtype)
         return ops.cast(x, self.compute_dtype)
+
+
+Norm = Literal["layer", "rms"]
+NORMS = dict(layer=LayerNorm, rms=keras.layers.RMSNormalization)
 
 
 def _derive_variance(primals, tangents):

@@ -23,8 +23,6 @@ class MixingBlock(Block):
         mlp_ratio: Width of the MLP's hidden layer divided by that of the map.
         drop_path_rate: Probability with which an example skips each residual
             branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
     """
 
     @checked
@@ -32,19 +30,11 @@ class MixingBlock(Block):
         self,
         mlp_ratio: Positive = 4,
         drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_ratio = mlp_ratio
         self.drop_path_rate = drop_path_rate
-        self.remat = remat
-
-    def get_config(self):
-        own = ("mlp_ratio", "drop_path_rate", "remat")
-        return super().get_config() | {
-            name: getattr(self, name) for name in own
-        }
 
     def build(self, input_shape):
         width = input_shape[-1]

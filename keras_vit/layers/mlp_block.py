@@ -1,31 +1,48 @@
 """The MLP of a Transformer block."""
 
+from typing import Literal
+
 import keras
 
-from keras_vit._arguments import Count, Rate, checked
+from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers import activations
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 
+_FUNCTIONS = dict(
+    gelu=activations.gelu,
+    gelu_tanh=activations.gelu_tanh,
+    quick_gelu=activations.quick_gelu,
+)
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MlpBlock(CompositeLayer):
-    """Two dense layers with a GELU between: `Dense(gelu(Dense(x)))`.
+    """Two dense layers with an activation, or a gate, between.
 
-    Dropout follows each of the two, as in the authors' code.
+        y = Dense_1(f(Dense_0(x)))
+        y = Dense_1(silu(Gate(x)) * Dense_0(x))     with "swiglu"
+
+    Dropout follows the hidden units and the output, as in the authors' code.
 
     Args:
         mlp_dim: Width of the hidden layer.
         dropout_rate: Share of activations set to zero in training.
-        gelu_approximate: The tanh form of GELU (the authors' weights) or the
-            exact one (weights trained in timm or Hugging Face).
+        activation: "gelu_tanh" (the authors' weights), "gelu" (weights trained
+            in timm or Hugging Face), "quick_gelu" (x sigmoid(1.702 x), of
+            OpenAI's CLIP) or "swiglu" (Shazeer 2020, 2002.05202).
+        kernel_stddev: Standard deviation of the first kernels, which are
+            normal, with biases of zero; None for those of the paper, Glorot's
+            and 1e-6.
+        output_stddev: That of the kernel of Dense_1; None for `kernel_stddev`.
 
-    Input shape: `[B, T, D]`
-    Output shape: `[B, T, D]`
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1; checked against `MlpBlock` in
-        vit_jax/models_vit.py.
+        vit_jax/models_vit.py and `SwiGLU` in timm/layers/mlp.py.
     """
 
     @checked
@@ -33,46 +50,74 @@ class MlpBlock(CompositeLayer):
         self,
         mlp_dim: Count,
         dropout_rate: Rate = 0.0,
-        gelu_approximate: bool = True,
+        activation: Activation = "gelu_tanh",
+        kernel_stddev: Positive | None = None,
+        output_stddev: Positive | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
-        self.gelu_approximate = gelu_approximate
+        self.activation = activation
+        self.kernel_stddev = kernel_stddev
+        self.output_stddev = output_stddev
 
     def build(self, input_shape):
-        def dense(units, fan_in, name, activation=None):
+        def dense(units, fan_in, name, stddev, activation=None):
             layer = self.make(
                 Dense,
                 units,
                 activation=activation,
-                **self.initializers(fan_in),
+                **self.initializers(fan_in, stddev),
                 name=name,
             )
             layer.build((*input_shape[:-1], fan_in))
             return layer
 
-        width = input_shape[-1]
-        gelu = (
-            activations.gelu_tanh if self.gelu_approximate else activations.gelu
+        width, stddev = input_shape[-1], self.kernel_stddev
+        function = _FUNCTIONS.get(self.activation)
+        self.dense_0 = dense(self.mlp_dim, width, "Dense_0", stddev, function)
+        self.gate = None
+        if self.activation == "swiglu":
+            self.gate = dense(self.mlp_dim, width, "Gate", stddev)
+        self.dense_1 = dense(
+            width, self.mlp_dim, "Dense_1", self.output_stddev or stddev
         )
-        self.dense_0 = dense(self.mlp_dim, width, "Dense_0", gelu)
-        self.dense_1 = dense(width, self.mlp_dim, "Dense_1")
         self.dropout = self.make_dropout(self.dropout_rate)
 
-    def initializers(self, fan_in: int) -> dict:
-        """Returns the initialisers of a dense layer with `fan_in` inputs."""
+    def initializers(self, fan_in: int, stddev: float | None) -> dict:
+        """Returns the initialisers of a dense layer.
+
+        Args:
+            fan_in: Its number of inputs.
+            stddev: See `kernel_stddev`.
+        """
+        if stddev is not None:
+            normal = keras.initializers.RandomNormal(stddev=stddev)
+            return dict(kernel_initializer=normal)
         return dict(
             kernel_initializer="glorot_uniform",
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
         )
 
     def call(self, inputs, training=None):
-        x = self.dense_0(inputs)
+        x = self._hidden(inputs)
         x = self.dropout(x, training=training)
         x = self.dense_1(x)
         return self.dropout(x, training=training)
 
+    def _hidden(self, inputs):
+        x = self.dense_0(inputs)
+        return x if self.gate is None else keras.ops.silu(self.gate(inputs)) * x
+
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns a layer; also of a config that version 0.2 wrote."""
+        if "gelu_approximate" in config:
+            config = dict(config)
+            is_tanh = config.pop("gelu_approximate")
+            config["activation"] = "gelu_tanh" if is_tanh else "gelu"
+        return super().from_config(config)

@@ -1,18 +1,28 @@
 """Multi-head self-attention (appendix A)."""
 
+from typing import Literal
+
 import keras
+import numpy as np
 from keras import ops
 
-from keras_vit._arguments import Count, Rate, checked
+from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
 from keras_vit.layers import (
     arguments,
     attention_implementation,
     qkv_projection,
+    rotary,
 )
 from keras_vit.layers.attention_products import fused_attention, reshape, scores
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
+from keras_vit.layers.layer_norm import NORMS, Norm
+from keras_vit.layers.precision import wide_dtype
+from keras_vit.layers.rotary import Rotary
 from keras_vit.layers.softmax import softmax, weighted_sum
+
+Bias = Literal["qkv", "qv", "none"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -29,88 +39,153 @@ class MultiHeadSelfAttention(CompositeLayer):
     computed in float32 under every dtype policy, or in float64. The products
     are fused or explicit: see `set_attention_implementation`.
 
-    With `relative_positions` the logit of every pair of tokens has a bias: the
-    product of the query with a learned embedding of their distance i - j in the
-    sequence, like a second attention whose keys are positions (Table 8, "Rel.
-    Pos. Emb."). The class token counts as position 0.
+    Families whose attention differs override one step of it: `_project`,
+    `_turn`, `_scores` (with `adds_to_scores`) or `_attend`.
 
     Args:
         num_heads: Number of heads A; divides the token width D.
         dropout_rate: Share of attention weights set to zero in training.
-        relative_positions: Whether to add the relative position bias.
+        qkv_bias: "qkv", "qv" (keys have no bias) or "none".
+        rotary: Rotary positions of the patches, which are the last tokens: the
+            arguments of `rotary.angles`; None without.
+        query_key_norm: Norms over each query and each key: "layer", "rms" or
+            "none".
+        norm_epsilon: Their epsilon.
+        kernel_stddev: Standard deviation of the first kernels, which are
+            normal; None for Glorot's.
+        output_stddev: That of the kernel of the output; None for
+            `kernel_stddev`.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T, D]`
 
     Raises:
-        ValueError: If D is no multiple of `num_heads`.
+        ValueError: If D is no multiple of `num_heads`, or E none of 4 with
+            rotary positions.
 
     Reference:
-        Dosovitskiy et al. 2021, equations 5 to 8 and appendix D.4; checked
-        against `MultiHeadDotProductAttention` of Flax.
+        Dosovitskiy et al. 2021, equations 5 to 8; checked against
+        `MultiHeadDotProductAttention` of Flax, and `EvaAttention` and
+        `AttentionRope` in timm/models/eva.py.
     """
+
+    # Whether `_scores` adds a bias, which the fused products cannot.
+    adds_to_scores = False
 
     @checked
     def __init__(
         self,
         num_heads: Count,
         dropout_rate: Rate = 0.0,
-        relative_positions: bool = False,
+        qkv_bias: Bias = "qkv",
+        rotary: Rotary | None = None,
+        query_key_norm: Norm | Literal["none"] = "none",
+        norm_epsilon: Epsilon = 1e-6,
+        kernel_stddev: Positive | None = None,
+        output_stddev: Positive | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
-        self.relative_positions = relative_positions
+        self.qkv_bias = qkv_bias
+        self.rotary = None if rotary is None else dict(rotary)
+        self.query_key_norm = query_key_norm
+        self.norm_epsilon = norm_epsilon
+        self.kernel_stddev = kernel_stddev
+        self.output_stddev = output_stddev
 
     def build(self, input_shape):
         tokens, width = input_shape[1:]
-        if width % self.num_heads:
+        multiple = self.num_heads * (1 if self.rotary is None else 4)
+        if width % multiple:
             raise ValueError(
-                f"MultiHeadSelfAttention `{self.name}` splits the token width "
+                f"{type(self).__name__} `{self.name}` splits the token width "
                 "(`hidden_size`) into `num_heads` equal parts, so the width "
-                f"must be a multiple of it. Received: hidden_size={width}, "
+                "must be a multiple of it, and each part one of 4 with rotary "
+                f"positions. Received: hidden_size={width}, "
                 f"num_heads={self.num_heads}"
             )
-        # The table of relative positions fixes the number of tokens.
-        self._token_shape = (tokens if self.relative_positions else None, width)
+        # Positions fix the number of tokens.
+        self._token_shape = (None if self.rotary is None else tokens, width)
         self.head_size = width // self.num_heads
         self.qkv = self.make(
             Dense,
-            3 * width,
-            # Glorot's bound for each D x D third, not for the fused kernel,
-            # whose mean of fans is twice as large: (D + 3 D) / 2 = 2 D.
-            kernel_initializer=keras.initializers.VarianceScaling(
-                scale=2.0, mode="fan_avg", distribution="uniform"
-            ),
+            self._num_columns() * self.head_size,
+            use_bias=self.qkv_bias == "qkv",
+            kernel_initializer=self._first_kernel(),
             name="qkv",
         )
         self.qkv.build(input_shape)
+        if self.qkv_bias == "qv":
+            self.q_bias, self.v_bias = (
+                self.add_weight(name=name, shape=(width,), initializer="zeros")
+                for name in ("q_bias", "v_bias")
+            )
+        if self.rotary is not None:
+            self._build_rotary(tokens)
+        self._build_norms()
+        stddev = self.output_stddev or self.kernel_stddev
         self.out = self.make(
             Dense,
             width,
-            kernel_initializer="glorot_uniform",
+            kernel_initializer="glorot_uniform"
+            if stddev is None
+            else keras.initializers.RandomNormal(stddev=stddev),
             name="out",
         )
         self.out.build(input_shape)
         self.dropout = self.make_dropout(self.dropout_rate)
-        if self.relative_positions:
-            self.relative_embedding = self.add_weight(
-                name="relative_embedding",
-                shape=(self.num_heads, 2 * tokens - 1, self.head_size),
-                initializer=keras.initializers.RandomNormal(stddev=0.02),
+
+    def _num_columns(self):
+        """Returns the columns of the projection, in units of a head's width."""
+        return 3 * self.num_heads
+
+    def _first_kernel(self):
+        if self.kernel_stddev is not None:
+            return keras.initializers.RandomNormal(stddev=self.kernel_stddev)
+        # Glorot's bound for each D x D third, not for the fused kernel, whose
+        # mean of fans is twice as large: (D + 3 D) / 2 = 2 D.
+        return keras.initializers.VarianceScaling(
+            scale=2.0, mode="fan_avg", distribution="uniform"
+        )
+
+    def _build_rotary(self, tokens):
+        angles = rotary.angles(self.head_size, **self.rotary)  # [N, E]
+        # Other tokens than patches do not turn.
+        angles = np.pad(angles, ((tokens - len(angles), 0), (0, 0)))
+        dtype = wide_dtype(self.compute_dtype)
+        self._turns = [f(angles).astype(dtype) for f in (np.cos, np.sin)]
+
+    def _build_norms(self):
+        self.query_norm = self.key_norm = None
+        if self.query_key_norm != "none":
+            self.query_norm, self.key_norm = (
+                self.make(
+                    NORMS[self.query_key_norm],
+                    epsilon=self.norm_epsilon,
+                    name=name,
+                )
+                for name in ("query_norm", "key_norm")
             )
+            for norm in (self.query_norm, self.key_norm):
+                norm.build((None, None, None, self.head_size))
 
     def call(self, inputs, training=None):
+        return self.out(self._attend(inputs, training))
+
+    def _attend(self, inputs, training):
+        """Returns the results of all heads, joined, `[B, T, D]`."""
+        query, key, value = self._heads(inputs)
         drops_weights = training and self.dropout_rate
         if (
             attention_implementation.is_fused(inputs, self.num_heads)
             and not drops_weights
-            and not self.relative_positions
+            and not self.adds_to_scores
         ):
-            x = fused_attention(*self._heads(inputs))
+            x = fused_attention(query, key, value)
         else:
-            logits, value = self._logits(inputs)
+            logits = self._scores(query, key)
             if drops_weights:
                 weights = softmax(logits, self.compute_dtype)
                 weights = self.dropout(weights, training=training)
@@ -119,45 +194,53 @@ class MultiHeadSelfAttention(CompositeLayer):
                 x = weighted_sum(logits, value)
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
         width = self.num_heads * self.head_size
-        x = reshape(x, (-1, x.shape[1], width))  # [B, T, D]
-        return self.out(x)
+        return reshape(x, (-1, x.shape[1], width))
 
     def attention_weights(self, inputs):
         """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
-        return softmax(self._logits(inputs)[0])
+        query, key, _ = self._heads(inputs)
+        return softmax(self._scores(query, key))
 
     def _heads(self, inputs):
         """Returns queries, keys and values, each `[B, A, T, E]`."""
         inputs = arguments.check_shape(self, inputs, self._token_shape)
+        query, key, value = self._project(inputs)
+        if self.qkv_bias == "qv":
+            query = query + self._by_head(self.q_bias, query.dtype)
+            value = value + self._by_head(self.v_bias, value.dtype)
+        if self.query_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return *self._turn(query, key), value
+
+    def _project(self, inputs):
+        """Returns the projections of tokens, three of `[B, A, T, E]`."""
+        # With heads before tokens, the products are plain batched matrix
+        # products, which XLA runs faster than the einsum form.
         return qkv_projection.by_head(self.qkv, inputs, self.num_heads)
 
-    def _logits(self, inputs):
-        """Returns the logits and the values of each head."""
-        # With heads before tokens, the products below are plain batched matrix
-        # products, which XLA runs faster than the einsum form.
-        query, key, value = self._heads(inputs)
-        logits = scores(query, key)
-        if self.relative_positions:
-            query = query * self.head_size**-0.5
-            logits = logits + self._relative_bias(query)
-        return logits, value
+    def _by_head(self, bias, dtype):
+        shape = (self.num_heads, 1, self.head_size)
+        return ops.cast(ops.reshape(bias, shape), dtype)
 
-    def _relative_bias(self, query):
-        """Returns the logits of the relative attention.
+    def _turn(self, query, key):
+        """Returns queries and keys with rotary positions."""
+        if self.rotary is None:
+            return query, key
+        turns = [ops.cast(constant(turn), query.dtype) for turn in self._turns]
+        kind = self.rotary["kind"]
+        return tuple(rotary.rotate(x, *turns, kind) for x in (query, key))
 
-        Row i of the product holds distances T - 1 to -(T - 1) from left to
-        right; column j needs the distance i - j, at T - 1 - i + j. Padding each
-        row by one and reading the flat memory in rows of 2 T - 1 shifts row i
-        by i places, which aligns the columns without a gather.
-        """
-        tokens = query.shape[2]
-        table = ops.cast(self.relative_embedding, query.dtype)
-        x = ops.matmul(query, ops.transpose(table, (0, 2, 1)))
-        x = ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, 1)))
-        x = ops.reshape(x, (-1, self.num_heads, 2 * tokens * tokens))
-        x = x[:, :, tokens - 1 : tokens - 1 + tokens * (2 * tokens - 1)]
-        x = ops.reshape(x, (-1, self.num_heads, tokens, 2 * tokens - 1))
-        return x[..., :tokens]  # [B, A, T, T]
+    def _scores(self, query, key):
+        """Returns the logits of the attention weights, `[B, A, T, T]`."""
+        return scores(query, key)
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns a layer; also of a config that version 0.2 wrote."""
+        if config.get("relative_positions") is False:
+            config = dict(config)
+            del config["relative_positions"]
+        return super().from_config(config)

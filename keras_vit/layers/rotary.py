@@ -7,20 +7,20 @@ timm/layers/pos_embed_sincos.py of timm 1.0.
 import math
 from typing import Literal, Required, TypedDict
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Positive
 
-Kind = Literal["centered", "index", "mixed"]
+Kind = Literal["centered", "index"]
 Order = Literal["ij", "xy"]
 
 
 class Rotary(TypedDict, total=False):
-    """Arguments of `angles` beside those of the attention."""
+    """Arguments of `angles` beside the width of a head."""
 
     kind: Required[Kind]
+    grid_size: Required[tuple[Count, Count]]
     theta: Positive
     reference: tuple[Count, Count] | None
     offset: float
@@ -28,9 +28,9 @@ class Rotary(TypedDict, total=False):
 
 
 def angles(
-    grid: tuple[int, int],
     head_size: int,
     kind: Kind,
+    grid_size: tuple[int, int],
     theta: float = 10_000.0,
     reference: tuple[int, int] | None = None,
     offset: float = 0.0,
@@ -41,18 +41,18 @@ def angles(
     With m = E / 4 frequencies theta^(-i / m) for each axis.
 
     Args:
-        grid: (rows, columns) of patches.
         head_size: Width E of a head, a multiple of 4.
         kind: "centered" (DINOv3): places from -1 to 1 on each axis, times 2
             pi; values i and i + E / 2 turn together. "index" (EVA-02): places
             are indices; neighbours turn together.
+        grid_size: (rows, columns) of patches.
         theta: Base of the frequencies.
         reference: Grid onto which indices are stretched; None keeps them.
         offset: Added to indices before they are stretched.
         order: "ij" for the angles of rows before those of columns, or "xy".
     """
     places = []
-    for n, m in zip(grid, reference or grid, strict=True):
+    for n, m in zip(grid_size, reference or grid_size, strict=True):
         place = np.arange(n, dtype="float64")
         if kind == "centered":
             places.append(2 * math.pi * (2 * (place + 0.5) / n - 1))
@@ -69,30 +69,7 @@ def angles(
     return np.repeat(table, 2, axis=1)
 
 
-def mixed_frequencies(shape, dtype=None):
-    """Returns first frequencies of the kind "mixed", `[2, A, E / 2]`.
-
-    Those of the other kinds with theta = 10, of two axes that are turned by a
-    random angle for each head.
-    """
-    _, heads, half = shape
-    size = 10.0 ** (-np.arange(half // 2) / (half // 2))
-    size = ops.convert_to_tensor(np.tile(size, 2), dtype)
-    angle = keras.random.uniform((heads, 1), 0, 2 * math.pi, dtype)
-    angle = ops.concatenate(
-        [ops.tile(angle + turn, (1, half // 2)) for turn in (0, math.pi / 2)],
-        axis=1,
-    )
-    return ops.stack([size * ops.cos(angle), size * ops.sin(angle)])
-
-
-def indices(grid: tuple[int, int]) -> np.ndarray:
-    """Returns the (column, row) of each patch, `[2, N]`."""
-    rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
-    return np.stack([columns.ravel(), rows.ravel()]).astype("float32")
-
-
-def rotate(x, cos, sin, kind: str):
+def rotate(x, cos, sin, kind: Kind):
     """Turns the pairs of values of each token.
 
     Args:

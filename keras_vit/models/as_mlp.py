@@ -11,7 +11,6 @@ import dataclasses
 from typing import Annotated
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit import layers
@@ -21,7 +20,13 @@ from keras_vit.layers.activations import gelu
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, last_blocks, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    last_blocks,
+    register,
+)
 
 Odd = Annotated[int, "odd and positive", lambda n: n > 0 and n % 2]
 EPSILON = 1e-5  # of every norm, PyTorch's default
@@ -148,7 +153,7 @@ def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         name="stem",
     )(x)
     x = layers.GroupNorm(1, epsilon=EPSILON, name="stem_norm")(x)
-    rates = iter(np.linspace(0, config.drop_path_rate, sum(config.depths)))
+    rates = iter(drop_path_rates(config))
     for i, depth in enumerate(config.depths, 1):
         if i > 1:  # merge patches of 2x2 cells
             parts = [x[:, row::2, col::2] for col in (0, 1) for row in (0, 1)]
@@ -164,7 +169,7 @@ def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             x = ASMLPBlock(
                 config.shift_size,
                 mlp_ratio=config.mlp_ratio,
-                drop_path_rate=float(next(rates)),
+                drop_path_rate=next(rates),
                 name=f"stage{i}_block{j}",
             )(x)
     x = layers.GroupNorm(1, epsilon=EPSILON, name="final_norm")(x)

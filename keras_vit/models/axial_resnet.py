@@ -180,6 +180,11 @@ class AxialUnitGN(ResidualUnit):
         super().__init__(filters, strides, "scenic", remat, **kwargs)
         self.num_heads = num_heads
 
+    def get_config(self):
+        config = super().get_config()
+        del config["numerics"]  # are always those of scenic
+        return config
+
     def build(self, input_shape):
         super().build(input_shape)
         maps = (*input_shape[:-1], self.filters)

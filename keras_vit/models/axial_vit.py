@@ -133,7 +133,9 @@ class AxialTransformerBlock(Block):
                 self.num_heads,
                 self.mlp_dim,
                 dropout_rate=self.dropout_rate,
-                attention_dropout_rate=self.attention_dropout_rate,
+                attention_options=dict(
+                    dropout_rate=self.attention_dropout_rate
+                ),
                 name=name,
             )
             layer.build((None, length, width))

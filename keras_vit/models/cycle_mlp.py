@@ -18,7 +18,7 @@ from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.external_attention import layer_norm
 from keras_vit.layers.initializers import uniform
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, register
+from keras_vit.models.families import Family, drop_path_rates, register
 
 BRANCHES = 3  # along rows, along columns, and without displacement
 
@@ -138,7 +138,7 @@ def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config: The architecture.
         x: Scaled images, `[B, H, W, C]`, of any size.
     """
-    rates = iter(np.linspace(0, config.drop_path_rate, sum(config.depths)))
+    rates = iter(drop_path_rates(config))
     for i, depth in enumerate(config.depths):
         side, strides, pad = (3, 2, (1, 1)) if i else (7, 4, (2, 2))
         pixels = side * side * x.shape[-1]
@@ -152,7 +152,7 @@ def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for j in range(depth):
             x = CycleMLPBlock(
                 config.mlp_ratios[i] * config.hidden_sizes[i],
-                float(next(rates)),
+                next(rates),
                 name=f"stage{i}_block{j}",
             )(x)  # [B, H / 4 / 2^i, W / 4 / 2^i, C]
     x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)

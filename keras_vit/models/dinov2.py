@@ -15,8 +15,9 @@ import keras
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias, Norm
-from keras_vit.layers.encoder_mlp import Activation
+from keras_vit.layers.layer_norm import Norm
+from keras_vit.layers.mlp_block import Activation
+from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
@@ -164,7 +165,7 @@ FAMILY = register(
         "DINOv2",
         DINOv2Config,
         forward,
-        layers.EncoderBlock,
+        encoder.EncoderBlock,
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,

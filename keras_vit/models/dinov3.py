@@ -6,9 +6,12 @@ timm/models/eva.py, which has them all, and dinov3_vit of transformers.
 """
 
 import dataclasses
+import math
 from typing import Literal
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import (
@@ -20,13 +23,131 @@ from keras_vit._arguments import (
     Rate,
     checked,
 )
-from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias, Norm
-from keras_vit.layers.encoder_mlp import Activation
-from keras_vit.layers.rotary import Kind, Order
+from keras_vit.layers import arguments, rotary
+from keras_vit.layers.attention_products import reshape
+from keras_vit.layers.constants import constant
+from keras_vit.layers.layer_norm import Norm
+from keras_vit.layers.mlp_block import Activation
+from keras_vit.layers.multi_head_self_attention import Bias
+from keras_vit.layers.precision import at_least_float32
+from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
+
+
+def mixed_frequencies(shape, dtype=None):
+    """Returns first frequencies of the kind "mixed", `[2, A, E / 2]`.
+
+    Those of the other kinds with theta = 10, of two axes that are turned by a
+    random angle for each head.
+    """
+    _, heads, half = shape
+    size = 10.0 ** (-np.arange(half // 2) / (half // 2))
+    size = ops.convert_to_tensor(np.tile(size, 2), dtype)
+    angle = keras.random.uniform((heads, 1), 0, 2 * math.pi, dtype)
+    angle = ops.concatenate(
+        [ops.tile(angle + turn, (1, half // 2)) for turn in (0, math.pi / 2)],
+        axis=1,
+    )
+    return ops.stack([size * ops.cos(angle), size * ops.sin(angle)])
+
+
+def indices(grid: tuple[int, int]) -> np.ndarray:
+    """Returns the (column, row) of each patch, `[2, N]`."""
+    rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
+    return np.stack([columns.ravel(), rows.ravel()]).astype("float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DINOv3Attention(layers.MultiHeadSelfAttention):
+    """Self-attention with groups of heads, or learned rotary positions.
+
+    The heads of a group share keys and values (Ainslie et al. 2023,
+    2305.13245). With G groups the columns of the projection are
+    [G, A / G + 2, E].
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        num_kv_heads: Number of groups G; divides `num_heads`. 0 for as many.
+        mixed_grid: (rows, columns) of the patches, which are the last tokens,
+            whose rotary positions have frequencies that are learned for each
+            head; None without.
+        **kwargs: Further arguments of `MultiHeadSelfAttention`.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: If `num_heads` is no multiple of `num_kv_heads`, or E none
+            of 4 with rotary positions.
+
+    Reference:
+        Checked against `EvaAttention` and `RotaryEmbeddingMixed` of timm, and
+        Sapiens 2 of transformers.
+    """
+
+    @checked
+    def __init__(
+        self,
+        num_heads: Count,
+        num_kv_heads: Natural = 0,
+        mixed_grid: tuple[Count, Count] | None = None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, **kwargs)
+        arguments.check_groups(num_kv_heads, num_heads, self.qkv_bias)
+        self.num_kv_heads = num_kv_heads
+        self.mixed_grid = None if mixed_grid is None else tuple(mixed_grid)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if self.mixed_grid is None:
+            return
+        if self.head_size % 4:
+            raise ValueError(
+                "`hidden_size` must be a multiple of 4 `num_heads` with rotary "
+                f"positions. Received: hidden_size={input_shape[-1]}, "
+                f"num_heads={self.num_heads}"
+            )
+        tokens = input_shape[1]
+        self._token_shape = tuple(input_shape[1:])
+        self.frequencies = self.add_weight(
+            name="frequencies",
+            shape=(2, self.num_heads, self.head_size // 2),
+            initializer=mixed_frequencies,
+        )
+        places = indices(self.mixed_grid)  # [2, N]
+        self._places = np.pad(places, ((0, 0), (tokens - places.shape[1], 0)))
+
+    def _num_columns(self):
+        return self.num_heads + 2 * (self.num_kv_heads or self.num_heads)
+
+    def _project(self, inputs):
+        if self.num_kv_heads in (0, self.num_heads):
+            return super()._project(inputs)
+        groups, tokens = self.num_kv_heads, inputs.shape[1]
+        shared = self.num_heads // groups  # heads of a group, R
+        shape = (-1, tokens, groups, shared + 2, self.head_size)
+        qkv = reshape(self.qkv(inputs), shape)
+        qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [R + 2, B, G, T, E]
+        *query, key, value = ops.unstack(qkv, axis=0)
+
+        def join(heads):  # R times [B, G, T, E]
+            x = ops.stack(heads, axis=2)
+            return reshape(x, (-1, self.num_heads, tokens, self.head_size))
+
+        return join(query), join([key] * shared), join([value] * shared)
+
+    def _turn(self, query, key):
+        if self.mixed_grid is None:
+            return super()._turn(query, key)
+        frequencies = at_least_float32(self.frequencies)
+        places = constant(self._places, frequencies.dtype)
+        angles = ops.einsum("pt,pae->ate", places, frequencies)
+        angles = ops.repeat(angles, 2, axis=-1)  # [A, T, E]
+        turns = [ops.cast(f(angles), query.dtype) for f in (ops.cos, ops.sin)]
+        return tuple(rotary.rotate(x, *turns, "index") for x in (query, key))
 
 
 @checked
@@ -79,7 +200,7 @@ class DINOv3Config:
     classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(4)
-    rotary: Kind = inherited("centered")
+    rotary: Literal["centered", "index", "mixed"] = inherited("centered")
     rotary_theta: Positive = inherited(100.0)
     rotary_reference: tuple[Count, Count] | None = inherited(None)
     rotary_offset: float = inherited(0.0)
@@ -118,12 +239,22 @@ def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
     )
     x = embedding(x)  # [B, N, D]
     x = encoder.add_prefix(config, x, embedding.grid_size, stddev=0.02)
+    grid_size = embedding.grid_size
+    if config.rotary == "mixed":
+        positions = dict(mixed_grid=grid_size)
+    else:
+        positions = dict(rotary=encoder.rotary(config, grid_size))
+    num_full, num_layers = config.num_full_blocks, config.num_layers
+    grouped = range(num_full, num_layers - num_full)
     x = encoder.encode(
         config,
         x,
         rescaled=True,
-        grid_size=embedding.grid_size,
-        rotary=encoder.rotary(config),
+        attention=lambda i: dict(
+            positions,
+            layer="DINOv3Attention",
+            num_kv_heads=config.num_kv_heads if i in grouped else 0,
+        ),
     )
     return encoder.read_out(
         config, x, config.class_token + config.num_registers
@@ -156,7 +287,7 @@ FAMILY = register(
         "DINOv3",
         DINOv3Config,
         forward,
-        layers.EncoderBlock,
+        encoder.EncoderBlock,
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,

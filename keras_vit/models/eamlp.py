@@ -17,7 +17,12 @@ from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.layers.sinusoid_positions import Kind
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -138,11 +143,11 @@ def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     x = layers.SinusoidPositions(
         (rows, columns), config.position_embedding, name="positions"
     )(x)  # [B, N + 1, D]
-    for i in range(config.num_layers):
+    for i, rate in enumerate(drop_path_rates(config)):
         x = EAMLPBlock(
             config.num_heads,
             config.mlp_dim,
-            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            rate,
             name=f"blocks_{i}",
         )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)

@@ -1,12 +1,17 @@
-"""What the families of ViTs after the paper share: blocks and the readout.
+"""What the families of ViTs after the paper share: tokens, blocks, readout.
 
 Their layers are named as those of ViT.
 """
+
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.layers.layer_norm import NORMS
+from keras_vit.models import earlier
+from keras_vit.models.families import drop_path_rates
 
 # The paths of layers, for `Family.layers`.
 LAYERS = (
@@ -17,11 +22,19 @@ LAYERS = (
 SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
 
 
-# Arguments of blocks that are fields of some families.
-_OF_BLOCKS = (
-    *("layer_scale", "mlp_scale", "qkv_bias", "relative_dim", "parallel"),
-    *("norm", "query_key_norm", "attention_norm", "mlp_norm", "post_norm"),
-)
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderBlock(layers.TransformerBlock):
+    """A `TransformerBlock` under the name that it has in files.
+
+    Keras names the variables of a file by the classes of its layers.
+    """
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns a block; also of a config that version 0.2 wrote."""
+        if "attention_options" not in config:
+            config = earlier.block_config(config)
+        return super().from_config(config)
 
 
 def check_prefix(config) -> None:
@@ -52,7 +65,7 @@ def check_prefix(config) -> None:
 
 def norm(config, name: str) -> keras.layers.Layer:
     """Returns a norm over tokens, of the kind of `config.norm`."""
-    kind = layers.encoder_attention.NORMS[getattr(config, "norm", "layer")]
+    kind = NORMS[getattr(config, "norm", "layer")]
     return kind(epsilon=config.layer_norm_epsilon, name=name)
 
 
@@ -97,12 +110,13 @@ def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
     return x
 
 
-def rotary(config) -> dict | None:
+def rotary(config, grid_size: tuple[int, int]) -> dict | None:
     """Returns the arguments of `layers.rotary.angles`, kind included."""
     if config.rotary == "none":
         return None
     return dict(
         kind=config.rotary,
+        grid_size=grid_size,
         theta=config.rotary_theta,
         reference=config.rotary_reference,
         offset=config.rotary_offset,
@@ -110,35 +124,60 @@ def rotary(config) -> dict | None:
     )
 
 
-def encode(config, x, rescaled: bool = False, **arguments):
+def encode(
+    config,
+    x,
+    attention: dict | Callable[[int], dict] | None = None,
+    mlp: dict | None = None,
+    rescaled: bool = False,
+):
     """Applies the blocks.
 
     Args:
         config: The architecture.
         x: Tokens, `[B, T, D]`.
+        attention: Options of their attention that are no fields, or a function
+            of a block's number that returns them.
+        mlp: Those of their MLPs.
         rescaled: Whether the first kernels of the outputs of block l, counted
             from 1, are divided by sqrt(2 l) (BEiT, EVA).
-        **arguments: Arguments of `layers.EncoderBlock` that are no fields.
     """
-    for name in _OF_BLOCKS:
-        if hasattr(config, name):
-            arguments[name] = getattr(config, name)
-    num_kv_heads = getattr(config, "num_kv_heads", 0)
-    full = getattr(config, "num_full_blocks", 0)
-    grouped = range(full, config.num_layers - full)
-    for i in range(config.num_layers):
-        x = layers.EncoderBlock(
+
+    def field(name, default):
+        return getattr(config, name, default)
+
+    norm, epsilon = field("norm", "layer"), config.layer_norm_epsilon
+    placement = "after" if field("post_norm", False) else "before"
+    if field("parallel", False):
+        placement = "shared"
+    scale = field("layer_scale", 0.0)
+    for i, rate in enumerate(drop_path_rates(config)):
+        first = dict(
+            kernel_stddev=0.02,
+            output_stddev=0.02 * (2 * i + 2) ** -0.5 if rescaled else None,
+        )
+        own = attention(i) if callable(attention) else attention or {}
+        x = EncoderBlock(
             config.num_heads,
             config.mlp_dim,
-            num_kv_heads=num_kv_heads if i in grouped else 0,
-            activation=config.activation,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            drop_path_rate=config.drop_path_rate
-            * i
-            / max(1, config.num_layers - 1),
-            output_scale=(2 * i + 2) ** -0.5 if rescaled else 1.0,
+            drop_path_rate=rate,
+            layer_norm_epsilon=epsilon,
+            norm=norm,
+            norm_placement=placement,
+            layer_scale=(scale, scale if field("mlp_scale", True) else 0.0),
+            attention_options=dict(
+                first,
+                qkv_bias=field("qkv_bias", "qkv"),
+                query_key_norm=norm
+                if field("query_key_norm", False)
+                else "none",
+                norm_epsilon=epsilon,
+                **own,
+            ),
+            mlp_options=dict(
+                first, activation=config.activation, **(mlp or {})
+            ),
             name=f"encoderblock_{i}",
-            **arguments,
         )(x)
     return x
 

@@ -23,14 +23,88 @@ from keras_vit._arguments import (
     checked,
 )
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_attention import Bias
-from keras_vit.layers.encoder_mlp import Activation
+from keras_vit.layers.layer_norm import LayerNorm
+from keras_vit.layers.mlp_block import Activation
+from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
 Classifier = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EVA02Attention(layers.MultiHeadSelfAttention):
+    """Self-attention with a LayerNorm over the joined heads (sub-LN).
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        head_norm: Whether there is this LayerNorm.
+        **kwargs: Further arguments of `MultiHeadSelfAttention`; its
+            `norm_epsilon` is that of this LayerNorm too.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        `EvaAttention` in timm/models/eva.py.
+    """
+
+    @checked
+    def __init__(self, num_heads: Count, head_norm: bool = False, **kwargs):
+        super().__init__(num_heads, **kwargs)
+        self.head_norm = head_norm
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.norm = None
+        if self.head_norm:
+            self.norm = self.make(
+                LayerNorm, epsilon=self.norm_epsilon, name="norm"
+            )
+            self.norm.build(input_shape)
+
+    def _attend(self, inputs, training):
+        x = super()._attend(inputs, training)
+        return x if self.norm is None else self.norm(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EVA02Mlp(layers.MlpBlock):
+    """The MLP of a block with a LayerNorm over the hidden units (sub-LN).
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        norm_epsilon: Epsilon of the LayerNorm; None without one.
+        **kwargs: Further arguments of `MlpBlock`.
+
+    Input shape: `[..., D]`
+    Output shape: `[..., D]`
+
+    Reference:
+        `SwiGLU` in timm/layers/mlp.py.
+    """
+
+    @checked
+    def __init__(
+        self, mlp_dim: Count, norm_epsilon: Epsilon | None = None, **kwargs
+    ):
+        super().__init__(mlp_dim, **kwargs)
+        self.norm_epsilon = norm_epsilon
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.norm = None
+        if self.norm_epsilon is not None:
+            self.norm = self.make(
+                LayerNorm, epsilon=self.norm_epsilon, name="norm"
+            )
+            self.norm.build((*input_shape[:-1], self.mlp_dim))
+
+    def _hidden(self, inputs):
+        x = super()._hidden(inputs)
+        return x if self.norm is None else self.norm(x)
 
 
 @checked
@@ -131,8 +205,15 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
         config,
         x,
         rescaled=True,
-        grid_size=embedding.grid_size,
-        rotary=encoder.rotary(config),
+        attention=dict(
+            layer="EVA02Attention",
+            rotary=encoder.rotary(config, embedding.grid_size),
+            head_norm=config.attention_norm,
+        ),
+        mlp=dict(
+            layer="EVA02Mlp",
+            norm_epsilon=config.layer_norm_epsilon if config.mlp_norm else None,
+        ),
     )
     # The probe also reads the class token.
     first = 0 if config.classifier == "map" else int(config.class_token)
@@ -220,7 +301,7 @@ FAMILY = register(
         "EVA02",
         EVA02Config,
         forward,
-        layers.EncoderBlock,
+        encoder.EncoderBlock,
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,

@@ -91,3 +91,19 @@ def inherited(default):
         default: Its value if neither the caller nor the weights give it.
     """
     return dataclasses.field(default=default, metadata={"inherited": True})
+
+
+def drop_path_rates(config) -> list[float]:
+    """Returns the rate of stochastic depth of each block.
+
+    It grows linearly from 0 in the first to `drop_path_rate` in the last.
+
+    Args:
+        config: The architecture, with `num_layers`, or `depths` of its stages.
+    """
+    if hasattr(config, "depths"):
+        num_blocks = sum(config.depths)
+    else:
+        num_blocks = config.num_layers
+    last = max(1, num_blocks - 1)
+    return [config.drop_path_rate * i / last for i in range(num_blocks)]

@@ -15,7 +15,12 @@ from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -138,10 +143,10 @@ def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     x = layers.ResizedPositions(
         embedding.grid_size, config.position_table_size, name="positions"
     )(x)  # [B, N + 1, D]
-    for i in range(config.num_layers):
+    for i, rate in enumerate(drop_path_rates(config)):
         x = FFOnlyBlock(
             config.mlp_ratio,
-            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            rate,
             name=f"blocks_{i}",
         )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-6, name="norm")(x)

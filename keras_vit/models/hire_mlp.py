@@ -10,7 +10,6 @@ and multiply-accumulates are the published ones. Maps are channels-last.
 import dataclasses
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, Positive, Rate, checked
@@ -18,7 +17,13 @@ from keras_vit.layers import arguments
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, last_blocks, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    last_blocks,
+    register,
+)
 
 NORM = dict(momentum=0.9, epsilon=1e-5)  # PyTorch's, of every BatchNorm
 
@@ -134,7 +139,7 @@ def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             "`input_shape` must have a height and a width, which are divided "
             f"into regions. Received: input_shape={tuple(x.shape[1:])}"
         )
-    rates = iter(np.linspace(0, config.drop_path_rate, sum(config.depths)))
+    rates = iter(drop_path_rates(config))
     for i, depth in enumerate(config.depths):
         # Of 7x7 pixels every 4, later of 3x3 cells every 2.
         side, strides, pad = (7, 4, (2, 2)) if i == 0 else (3, 2, (1, 1))
@@ -155,7 +160,7 @@ def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
                 config.region_sizes[i],
                 j % config.roll_periods[i] * config.roll_steps[i],
                 mlp_ratio=config.mlp_ratio,
-                drop_path_rate=float(next(rates)),
+                drop_path_rate=next(rates),
                 name=f"level{i + 1}_block{j + 1}",
             )(x)
     x = keras.layers.BatchNormalization(**NORM, name="final_norm")(x)

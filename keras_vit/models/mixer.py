@@ -16,17 +16,19 @@ from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MixerMlp(layers.MlpBlock):
     """The MLP of ViT without dropout, with the initialisers of Flax' Dense.
 
-    Args:
-        mlp_dim: Width of the hidden layer.
-        gelu_approximate: The tanh form of GELU (the authors' weights) or the
-            exact one (timm's).
+    Its arguments are those of `MlpBlock`.
 
     Input shape: `[..., D]`
     Output shape: `[..., D]`
@@ -36,11 +38,7 @@ class MixerMlp(layers.MlpBlock):
         vit_jax/models_mixer.py.
     """
 
-    @checked
-    def __init__(self, mlp_dim: Count, gelu_approximate: bool = True, **kwargs):
-        super().__init__(mlp_dim, gelu_approximate=gelu_approximate, **kwargs)
-
-    def initializers(self, fan_in):
+    def initializers(self, fan_in, stddev):
         return dict(kernel_initializer="lecun_normal")
 
 
@@ -119,7 +117,7 @@ class MixerBlock(Block):
             layer = self.make(
                 MixerMlp,
                 mlp_dim,
-                gelu_approximate=self.gelu_approximate,
+                activation="gelu_tanh" if self.gelu_approximate else "gelu",
                 name=name,
             )
             layer.build(shape)
@@ -188,11 +186,11 @@ def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     x = layers.PatchEmbedding(
         config.patch_size, config.hidden_size, name="stem"
     )(x)  # [B, N, D]
-    for i in range(config.num_layers):
+    for i, rate in enumerate(drop_path_rates(config)):
         x = MixerBlock(
             config.tokens_mlp_dim,
             config.channels_mlp_dim,
-            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            rate,
             config.gelu_approximate,
             name=f"MixerBlock_{i}",
         )(x)

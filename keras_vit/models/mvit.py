@@ -19,7 +19,12 @@ from keras_vit.layers import arguments
 from keras_vit.layers.pooling_attention import Pooling
 from keras_vit.layers.space_time_positions import Kind
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 # One triple, or one for each stage.
 Strides = Triple | tuple[Triple, ...]
@@ -156,6 +161,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for stage, count in enumerate(config.depths)
         for is_first in [True] + [False] * (count - 1)
     ]
+    rates = drop_path_rates(config)
     for i, (stage, is_first) in enumerate(stages):
         # The first block of a stage pools its queries; the block before it has
         # already widened the tokens.
@@ -171,7 +177,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             key_value_stride=config.key_value_stride[stage],
             class_token=has_class_token,
             dropout_rate=config.dropout_rate,
-            drop_path_rate=config.drop_path_rate * i / max(1, len(stages) - 1),
+            drop_path_rate=rates[i],
             name=f"blocks_{i}",
         )
         x = block(x)  # [B, N / the query strides, D of the next block]

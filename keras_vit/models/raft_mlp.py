@@ -17,6 +17,7 @@ from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments, bicubic
 from keras_vit.layers.block import Block
 from keras_vit.layers.initializers import uniform
+from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
 
@@ -30,6 +31,7 @@ class RaftMLPMlp(layers.MlpBlock):
     Args:
         mlp_dim: Width of the hidden layer.
         dropout_rate: Share of activations set to zero in training.
+        activation: See `MlpBlock`.
 
     Input shape: `[..., D]`
     Output shape: `[..., D]`
@@ -39,12 +41,16 @@ class RaftMLPMlp(layers.MlpBlock):
     """
 
     @checked
-    def __init__(self, mlp_dim: Count, dropout_rate: Rate = 0.0, **kwargs):
-        super().__init__(
-            mlp_dim, dropout_rate, gelu_approximate=False, **kwargs
-        )
+    def __init__(
+        self,
+        mlp_dim: Count,
+        dropout_rate: Rate = 0.0,
+        activation: Activation = "gelu",
+        **kwargs,
+    ):
+        super().__init__(mlp_dim, dropout_rate, activation, **kwargs)
 
-    def initializers(self, fan_in):
+    def initializers(self, fan_in, stddev):
         return dict(
             kernel_initializer=uniform(fan_in), bias_initializer=uniform(fan_in)
         )

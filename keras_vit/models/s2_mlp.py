@@ -17,7 +17,12 @@ from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers.activations import gelu
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 
 def spatial_shift(x):
@@ -106,10 +111,10 @@ def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     )
     tokens = stem(x)  # [B, N, D]
     x = ops.reshape(tokens, (-1, *stem.grid_size, config.hidden_size))
-    for i in range(config.num_layers):
+    for i, rate in enumerate(drop_path_rates(config)):
         x = S2MLPBlock(
             config.mlp_ratio,
-            config.drop_path_rate * i / max(1, config.num_layers - 1),
+            rate,
             name=f"S2MLPBlock_{i}",
         )(x)
     return ops.mean(x, axis=(1, 2))  # [B, D], without a norm, as in the port

@@ -14,7 +14,7 @@ import keras
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.encoder_mlp import Activation
+from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
@@ -107,7 +107,7 @@ FAMILY = register(
         "SigLIP",
         SigLIPConfig,
         forward,
-        layers.EncoderBlock,
+        encoder.EncoderBlock,
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,

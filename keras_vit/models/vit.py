@@ -16,11 +16,65 @@ from keras_vit._arguments import Count, Epsilon, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.residual_unit import Numerics
 from keras_vit.models.constructors import constructor
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 Classifier = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
 Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RelativeAttention(layers.MultiHeadSelfAttention):
+    """Self-attention with relative positions (Table 8, "Rel. Pos. Emb.").
+
+    The logit of every pair of tokens has a bias: the product of the query with
+    a learned embedding of their distance i - j in the sequence, like a second
+    attention whose keys are positions. The class token counts as position 0.
+    Its arguments are those of `MultiHeadSelfAttention`.
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Reference:
+        Dosovitskiy et al. 2021, appendix D.4.
+    """
+
+    adds_to_scores = True
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self._token_shape = tuple(input_shape[1:])
+        self.relative_embedding = self.add_weight(
+            name="relative_embedding",
+            shape=(self.num_heads, 2 * input_shape[1] - 1, self.head_size),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+
+    def _scores(self, query, key):
+        bias = self._bias(query * self.head_size**-0.5)
+        return super()._scores(query, key) + bias
+
+    def _bias(self, query):
+        """Returns the logits of the relative attention, `[B, A, T, T]`.
+
+        Row i of the product holds distances T - 1 to -(T - 1) from left to
+        right; column j needs the distance i - j, at T - 1 - i + j. Padding each
+        row by one and reading the flat memory in rows of 2 T - 1 shifts row i
+        by i places, which aligns the columns without a gather.
+        """
+        tokens = query.shape[2]
+        table = ops.cast(self.relative_embedding, query.dtype)
+        x = ops.matmul(query, ops.transpose(table, (0, 2, 1)))
+        x = ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, 1)))
+        x = ops.reshape(x, (-1, self.num_heads, 2 * tokens * tokens))
+        x = x[:, :, tokens - 1 : tokens - 1 + tokens * (2 * tokens - 1)]
+        x = ops.reshape(x, (-1, self.num_heads, tokens, 2 * tokens - 1))
+        return x[..., :tokens]
 
 
 @checked
@@ -79,6 +133,11 @@ class ViTConfig:
         """Whether a class token precedes the patches."""
         return self.classifier in ("token", "token_gap")
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether attention has relative positions."""
+        return self.position_embedding == "relative"
+
     def __post_init__(self):  # noqa: D105
         arguments.check_heads(self)
         learned = self.position_embedding in ("learned_1d", "learned_2d")
@@ -135,7 +194,9 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         )
 
     # Equations 2 and 3: the encoder.
-    for i in range(config.num_layers):
+    attention = "RelativeAttention" if config.is_relative else None
+    activation = "gelu_tanh" if config.gelu_approximate else "gelu"
+    for i, rate in enumerate(drop_path_rates(config)):
         if placement == "every_layer":
             x = positions(str(i))(x)
         elif placement == "every_layer_shared":
@@ -144,13 +205,12 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             config.num_heads,
             config.mlp_dim,
             dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            drop_path_rate=config.drop_path_rate
-            * i
-            / max(1, config.num_layers - 1),
-            gelu_approximate=config.gelu_approximate,
+            drop_path_rate=rate,
             layer_norm_epsilon=config.layer_norm_epsilon,
-            relative_positions=config.position_embedding == "relative",
+            attention_options=dict(
+                layer=attention, dropout_rate=config.attention_dropout_rate
+            ),
+            mlp_options=dict(activation=activation),
             name=f"encoderblock_{i}",
         )(x)
 

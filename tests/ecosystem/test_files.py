@@ -1,5 +1,6 @@
 """Files that Keras writes of our models, and what becomes of them."""
 
+import json
 import pathlib
 
 import catalogue
@@ -121,3 +122,22 @@ def test_a_model_is_its_json_and_its_weights():
     np.testing.assert_array_equal(
         again.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0)
     )
+
+
+BLOCKS = json.loads((FILES / "blocks_0.2.json").read_text())
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_that_version_0_2_wrote_computes_the_same(name):
+    saved = BLOCKS[name]
+    layer = keras.saving.deserialize_keras_object(saved["layer"])
+    weights = {w.path: w for w in layer.weights if "seed" not in w.path}
+    assert {p: list(w.shape) for p, w in weights.items()} == saved["variables"]
+    for i, path in enumerate(sorted(weights)):
+        rng = np.random.default_rng(i)
+        weights[path].assign(rng.normal(0, 0.5, weights[path].shape))
+    x = np.random.default_rng(99).normal(size=(1, *saved["shape"]))
+    y = keras.ops.convert_to_numpy(layer(x.astype("float32")))[0]
+    np.testing.assert_allclose(y, saved["outputs"], atol=5e-5)
+    again = type(layer).from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()

@@ -17,7 +17,6 @@ from keras_vit.layers import (
     tpu,
 )
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.encoder_attention import EncoderAttention
 
 BACKEND = keras.backend.backend()
 
@@ -45,10 +44,8 @@ def make_layer(layer_class=layers.MultiHeadSelfAttention, **kwargs):
         ({}, "mixed_bfloat16"),
         (
             dict(
-                layer_class=EncoderAttention,
                 qkv_bias="qv",
-                grid_size=(2, 2),
-                rotary=dict(kind="index"),
+                rotary=dict(kind="index", grid_size=(2, 2)),
             ),
             "float32",
         ),

@@ -15,6 +15,7 @@ from catalogue import TINY_OF
 from keras import ops
 
 import keras_vit
+from keras_vit.models import dinov3
 
 pytestmark = pytest.mark.backend("torch")  # the same initialisers of Keras
 
@@ -306,9 +307,7 @@ def test_no_two_variables_begin_with_the_same_values(case):
 def test_mixed_frequencies_are_those_of_two_turned_axes():
     # `init_random_2d_freqs` of timm/layers/pos_embed_sincos.py, theta = 10.
     keras.utils.set_random_seed(0)
-    layer = keras_vit.layers.EncoderAttention(
-        64, grid_size=(2, 2), rotary=dict(kind="mixed")
-    )
+    layer = dinov3.DINOv3Attention(64, mixed_grid=(2, 2))
     layer.build((None, 4, 512))  # heads of 8 values, 2 frequencies
     first, second = np.split(ops.convert_to_numpy(layer.frequencies), 2, -1)
     sizes = np.linalg.norm(first, axis=0)

@@ -12,6 +12,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.inspection import costs
+from keras_vit.models import vit
 
 pytestmark = pytest.mark.optimized
 
@@ -228,7 +229,7 @@ def test_learned_2d_positions_are_rows_beside_columns():
 
 
 def test_relative_bias_is_the_query_times_the_distance_embedding():
-    layer = keras_vit.layers.MultiHeadSelfAttention(2, relative_positions=True)
+    layer = vit.RelativeAttention(2)
     layer.build((None, 4, 6))
     rng = np.random.default_rng(0)
     for weight in layer.weights:

@@ -66,7 +66,7 @@ class TestTimm:
             weights=path, gelu_approximate=True, include_preprocessing=False,
             **given,
         )  # fmt: skip
-        assert model.get_layer("encoderblock_0").gelu_approximate
+        assert model.architecture.gelu_approximate
 
     @pytest.mark.parametrize(
         ("name", "tanh"),

@@ -113,7 +113,7 @@ def settings(config: dict) -> dict:
         num_layers=len(blocks) or None,
         num_heads=configs.integer(block, "num_heads"),
         mlp_dim=configs.integer(block, "mlp_dim"),
-        gelu_approximate=configs.flag(block, "gelu_approximate"),
+        gelu_approximate=_gelu_approximate(block),
         layer_norm_epsilon=configs.epsilon(block, "layer_norm_epsilon"),
         resnet_numerics=configs.choice(
             of("ResNetV2Stem"), "numerics", ("authors", "timm")
@@ -125,6 +125,16 @@ def settings(config: dict) -> dict:
     saved = keras_format.saved_metadata(config)
     names = {"pixel_mean", "pixel_std", "resampling"} & set(saved)
     return {name: saved[name] for name in names} | found
+
+
+def _gelu_approximate(block):
+    """Returns whether GELU has its tanh form; version 0.2 wrote a flag."""
+    options = configs.section(block, "mlp_options")
+    forms = ("gelu", "gelu_tanh")
+    activation = configs.choice(options, "activation", forms)
+    if activation is None:
+        return configs.flag(block, "gelu_approximate")
+    return activation == "gelu_tanh"
 
 
 def _pixels(scaling):
@@ -145,7 +155,9 @@ def _positions(layer, block):
     if not block:
         return {}
     if not layer:
-        relative = configs.flag(block, "relative_positions")
+        options = configs.section(block, "attention_options")
+        relative = options.get("layer") == "RelativeAttention"
+        relative = relative or configs.flag(block, "relative_positions")
         return dict(position_embedding="relative" if relative else "none")
     config = configs.section(layer, "config")
     placement = "stem"
