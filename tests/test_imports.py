@@ -13,20 +13,21 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Package -> the packages of this project that it may import besides itself.
-LIBRARY = {"models", "layers", "weights", "data"}
+LIBRARY = {"models", "layers", "ops", "weights", "data"}
 UPPER = {"training", "evaluation", "inspection", "distribution", "export"}
 MAY_IMPORT = {
-    "layers": set(),
+    "ops": set(),
+    "layers": {"ops"},
     "weights": set(),
     "data": set(),
-    "models": {"layers", "weights", "data"},
+    "models": {"layers", "ops", "weights", "data"},
     **{name: LIBRARY for name in UPPER},
     "keras_vit_cli": LIBRARY | UPPER,
     "recipes": LIBRARY | UPPER,
     "tools": LIBRARY | UPPER,
 }
 # These packages import only NumPy and Keras,
-PURE = {"layers", "models", "weights"}
+PURE = {"layers", "models", "ops", "weights"}
 # and, within functions, the libraries of files and servers.
 FILES_AND_SERVERS = {
     "fsspec",
@@ -118,7 +119,7 @@ def test_imports_point_one_way(path):
             known = {*sys.stdlib_module_names, "keras", "numpy", "keras_vit"}
             if package == "weights" and not at_top:
                 known |= FILES_AND_SERVERS
-            if package == "layers" and not at_top:
+            if package in ("layers", "ops") and not at_top:
                 # What Keras has no function for: JAX' platform, and its
                 # barriers, PyTorch's product with a bias, and the shapes that
                 # TensorFlow does not know.

@@ -9,7 +9,7 @@ import sys
 import keras
 from keras import ops
 
-from keras_vit.layers import attention_products, linear
+from keras_vit.ops import attention_products, linear
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,9 +2,6 @@
 
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.add_position_embs import AddPositionEmbs
-from keras_vit.layers.attention_implementation import (
-    set_attention_implementation,
-)
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.axial_attention import AxialAttentionBN, AxialAttentionGN
 from keras_vit.layers.class_token import ClassToken
@@ -37,6 +34,9 @@ from keras_vit.layers.space_time_positions import SpaceTimePositions
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.token_pooling import TokenPooling
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.ops.attention_implementation import (
+    set_attention_implementation,
+)
 
 __all__ = [
     "AddPositionEmbs",

@@ -8,7 +8,7 @@ from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import Activation, MlpBlock
-from keras_vit.layers.softmax import softmax
+from keras_vit.ops.softmax import softmax
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

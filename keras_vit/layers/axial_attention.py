@@ -9,11 +9,11 @@ from keras import ops
 from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
-from keras_vit.layers.softmax import softmax
+from keras_vit.ops.constants import constant
+from keras_vit.ops.softmax import softmax
 
 Axis = Literal["height", "width"]
 

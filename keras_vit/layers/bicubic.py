@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_vit.layers.precision import wide_dtype
+from keras_vit.ops.precision import wide_dtype
 
 
 def resize_bicubic(maps, size: tuple):

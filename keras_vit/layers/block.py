@@ -5,8 +5,8 @@ from collections.abc import Callable
 from keras_vit._arguments import checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.gradient_barrier import gradient_barrier
-from keras_vit.layers.rematerialize import rematerialize
+from keras_vit.ops.gradient_barrier import gradient_barrier
+from keras_vit.ops.rematerialize import rematerialize
 
 
 class Block(CompositeLayer):

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_vit.layers.activations import gelu
+from keras_vit.ops.activations import gelu
 
 
 def weighted_sum(branches, fc1, fc2):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import keras
 
 from keras_vit._arguments import checked
-from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.frozen_weights import FrozenWeights
+from keras_vit.ops.direct_call import DirectCall
 
 
 class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.convolution import conv
 from keras_vit.layers.initializers import uniform
+from keras_vit.ops.convolution import conv
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

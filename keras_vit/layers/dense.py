@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.direct_call import DirectCall
 from keras_vit.layers.frozen_weights import FrozenWeights
-from keras_vit.layers.linear import linear
+from keras_vit.ops.direct_call import DirectCall
+from keras_vit.ops.linear import linear
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.layers import arguments
-from keras_vit.layers.direct_call import DirectCall
+from keras_vit.ops.direct_call import DirectCall
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -7,7 +7,7 @@ from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.deit_mlp import DeiTMlp
-from keras_vit.layers.precision import at_least_float32
+from keras_vit.ops.precision import at_least_float32
 
 EXPANSION = 4  # of heads and channels in the blocks
 UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem

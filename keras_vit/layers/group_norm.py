@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
-from keras_vit.layers.direct_call import DirectCall
-from keras_vit.layers.linear import of_dtype
-from keras_vit.layers.precision import wide_dtype
+from keras_vit.ops.direct_call import DirectCall
+from keras_vit.ops.linear import of_dtype
+from keras_vit.ops.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

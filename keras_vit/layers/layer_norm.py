@@ -5,10 +5,10 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit.layers.derivatives import with_derivative
-from keras_vit.layers.direct_call import DirectCall
-from keras_vit.layers.linear import of_dtype
-from keras_vit.layers.precision import wide_dtype
+from keras_vit.ops.derivatives import with_derivative
+from keras_vit.ops.direct_call import DirectCall
+from keras_vit.ops.linear import of_dtype
+from keras_vit.ops.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -3,9 +3,9 @@
 import keras
 
 from keras_vit._arguments import Positive, Rate, checked
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.dense import Dense
+from keras_vit.ops.activations import gelu
 
 
 class MixingBlock(Block):

@@ -5,9 +5,9 @@ from typing import Literal
 import keras
 
 from keras_vit._arguments import Count, Positive, Rate, checked
-from keras_vit.layers import activations
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
+from keras_vit.ops import activations
 
 _FUNCTIONS = dict(
     gelu=activations.gelu,

@@ -7,20 +7,16 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
-from keras_vit.layers import (
-    arguments,
-    attention_implementation,
-    qkv_projection,
-    rotary,
-)
-from keras_vit.layers.attention_products import fused_attention, reshape, scores
+from keras_vit.layers import arguments, rotary
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.layer_norm import NORMS, Norm
-from keras_vit.layers.precision import wide_dtype
 from keras_vit.layers.rotary import Rotary
-from keras_vit.layers.softmax import softmax, weighted_sum
+from keras_vit.ops import attention_implementation, qkv_projection
+from keras_vit.ops.attention_products import fused_attention, reshape, scores
+from keras_vit.ops.constants import constant
+from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops.softmax import softmax, weighted_sum
 
 Bias = Literal["qkv", "qv", "none"]
 

@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_vit._arguments import Count, checked
 from keras_vit.layers import arguments, bicubic
-from keras_vit.layers.convolution import conv
 from keras_vit.layers.initializers import uniform
+from keras_vit.ops.convolution import conv
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

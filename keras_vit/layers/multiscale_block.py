@@ -6,7 +6,6 @@ import keras
 
 from keras_vit._arguments import Count, Rate, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.pooling_attention import (
     Pooling,
@@ -16,6 +15,7 @@ from keras_vit.layers.pooling_attention import (
     strided_kernel,
 )
 from keras_vit.layers.token_pooling import TokenPooling
+from keras_vit.ops.activations import gelu
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.attention_products import fused_attention
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.softmax import softmax
 from keras_vit.layers.token_pooling import TokenPooling
+from keras_vit.ops.attention_products import fused_attention
+from keras_vit.ops.softmax import softmax
 
 Pooling = Literal["conv", "max", "avg", "none"]
 

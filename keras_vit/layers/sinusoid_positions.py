@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Pair, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.precision import wide_dtype
+from keras_vit.ops.precision import wide_dtype
 
 Kind = Literal["sinusoid", "table"]
 

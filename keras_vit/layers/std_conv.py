@@ -7,9 +7,9 @@ from keras import ops
 
 from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.convolution import conv
-from keras_vit.layers.direct_call import DirectCall
-from keras_vit.layers.precision import wide_dtype
+from keras_vit.ops.convolution import conv
+from keras_vit.ops.direct_call import DirectCall
+from keras_vit.ops.precision import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

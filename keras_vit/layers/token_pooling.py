@@ -9,8 +9,8 @@ from keras import ops
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolution import conv
-from keras_vit.layers.precision import at_least_float32
+from keras_vit.ops.convolution import conv
+from keras_vit.ops.precision import at_least_float32
 
 
 def is_for_tpu() -> bool:

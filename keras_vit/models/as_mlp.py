@@ -16,7 +16,6 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
@@ -27,6 +26,7 @@ from keras_vit.models.families import (
     last_blocks,
     register,
 )
+from keras_vit.ops.activations import gelu
 
 Odd = Annotated[int, "odd and positive", lambda n: n > 0 and n % 2]
 EPSILON = 1e-5  # of every norm, PyTorch's default

@@ -17,14 +17,14 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.constants import constant
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
-from keras_vit.layers.precision import at_least_float32
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.ops.constants import constant
+from keras_vit.ops.precision import at_least_float32
 
 
 def distances(grid: tuple[int, int]) -> np.ndarray:

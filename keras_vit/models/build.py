@@ -18,10 +18,10 @@ from keras_vit._arguments import (
     Positive,
     checked,
 )
-from keras_vit.layers.precision import wide_dtype
 from keras_vit.models import arguments
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
+from keras_vit.ops.precision import wide_dtype
 from keras_vit.weights import checkpoint, load, preprocessing, registry
 
 Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None

@@ -15,12 +15,12 @@ from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, last_blocks, register
+from keras_vit.ops.activations import gelu
 
 EPSILON = 1e-5  # of every norm, PyTorch's default
 

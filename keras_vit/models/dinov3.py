@@ -24,16 +24,16 @@ from keras_vit._arguments import (
     checked,
 )
 from keras_vit.layers import arguments, rotary
-from keras_vit.layers.attention_products import reshape
-from keras_vit.layers.constants import constant
 from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
-from keras_vit.layers.precision import at_least_float32
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.ops.attention_products import reshape
+from keras_vit.ops.constants import constant
+from keras_vit.ops.precision import at_least_float32
 
 
 def mixed_frequencies(shape, dtype=None):

@@ -13,11 +13,11 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.block import Block
 from keras_vit.layers.dense import Dense
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, register
+from keras_vit.ops.activations import gelu
 
 # One half of the hidden units gates the other.
 Even = Annotated[int, "even and positive", lambda n: n > 0 and n % 2 == 0]

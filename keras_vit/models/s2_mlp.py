@@ -14,7 +14,6 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers.activations import gelu
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import (
@@ -23,6 +22,7 @@ from keras_vit.models.families import (
     inherited,
     register,
 )
+from keras_vit.ops.activations import gelu
 
 
 def spatial_shift(x):

@@ -11,7 +11,7 @@ tf.distribute.
 import keras
 from keras import ops
 
-from keras_vit.layers import tpu
+from keras_vit.ops import tpu
 
 
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:

@@ -10,13 +10,13 @@ import pytest
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers import (
+from keras_vit.layers.dense import Dense
+from keras_vit.ops import (
     activations,
     attention_implementation,
     qkv_projection,
     tpu,
 )
-from keras_vit.layers.dense import Dense
 
 BACKEND = keras.backend.backend()
 

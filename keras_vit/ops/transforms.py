@@ -1,6 +1,7 @@
 """Whether PyTorch does more with a program than to run it."""
 
 import functools
+import logging
 
 
 def is_compiled() -> bool:
@@ -41,5 +42,6 @@ def probes() -> tuple:
             torch._C._are_functorch_transforms_active,
             torch._C._len_torch_dispatch_stack,
         )
-    except AttributeError:  # without the private names one cannot know
+    except AttributeError as error:  # without them one cannot know
+        logging.getLogger("keras_vit").debug("Plain operations: %s", error)
         return (lambda: True,)

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import tpu
-from keras_vit.layers.derivatives import with_derivative
-from keras_vit.layers.precision import at_least_float32
+from keras_vit.ops import tpu
+from keras_vit.ops.derivatives import with_derivative
+from keras_vit.ops.precision import at_least_float32
 
 
 def softmax(x, dtype=None):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.convolution import conv
+from keras_vit.ops.convolution import conv
 
 
 @pytest.mark.backend("torch")

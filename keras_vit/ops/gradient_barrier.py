@@ -1,6 +1,6 @@
 """A barrier between the gradients of blocks."""
 
-from keras_vit.layers.derivatives import with_derivative
+from keras_vit.ops.derivatives import with_derivative
 
 
 def gradient_barrier(x):

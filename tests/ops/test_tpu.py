@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import tpu
+from keras_vit.ops import tpu
 
 
 @pytest.mark.backend("jax")

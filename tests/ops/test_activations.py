@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_vit.layers import Rescaling
-from keras_vit.layers.activations import gelu, gelu_tanh
+from keras_vit.ops.activations import gelu, gelu_tanh
 
 
 @pytest.mark.backend("tensorflow")

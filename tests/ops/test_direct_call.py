@@ -7,8 +7,11 @@ from keras import ops
 
 from keras_vit.layers import MlpBlock, TransformerBlock
 from keras_vit.layers.dense import Dense
+from keras_vit.ops import direct_call
 
 pytestmark = pytest.mark.backend("torch")
+if keras.backend.backend() == "torch":
+    import torch
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_a_model_computes_what_it_does_by_keras(policy, by_keras, monkeypatch):
 
     direct = run()
     assert "Dense_0" not in by_keras
-    monkeypatch.setattr("keras_vit.layers.direct_call._IS_TORCH", False)
+    monkeypatch.setattr("keras_vit.ops.direct_call._IS_TORCH", False)
     expected = run()
     assert "Dense_0" in by_keras
     for ours, theirs in zip(direct, expected, strict=True):
@@ -133,3 +136,19 @@ def test_a_layer_of_a_remat_scope_is_recomputed(by_keras):
 
 def test_a_layer_is_built_by_its_first_call():
     assert Dense(3)(tokens()).shape == (2, 5, 3)
+
+
+@pytest.mark.parametrize("private", ["hook", "mask"])
+def test_without_a_private_name_keras_calls_all_layers(
+    private, by_keras, monkeypatch
+):
+    block, x = built(TransformerBlock(2, 16)), tokens()
+    expected = array(block(x, training=False))
+    by_keras.clear()
+    if private == "hook":
+        monkeypatch.delattr(torch.nn.modules.module, "_has_any_global_hook")
+    else:
+        monkeypatch.setattr(direct_call, "_knows_masks", lambda: False)
+    found = array(block(x, training=False))
+    assert "Dense_0" in by_keras
+    np.testing.assert_array_equal(found, expected)

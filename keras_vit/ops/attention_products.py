@@ -5,8 +5,8 @@ import functools
 import keras
 from keras import ops
 
-from keras_vit.layers.linear import needs_gradient
-from keras_vit.layers.transforms import is_compiled, is_transformed
+from keras_vit.ops.linear import needs_gradient
+from keras_vit.ops.transforms import is_compiled, is_transformed
 
 
 def scores(query, key):

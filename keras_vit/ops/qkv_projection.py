@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import tpu
-from keras_vit.layers.attention_products import reshape
+from keras_vit.ops import tpu
+from keras_vit.ops.attention_products import reshape
 
 
 def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers import tpu
-from keras_vit.layers.softmax import softmax, weighted_sum
+from keras_vit.ops import tpu
+from keras_vit.ops.softmax import softmax, weighted_sum
 
 
 @pytest.mark.backend("jax")

@@ -4,8 +4,8 @@ import functools
 
 import keras
 
-from keras_vit.layers.activations import gelu, gelu_tanh
-from keras_vit.layers.transforms import is_compiled, is_transformed
+from keras_vit.ops.activations import gelu, gelu_tanh
+from keras_vit.ops.transforms import is_compiled, is_transformed
 
 # oneDNN's names of the activations that it computes within a product.
 _FUSED = {gelu: "none", gelu_tanh: "tanh"}
@@ -22,7 +22,7 @@ def linear(x, kernel, bias=None, activation=None):
         x: Inputs, `[..., D]`.
         kernel: Its weights, `[D, F]`.
         bias: Added to each row, `[F]`, or None.
-        activation: A function of `keras_vit.layers.activations`, or None.
+        activation: A function of `keras_vit.ops.activations`, or None.
     """
     import torch
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 
 import keras
 
@@ -49,11 +50,9 @@ def _is_direct(layer, x, kwargs):
         dtype == layer.compute_dtype == scope
         and _has_training(layer, kwargs)
         and _fits(x, layer.input_spec)
-        and getattr(x, "_keras_mask", None) is None
         and layer.quantization_mode is None
         and layer.activity_regularizer is None
-        and layer._remat_mode is None
-        and not _has_hooks(layer)
+        and _is_plain(layer, x)
     )
 
 
@@ -76,11 +75,37 @@ def _fits(x, spec):
     )
 
 
-def _has_hooks(layer):
-    return (
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or torch.nn.modules.module._has_any_global_hook()
-    )
+def _is_plain(layer, x):
+    """Returns whether neither Keras nor PyTorch does more in a call.
+
+    They say so in private names alone. Where a release has others, Keras calls
+    the layer.
+    """
+    try:
+        return (
+            _knows_masks()
+            and getattr(x, "_keras_mask", None) is None
+            and layer._remat_mode is None
+            and not (
+                layer._forward_hooks
+                or layer._forward_pre_hooks
+                or layer._backward_hooks
+                or layer._backward_pre_hooks
+                or torch.nn.modules.module._has_any_global_hook()
+            )
+        )
+    except AttributeError as error:
+        _say_once(str(error))
+        return False
+
+
+@functools.cache
+def _knows_masks():
+    """Returns whether Keras keeps a tensor's mask where `_is_plain` looks."""
+    x = keras.layers.Masking()(torch.ones(1, 1, 1))
+    return hasattr(x, "_keras_mask")
+
+
+@functools.cache
+def _say_once(reason):
+    logging.getLogger("keras_vit").debug("Keras calls all layers: %s", reason)

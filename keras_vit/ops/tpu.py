@@ -8,7 +8,7 @@ import contextlib
 
 import keras
 
-from keras_vit.layers.derivatives import with_derivative
+from keras_vit.ops.derivatives import with_derivative
 
 _accumulates = False
 

@@ -6,13 +6,8 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit.layers import (
-    gradient_barrier,
-    layer_norm,
-    softmax,
-    tpu,
-    transforms,
-)
+from keras_vit.layers import layer_norm
+from keras_vit.ops import gradient_barrier, softmax, tpu, transforms
 
 # Between them they have every operation of this library that has a form of its
 # own on a backend: products, attention, norms, convolutions and pooling.
