@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers.layer_norm import NORMS
+from keras_vit.layers.transformer_block import NormPlacement
 from keras_vit.models import earlier
 from keras_vit.models.families import drop_path_rates
 
@@ -147,9 +148,11 @@ def encode(
         return getattr(config, name, default)
 
     norm, epsilon = field("norm", "layer"), config.layer_norm_epsilon
-    placement = "after" if field("post_norm", False) else "before"
+    placement: NormPlacement = "before"
     if field("parallel", False):
         placement = "shared"
+    elif field("post_norm", False):
+        placement = "after"
     scale = field("layer_scale", 0.0)
     for i, rate in enumerate(drop_path_rates(config)):
         first = dict(
