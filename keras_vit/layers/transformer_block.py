@@ -43,8 +43,7 @@ class TransformerBlock(Block):
         attention_options: Further arguments of `MultiHeadSelfAttention`; with
             a key "layer", the registered name of a subclass, those of this.
         mlp_options: The same of `MlpBlock`.
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Those of `Block`, such as `remat`.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T, D]`
