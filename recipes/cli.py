@@ -18,6 +18,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from keras_vit import distribution
+from keras_vit.models import families
 from keras_vit_cli import command
 from recipes import start
 
@@ -84,17 +85,51 @@ def parse(argv: list[str], default_config: str | os.PathLike):
         ValueError: If the file, a field or a value is invalid.
     """
     options = start.read(argv, default_config)
-    program, rest = argv[0], options.overrides
+    arguments = [argv[0], *options.overrides]
+    config = _override(_load(options.config), arguments)
+    default = os.fspath(default_config).split(":")[0]
+    if ":" not in options.config and os.path.samefile(options.config, default):
+        other = _other_names(config, options.config)
+        if other:
+            config = _override(_load(f"{options.config}:{other}"), arguments)
+    return config, options.workdir, options.help
+
+
+def _other_names(config, file):
+    """Returns "MODEL,DATASET" where these are not those of a quick try.
+
+    A file whose get_config() needs no argument sets what fits its own model
+    and data set: the size of digits, and that they are not flipped.
+    """
+    get_config = runpy.run_path(file)["get_config"]
+    parameters = inspect.signature(get_config).parameters.values()
+    if [x.default for x in parameters] != [""]:
+        return None
+    own, names = get_config(), ("model", "dataset", "weights")
+    if all(getattr(own, name) == getattr(config, name) for name in names):
+        return None
+    # Other models have weights, or are trained as the small one.
+    titles = {family.title for family in families.FAMILIES.values()}
+    model = config.model if config.model in titles else own.model
+    return f"{model},{config.dataset}"
+
+
+def _override(config, arguments):
+    """Returns a config with the fields that are given on the command line.
+
+    Args:
+        config: The config.
+        arguments: Program and `--config.FIELD=VALUE`.
+    """
     try:
-        config = _load(options.config)
         _check_types(config)
-        _check_fields(config, rest)
+        _check_fields(config, arguments[1:])
         overrides = flags.FlagValues()
         overrides.set_gnu_getopt()
         holder = config_flags.DEFINE_config_dataclass(
-            "config", config, flag_values=overrides, sys_argv=[program, *rest]
+            "config", config, flag_values=overrides, sys_argv=arguments
         )
-        positional = overrides([program, *rest])[1:]
+        positional = overrides(arguments)[1:]
     except flags.IllegalFlagValueError as error:
         raise ValueError(_wrong_value(config, str(error))) from None
     except flags.Error as error:
@@ -105,7 +140,7 @@ def parse(argv: list[str], default_config: str | os.PathLike):
             f"Received: {positional}"
         )
     _check_types(holder.value)
-    return holder.value, options.workdir, options.help
+    return holder.value
 
 
 def _name_main_module():

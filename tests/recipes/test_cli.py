@@ -17,6 +17,19 @@ def test_without_arguments_the_config_is_that_of_the_digits():
     assert (workdir, wants_help) == ("", False)
 
 
+@pytest.mark.parametrize(
+    ("flag", "flip"),
+    [("dataset=photos", True), ("model=MLPMixer", False), ("weights=a", False)],
+)
+def test_what_fits_the_digits_alone_is_not_that_of_others(flag, flip):
+    assert parse()[0].image_size == (16,)
+    config, *_ = parse(f"--config.{flag}", "--config.base_lr=0.3")
+    assert config.image_size == (0,)
+    assert config.architecture == experiment.Architecture()
+    assert (config.flip, config.base_lr) == (flip, 0.3)
+    assert str(getattr(config, flag.split("=")[0])) == flag.split("=")[1]
+
+
 def test_flags_override_fields_of_every_type():
     config, workdir, _ = parse(
         "--config.base_lr=1e-3",
@@ -93,7 +106,7 @@ def test_help_lists_fields_and_values(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["recipe", "--help"])
     cli.main(finetune.run, finetune.DEFAULT_CONFIG)
     text = capsys.readouterr().out
-    assert "--config.architecture.patch_size=0\n" in text
+    assert "--config.architecture.patch_size=1\n" in text
     assert "base_lr: The highest learning rate." in text
     common, described, architecture = (
         text.index(part)
