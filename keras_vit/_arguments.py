@@ -2,7 +2,7 @@
 
 An annotation states which values an argument takes: `bool`, `str`, `int` or
 `float` (finite, and never a truth value), `Literal["a", "b"]`, a name below
-such as `Count`, a `TypedDict`, and tuples, sequences and unions of these. A
+such as `Count`, a `dict` or `TypedDict`, and tuples, sequences and unions. A
 list counts as a tuple, since JSON has no other. Values of other types are not
 checked.
 """
@@ -152,9 +152,7 @@ def _fits(value, kind) -> bool:
         number = numbers.Integral if kind is int else numbers.Real
         is_number = isinstance(value, number) and not isinstance(value, bool)
         return is_number and abs(value) < math.inf  # NaN is not
-    return not (kind is str or kind is types.NoneType) or isinstance(
-        value, kind
-    )
+    return kind not in (str, dict, types.NoneType) or isinstance(value, kind)
 
 
 def _words(kind) -> str:
@@ -173,5 +171,5 @@ def _words(kind) -> str:
         keys = (f"{key!r}, {_words(one)}" for key, one in _keys(kind).items())
         return f"a dictionary of {'; '.join(keys)}"
     words = {bool: "True or False", int: "an integer", float: "a finite number"}
-    words |= {str: "a string", types.NoneType: "None"}
+    words |= {str: "a string", dict: "a dictionary", types.NoneType: "None"}
     return words.get(kind, getattr(kind, "__name__", str(kind)))

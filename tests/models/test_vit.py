@@ -417,6 +417,7 @@ def test_bad_arguments_are_named(arguments, words):
 
 COMPILED = """
 import torch, keras_vit
+from keras_vit.models import beit, dinov3
 model = keras_vit.ViT(
     patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32,
     input_shape=(8, 8, 3), classes=5,
@@ -425,12 +426,12 @@ with torch.no_grad():
     found = torch._dynamo.explain(model)(torch.zeros(2, 8, 8, 3))
 assert (found.graph_count, found.graph_break_count) == (1, 0), found
 
-places = dict(num_heads=2, grid_size=(2, 2))
-mixed, centered = (dict(kind=kind, theta=9.0) for kind in ("mixed", "centered"))
-bias = dict(relative_positions=True, relative_dim=3)
+grid = dict(grid_size=(2, 2))
 for layer, shape in (
-    (keras_vit.layers.EncoderAttention(rotary=mixed, **bias, **places), (4, 8)),
-    (keras_vit.layers.EncoderAttention(rotary=centered, **places), (4, 8)),
+    (keras_vit.layers.MultiHeadSelfAttention(
+        2, rotary=dict(kind="centered", **grid)), (4, 8)),
+    (dinov3.DINOv3Attention(2, mixed_grid=(2, 2)), (4, 8)),
+    (beit.BEiTAttention(2, relative_dim=3, **grid), (4, 8)),
     (keras_vit.layers.AxialAttentionBN("height", num_heads=2), (4, 3, 8)),
 ):
     layer.build((None, *shape))
