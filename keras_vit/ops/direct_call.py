@@ -13,6 +13,10 @@ if _IS_TORCH:
     with keras.device("cpu"):
         # Its dtype is that of the autocast scope, and float64 outside of one.
         _PROBE = keras.Variable(0.0, dtype="float64", name="probe")
+        _MASKED = keras.layers.Masking()(torch.ones(1, 1, 1))
+    # Whether Keras keeps a tensor's mask where `_is_plain` looks for it. A
+    # constant, since torch.compile follows a call into Keras.
+    _KNOWS_MASKS = hasattr(_MASKED, "_keras_mask")
 
 
 _name = functools.cache(keras.backend.standardize_dtype)
@@ -83,7 +87,7 @@ def _is_plain(layer, x):
     """
     try:
         return (
-            _knows_masks()
+            _KNOWS_MASKS
             and getattr(x, "_keras_mask", None) is None
             and layer._remat_mode is None
             and not (
@@ -97,13 +101,6 @@ def _is_plain(layer, x):
     except AttributeError as error:
         _say_once(str(error))
         return False
-
-
-@functools.cache
-def _knows_masks():
-    """Returns whether Keras keeps a tensor's mask where `_is_plain` looks."""
-    x = keras.layers.Masking()(torch.ones(1, 1, 1))
-    return hasattr(x, "_keras_mask")
 
 
 @functools.cache

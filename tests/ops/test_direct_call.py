@@ -148,7 +148,7 @@ def test_without_a_private_name_keras_calls_all_layers(
     if private == "hook":
         monkeypatch.delattr(torch.nn.modules.module, "_has_any_global_hook")
     else:
-        monkeypatch.setattr(direct_call, "_knows_masks", lambda: False)
+        monkeypatch.setattr(direct_call, "_KNOWS_MASKS", False)
     found = array(block(x, training=False))
     assert "Dense_0" in by_keras
     np.testing.assert_array_equal(found, expected)
