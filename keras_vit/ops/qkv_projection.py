@@ -42,13 +42,12 @@ def _project_on_tpu(dense, inputs, num_heads):
     kernel = ops.reshape(kernel, (-1, *columns))
     kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
     qkv = ops.einsum("btd,dqae->btqae", ops.cast(inputs, dtype), kernel)
+    parts = ops.unstack(qkv, axis=2)
+    if dense.bias is None:
+        return parts
     bias = ops.reshape(ops.cast(dense.bias, dtype), columns)
-    return [
-        x + b
-        for x, b in zip(
-            ops.unstack(qkv, axis=2), ops.unstack(bias, axis=1), strict=True
-        )
-    ]
+    biases = ops.unstack(bias, axis=1)
+    return [x + b for x, b in zip(parts, biases, strict=True)]
 
 
 def _columns(dense, num_heads):

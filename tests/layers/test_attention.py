@@ -69,8 +69,9 @@ def test_fused_and_explicit_attention_are_equal(arguments, dtype):
 
 
 @pytest.mark.backend("jax")
-def test_the_projection_for_tpus_gives_the_same(monkeypatch):
-    layer = make_layer()
+@pytest.mark.parametrize("qkv_bias", ["qkv", "qv", "none"])
+def test_the_projection_for_tpus_gives_the_same(qkv_bias, monkeypatch):
+    layer = make_layer(qkv_bias=qkv_bias)
     x = np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
     expected = layer(x)
     used = []
