@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from recipes import uncertainty
-from tools import paper_tables
+from recipes import paper_tables, uncertainty
 
 YES, PARTLY, NO = "reproduced", "reproduced in part", "not reproduced"
 

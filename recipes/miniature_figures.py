@@ -3,9 +3,8 @@
 import pathlib
 
 from keras_vit.inspection import figures
-from recipes import uncertainty
+from recipes import paper_tables, uncertainty
 from recipes.miniature_claims import choices_of_sizes, result_of
-from tools import paper_tables
 
 COLORS = {"ResNet": "#3f9150", "Hybrid": "#dd8452", "ViT": "#4c72b0"}
 # Training images of the paper's three sets, section 4.1.

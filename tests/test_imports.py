@@ -39,16 +39,6 @@ FILES_AND_SERVERS = {
     "torch",
     "yaml",
 }
-# The TPU planner is the only tool that imports recipes: it plans the training
-# step of a recipe, not a copy of it.
-PLANNER = {
-    "recipes.cli",
-    "recipes.experiment",
-    "recipes.inputs",
-    "recipes.training_step",
-}
-# The paper's numbers, which a recipe too sets its own beside.
-PAPER = {"tools.paper_tables"}
 # Imported in the functions that use them, never at module level.
 OPTIONAL = {
     "jax",
@@ -109,12 +99,9 @@ def test_imports_point_one_way(path):
         if parts[0] == "keras_vit_cli":
             assert package in ("keras_vit_cli", "recipes", "tools")
         if parts[0] in ("recipes", "tools", "tests"):
-            allowed = PAPER if package == "recipes" else set()
-            if path.parent == ROOT / "tools/plan_tpu":
-                allowed = PLANNER
-            assert parts[0] == package or module in allowed, (
-                f"{path} imports {module}"
-            )
+            # Tools plan, draw and report what recipes run, not the reverse.
+            allowed = {package, "recipes"} if package == "tools" else {package}
+            assert parts[0] in allowed, f"{path} imports {module}"
         if package in PURE:
             known = {*sys.stdlib_module_names, "keras", "numpy", "keras_vit"}
             if package == "weights" and not at_top:

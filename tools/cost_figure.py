@@ -21,7 +21,8 @@ import statistics
 import sys
 
 from keras_vit_cli import command
-from tools import paper_tables, runs
+from recipes import paper_tables
+from tools import runs
 
 JFT_IMAGES = 303_000_000  # section 4.1
 AVERAGE_5 = (

@@ -25,7 +25,8 @@ import sys
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
 from keras_vit_cli import command
-from tools import paper_tables, runs
+from recipes import paper_tables
+from tools import runs
 
 SCRATCH = "from scratch"
 MEASURED = (

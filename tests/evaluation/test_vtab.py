@@ -4,7 +4,7 @@ import pytest
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from tools import paper_tables
+from recipes import paper_tables
 
 pytestmark = pytest.mark.backend_independent
 

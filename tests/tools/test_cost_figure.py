@@ -6,7 +6,8 @@ import pytest
 from catalogue import make_model
 
 import keras_vit
-from tools import cost_figure, paper_tables, runs
+from recipes import paper_tables
+from tools import cost_figure, runs
 
 
 @pytest.mark.backend("jax")  # which traces fastest

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from keras_vit.data import vtab
-from tools import paper_tables, report, runs
+from recipes import paper_tables
+from tools import report, runs
 
 pytestmark = pytest.mark.backend_independent
 
