@@ -7,7 +7,7 @@ from keras_vit.weights import download, registry
 
 
 def read_index() -> list[dict[str, str]]:
-    """Returns the rows of augreg/index.csv, fetched once.
+    """Return the rows of augreg/index.csv, fetched once.
 
     Its columns are: name, ds, aug, wd, do, sd, lr, best_val, final_val,
     final_test, adapt_ds, adapt_lr, adapt_steps, adapt_resolution,
@@ -45,7 +45,7 @@ def best(
     adapt_ds: str | None = None,
     adapt_resolution: int | None = None,
 ) -> registry.Released:
-    """Finds the checkpoint with the highest score.
+    """Find the checkpoint with the highest score.
 
     Args:
         model: "Ti_16", "S_32", "S_16", "B_32", "B_16", "B_8", "L_16",

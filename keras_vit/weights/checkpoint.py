@@ -45,7 +45,7 @@ class Checkpoint:
 def open_checkpoint(
     weights, position_grid: tuple[int, ...] | None = None
 ) -> Checkpoint:
-    """Opens a checkpoint and detects its family and format. Reads no weights.
+    """Open a checkpoint and detect its family and format. Reads no weights.
 
     Args:
         weights: A file (npz, safetensors, a state dict of PyTorch,
@@ -108,7 +108,7 @@ def open_checkpoint(
 
 
 def _recognise(name, arrays, config):
-    """Returns the family and the format that match the names."""
+    """Return the family and the format that match the names."""
     family = keras_format.family_of(config)
     if family in FAMILIES:
         return family, "keras_vit"
@@ -147,7 +147,7 @@ def _recognise(name, arrays, config):
 
 
 def _refused(name, arrays, found):
-    """Returns the error of a checkpoint that no format has a place for.
+    """Return the error of a checkpoint that no format has a place for.
 
     Args:
         name: Of the checkpoint.
@@ -181,7 +181,7 @@ def _refused(name, arrays, found):
 
 
 def require(source: Checkpoint, given: dict) -> None:
-    """Checks that the caller gives what a checkpoint does not specify.
+    """Check that the caller gives what a checkpoint does not specify.
 
     Args:
         source: The checkpoint.
@@ -216,7 +216,7 @@ def require(source: Checkpoint, given: dict) -> None:
 
 
 def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
-    """Returns an architecture with the sizes that depend on the image size.
+    """Return an architecture with the sizes that depend on the image size.
 
     Args:
         source: The checkpoint.
@@ -234,7 +234,7 @@ def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
 
 
 def with_image_size(source: Checkpoint, given: dict) -> Checkpoint:
-    """Returns the checkpoint with the image size that its arrays show.
+    """Return the checkpoint with the image size that its arrays show.
 
     Args:
         source: The checkpoint.
@@ -250,7 +250,7 @@ def with_image_size(source: Checkpoint, given: dict) -> Checkpoint:
 
 
 def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
-    """Returns the checkpoint with additional metadata."""
+    """Return the checkpoint with additional metadata."""
     return dataclasses.replace(source, metadata=source.metadata | metadata)
 
 

@@ -12,7 +12,7 @@ from keras_vit.weights.stored import Stored
 
 
 def read(path: str) -> tuple[dict[str, Stored], dict]:
-    """Returns the arrays and the config of a file or directory.
+    """Return the arrays and the config of a file or directory.
 
     Raises:
         ValueError: If there is none, or it is damaged.
@@ -127,7 +127,7 @@ def _shards(path):
 
 
 def _read_keras(path, inside):
-    """Reads a directory of Keras or keras-hub, whose variables are numbered."""
+    """Read a directory of Keras or keras-hub, whose variables are numbered."""
     arrays = _read_h5(path, "model.weights.h5")
     config = _json(os.path.join(path, "config.json"))
     if "layers" in _section(path, config, "config"):
@@ -160,7 +160,7 @@ def _section(path, config, key):
 
 
 def read_object(model) -> tuple[dict[str, Stored], dict]:
-    """Returns the arrays and the config of a model of keras-hub.
+    """Return the arrays and the config of a model of keras-hub.
 
     Raises:
         ValueError: If it is another object.

@@ -40,7 +40,7 @@ def fetch(
     check: Callable[[str], None] | None = None,
     progress: bool = True,
 ) -> str:
-    """Returns the path of a complete, verified file, downloading it if absent.
+    """Return the path of a complete, verified file, downloading it if absent.
 
     Length and hashes are compared with those of the server (Content-Length,
     x-goog-hash) and recorded in `path` plus ".json". An existing file is
@@ -122,7 +122,7 @@ def fetch(
 
 
 def verify(path: str | os.PathLike) -> None:
-    """Checks a file against the record written beside it at download.
+    """Check a file against the record written beside it at download.
 
     Args:
         path: The file that `fetch` returned.
@@ -143,7 +143,7 @@ def verify(path: str | os.PathLike) -> None:
 
 
 def cache_dir() -> str:
-    """Returns the folder `keras_vit` in the cache directory of Keras.
+    """Return the folder `keras_vit` in the cache directory of Keras.
 
     That is $KERAS_HOME or ~/.keras, or .keras in the temporary directory if
     that cannot be written, as in `keras.utils.get_file`.
@@ -162,7 +162,7 @@ def cache_dir() -> str:
 
 
 def _damage(path, size, sha256, check):
-    """Returns why the file at `path` cannot be used; None if it can.
+    """Return why the file at `path` cannot be used; None if it can.
 
     Raises:
         ValueError: If it is unchanged since its download but has another size
@@ -210,7 +210,7 @@ def _check_download(url, path, check):
 
 
 def _write_record(path, url, found, check):
-    """Records length and hashes beside a file, in one step."""
+    """Record length and hashes beside a file, in one step."""
     record = {"url": url and transport.without_query(url), **found}
     if check is not None:
         record["checked"] = True
@@ -233,7 +233,7 @@ def _record(path):
 
 
 def _digests(path, **more):
-    """Returns the length and the hashes, in hex; `more` are further
+    """Return the length and the hashes, in hex; `more` are further
     checksums."""
     sums = {
         "md5": hashlib.md5(usedforsecurity=False),
@@ -262,7 +262,7 @@ def _compare(source, expected, found, remedy):
 
 
 def _download(url, path, part, size, sha256, progress):
-    """Downloads to `part` and verifies it; returns its length and hashes."""
+    """Download to `part` and verify it; return its length and hashes."""
     remedy = f"Nothing was kept. Try again; {transport.ELSEWHERE}."
     bar = functools.cache(lambda total: _bar(url, total, progress))
     for last in (False, True):
@@ -284,7 +284,7 @@ def _download(url, path, part, size, sha256, progress):
 
 
 def _pull(url, path, part, size, sha256, bar):
-    """Downloads to `part`, in several attempts if necessary.
+    """Download to `part`, in several attempts if necessary.
 
     Returns the server's description of the object, and whether there were
     bytes of an earlier attempt.
@@ -357,7 +357,7 @@ def _attempt(url, part, start, size, sha256, bar):
 
 
 def _description(part):
-    """Returns the server's description of the object that a part is of."""
+    """Return the server's description of the object that a part is of."""
     try:
         with open(f"{part}.origin") as file:
             return transport.RemoteMetadata(*json.load(file))
@@ -417,7 +417,7 @@ def _bar(url, size, progress):
 
 
 def _crc32c(url, remote, sha256):
-    """Returns {"crc32c": a running checksum} if the server gives that hash."""
+    """Return {"crc32c": a running checksum} if the server gives that hash."""
     if remote.crc32c is None:
         return {}
     try:
@@ -449,7 +449,7 @@ def _remove(path):
 
 @contextlib.contextmanager
 def _locked(path):
-    """Holds an exclusive lock, which the system releases if the process
+    """Hold an exclusive lock, which the system releases if the process
     dies."""
     with contextlib.ExitStack() as stack:
         try:

@@ -19,7 +19,7 @@ from keras_vit.weights.stored import Stored
 
 
 def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
-    """Opens an npz file.
+    """Open an npz file.
 
     Args:
         path: The file.
@@ -76,7 +76,7 @@ def read_npz(path: str | os.PathLike) -> dict[str, Stored]:
 
 
 def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
-    """Opens a safetensors file, as `read_npz` does."""
+    """Open a safetensors file, as `read_npz` does."""
     path = os.fspath(path)
     try:
         import safetensors
@@ -111,7 +111,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, Stored]:
 
 
 def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
-    """Opens a weights file of Keras, as `read_npz` does.
+    """Open a weights file of Keras, as `read_npz` does.
 
     Every number must be in the file, as in those that Keras writes: compressed
     arrays are refused, and chunks that were never written, which read as zeros.
@@ -154,7 +154,7 @@ def read_h5(path: str, content: bytes | None = None) -> dict[str, Stored]:
 
 
 def _h5_variables(path, group, layers, visits):
-    """Yields the name and the dataset of each variable of a model."""
+    """Yield the name and the dataset of each variable of a model."""
     import h5py
 
     # Groups that contain one another have infinitely many paths.
@@ -182,7 +182,7 @@ def _h5_variables(path, group, layers, visits):
 
 
 def _h5_member(path, group, key):
-    """Returns an object that is stored in this file."""
+    """Return an object that is stored in this file."""
     import h5py
 
     if not isinstance(group.get(key, getlink=True), h5py.HardLink):
@@ -207,7 +207,7 @@ def _check_dataset(path, name, item):
 
 
 def read_comment(path: str | os.PathLike) -> dict:
-    """Returns the metadata that `save_checkpoint` wrote into an npz file, or
+    """Return the metadata that `save_checkpoint` wrote into an npz file, or
     {}.
 
     Raises:
@@ -228,7 +228,7 @@ def read_comment(path: str | os.PathLike) -> dict:
 
 
 def read_member(path: str | os.PathLike, name: str) -> bytes:
-    """Returns a member of a zip archive, such as config.json of `.keras`."""
+    """Return a member of a zip archive, such as config.json of `.keras`."""
     path = os.fspath(path)
     archive = stored.open_zip(path)
     with stored.naming(path, name):

@@ -10,7 +10,7 @@ _WEIGHTS = ["model*.safetensors", "*.weights.h5"]
 
 
 def fetch(name: str) -> str:
-    """Downloads the checkpoint of a repository into the hub's cache.
+    """Download the checkpoint of a repository into the hub's cache.
 
     Args:
         name: "owner/name", or "owner/name@revision".
@@ -63,7 +63,7 @@ def fetch(name: str) -> str:
 
 
 def cache_folder(repository: str) -> str:
-    """Returns the folder of the hub's cache for a repository.
+    """Return the folder of the hub's cache for a repository.
 
     Args:
         repository: "owner/name".

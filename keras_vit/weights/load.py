@@ -21,7 +21,7 @@ def fill(
     *,
     resize_patches: bool = False,
 ) -> None:
-    """Fills a model's variables from a checkpoint.
+    """Fill a model's variables from a checkpoint.
 
     The rules of the family fit values to the model's grid of patches, channels
     and patch size. If `wanted` has no head, the head and `pre_logits` are
@@ -49,7 +49,7 @@ def fill(
         raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
 
     def fit(variable, parts, rule):
-        """Returns a variable's value, resized if its path has a resize."""
+        """Return a variable's value, resized if its path has a resize."""
         value = rule.transform.join(*parts)
         for pattern, function in family.RESIZES.items():
             if re.fullmatch(pattern, variable.path):
@@ -113,7 +113,7 @@ def _is_finite_as(value, dtype):
 
 
 def check_names(source: Checkpoint, rules: list) -> None:
-    """Checks that a checkpoint has exactly the names of a table.
+    """Check that a checkpoint has exactly the names of a table.
 
     Raises:
         ValueError: If not, with a list of both sides.
@@ -132,7 +132,7 @@ def check_names(source: Checkpoint, rules: list) -> None:
 
 
 def _without_the_top(source, wanted):
-    """Returns the arrays, without a head that the model does not use."""
+    """Return the arrays, without a head that the model does not use."""
     dropped = ()
     if wanted.get("classes") is None:
         dropped = table.without_top(wanted)
@@ -150,7 +150,7 @@ def _without_the_top(source, wanted):
 
 
 def _rules_of(model, source, wanted, arrays):
-    """Yields each variable to fill with its rule, or None."""
+    """Yield each variable to fill with its rule, or None."""
     rules = {rule.path: rule for rule in source.format.rules(wanted)}
     for variable in model.weights:
         path = variable.path
@@ -163,7 +163,7 @@ def _rules_of(model, source, wanted, arrays):
 
 
 def _differences(variable, rule, arrays, fit):
-    """Lists the arrays whose shape differs from that of their variable."""
+    """List the arrays whose shape differs from that of their variable."""
     # Arrays without memory: the transforms only need their shapes.
     found = [table.blank(arrays[name].shape) for name in rule.sources]
     variable_shape = table.blank(variable.shape)

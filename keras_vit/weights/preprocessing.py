@@ -16,7 +16,7 @@ def scale_and_offset(
     metadata: dict | None,
     channels: int,
 ) -> tuple[float, float] | tuple[list[float], list[float]]:
-    """Returns the scale and the offset of (pixels - mean) / std.
+    """Return the scale and the offset of (pixels - mean) / std.
 
     Args:
         mean: Subtracted from pixels, one number or one for each channel; None
@@ -60,7 +60,7 @@ def scale_and_offset(
 
 
 def known(mean, std, metadata: dict | None) -> tuple:
-    """Returns the mean and the standard deviation; None if unknown.
+    """Return the mean and the standard deviation; None if unknown.
 
     Args:
         mean, std, metadata: See `scale_and_offset`.
@@ -74,7 +74,7 @@ def known(mean, std, metadata: dict | None) -> tuple:
 
 
 def check(mean, std) -> None:
-    """Checks a mean and a standard deviation of pixels.
+    """Check a mean and a standard deviation of pixels.
 
     Raises:
         ValueError: If one of them has an impossible value.
@@ -94,7 +94,7 @@ def check(mean, std) -> None:
 
 
 def _each(argument, value, channels):
-    """Returns a number for each channel."""
+    """Return a number for each channel."""
     values = [value] if isinstance(value, (int, float)) else list(value)
     if len(set(values)) == 1:  # the same for any number of channels
         values = values[:1] * channels

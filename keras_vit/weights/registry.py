@@ -73,7 +73,7 @@ class Released:
         return os.path.join(download.cache_dir(), *self.file.split("/"))
 
     def fetch(self) -> str:
-        """Returns the path of its file, downloaded and verified.
+        """Return the path of its file, downloaded and verified.
 
         An existing file is compared with the digest of its download, and
         downloaded again if it differs.
@@ -82,7 +82,7 @@ class Released:
 
 
 def check(path: str) -> None:
-    """Checks that a file is an authors' checkpoint, complete and undamaged.
+    """Check that a file is an authors' checkpoint, complete and undamaged.
 
     Args:
         path: The file; its name does not matter.
@@ -108,7 +108,7 @@ CHECKPOINTS: tuple[Released | repositories.Repository, ...] = (
 
 
 def released_file(kind: str, file: str) -> Released:
-    """Returns the entry of a file of a collection.
+    """Return the entry of a file of a collection.
 
     Args:
         kind: "augreg" or "bit".
@@ -123,7 +123,7 @@ def released_file(kind: str, file: str) -> Released:
 def find(
     weights: str, variant: str | None
 ) -> Released | repositories.Repository | None:
-    """Returns the entry of a name, or None if the variant has no such name.
+    """Return the entry of a name, or None if the variant has no such name.
 
     Raises:
         ValueError: If a file of augreg or BiT, or a repository, belongs to
@@ -151,7 +151,7 @@ def _require_variant(entry, weights, variant):
 
 
 def split_name(source: str) -> tuple[str | None, str]:
-    """Returns the constructor and the name of "ViTB16/imagenet21k".
+    """Return the constructor and the name of "ViTB16/imagenet21k".
 
     A name that only one constructor has is enough. Any other string is returned
     with None.
@@ -176,12 +176,12 @@ def split_name(source: str) -> tuple[str | None, str]:
 
 
 def names(variant: str) -> list[str]:
-    """Returns the names of a variant's weights."""
+    """Return the names of a variant's weights."""
     return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
 
 
 def default(variant: str) -> Released | repositories.Repository | None:
-    """Returns the weights that recipes start from, or None without any.
+    """Return the weights that recipes start from, or None without any.
 
     They are those of ImageNet-21k, which the paper fine-tunes, or of AugReg, or
     the first of the Hub.
@@ -196,7 +196,7 @@ def default(variant: str) -> Released | repositories.Repository | None:
 
 
 def resolve(weights, variant: str | None = None, download: bool = True):
-    """Returns the path of a checkpoint, downloading it if necessary.
+    """Return the path of a checkpoint, downloading it if necessary.
 
     Args:
         weights: A path, a name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE",
@@ -255,7 +255,7 @@ def open_weights(
     variant: str | None = None,
     position_grid: tuple[int, ...] | None = None,
 ) -> checkpoint.Checkpoint:
-    """Opens weights of any kind, and adds class names to released ones.
+    """Open weights of any kind, and add class names to released ones.
 
     Args:
         weights, variant: See `resolve`; an open checkpoint is returned
@@ -285,7 +285,7 @@ def open_weights(
 
 
 def _fetch_url(url):
-    """Downloads a URL to the cache, under the last part of its path."""
+    """Download a URL to the cache, under the last part of its path."""
     name = os.path.basename(urllib.parse.urlsplit(url).path)
     if not re.fullmatch(r"[\w+-][\w.+-]*", name):
         raise ValueError(
@@ -298,7 +298,7 @@ def _fetch_url(url):
 
 
 def _check_file(path):
-    """Checks that a file is undamaged and of the kind that its name implies."""
+    """Check that a file is undamaged and of the kind that its name implies."""
     arrays, _ = contents.read(path)
     for array in arrays.values():
         array.read()
@@ -338,7 +338,7 @@ class Table(list):
 
 
 def list_weights(variant: str | None = None) -> Table:
-    """Lists the released checkpoints and well-known repositories of the Hub.
+    """List the released checkpoints and well-known repositories of the Hub.
 
     Args:
         variant: A constructor, such as "ViTB16"; None lists all.

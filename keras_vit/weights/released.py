@@ -106,7 +106,7 @@ _FINE_TUNED = "imagenet21k+imagenet2012"
 
 
 def _vit():
-    """Yields the files of 2020, the recommended ones of augreg, and SAM."""
+    """Yield the files of 2020, the recommended ones of augreg, and SAM."""
     for variant, file in _FILE_OF_2020.items():
         yield dict(
             name="imagenet21k",
@@ -176,7 +176,7 @@ _AUGREG_VARIANTS = {
 
 
 def augreg_file(file: str) -> dict:
-    """Returns the row of any of the 50,000 augreg checkpoints.
+    """Return the row of any of the 50,000 augreg checkpoints.
 
     Args:
         file: Its name in augreg/index.csv, without ".npz".
@@ -210,7 +210,7 @@ def augreg_file(file: str) -> dict:
 
 
 def _mixer() -> Iterator[dict]:
-    """Yields the checkpoints of MLP-Mixer; sam: Chen et al. 2021."""
+    """Yield the checkpoints of MLP-Mixer; sam: Chen et al. 2021."""
     sizes = {"MixerB16": "B_16", "MixerB32": "B_32", "MixerL16": "L_16"}
     for name, data, variants, source in (
         ("imagenet1k", "imagenet2012", ("MixerB16", "MixerL16"), "2105.01601"),
@@ -232,7 +232,7 @@ def _mixer() -> Iterator[dict]:
 
 
 def _bit() -> Iterator[dict]:
-    """Yields BiT-S, BiT-M, and BiT-M fine-tuned on ImageNet."""
+    """Yield BiT-S, BiT-M, and BiT-M fine-tuned on ImageNet."""
     for model in _BIT:
         for file in ("BiT-S-{}", "BiT-M-{}", "BiT-M-{}-ILSVRC2012"):
             name = {
@@ -244,7 +244,7 @@ def _bit() -> Iterator[dict]:
 
 
 def bit_file(name: str) -> dict:
-    """Returns the row of any file of BiT, including those fine-tuned on VTAB.
+    """Return the row of any file of BiT, including those fine-tuned on VTAB.
 
     Args:
         name: Its name without the folder, such as "BiT-M-R50x1-run0-dtd".
@@ -280,7 +280,7 @@ def bit_file(name: str) -> dict:
 
 
 def _mvit() -> Iterator[dict]:
-    """Yields the checkpoints of MViT on Kinetics: torchvision's copy, and the
+    """Yield the checkpoints of MViT on Kinetics: torchvision's copy, and the
     authors'."""
     common = dict(source="2104.11227")
     yield dict(
@@ -304,7 +304,7 @@ def _mvit() -> Iterator[dict]:
 
 
 def _res_mlp() -> Iterator[dict]:
-    """Yields ResMLP trained on ImageNet, with and without a teacher."""
+    """Yield ResMLP trained on ImageNet, with and without a teacher."""
     names = {
         "no_dist": "imagenet2012",
         "dist": "imagenet2012-distilled",
@@ -332,7 +332,7 @@ def _res_mlp() -> Iterator[dict]:
 
 
 def _ff_only() -> Iterator[dict]:
-    """Yields the feed-forward-only ViTs; that of FF-large is not published."""
+    """Yield the feed-forward-only ViTs; that of FF-large is not published."""
     for variant, size, top1 in (
         ("FFOnlyTi16", "tiny", 61.4),
         ("FFOnlyB16", "base", 74.9),
@@ -349,7 +349,7 @@ def _ff_only() -> Iterator[dict]:
 
 
 def _pyramid_mlps() -> Iterator[dict]:
-    """Yields the checkpoints of ConvMLP and Hire-MLP."""
+    """Yield the checkpoints of ConvMLP and Hire-MLP."""
     for size, top1 in (("S", 76.8), ("M", 79.0), ("L", 80.2)):
         yield dict(
             name="imagenet2012",
@@ -372,7 +372,7 @@ def _pyramid_mlps() -> Iterator[dict]:
 
 
 def rows() -> Iterator[dict]:
-    """Yields the fields of `registry.Released` for each checkpoint."""
+    """Yield the fields of `registry.Released` for each checkpoint."""
     yield from _vit()
     yield from _mixer()
     yield from _bit()

@@ -99,12 +99,12 @@ class Repository:
         return tuple(255 * number for number in SCALINGS[self.scaling][1])
 
     def fetch(self) -> str:
-        """Returns the directory of its files, downloaded if necessary."""
+        """Return the directory of its files, downloaded if necessary."""
         return fetch(self.repository)
 
 
 def rows() -> list[Repository]:
-    """Returns the rows of repositories.csv."""
+    """Return the rows of repositories.csv."""
     file = importlib.resources.files(__package__) / "repositories.csv"
     return [
         Repository(
@@ -122,7 +122,7 @@ def rows() -> list[Repository]:
 
 
 def restriction(repository: str) -> str | None:
-    """Returns the license that restricts the use of a repository, or None.
+    """Return the license that restricts the use of a repository, or None.
 
     Args:
         repository: "owner/name".
@@ -134,7 +134,7 @@ def restriction(repository: str) -> str | None:
 
 
 def fetch(name: str) -> str:
-    """Downloads a repository, as `hub.fetch`, and warns of a restriction.
+    """Download a repository, as `hub.fetch`, and warn of a restriction.
 
     Args:
         name: "owner/name", or "owner/name@revision".

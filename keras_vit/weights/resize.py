@@ -53,7 +53,7 @@ def _resample_axes(maps, size, method):
 
 
 def _aligned(m, n):
-    """Returns the [n, m] matrix of linear interpolation with aligned corners.
+    """Return the [n, m] matrix of linear interpolation with aligned corners.
 
     Output j reads the input at j (m - 1) / (n - 1).
     """
@@ -67,7 +67,7 @@ def _aligned(m, n):
 
 
 def _cubic(m, n, antialias):
-    """Returns the [n, m] matrix of cubic convolution (Keys 1981).
+    """Return the [n, m] matrix of cubic convolution (Keys 1981).
 
     Output j reads the input at (j + 1/2) m / n - 1/2. With antialiasing a =
     -0.5, and kernels are stretched for a smaller grid; without it a = -0.75,
@@ -117,7 +117,7 @@ def resample_distances(
 
 
 def _geometric(m, n):
-    """Returns the [n, m] matrix of BEiT's linear interpolation.
+    """Return the [n, m] matrix of BEiT's linear interpolation.
 
     The m inputs lie at distances 0, 1, 1 + q, 1 + q + q^2, ... from the middle,
     with q such that the last is that of the outermost output; m and n are odd.
@@ -177,7 +177,7 @@ def resize_patches(
 
 
 def bilinear(m: int, n: int) -> np.ndarray:
-    """Returns the [n, m] matrix of bilinear resizing as `tf.image.resize`.
+    """Return the [n, m] matrix of bilinear resizing as `tf.image.resize`.
 
     Output j reads the input at (j + 1/2) m / n - 1/2, clipped to its borders.
     """

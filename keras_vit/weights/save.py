@@ -31,7 +31,7 @@ def save_checkpoint(
     format: str = "jax",
     allow_differences: bool = False,
 ) -> None:
-    """Saves a model's weights for another library.
+    """Save a model's weights for another library.
 
     Args:
         model: A model of this package, built, trained or loaded, or a model
@@ -74,7 +74,7 @@ def convert(
     format: str,
     allow_differences: bool = False,
 ) -> None:
-    """Saves a checkpoint under another format's names, as `save_checkpoint`.
+    """Save a checkpoint under another format's names, as `save_checkpoint`.
 
     Args:
         source: The checkpoint.
@@ -99,7 +99,7 @@ def convert(
 
 
 def formats(family: str) -> dict[str, table.Format]:
-    """Returns the formats in which a family can be saved: name -> format."""
+    """Return the formats in which a family can be saved: name -> format."""
     return {
         name: file_format
         for file_format in FAMILIES[family].FORMATS.values()
@@ -108,7 +108,7 @@ def formats(family: str) -> dict[str, table.Format]:
 
 
 def write(values, family, metadata, path, format, allow_differences=False):
-    """Writes values under a format's names; see `save_checkpoint`."""
+    """Write values under a format's names; see `save_checkpoint`."""
     known = formats(family)
     if format not in known:
         raise ValueError(
@@ -195,7 +195,7 @@ def _check_path(path, target, format):
 
 
 def _note(file, **metadata):
-    """Adds the metadata that arrays do not specify as an npz file's comment."""
+    """Add the metadata that arrays do not specify as an npz file's comment."""
     if metadata:
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = json.dumps(metadata).encode()
@@ -218,7 +218,7 @@ def _complete(metadata):
 
 @contextlib.contextmanager
 def _atomic(path):
-    """Writes a file that appears at `path` only when it is complete."""
+    """Write a file that appears at `path` only when it is complete."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")

@@ -38,12 +38,12 @@ class Stored:
     read: Callable[[], np.ndarray]
 
     def map(self, function: Callable, shape: tuple[int, ...]) -> "Stored":
-        """Returns a `Stored` that applies a function when it is read."""
+        """Return a `Stored` that applies a function when it is read."""
         return Stored(shape, lambda: function(self.read()))
 
 
 def open_zip(path: str) -> zipfile.ZipFile:
-    """Opens an archive with a complete index that is not a decompression
+    """Open an archive with a complete index that is not a decompression
     bomb."""
     if not zipfile.is_zipfile(path):
         raise ValueError(
@@ -68,7 +68,7 @@ def open_zip(path: str) -> zipfile.ZipFile:
 
 
 def _listed_members(path):
-    """The number of members in the archive's last record, at most 65,535."""
+    """Return the members that the last record counts, at most 65,535."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 22 - 2**16))
         end = file.read()
@@ -78,7 +78,7 @@ def _listed_members(path):
 
 @contextlib.contextmanager
 def naming(path, name):
-    """Turns any exception that damaged bytes cause into a clear ValueError."""
+    """Turn any exception that damaged bytes cause into a clear ValueError."""
     try:
         yield
     except MemoryError:
@@ -117,7 +117,7 @@ def check_shape(path: str, name: str, shape: tuple[int, ...]) -> None:
 
 
 def finite(path: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Returns the array, unless it holds infinities or NaN."""
+    """Return the array, unless it holds infinities or NaN."""
     if not np.isfinite(array).all():
         raise ValueError(
             f"{path!r} is damaged at `{name}`: it holds values that are not "
@@ -127,7 +127,7 @@ def finite(path: str, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def parse_json(text: str | bytes) -> typing.Any:
-    """Parses JSON; a key that an object has twice, differently, is an error."""
+    """Parse JSON; a key that an object has twice, differently, is an error."""
 
     def unique(pairs):
         found = {}
@@ -141,21 +141,21 @@ def parse_json(text: str | bytes) -> typing.Any:
 
 
 def not_plain(path: str, name: str, what: str) -> ValueError:
-    """Returns the error of an array that is not simply in the file."""
+    """Return the error of an array that is not simply in the file."""
     return ValueError(
         f"{path!r} must hold plain arrays. Received: `{name}`, which {what}"
     )
 
 
 def twice(path: str, names: list[str]) -> ValueError:
-    """Returns the error of duplicate members."""
+    """Return the error of duplicate members."""
     return ValueError(
         f"{path!r} has members twice: {names[:5]}. Fetch it again."
     )
 
 
 def too_many(path: str, what: str) -> ValueError:
-    """Returns the error of more members than any checkpoint has."""
+    """Return the error of more members than any checkpoint has."""
     return ValueError(
         f"{path!r} has more than {MAX_MEMBERS} {what}: no checkpoint, and "
         "not read."
@@ -163,7 +163,7 @@ def too_many(path: str, what: str) -> ValueError:
 
 
 def too_large(path: str, claimed: int, size: int) -> ValueError:
-    """Returns the error of a file that claims more than it can hold."""
+    """Return the error of a file that claims more than it can hold."""
     return ValueError(
         f"{path!r} claims to hold {claimed} bytes in a file of {size}: no "
         "checkpoint, and not read."
@@ -171,7 +171,7 @@ def too_large(path: str, claimed: int, size: int) -> ValueError:
 
 
 def needs(path: str, library: str) -> ValueError:
-    """Returns the error of a library that is not installed."""
+    """Return the error of a library that is not installed."""
     return ValueError(
         f"Reading {path!r} needs {library}: pip install {library}"
     )

@@ -10,7 +10,7 @@ from keras_vit.weights.stored import Stored
 
 
 def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
-    """Opens a state dict of PyTorch, as `read_npz` does.
+    """Open a state dict of PyTorch, as `read_npz` does.
 
     The state dict may be the value of "model", "state_dict", "model_state" or
     "net". Integers that PyTorch's modules count or derive from sizes are
@@ -60,7 +60,7 @@ def read_torch(path: str | os.PathLike) -> dict[str, Stored]:
 
 
 def read_slowfast_config(path: str | os.PathLike) -> dict:
-    """Returns the config of a checkpoint of PySlowFast, or {}."""
+    """Return the config of a checkpoint of PySlowFast, or {}."""
     path = os.fspath(path)
     content = _load_torch(path)
     text = content.get("cfg") if isinstance(content, dict) else None
@@ -78,7 +78,7 @@ def read_slowfast_config(path: str | os.PathLike) -> dict:
 
 
 def _load_torch(path):
-    """Returns the saved object, which may contain only tensors, numbers,
+    """Return the saved object, which may contain only tensors, numbers,
     strings."""
     try:
         import torch

@@ -97,7 +97,7 @@ def _http(url, start, part, validator):
 
 
 def _validator(headers):
-    """Returns a strong ETag, or a strong date if there is no ETag, or None.
+    """Return a strong ETag, or a strong date if there is no ETag, or None.
 
     Only these show that a rest belongs to a beginning (RFC 9110, 13.1.5). A
     date is strong if the server's clock was past that second.
@@ -117,7 +117,7 @@ def _validator(headers):
 
 
 def _refusal(url, start, part, error):
-    """Returns the exception for an HTTP error."""
+    """Return the exception for an HTTP error."""
     status = f"HTTP {error.code} {error.reason}"
     if error.code == 416 and start:
         # No bytes follow the part. If it is complete, request its last byte
@@ -139,12 +139,12 @@ def _absent(url, answer):
 
 
 def without_query(url: str) -> str:
-    """Returns a URL without its query, which may contain a token."""
+    """Return a URL without its query, which may contain a token."""
     return urllib.parse.urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 def _hex(url, name, code):
-    """Returns a hash of the server in hex."""
+    """Return a hash of the server in hex."""
     if code is None:
         return None
     try:

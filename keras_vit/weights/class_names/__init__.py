@@ -24,7 +24,7 @@ DATASETS: tuple[Dataset, ...] = typing.get_args(Dataset)
 
 @checked
 def imagenet_classes(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
-    """Returns the names of ImageNet's classes by index.
+    """Return the names of ImageNet's classes by index.
 
     A name lists the lemmas of its synset, such as "tench, Tinca tinca". If
     several synsets have the same lemmas, the id is appended: "crane
@@ -48,7 +48,7 @@ def imagenet_classes(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
 
 @checked
 def imagenet_synsets(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
-    """Returns the WordNet ids of ImageNet's classes by index: "n01440764".
+    """Return the WordNet ids of ImageNet's classes by index: "n01440764".
 
     Args:
         dataset: See `imagenet_classes`.
@@ -113,7 +113,7 @@ def decode_predictions(
 
 
 def as_synsets(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns WordNet ids for the names of ImageNet's classes, others as given.
+    """Return WordNet ids for the names of ImageNet's classes, others as given.
 
     Data sets name these classes by their ids, models by their lemmas.
 
@@ -132,7 +132,7 @@ def as_synsets(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_dataset(dataset: str) -> tuple[str, ...] | None:
-    """Returns the class names of a data set, None if they are not included."""
+    """Return the class names of a data set, None if they are not included."""
     return _read(dataset)[1] if dataset in DATASETS else None
 
 
@@ -164,7 +164,7 @@ def _names(given, count):
 
 @functools.cache
 def _read(dataset):
-    """Returns the ids and the names of a dataset's classes."""
+    """Return the ids and the names of a dataset's classes."""
     file = importlib.resources.files(__package__) / f"{dataset}.txt.gz"
     lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     ids, lemmas = zip(*(line.split(" ", 1) for line in lines), strict=True)

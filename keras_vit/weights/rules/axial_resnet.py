@@ -87,7 +87,7 @@ _ROWS = dict(batch_norm=_authors_rows(), group_norm=_scenic_rows())
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: tables of distances have no grid."""
+    """Return None: tables of distances have no grid."""
     return None
 
 
@@ -163,12 +163,12 @@ def _refused(metadata, normalization):
 
 
 def _flatten(arrays, specified):
-    """Removes the prefix that data parallelism adds to names."""
+    """Remove the prefix that data parallelism adds to names."""
     return table.rename(arrays, lambda name: name.removeprefix("module.")), None
 
 
 def _restore(arrays, scheme):
-    """Adds the buffers that PyTorch's modules derive or count, and require."""
+    """Add the buffers that PyTorch's modules derive or count, and require."""
     for name, array in list(arrays.items()):
         if name.endswith(".relative"):
             place = np.arange((array.shape[1] + 1) // 2)

@@ -63,7 +63,7 @@ def _rules(metadata):
 
 
 def grid(metadata: dict) -> tuple[int, int]:
-    """Returns the (rows, columns) of patches."""
+    """Return the (rows, columns) of patches."""
     patch = metadata["patch_size"]
     patch = (patch, patch) if isinstance(patch, int) else patch
     size = metadata["image_size"]

@@ -58,7 +58,7 @@ def _timm_settings(config):
 
 
 def _timm_flatten(arrays, metadata):
-    """Gives vit_relpos the names of BEiT, and each block what all share."""
+    """Give vit_relpos the names of BEiT, and each block what all share."""
     arrays, forms = timm.flatten(arrays, metadata)
     if "blocks.0.ls1.gamma" in arrays:
         forms |= {"relpos"}
@@ -142,7 +142,7 @@ def _settings(config):
 
 
 def _flatten(arrays, metadata):
-    """Gives each block its table of relative positions, and reads the pooling.
+    """Give each block its table of relative positions, and read the pooling.
 
     A table that all blocks share is added to theirs, if they have any.
     """

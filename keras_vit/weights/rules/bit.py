@@ -66,7 +66,7 @@ def _release_rows():
 
 
 def _torch_rows(root, unit, projection, unit_norm, norm, head):
-    """Returns the table of a library of PyTorch, from its names of layers."""
+    """Return the table of a library of PyTorch, from its names of layers."""
     convolutions = {
         "conv_root": root,
         f"{_UNIT}/conv_proj": f"{unit}.{projection}",
@@ -106,7 +106,7 @@ def _own_rows():
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: no weight of a ResNet depends on the image size."""
+    """Return None: no weight of a ResNet depends on the image size."""
     return None
 
 
@@ -197,7 +197,7 @@ def _timm_config(config):
 
 
 def _without_module(arrays, specified):
-    """Removes the prefix that data parallelism adds to names."""
+    """Remove the prefix that data parallelism adds to names."""
     return table.rename(arrays, lambda name: name.removeprefix("module.")), None
 
 

@@ -12,7 +12,7 @@ MAX_SIZE = 10**6
 
 
 def section(config: dict, key: str) -> dict:
-    """Returns an object, empty if it is absent."""
+    """Return an object, empty if it is absent."""
     value = config.get(key)
     if value is None:
         return {}
@@ -22,7 +22,7 @@ def section(config: dict, key: str) -> dict:
 
 
 def integer(config: dict, key: str, low: int = 1) -> int | None:
-    """Returns an integer of at least `low`."""
+    """Return an integer of at least `low`."""
     value = config.get(key)
     if value is None:
         return None
@@ -34,7 +34,7 @@ def integer(config: dict, key: str, low: int = 1) -> int | None:
 
 
 def number(config: dict, key: str, low: float, high: float) -> float | None:
-    """Returns a number above `low` and up to `high`."""
+    """Return a number above `low` and up to `high`."""
     value = config.get(key)
     if value is None:
         return None
@@ -44,12 +44,12 @@ def number(config: dict, key: str, low: float, high: float) -> float | None:
 
 
 def epsilon(config: dict, key: str) -> float | None:
-    """Returns the epsilon of a normalisation."""
+    """Return the epsilon of a normalisation."""
     return number(config, key, 0.0, MAX_EPSILON)
 
 
 def numbers(config: dict, key: str) -> tuple[float, ...] | None:
-    """Returns one number, or one for each channel, as a tuple."""
+    """Return one number, or one for each channel, as a tuple."""
     value = config.get(key)
     if value is None:
         return None
@@ -60,7 +60,7 @@ def numbers(config: dict, key: str) -> tuple[float, ...] | None:
 
 
 def pair(config: dict, key: str) -> tuple[int, int] | None:
-    """Returns (height, width); the config may have one number for both."""
+    """Return (height, width); the config may have one number for both."""
     value = config.get(key)
     if value is None:
         return None
@@ -73,7 +73,7 @@ def pair(config: dict, key: str) -> tuple[int, int] | None:
 
 
 def choice(config: dict, key: str, choices) -> str | None:
-    """Returns a string, which must be one of `choices`."""
+    """Return a string, which must be one of `choices`."""
     value = config.get(key)
     if value is None:
         return None
@@ -83,7 +83,7 @@ def choice(config: dict, key: str, choices) -> str | None:
 
 
 def flag(config: dict, key: str) -> bool | None:
-    """Returns a boolean."""
+    """Return a boolean."""
     value = config.get(key)
     if value is not None and not isinstance(value, bool):
         raise _refused(key, "true or false", value)
@@ -91,7 +91,7 @@ def flag(config: dict, key: str) -> bool | None:
 
 
 def names(config: dict, key: str) -> tuple[str, ...] | None:
-    """Returns names by index, from a list or an object {"0": name, ...}."""
+    """Return names by index, from a list or an object {"0": name, ...}."""
     value = config.get(key)
     if not value:
         return None
@@ -114,7 +114,7 @@ def is_number(value) -> bool:
 
 
 def known(**metadata) -> dict:
-    """Returns the metadata without the values that are None."""
+    """Return the metadata without the values that are None."""
     return {
         name: value for name, value in metadata.items() if value is not None
     }

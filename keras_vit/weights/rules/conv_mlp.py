@@ -63,7 +63,7 @@ def _read_arrays(arrays):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: no weights depend on the grid."""
+    """Return None: no weights depend on the grid."""
     return None
 
 

@@ -55,19 +55,19 @@ def _block(ours, theirs):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: no weight depends on the size of the images."""
+    """Return None: no weight depends on the size of the images."""
     return None
 
 
 def _offsets(channels, branch):
-    """Returns the (row, column) of each channel's cell, `[1, 2 C, 1, 1]`."""
+    """Return the (row, column) of each channel's cell, `[1, 2 C, 1, 1]`."""
     cells = np.zeros((channels, 2), "float32")
     cells[:, "wh".index(branch)] = (np.arange(channels) + 1) % 3 - 1
     return cells.reshape(1, -1, 1, 1)
 
 
 def _flatten(arrays, specified):
-    """Removes the offsets, which must be those of the paper."""
+    """Remove the offsets, which must be those of the paper."""
     arrays = dict(arrays)
     for name in list(arrays):
         match = _OFFSETS.fullmatch(name)
@@ -82,7 +82,7 @@ def _flatten(arrays, specified):
 
 
 def _restore(arrays, scheme):
-    """Adds the offsets, a buffer of the authors' modules."""
+    """Add the offsets, a buffer of the authors' modules."""
     offsets = {
         f"{layer}.offset": _offsets(arrays[f"{layer}.bias"].size, layer[-1])
         for layer in (name.removesuffix(".bias") for name in arrays)

@@ -56,7 +56,7 @@ def _timm_refused(metadata, format):
 
 
 def _flatten(arrays, metadata):
-    """Removes the prefix; one classifier reads the class token alone."""
+    """Remove the prefix; one classifier reads the class token alone."""
     arrays, prefix = transformers.flatten(
         arrays, ("deit.",), r".*embeddings\.mask_token"
     )

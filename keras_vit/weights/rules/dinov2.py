@@ -45,7 +45,7 @@ _FORBIDS = {
 
 
 def _config_of(metadata):
-    """Returns a config of the architecture whose MLP is the same."""
+    """Return a config of the architecture whose MLP is the same."""
     swiglu = metadata["activation"] == "swiglu"
     name = "vit_base_patch14_dinov2"
     if metadata["parallel"]:
@@ -175,7 +175,7 @@ def _transformers_config_of(metadata):
 
 
 def _mlp_ratio(metadata):
-    """Returns the ratio of widths from which transformers computes them."""
+    """Return the ratio of widths from which transformers computes them."""
     width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
     return 4 if metadata["activation"] == "swiglu" else hidden // width
 

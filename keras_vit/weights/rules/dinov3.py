@@ -79,7 +79,7 @@ _DEFAULTS = dict(
 
 
 def _architecture(metadata):
-    """Returns the name of an architecture of timm with the same constants."""
+    """Return the name of an architecture of timm with the same constants."""
     if metadata["norm"] == "rms":
         return "vit_base_patch16_sapiens2"
     if metadata["rotary"] == "centered":
@@ -208,7 +208,7 @@ def _refused(metadata, format):
 
 
 def _flatten_sapiens2(arrays, metadata):
-    """Gives the authors' names of Sapiens 2 those of timm."""
+    """Give the authors' names of Sapiens 2 those of timm."""
     arrays = {
         name: stored
         for name, stored in arrays.items()

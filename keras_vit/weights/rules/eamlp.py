@@ -25,7 +25,7 @@ _STRIDE = (16, 16)
 
 
 def _window(side):
-    """The transforms of a norm and of a dense layer of the values of a window.
+    """Return the transforms of a norm and a dense layer over a window.
 
     PyTorch orders these by channel first, the model by pixel first.
     """
@@ -100,7 +100,7 @@ def _rules(metadata):
 
 
 def grid(metadata: dict) -> tuple[int, int]:
-    """Returns the (rows, columns) of patches: after three soft splits."""
+    """Return the (rows, columns) of patches: after three soft splits."""
     size = metadata["image_size"]
     for side, stride, padding in ((7, 4, 2), (3, 2, 1), (3, 2, 1)):
         size = tuple((n + 2 * padding - side) // stride + 1 for n in size)
@@ -108,7 +108,7 @@ def grid(metadata: dict) -> tuple[int, int]:
 
 
 def _sinusoids(positions, width):
-    """Returns the table that the authors store, `[1, positions, width]`."""
+    """Return the table that the authors store, `[1, positions, width]`."""
     exponents = 2 * (np.arange(width) // 2) / width
     angles = np.arange(positions)[:, None] / 10_000**exponents
     angles[:, 0::2] = np.sin(angles[:, 0::2])
@@ -117,7 +117,7 @@ def _sinusoids(positions, width):
 
 
 def _flatten(arrays, specified):
-    """Removes the table if it is that of the formula."""
+    """Remove the table if it is that of the formula."""
     arrays = dict(arrays)
     stored = arrays[_TABLE]
     if len(stored.shape) != 3:
@@ -134,7 +134,7 @@ def _flatten(arrays, specified):
 
 
 def _scheme(metadata):
-    """Returns the shape of the table that a file needs and a model computes."""
+    """Return the shape of the table that a file needs and a model computes."""
     if metadata.get("position_embedding", "sinusoid") == "table":
         return None
     return math.prod(metadata["grid"]) + 1, metadata["hidden_size"]

@@ -41,7 +41,7 @@ def _settings(config):
 
 
 def _of_perception_encoder(name):
-    """Returns the grid of its positions, and the heads of its pooling."""
+    """Return the grid of its positions, and the heads of its pooling."""
     patch, size = map(int, re.search(r"patch(\d+)_(\d+)", name).groups())
     return dict(
         rotary_reference=(size // patch,) * 2,
@@ -100,7 +100,7 @@ def _config_of(metadata):
 
 
 def _forms(metadata):
-    """Returns the forms in which timm stores a model (`timm.restore`)."""
+    """Return the forms in which timm stores a model (`timm.restore`)."""
     if metadata["activation"] != "swiglu":
         return frozenset()
     return frozenset({"separate" if metadata["mlp_norm"] else "packed"})

@@ -80,7 +80,7 @@ def _read_config(config):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: no weights depend on the grid."""
+    """Return None: no weights depend on the grid."""
     return None
 
 

@@ -9,7 +9,7 @@ PIXELS = dict(pixel_mean=MEAN, pixel_std=STD)
 
 
 def differences(metadata: dict) -> list:
-    """Lists how a library that always scales so differs from a model.
+    """List how a library that always scales so differs from a model.
 
     Args:
         metadata: Of the model.

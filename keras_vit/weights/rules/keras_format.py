@@ -9,7 +9,7 @@ from keras_vit.weights.rules import configs, table
 
 
 def layers_of(config: dict) -> list[dict]:
-    """Returns the layers of a model's config.json."""
+    """Return the layers of a model's config.json."""
     found = configs.section(config, "config").get("layers", [])
     if not isinstance(found, list) or not all(
         isinstance(layer, dict) for layer in found
@@ -19,7 +19,7 @@ def layers_of(config: dict) -> list[dict]:
 
 
 def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
-    """Returns the first layer of a class (and a name), or {}."""
+    """Return the first layer of a class (and a name), or {}."""
     for layer in layers_of(config):
         if layer.get("class_name") == class_name and (
             name is None or configs.section(layer, "config").get("name") == name
@@ -29,13 +29,13 @@ def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
 
 
 def family_of(config: dict) -> str | None:
-    """Returns the family that a model's config names."""
+    """Return the family that a model's config names."""
     layer = layer_of(config, "Metadata")
     return configs.section(layer, "config").get("family")
 
 
 def saved_metadata(config: dict) -> dict:
-    """Returns the metadata in a model's config."""
+    """Return the metadata in a model's config."""
     saved = configs.section(layer_of(config, "Metadata"), "config")
     if not saved:
         return {}
@@ -62,7 +62,7 @@ def saved_metadata(config: dict) -> dict:
 
 
 def class_names(head: dict) -> tuple[str, ...] | None:
-    """Returns the class names in the config of a head, or None."""
+    """Return the class names in the config of a head, or None."""
     # `labels` was the key before `class_names`.
     key = "class_names" if "class_names" in head else "labels"
     return configs.names(head, key)
@@ -96,7 +96,7 @@ def _order(name):
 def derive(
     like: table.Format, requires: tuple[str, ...], **kwargs
 ) -> table.Format:
-    """Returns the format of a family's `.keras` and `.weights.h5` files.
+    """Return the format of a family's `.keras` and `.weights.h5` files.
 
     Args:
         like: Another format of the family, whose rules name the variables.

@@ -72,7 +72,7 @@ grid = patches.grid
 
 
 def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
-    """Returns the fields of the architecture that depend on the image size.
+    """Return the fields of the architecture that depend on the image size.
 
     The hidden layer over tokens grows with the number of tokens (appendix C).
 

@@ -4,12 +4,12 @@ import math
 
 
 def pair(patch_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns (height, width) of a patch."""
+    """Return (height, width) of a patch."""
     return (patch_size,) * 2 if isinstance(patch_size, int) else patch_size
 
 
 def grid(metadata: dict) -> tuple[int, int]:
-    """Returns the (rows, columns) of patches."""
+    """Return the (rows, columns) of patches."""
     sides = zip(
         metadata["image_size"], pair(metadata["patch_size"]), strict=True
     )
@@ -19,7 +19,7 @@ def grid(metadata: dict) -> tuple[int, int]:
 def grid_of(
     tokens: int, patch: tuple[int, int], specified: dict
 ) -> tuple[int, int]:
-    """Returns the (rows, columns) of patches for which weights were trained.
+    """Return the (rows, columns) of patches for which weights were trained.
 
     Args:
         tokens: Number of patches.
@@ -47,7 +47,7 @@ def grid_of(
 def refuse_other_grids(
     found: dict, config, image_size: tuple[int, int]
 ) -> dict:
-    """Returns no changes of the architecture; a family's `fit_sizes`.
+    """Return no changes of the architecture; a family's `fit_sizes`.
 
     Raises:
         ValueError: If images of this size have another grid of patches than

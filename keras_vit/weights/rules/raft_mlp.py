@@ -25,7 +25,7 @@ _SAME = ("token_expansion_factor", "channel_expansion_factor")
 
 
 def _embedding(kernels, patches_alone):
-    """The transform of a level's embedding.
+    """Return the transform of a level's embedding.
 
     The authors use a dense layer of unfolded windows, scale by scale: channels
     precede pixels, except that they follow them if only patches are embedded.
@@ -58,7 +58,7 @@ def _embedding(kernels, patches_alone):
 
 
 def _rafts(raft_size):
-    """The transform of a norm before rafts are mixed.
+    """Return the transform of a norm before rafts are mixed.
 
     The authors' norm scales and shifts channels in the order [D / r, r]; maps
     are in the order [r, D / r].
@@ -85,12 +85,12 @@ def _dense(path, name, transform=table.TRANSPOSED):
 
 
 def _of_levels(metadata, name):
-    """Returns a value for each level; ones if only names are needed."""
+    """Return a value for each level; ones if only names are needed."""
     return metadata.get(name) or (1,) * len(metadata["depths"])
 
 
 def _all_rules(metadata):
-    """Yields the rule of each variable of a model with all its heads."""
+    """Yield the rule of each variable of a model with all its heads."""
     mixing = metadata.get("token_mixing_type", "ser_pm")
     patches_alone = metadata.get("embedding_type") != "emb_cross_mlp"
     depths = metadata["depths"]
@@ -139,7 +139,7 @@ def _rules(metadata):
 
 
 def _windows(pixels):
-    """Returns the windows of a number of pixels: one, or two of sides P and 2
+    """Return the windows of a number of pixels: one, or two of sides P and 2
     P.
 
     The number decides, since no square is five times another. Returns None for
@@ -153,7 +153,7 @@ def _windows(pixels):
 
 
 def _windows_of_levels(inputs, widths):
-    """Returns channels and windows of each level; None where unknown.
+    """Return channels and windows of each level; None where unknown.
 
     Args:
         inputs: Values in all windows of each level.
@@ -226,7 +226,7 @@ def _read_arrays(arrays, config, specified):
 
 
 def _read_config(config):
-    """Reads the arguments of the authors' class, if the config has them."""
+    """Read the arguments of the authors' class, if the config has them."""
     levels = config.get("layers") or []
     found = {name: configs.integer(config, name) for name in _SAME}
     found |= dict(
@@ -250,7 +250,7 @@ def _read_config(config):
 
 
 def _config_of(metadata):
-    """Returns the arguments of the authors' class; inverts `_read_config`."""
+    """Return the arguments of the authors' class; inverts `_read_config`."""
     levels = []
     for i, depth in enumerate(metadata["depths"]):
         level = dict(
@@ -286,13 +286,13 @@ def _required(metadata):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: maps are resized to the weights' grid, not weights to
+    """Return None: maps are resized to the weights' grid, not weights to
     maps."""
     return None
 
 
 def _grids(image_size, patch_sizes):
-    """Returns the (height, width) of each level in tokens."""
+    """Return the (height, width) of each level in tokens."""
     grids = []
     for patch in patch_sizes:
         image_size = tuple(-(-n // patch) for n in image_size)
@@ -301,7 +301,7 @@ def _grids(image_size, patch_sizes):
 
 
 def _lengths(metadata):
-    """Returns the tokens that each level's MLPs mix: along axes, or in all."""
+    """Return the tokens that each level's MLPs mix: along axes, or in all."""
     rafts = metadata.get("raft_sizes") or (1,) * len(metadata["depths"])
     return [
         tuple(n // raft for n in level)
@@ -310,7 +310,7 @@ def _lengths(metadata):
 
 
 def trained_image_size(metadata: dict) -> tuple[int, int]:
-    """Returns the (height, width) of the images for which weights are made."""
+    """Return the (height, width) of the images for which weights are made."""
     size = metadata.get("pretrained_image_size")
     if size is not None:
         return (size, size) if isinstance(size, int) else tuple(size)
@@ -321,7 +321,7 @@ def trained_image_size(metadata: dict) -> tuple[int, int]:
 
 
 def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
-    """Returns the size of the images for which the weights were trained.
+    """Return the size of the images for which the weights were trained.
 
     Raises:
         ValueError: If no image size has these numbers of tokens.

@@ -26,7 +26,7 @@ def _rules(metadata):
 
 
 def grid(metadata: dict) -> None:
-    """Returns None: no weights depend on the grid."""
+    """Return None: no weights depend on the grid."""
     return None
 
 

@@ -126,7 +126,7 @@ class Format:
         return all(matching(pattern, names) for pattern in self.requires)
 
     def refusals(self, names) -> list[tuple[str, list[str]]]:
-        """Returns each reason of `forbids` that holds, with its names."""
+        """Return each reason of `forbids` that holds, with its names."""
         found = (
             (reason, matching(pattern, names))
             for pattern, reason in self.forbids.items()
@@ -135,7 +135,7 @@ class Format:
 
 
 def matching(pattern: str, names) -> list[str]:
-    """Returns the names that a pattern matches, sorted."""
+    """Return the names that a pattern matches, sorted."""
     return sorted(filter(re.compile(pattern).fullmatch, names))
 
 
@@ -187,7 +187,7 @@ def expand(
     units: tuple[int, ...] | None = None,
     absent: tuple[str, ...] = (),
 ) -> list[Rule]:
-    """Expands a table.
+    """Expand a table.
 
     Args:
         rows: (path, name or names, optional transform), with `{i}` for the
@@ -233,7 +233,7 @@ def expand(
 
 
 def without_top(metadata: dict) -> tuple[str, ...]:
-    """Returns which paths of `head` and `pre_logits` a model does not have."""
+    """Return which paths of `head` and `pre_logits` a model does not have."""
     absent = () if metadata.get("classes") else ("head/",)
     return absent + (
         () if metadata.get("representation_size") else ("pre_logits/",)
@@ -241,7 +241,7 @@ def without_top(metadata: dict) -> tuple[str, ...]:
 
 
 def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
-    """Lists the hidden layer before the head, which most formats do not have.
+    """List the hidden layer before the head, which most formats do not have.
 
     Args:
         metadata: Of the model.
@@ -251,7 +251,7 @@ def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
 
 
 def shapes(arrays: dict, rules: list[Rule]) -> Callable:
-    """Returns a function from a path and a number of axes to a shape.
+    """Return a function from a path and a number of axes to a shape.
 
     The shape is that of the variable, computed without reading any array.
     """
@@ -273,7 +273,7 @@ def shapes(arrays: dict, rules: list[Rule]) -> Callable:
 def grid_of(
     tokens: int, stride: tuple[int, int], specified: dict
 ) -> tuple[int, int]:
-    """Returns the (rows, columns) of a grid of patches.
+    """Return the (rows, columns) of a grid of patches.
 
     Args:
         tokens: Number of tokens.
@@ -311,12 +311,12 @@ def grid_of(
 
 
 def blank(shape):
-    """Returns an array without memory, to compute the shapes of transforms."""
+    """Return an array without memory, to compute the shapes of transforms."""
     return np.broadcast_to(np.float32(0), shape)
 
 
 def pixel_differences(metadata: dict, scale: float | None = None) -> list:
-    """Lists how a library scales pixels differently.
+    """List how a library scales pixels differently.
 
     Args:
         metadata: Of the model.
@@ -334,7 +334,7 @@ def pixel_differences(metadata: dict, scale: float | None = None) -> list:
 
 
 def rename(arrays: dict, function: Callable) -> dict:
-    """Renames arrays; names must stay unique.
+    """Rename arrays; names must stay unique.
 
     Raises:
         ValueError: If two names become one.
@@ -346,7 +346,7 @@ def rename(arrays: dict, function: Callable) -> dict:
 
 
 def add(arrays: dict, name: str, array) -> None:
-    """Adds an array under a name that must be new.
+    """Add an array under a name that must be new.
 
     Raises:
         ValueError: If it is not.
@@ -357,5 +357,5 @@ def add(arrays: dict, name: str, array) -> None:
 
 
 def count(names, pattern) -> int:
-    """Counts the different first groups that a pattern matches in names."""
+    """Count the different first groups that a pattern matches in names."""
     return len({match[1] for match in map(pattern.match, names) if match})

@@ -6,7 +6,7 @@ from keras_vit.weights.rules import configs
 
 
 def architecture_of(config: dict) -> str | None:
-    """Returns the name of the architecture, without the weights' tag."""
+    """Return the name of the architecture, without the weights' tag."""
     return str(config.get("architecture") or "").split(".")[0] or None
 
 
@@ -17,7 +17,7 @@ _UNSUPPORTED = {
 
 
 def resampling(metadata: dict) -> str:
-    """Returns how timm resamples weights; see `table.Format.resampling`."""
+    """Return how timm resamples weights; see `table.Format.resampling`."""
     name = metadata.get("architecture") or ""
     if re.search(r"(base|huge)_patch16_radio_v3", name):
         return "aligned_bilinear"
@@ -27,7 +27,7 @@ def resampling(metadata: dict) -> str:
 
 
 def read(config: dict) -> dict:
-    """Returns the metadata of classes and of images.
+    """Return the metadata of classes and of images.
 
     Raises:
         ValueError: If the architecture is known not to be supported, or a
@@ -58,7 +58,7 @@ def read(config: dict) -> dict:
 
 
 def _image_size(arguments, pretrained):
-    """Returns the size of the model's images, not of its pre-training."""
+    """Return the size of the model's images, not of its pre-training."""
     size = pretrained.get("input_size")
     if size is not None and not (isinstance(size, (list, tuple)) and size):
         raise ValueError(
@@ -71,7 +71,7 @@ def _image_size(arguments, pretrained):
 
 
 def write(metadata: dict, architecture: str, **arguments) -> dict:
-    """Returns a config.json; inverts `read`.
+    """Return a config.json; inverts `read`.
 
     Args:
         metadata: Of the model.

@@ -4,7 +4,7 @@ from keras_vit.weights.rules import configs, table, timm_config
 
 
 def architecture(metadata: dict, names: dict, mlp_ratio: int) -> str | None:
-    """Returns the name of the architecture with a model's sizes, or None.
+    """Return the name of the architecture with a model's sizes, or None.
 
     No argument of timm changes these sizes.
 
@@ -21,7 +21,7 @@ def architecture(metadata: dict, names: dict, mlp_ratio: int) -> str | None:
 
 
 def refused(metadata: dict, names: dict, mlp_ratio: int) -> list:
-    """Lists the properties that timm cannot store; see `architecture`."""
+    """List the properties that timm cannot store; see `architecture`."""
     found = table.refuse_pre_logits(metadata)
     if architecture(metadata, names, mlp_ratio) is None:
         found.append(
@@ -32,7 +32,7 @@ def refused(metadata: dict, names: dict, mlp_ratio: int) -> list:
 
 
 def config_of(metadata: dict, names: dict, mlp_ratio: int) -> dict:
-    """Returns the config.json of timm; see `architecture`."""
+    """Return the config.json of timm; see `architecture`."""
     return timm_config.write(
         metadata,
         architecture(metadata, names, mlp_ratio) or "",
@@ -41,7 +41,7 @@ def config_of(metadata: dict, names: dict, mlp_ratio: int) -> dict:
 
 
 def read(config: dict, prefix: str, pixels: dict) -> dict:
-    """Returns the metadata of a config.json of timm.
+    """Return the metadata of a config.json of timm.
 
     Args:
         config: The config, {} without one.

@@ -25,7 +25,7 @@ TRANSFORMS = {
 def product(
     path: str, name: str, kind: str = "linear", bias: bool = True
 ) -> list:
-    """Returns the rows of a dense layer or a convolution; see `table.expand`.
+    """Return the rows of a dense layer or a convolution; see `table.expand`.
 
     Args:
         path: Path of the layer.
@@ -38,7 +38,7 @@ def product(
 
 
 def norm(path: str, name: str, batch: bool = False) -> list:
-    """Returns the rows of a norm; see `table.expand`.
+    """Return the rows of a norm; see `table.expand`.
 
     Args:
         path: Path of the layer.
@@ -55,7 +55,7 @@ def norm(path: str, name: str, batch: bool = False) -> list:
 
 
 def depths(arrays: dict, pattern) -> tuple[int, ...]:
-    """Returns the number of blocks in each level.
+    """Return the number of blocks in each level.
 
     Args:
         arrays: The arrays by name.
@@ -69,7 +69,7 @@ def depths(arrays: dict, pattern) -> tuple[int, ...]:
 
 
 def restore(arrays: dict, scheme) -> dict:
-    """Adds the counters that PyTorch's BatchNorms require."""
+    """Add the counters that PyTorch's BatchNorms require."""
     for name in list(arrays):
         if name.endswith(".running_mean"):
             counter = name.removesuffix("running_mean") + "num_batches_tracked"
@@ -86,7 +86,7 @@ def authors(
     published: tuple = (),
     **kwargs,
 ) -> table.Format:
-    """Returns the format of the authors' state dicts.
+    """Return the format of the authors' state dicts.
 
     Args:
         rows: Returns the rows of a model with a head, given metadata.

@@ -23,7 +23,7 @@ RESIZES = {
 
 
 def check_heads(found: dict, wanted: dict) -> None:
-    """Checks the number of heads, which shapes do not show."""
+    """Check the number of heads, which shapes do not show."""
     heads = found.get("num_heads")
     if heads and heads != wanted["num_heads"]:
         raise ValueError(
@@ -43,7 +43,7 @@ def formats(
     derived=lambda metadata: {},
     **kwargs,
 ) -> table.Format:
-    """Returns a format of a family.
+    """Return a format of a family.
 
     Args:
         names: See `rows.rules`.
@@ -87,7 +87,7 @@ def formats(
 
 
 def keras_files(like: table.Format, *paths: str) -> table.Format:
-    """Returns the format of a family's `.keras` files.
+    """Return the format of a family's `.keras` files.
 
     Args:
         like: Another format of the family; its library's way to resample is

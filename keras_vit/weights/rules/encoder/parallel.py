@@ -23,7 +23,7 @@ _FC1, _QKV, _IN = "mlp.fc1", "attn.qkv", "in_proj"
 
 
 def _renamed(arrays, names):
-    """Renames the parts of blocks."""
+    """Rename the parts of blocks."""
     parts = "|".join(map(re.escape, names))
     pattern = re.compile(rf"(blocks\.\d+\.)({parts})(\..*|)")
 
@@ -35,7 +35,7 @@ def _renamed(arrays, names):
 
 
 def flatten(arrays: dict) -> dict:
-    """Gives the arrays the names of sequential blocks."""
+    """Give the arrays the names of sequential blocks."""
     arrays = _renamed(arrays, _NAMES)
     for name in [n for n in arrays if f".{_IN}." in n]:
         stored = arrays.pop(name)
@@ -55,7 +55,7 @@ def flatten(arrays: dict) -> dict:
 
 
 def restore(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     arrays = dict(arrays)
     for name in [n for n in arrays if f".{_QKV}." in n]:
         first = name.replace(_QKV, _FC1)

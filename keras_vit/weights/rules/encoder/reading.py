@@ -8,7 +8,7 @@ from keras_vit.weights.rules.encoder import rows
 
 
 def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
-    """Returns the metadata that names and shapes show.
+    """Return the metadata that names and shapes show.
 
     Args:
         names: See `rules`.
@@ -106,7 +106,7 @@ def read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
 
 
 def groups(names: dict, arrays: dict, found: dict) -> dict:
-    """Returns which heads share keys and values, given other metadata."""
+    """Return which heads share keys and values, given other metadata."""
     width, heads = found["hidden_size"], found["num_heads"] or 1
     shared = [
         (arrays[f"{names['qkv']}.weight".format(i=i)].shape[0] - width)
@@ -135,7 +135,7 @@ def _has_key_bias(names, arrays):
 
 
 def _classifier(found, specified, norm, norm_after):
-    """Returns what the head reads."""
+    """Return what the head reads."""
     pooling = specified.get("pooling")
     if pooling is None:
         pooling = "token" if found["class_token"] else "avg"
@@ -154,7 +154,7 @@ def _classifier(found, specified, norm, norm_after):
 
 
 def _positions(found, tokens, specified):
-    """Returns the grid of the position embeddings, and `position_prefix`.
+    """Return the grid of the position embeddings, and `position_prefix`.
 
     They cover no token before the patches, the class token, or all of them.
     """

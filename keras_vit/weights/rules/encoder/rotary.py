@@ -10,7 +10,7 @@ INDEX = dict(rotary="index", rotary_theta=10_000.0)
 
 
 def settings(config: dict, known: dict) -> dict:
-    """Returns the metadata in a config of timm, and those of its name.
+    """Return the metadata in a config of timm, and those of its name.
 
     Args:
         config: The config.json.
@@ -38,7 +38,7 @@ def settings(config: dict, known: dict) -> dict:
 
 
 def arguments(metadata: dict) -> dict:
-    """Returns arguments of timm's Eva for a model; inverts `settings`."""
+    """Return arguments of timm's Eva for a model; inverts `settings`."""
     if metadata["rotary"] in ("none", "mixed"):
         return {}
     reference = metadata["rotary_reference"]
@@ -51,7 +51,7 @@ def arguments(metadata: dict) -> dict:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that timm's Eva cannot store."""
+    """List the parts of a model that timm's Eva cannot store."""
     found = timm.refused(metadata, format)
     if metadata["activation"] not in ("gelu", "swiglu"):
         found.append(f"activation={metadata['activation']!r}")

@@ -76,7 +76,7 @@ SINGLE = {
 
 
 def _absent(has):
-    """Returns the prefixes of paths that a model does not have."""
+    """Return the prefixes of paths that a model does not have."""
     presence = {
         "class_token/": has["class_token"],
         "distillation_token/": has["distillation_token"],
@@ -112,7 +112,7 @@ def _absent(has):
 
 
 def rules(names: dict, metadata: dict) -> list[table.Rule]:
-    """Returns the expanded table of a model for a library.
+    """Return the expanded table of a model for a library.
 
     Args:
         names: Names of the library's layers and arrays, by the keys of
@@ -166,7 +166,7 @@ _SHAPES = {
 
 
 def _qkv_rows(names, heads, width):
-    """Returns the rows of the projection, from one array or three.
+    """Return the rows of the projection, from one array or three.
 
     Its columns are [G, R + 2, E]: of each group R heads of queries, one of
     keys and one of values. R is 1 unless heads share keys and values.
@@ -205,7 +205,7 @@ def _qkv_rows(names, heads, width):
 
 
 def _no_bias(size):
-    """Returns the transform of a head's bias in a file without one."""
+    """Return the transform of a head's bias in a file without one."""
 
     def split(bias):
         if bias.any():
@@ -219,7 +219,7 @@ def _no_bias(size):
 
 
 def readout(names, classifier):
-    """Returns the names with those of the last norm and the head."""
+    """Return the names with those of the last norm and the head."""
     if classifier == "gap_norm" and names.get("fc_norm"):
         return {**names, "norm": names["fc_norm"]}
     if classifier == "distilled" and names.get("head_token"):

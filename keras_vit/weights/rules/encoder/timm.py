@@ -83,7 +83,7 @@ _ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "silu")
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], frozenset]:
-    """Gives arrays that timm stores in several forms one form.
+    """Give arrays that timm stores in several forms one form.
 
     The halves of a packed SwiGLU become two arrays, separate projections of
     queries, keys and values one, and frequencies one for each block.
@@ -137,7 +137,7 @@ def cut(arrays: dict[str, Stored], name: str, names: tuple) -> None:
 
 
 def _join_projections(arrays, attention):
-    """Joins the kernels of q, k and v, and their biases.
+    """Join the kernels of q, k and v, and their biases.
 
     Without a bias of keys, the biases of q and v are renamed.
     """
@@ -183,7 +183,7 @@ def is_class_apart(metadata: dict) -> bool:
 
 
 def forms(metadata: dict, *others: str) -> frozenset:
-    """Returns the forms in which timm stores a model with registers.
+    """Return the forms in which timm stores a model with registers.
 
     In its files all tokens before the patches have a position or none has.
     That of a class token alone is added to the token.
@@ -199,7 +199,7 @@ def forms(metadata: dict, *others: str) -> frozenset:
 def restore(
     arrays: dict[str, np.ndarray], forms: frozenset
 ) -> dict[str, np.ndarray]:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     arrays = dict(arrays)
     for name in list(arrays):
         match = _FC1.fullmatch(name)
@@ -242,7 +242,7 @@ def restore(
 
 
 def settings(config: dict, known: str, epsilon: float) -> dict:
-    """Returns the metadata in a config of timm, and the constants of its name.
+    """Return the metadata in a config of timm, and the constants of its name.
 
     Args:
         config: The config.json.
@@ -279,7 +279,7 @@ def settings(config: dict, known: str, epsilon: float) -> dict:
 
 
 def heads_of(width: int, name: str) -> int:
-    """Returns the number of heads of an architecture of timm."""
+    """Return the number of heads of an architecture of timm."""
     if width == 1536 and "siglip" not in name and "pe_" not in name:
         return 24
     if width == 1280 and "dinov3" in name:
@@ -288,7 +288,7 @@ def heads_of(width: int, name: str) -> int:
 
 
 def with_heads(format: table.Format, **required) -> table.Format:
-    """Returns a format whose architectures specify their number of heads.
+    """Return a format whose architectures specify their number of heads.
 
     Args:
         format: The format.
@@ -316,7 +316,7 @@ def with_heads(format: table.Format, **required) -> table.Format:
 
 
 def config_of(metadata: dict, architecture: str, **arguments) -> dict:
-    """Returns the config.json of timm for a model; inverts `settings`.
+    """Return the config.json of timm for a model; inverts `settings`.
 
     Args:
         metadata: Of the model.
@@ -341,7 +341,7 @@ def config_of(metadata: dict, architecture: str, **arguments) -> dict:
 
 
 def differences(metadata: dict, epsilon: float) -> list[str]:
-    """Lists what timm computes differently."""
+    """List what timm computes differently."""
     found = table.pixel_differences(metadata)
     if metadata.get("layer_norm_epsilon", epsilon) != epsilon:
         found.append(f"it adds {epsilon} in LayerNorm")
@@ -349,7 +349,7 @@ def differences(metadata: dict, epsilon: float) -> list[str]:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that timm cannot store."""
+    """List the parts of a model that timm cannot store."""
     found = table.refuse_pre_logits(metadata)
     if metadata["classifier"] == "token_and_gap":
         found.append("classifier='token_and_gap'")

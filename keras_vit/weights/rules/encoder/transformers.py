@@ -77,7 +77,7 @@ _NAMES_OF = {
 def flatten(
     arrays: dict[str, Stored], prefixes: tuple[str, ...], ignored: str
 ) -> tuple[dict[str, Stored], str]:
-    """Removes a prefix of names, and arrays that play no part.
+    """Remove a prefix of names, and arrays that play no part.
 
     Args:
         arrays: Of the checkpoint.
@@ -94,7 +94,7 @@ def flatten(
 
 
 def restore(arrays: dict, prefix: str, heads: tuple[str, ...]) -> dict:
-    """Puts a prefix before all names but those of heads."""
+    """Put a prefix before all names but those of heads."""
     return {
         name if name.startswith(heads) else f"{prefix}{name}": array
         for name, array in arrays.items()
@@ -102,7 +102,7 @@ def restore(arrays: dict, prefix: str, heads: tuple[str, ...]) -> dict:
 
 
 def settings(config: dict, defaults: dict[str, dict]) -> dict:
-    """Returns the metadata in config.json and preprocessor_config.json.
+    """Return the metadata in config.json and preprocessor_config.json.
 
     Args:
         config: The config.json, with that of the processor.
@@ -140,7 +140,7 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
 def config_of(
     metadata: dict, model_type: str, architecture: str, **fields
 ) -> dict:
-    """Returns the config of transformers for a model; inverts `settings`.
+    """Return the config of transformers for a model; inverts `settings`.
 
     Args:
         metadata: Of the model.
@@ -181,7 +181,7 @@ def config_of(
 
 
 def labels(metadata: dict) -> dict:
-    """Returns the fields of a config that name the classes."""
+    """Return the fields of a config that name the classes."""
     names = metadata["class_names"] or [
         f"LABEL_{i}" for i in range(metadata["classes"] or 0)
     ]
@@ -192,7 +192,7 @@ def labels(metadata: dict) -> dict:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that no model of transformers can store."""
+    """List the parts of a model that no model of transformers can store."""
     found = table.refuse_pre_logits(metadata)
     if len(set(metadata["patch_size"])) > 1:
         found.append("patches of unequal sides")
@@ -200,7 +200,7 @@ def refused(metadata: dict, format: str) -> list[str]:
 
 
 def refuse_rectangles(metadata: dict) -> list[str]:
-    """Lists images whose positions transformers takes to be a square grid."""
+    """List images whose positions transformers takes to be a square grid."""
     height, width = metadata["image_size"]
     return [] if height == width else ["images that are not square"]
 
@@ -232,7 +232,7 @@ def _rows(array, start=None, stop=None):
 
 
 def restore_tower(arrays: dict[str, np.ndarray], prefix: str) -> dict:
-    """The inverse of `tower`."""
+    """Invert `tower`."""
     arrays = dict(arrays)
     for ending in ("weight", "bias"):
         name = "head.attention."

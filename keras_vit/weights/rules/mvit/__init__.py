@@ -90,7 +90,7 @@ RESIZES = {
 
 
 def _adapt(arrays, found, wanted, names, patches=None):
-    """Returns the arrays of an image model as those of a video model.
+    """Return the arrays of an image model as those of a video model.
 
     Args:
         names: Variable of positions -> its name in the checkpoint.
@@ -120,7 +120,7 @@ def _adapt(arrays, found, wanted, names, patches=None):
 
 
 def _with_frames(kernel, is_flat):
-    """Adds or removes an axis of one frame."""
+    """Add or remove an axis of one frame."""
     shape = kernel.shape
     if len(shape) == 4 and not is_flat:
         shape = (*shape[:2], 1, *shape[2:])
@@ -130,7 +130,7 @@ def _with_frames(kernel, is_flat):
 
 
 def _fuse(arrays, specified):
-    """Merges the three projections of the first files into one."""
+    """Merge the three projections of the first files into one."""
     arrays = dict(arrays)
     for name in list(arrays):
         match = re.fullmatch(r"(blocks\.\d+\.attn\.)q(\.weight|\.bias)", name)
@@ -146,7 +146,7 @@ def _fuse(arrays, specified):
 
 
 def _shapes(arrays, rules):
-    """Returns a function from a path and a number of axes to a shape."""
+    """Return a function from a path and a number of axes to a shape."""
     rules = {rule.path: rule for rule in rules}
 
     def shape_of(path, axes):
@@ -164,7 +164,7 @@ def _shapes(arrays, rules):
 
 
 def _format(rows, block, patches, has_flat=False, **kwargs):
-    """Returns a format.
+    """Return a format.
 
     Args:
         rows: Its table.
@@ -202,7 +202,7 @@ def _format(rows, block, patches, has_flat=False, **kwargs):
 
 
 def _torchvision_refused(metadata, format):
-    """Lists what torchvision's MViT does not have."""
+    """List what torchvision's MViT does not have."""
     only = dict(classifier="token", position_embedding="separate", mlp_ratio=4)
     found = [
         f"{name}={metadata[name]!r}"

@@ -30,7 +30,7 @@ _IMAGE_PIXELS = dict(
 
 
 def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
-    """Returns the metadata that arrays show, with what follows from it.
+    """Return the metadata that arrays show, with what follows from it.
 
     Args:
         shape_of: Of a variable's path and a number of axes, its shape.
@@ -75,7 +75,7 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
 
 
 def _read_stages(shape_of, paths, settings):
-    """Returns the fields of the architecture that list stages."""
+    """Return the fields of the architecture that list stages."""
     count = sum(path.endswith("/norm1/gamma") for path in paths)
 
     def kernel(i, letter):
@@ -124,7 +124,7 @@ def _read_stages(shape_of, paths, settings):
 
 
 def _settings(widths, queries, keys, has_sizes):
-    """Returns what kernels show of each block's heads and strides.
+    """Return what kernels show of each block's heads and strides.
 
     Kernels of several sizes are one larger than the strides.
     """
@@ -152,7 +152,7 @@ def _stride_of(kernel):
 
 
 def _published(found):
-    """Returns the strides of the published model that has these sizes."""
+    """Return the strides of the published model that has these sizes."""
     width = found["hidden_sizes"][0]
     if (
         found.get("pooling_mode") != "conv"
@@ -164,7 +164,7 @@ def _published(found):
 
 
 def _read_grid(shape_of, paths, metadata, is_image):
-    """Returns the (frames, rows, columns) of tokens, or (rows, columns)."""
+    """Return the (frames, rows, columns) of tokens, or (rows, columns)."""
     size = tuple(metadata.get("grid") or ())
     if not size and "image_size" in metadata and "cube_stride" in metadata:
         size = grid(metadata)
@@ -191,7 +191,7 @@ def _read_grid(shape_of, paths, metadata, is_image):
 
 
 def grid(metadata: dict) -> tuple[int, ...]:
-    """Returns the (rows, columns) of an image's tokens.
+    """Return the (rows, columns) of an image's tokens.
 
     Those of a video are (frames, rows, columns).
     """

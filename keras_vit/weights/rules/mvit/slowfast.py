@@ -19,7 +19,7 @@ _POOLING = ("POOL_Q_STRIDE", "POOL_KV_STRIDE", "POOL_KV_STRIDE_ADAPTIVE")
 
 
 def read(config: dict) -> dict:
-    """Returns the metadata that a config specifies.
+    """Return the metadata that a config specifies.
 
     Raises:
         ValueError: If its model is not supported.
@@ -56,7 +56,7 @@ def read(config: dict) -> dict:
 
 
 def _padding(kernel, stride):
-    """Returns half a patch where patches overlap, 0 elsewhere."""
+    """Return half a patch where patches overlap, 0 elsewhere."""
     return [
         n // 2 if n > step else 0
         for n, step in zip(kernel, stride, strict=True)
@@ -79,7 +79,7 @@ def _pixels(data, key):
 
 
 def _settings(mvit):
-    """Returns the heads and strides of each block."""
+    """Return the heads and strides of each block."""
     heads = configs.integer(mvit, "NUM_HEADS") or 1
     factors = dict(mvit.get("HEAD_MUL") or ())
     depth = configs.integer(mvit, "DEPTH") or 16
@@ -113,7 +113,7 @@ def _by_block(rows):
 
 
 def write(metadata: dict, blocks: list[dict]) -> dict:
-    """Returns a config; inverts `read`.
+    """Return a config; inverts `read`.
 
     Args:
         metadata: Of the model.

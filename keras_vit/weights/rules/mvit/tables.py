@@ -30,7 +30,7 @@ _ROWS = table.Transform(lambda rows: rows[None], lambda rows: (rows[0],))
 
 
 def slowfast_rows() -> list:
-    """Returns the table of the authors' names."""
+    """Return the table of the authors' names."""
     rows = [
         ("pos_encoding/class_token", "cls_token"),
         ("pos_encoding/joint_pos", "pos_embed"),
@@ -55,7 +55,7 @@ def slowfast_rows() -> list:
 
 
 def torchvision_rows() -> list:
-    """Returns the table of torchvision's names."""
+    """Return the table of torchvision's names."""
     rows = [
         ("pos_encoding/class_token", "pos_encoding.class_token", _ROW),
         ("pos_encoding/spatial_pos", "pos_encoding.spatial_pos", _ROWS),
@@ -85,7 +85,7 @@ def torchvision_rows() -> list:
 
 
 def _layer_rows(layers, norm_name, pool_name):
-    """Returns the rows of layers with kernels, of norms and of poolings."""
+    """Return the rows of layers with kernels, of norms and of poolings."""
     rows = []
     for layer, name in layers.items():
         is_patch = layer == "patch_embed"
@@ -103,7 +103,7 @@ def _layer_rows(layers, norm_name, pool_name):
 
 
 def expand(rows: list, num_layers: int, flat: bool = False) -> list:
-    """Returns the rules of all variables that blocks may have.
+    """Return the rules of all variables that blocks may have.
 
     Args:
         rows: A format's table.
@@ -124,7 +124,7 @@ def is_flat(metadata: dict) -> bool:
 
 
 def absent_paths(metadata: dict) -> tuple[str, ...]:
-    """Returns the prefixes of the paths that a model does not have."""
+    """Return the prefixes of the paths that a model does not have."""
     kind = metadata["position_embedding"]
     has_token = metadata["classifier"] == "token"
     positions = dict(
@@ -156,7 +156,7 @@ def absent_paths(metadata: dict) -> tuple[str, ...]:
 
 
 def blocks_of(metadata: dict) -> list[dict]:
-    """Returns the settings of each block.
+    """Return the settings of each block.
 
     Returns:
         `hidden_size`, `output_size`, `num_heads`, `query_stride`,

@@ -4,7 +4,7 @@ from keras_vit.weights.rules import configs
 
 
 def read(config: dict) -> dict:
-    """Returns the metadata that arguments of torchvision's MViT specify.
+    """Return the metadata that arguments of torchvision's MViT specify.
 
     Raises:
         ValueError: If they are of an MViTv2.
@@ -35,7 +35,7 @@ def _pixels(config, key):
 
 
 def _blocks(rows):
-    """Returns the metadata that the settings of blocks specify."""
+    """Return the metadata that the settings of blocks specify."""
 
     def triple(row, name):
         return tuple(row[name]) or (1, 1, 1)
@@ -64,7 +64,7 @@ def _blocks(rows):
 
 
 def write(metadata: dict, blocks: list[dict]) -> dict:
-    """Returns arguments; inverts `read`.
+    """Return arguments; inverts `read`.
 
     Args:
         metadata: Of the model.

@@ -34,7 +34,7 @@ def _required(metadata):
 
 
 def grid(metadata: dict) -> tuple[int, int] | None:
-    """Returns the (rows, columns) of patches."""
+    """Return the (rows, columns) of patches."""
     scale, patch = _stem_scale(metadata), metadata["patch_size"]
     patch = (patch, patch) if isinstance(patch, int) else patch
     return tuple(
@@ -56,7 +56,7 @@ RESIZES = {
 
 
 def _refused(metadata):
-    """Lists the parts of a model that no other library has."""
+    """List the parts of a model that no other library has."""
     positions = metadata.get("position_embedding", "learned_1d")
     placement = metadata.get("position_placement", "stem")
     found = []
@@ -140,7 +140,7 @@ def _read_arrays(module, arrays, config, specified):
 
 
 def _check_heads(found, wanted):
-    """Checks the number of heads, which shapes do not show."""
+    """Check the number of heads, which shapes do not show."""
     heads = found.get("num_heads")
     if heads and heads != wanted["num_heads"]:
         raise ValueError(

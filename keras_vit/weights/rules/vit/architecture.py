@@ -26,7 +26,7 @@ def is_published(width: int, num_layers: int) -> bool:
 def fuse_heads(
     query: np.ndarray, key: np.ndarray, value: np.ndarray
 ) -> np.ndarray:
-    """Returns the columns of `MultiHeadSelfAttention`'s fused projection.
+    """Return the columns of `MultiHeadSelfAttention`'s fused projection.
 
     Args:
         query, key, value: `[..., A, E]`, for each of A heads.
@@ -39,7 +39,7 @@ def fuse_heads(
 
 
 def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
-    """The inverse of `fuse_heads`."""
+    """Invert `fuse_heads`."""
     heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
     return tuple(np.moveaxis(heads, -2, 0))
 
@@ -67,7 +67,7 @@ class Architecture:
 
     @classmethod
     def of(cls, metadata: dict) -> "Architecture":
-        """Returns the architecture of a model or checkpoint."""
+        """Return the architecture of a model or checkpoint."""
         return cls(
             num_layers=metadata["num_layers"],
             num_heads=metadata.get("num_heads") or 0,
@@ -84,7 +84,7 @@ class Architecture:
 
 
 def expand(rows: list, architecture: Architecture) -> list[table.Rule]:
-    """Expands a table for an architecture; see `table.expand`."""
+    """Expand a table for an architecture; see `table.expand`."""
     absent = tuple(
         prefix
         for prefix, present in (

@@ -40,7 +40,7 @@ _GELU = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
-    """Removes the `vit.` of the names of ViTForImageClassification.
+    """Remove the `vit.` of the names of ViTForImageClassification.
 
     The decoder of ViTMAEForPreTraining is left out, with a warning.
 
@@ -63,7 +63,7 @@ def flatten(
 def restore(
     arrays: dict[str, np.ndarray], prefixed: bool
 ) -> dict[str, np.ndarray]:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     if not prefixed:
         return arrays
     return {
@@ -73,7 +73,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Returns the metadata that names and config show."""
+    """Return the metadata that names and config show."""
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # specified by the config
@@ -83,7 +83,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """Returns the metadata in config.json and preprocessor_config.json."""
+    """Return the metadata in config.json and preprocessor_config.json."""
     # The defaults only apply to a config that is marked as one of ViT, or of
     # an encoder of MAE or MSN, which has the same arrays.
     kind = configs.choice(config, "model_type", _EPSILONS)
@@ -114,7 +114,7 @@ def settings(config: dict) -> dict:
 
 
 def read_pixels(processor: dict) -> dict:
-    """Returns a processor's mean and std, for pixels in [0, 255]."""
+    """Return a processor's mean and std, for pixels in [0, 255]."""
     if not processor:
         return {}
     factor = 1.0
@@ -139,7 +139,7 @@ def read_pixels(processor: dict) -> dict:
 
 
 def config_of(metadata: dict) -> dict:
-    """Returns the config of transformers for a model; inverts `settings`."""
+    """Return the config of transformers for a model; inverts `settings`."""
     architecture = Architecture.of(metadata)
     height, width = metadata["image_size"]
     (patch_size,) = set(metadata["patch_size"])
@@ -182,7 +182,7 @@ def config_of(metadata: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the expanded table of an architecture."""
+    """Return the expanded table of an architecture."""
     ours, theirs = "encoderblock_{i}/", "encoder.layer.{i}."
     attention = f"{ours}MultiHeadDotProductAttention_0"
     their_attention = f"{theirs}attention.attention."
@@ -239,7 +239,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that transformers cannot store."""
+    """List the parts of a model that transformers cannot store."""
     pooled = metadata["classifier"]
     head = metadata.get("classes") is not None
     has = dict(

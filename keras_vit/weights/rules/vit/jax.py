@@ -67,7 +67,7 @@ NAMING_SCHEMES = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], NamingScheme]:
-    """Converts a checkpoint of any naming scheme to linen names and shapes.
+    """Convert a checkpoint of any naming scheme to linen names and shapes.
 
     Returns:
         The arrays, and the scheme to pass to `restore`.
@@ -116,7 +116,7 @@ def flatten(
 def restore(
     arrays: dict[str, np.ndarray], scheme: NamingScheme
 ) -> dict[str, np.ndarray]:
-    """Converts linen arrays to a naming scheme; the inverse of `flatten`."""
+    """Convert linen arrays to a naming scheme; the inverse of `flatten`."""
     arrays = dict(arrays)
     if scheme.token_apart and "cls" in arrays:
         first, grid = np.split(arrays[POSITIONS], [1], axis=1)
@@ -150,7 +150,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Returns the metadata that linen names show."""
+    """Return the metadata that linen names show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -176,7 +176,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """Returns the settings with which all checkpoints of the authors were
+    """Return the settings with which all checkpoints of the authors were
     trained.
 
     Args:
@@ -193,7 +193,7 @@ def settings(config: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the expanded table of an architecture."""
+    """Return the expanded table of an architecture."""
 
     def join_out(kernel):
         return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
@@ -279,13 +279,13 @@ def _unstack(arrays):
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that these files cannot store."""
+    """List the parts of a model that these files cannot store."""
     pooled = metadata["classifier"]
     return [pooled] if pooled in ("gap_norm", "token_gap") else []
 
 
 def differences(metadata: dict) -> list[str]:
-    """Lists what the authors' code computes differently."""
+    """List what the authors' code computes differently."""
     found = table.pixel_differences(metadata, 127.5)
     if not metadata.get("gelu_approximate", True):
         found.append("the authors' code has GELU's tanh form, not erf")

@@ -19,7 +19,7 @@ _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
-    """Maps the numbers of variables to names."""
+    """Map the numbers of variables to names."""
     named = {}
     for name, array in arrays.items():
         layer, _, index = name.rpartition("/")
@@ -31,7 +31,7 @@ def flatten(
 
 
 def _variables(layer, shape):
-    """Returns the names of a layer's variables in the order of their
+    """Return the names of a layer's variables in the order of their
     creation."""
     last = layer.split("/")[-1]
     if re.match(r"LayerNorm_\d|encoder_norm|gn", last):
@@ -50,12 +50,12 @@ def _variables(layer, shape):
 def restore(
     arrays: dict[str, np.ndarray], scheme: None
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays unchanged: Keras writes these files."""
+    """Return the arrays unchanged: Keras writes these files."""
     return arrays
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Returns the metadata that names and config show."""
+    """Return the metadata that names and config show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -74,7 +74,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def _classifier(arrays, config):
-    """Returns the pooling in the graph; weights only show the class token."""
+    """Return the pooling in the graph; weights only show the class token."""
     norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
@@ -88,7 +88,7 @@ def _classifier(arrays, config):
 
 
 def settings(config: dict) -> dict:
-    """Returns the metadata in the config.json of a `.keras` file.
+    """Return the metadata in the config.json of a `.keras` file.
 
     A `.weights.h5` file has no config and specifies nothing.
     """
@@ -128,7 +128,7 @@ def settings(config: dict) -> dict:
 
 
 def _gelu_approximate(block):
-    """Returns whether GELU has its tanh form; version 0.2 wrote a flag."""
+    """Return whether GELU has its tanh form; version 0.2 wrote a flag."""
     options = configs.section(block, "mlp_options")
     forms = ("gelu", "gelu_tanh")
     activation = configs.choice(options, "activation", forms)
@@ -151,7 +151,7 @@ def _pixels(scaling):
 
 
 def _positions(layer, block):
-    """Returns the kind, grid and placement of the position embeddings."""
+    """Return the kind, grid and placement of the position embeddings."""
     if not block:
         return {}
     if not layer:
@@ -174,7 +174,7 @@ def _positions(layer, block):
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the expanded table of an architecture."""
+    """Return the expanded table of an architecture."""
     block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
     attention = f"{block}MultiHeadDotProductAttention_0"
     dense = ["embedding", "pre_logits", "head"]

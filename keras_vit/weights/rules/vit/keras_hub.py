@@ -24,7 +24,7 @@ _EMBEDDING = "vit_patching_and_embedding"
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], None]:
-    """Removes the arrays of the optimizer."""
+    """Remove the arrays of the optimizer."""
     return {
         name: array
         for name, array in arrays.items()
@@ -35,12 +35,12 @@ def flatten(
 def restore(
     arrays: dict[str, np.ndarray], scheme: None
 ) -> dict[str, np.ndarray]:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     return arrays
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Returns the metadata that names and config show."""
+    """Return the metadata that names and config show."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
     pooling = configs.choice(config, "pooling", ("token", "gap"))
@@ -66,7 +66,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """Returns the metadata in a preset's config.json and preprocessor."""
+    """Return the metadata in a preset's config.json and preprocessor."""
     shape = config.get("image_shape")
     if shape is not None and not (
         isinstance(shape, (list, tuple)) and len(shape) == 3
@@ -103,7 +103,7 @@ def settings(config: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the expanded table of an architecture."""
+    """Return the expanded table of an architecture."""
     heads = architecture.num_heads
     qkv = table.Transform(fuse_heads, lambda fused: part_heads(fused, heads))
     out = table.Transform(

@@ -36,7 +36,7 @@ ARCHITECTURES = {
 def flatten(
     arrays: dict[str, Stored], metadata: dict
 ) -> tuple[dict[str, Stored], bool]:
-    """Adds a row for the class token to position embeddings without one.
+    """Add a row for the class token to position embeddings without one.
 
     If nothing specifies the grid, it is assumed to be square, and the number of
     rows decides: a square, or one row more.
@@ -90,7 +90,7 @@ def _stem_scale(names):
 def restore(
     arrays: dict[str, np.ndarray], apart: bool
 ) -> dict[str, np.ndarray]:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     arrays = dict(arrays)
     if apart:
         first, grid = np.split(arrays["pos_embed"], [1], axis=1)
@@ -101,7 +101,7 @@ def restore(
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
-    """Returns the metadata that names and config show."""
+    """Return the metadata that names and config show."""
     units = {}
     for match in filter(None, map(_UNIT.match, arrays)):
         units.setdefault(int(match[1]), set()).add(match[2])
@@ -140,7 +140,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
 
 
 def settings(config: dict) -> dict:
-    """Returns the numerics of timm and the metadata in its config."""
+    """Return the numerics of timm and the metadata in its config."""
     arguments = configs.section(config, "model_args")
     name = timm_config.architecture_of(config)
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
@@ -172,7 +172,7 @@ def settings(config: dict) -> dict:
 
 
 def config_of(metadata: dict) -> dict:
-    """Returns the config.json of timm for a model; inverts `settings`."""
+    """Return the config.json of timm for a model; inverts `settings`."""
     architecture = Architecture.of(metadata)
     arguments = dict(
         img_size=list(metadata["image_size"]),
@@ -196,7 +196,7 @@ def config_of(metadata: dict) -> dict:
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
-    """Returns the expanded table of an architecture."""
+    """Return the expanded table of an architecture."""
 
     def join(array):
         rows = array.T  # [..., 3 D], in the order [3, A, E]
@@ -265,7 +265,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
 
 
 def refused(metadata: dict, format: str) -> list[str]:
-    """Lists the parts of a model that timm cannot store."""
+    """List the parts of a model that timm cannot store."""
     units = metadata.get("resnet_units")
     has = dict(
         pre_logits=metadata.get("representation_size"),
@@ -276,7 +276,7 @@ def refused(metadata: dict, format: str) -> list[str]:
 
 
 def differences(metadata: dict) -> list[str]:
-    """Lists what timm computes differently."""
+    """List what timm computes differently."""
     found = table.pixel_differences(metadata)
     if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
         found.append("it adds 1e-6 in LayerNorm")
