@@ -20,7 +20,7 @@ from keras_vit.data import records
 from keras_vit.models import vit
 from keras_vit.weights import hub
 from tests.documented import BLOCKS
-from tests.tools.test_classify import (  # noqa: F401, fixtures
+from tests.keras_vit_cli.test_classify import (  # noqa: F401, fixtures
     grpc_server,
     served_model,
     signatures,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+import keras_vit_cli
 from keras_vit.weights import augreg, registry, released
-from tools import weights as tool
 
 TOKEN = (
     pathlib.Path(__file__).parents[1] / "goldens/numerics/vit_token.ckpt.npz"
@@ -312,27 +312,31 @@ class TestHub:
             registry.resolve("hf://google/vit")
 
 
-class TestTool:
+def command(*words):
+    return keras_vit_cli.main(["weights", *words])
+
+
+class TestCommand:
     def test_fetch_locate_verify(self, server, capsys):
-        assert tool.main(["locate", "ViTB16", "imagenet21k"]) == 0
+        assert command("locate", "ViTB16", "imagenet21k") == 0
         assert "not here yet" in capsys.readouterr().out
-        assert tool.main(["fetch", "ViTB16", "imagenet21k"]) == 0
+        assert command("fetch", "ViTB16", "imagenet21k") == 0
         path = pathlib.Path(capsys.readouterr().out.strip().split("\n")[-1])
         assert path.read_bytes() == TOKEN.read_bytes()
-        assert tool.main(["verify"]) == 0
+        assert command("verify") == 0
         assert "as it was downloaded" in capsys.readouterr().out
         damaged = bytearray(path.read_bytes())
         damaged[1000] ^= 1
         path.write_bytes(damaged)
-        assert tool.main(["verify", "ViTB16", "imagenet21k"]) == 1
+        assert command("verify", "ViTB16", "imagenet21k") == 1
         assert path.name in capsys.readouterr().err
 
     def test_list_and_best(self, server, capsys):
-        assert tool.main(["list", "ViTB16"]) == 0
+        assert command("list", "ViTB16") == 0
         assert "gsam" in capsys.readouterr().out
-        assert tool.main(["best", "B_16"]) == 0
+        assert command("best", "B_16") == 0
         assert f"ViTB16 augreg:{B16}\n" in capsys.readouterr().out
 
     def test_unknown_weights_are_a_sentence(self, capsys):
-        assert tool.main(["fetch", "ViTB16", "imagenet"]) == 2
+        assert command("fetch", "ViTB16", "imagenet") == 2
         assert "imagenet21k" in capsys.readouterr().err

@@ -8,8 +8,8 @@ from functional import arrays_of
 from keras import ops
 
 import keras_vit
+import keras_vit_cli
 from keras_vit.weights import checkpoint, save
-from tools import convert_checkpoint
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -194,12 +194,12 @@ class TestConvert:
     def test_both_ways(self, tmp_path, capsys):
         there, back = tmp_path / "there.npz", tmp_path / "back.npz"
         arguments = [str(TOKEN), str(there), "--format", "jax_2020"]
-        assert convert_checkpoint.main(arguments) == 0
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
         printed = capsys.readouterr().out
         assert "blocks 2, heads 3, width 48" in printed
         assert f"wrote {there}: jax_2020" in printed
         arguments = [str(there), str(back), "--format", "jax"]
-        assert convert_checkpoint.main(arguments) == 0
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
         same(arrays_of(back), arrays_of(TOKEN))
 
     def test_to_keras(self, tmp_path):
@@ -207,7 +207,7 @@ class TestConvert:
 
         path = tmp_path / "a.keras"
         arguments = [str(TOKEN), str(path), "--format", "keras_vit"]
-        assert convert_checkpoint.main(arguments) == 0
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
         model = keras.models.load_model(path)
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
         same(arrays_of(tmp_path / "a.npz"), arrays_of(TOKEN))
@@ -216,19 +216,19 @@ class TestConvert:
         path = tmp_path / "a.npz"
         path.write_text("mine")
         arguments = [str(TOKEN), str(path), "--format", "jax"]
-        assert convert_checkpoint.main(arguments) == 2
+        assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "--overwrite" in capsys.readouterr().err
         assert path.read_text() == "mine"
-        assert convert_checkpoint.main([*arguments, "--overwrite"]) == 0
+        assert keras_vit_cli.main(["convert", *arguments, "--overwrite"]) == 0
 
     def test_a_plain_vit_goes_to_timm_and_back(self, tmp_path):
         pytest.importorskip("safetensors")
         there, back = tmp_path / "there", tmp_path / "back.npz"
         # timm computes GELU as its config says, so nothing differs.
         arguments = [str(TOKEN), str(there), "--format", "timm"]
-        assert convert_checkpoint.main(arguments) == 0
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
         arguments = [str(there), str(back), "--format", "jax"]
-        assert convert_checkpoint.main(arguments) == 0
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
         same(arrays_of(back), arrays_of(TOKEN))
 
     def test_every_array_is_accounted_for(self, tmp_path, capsys):
@@ -237,20 +237,20 @@ class TestConvert:
         np.savez(tmp_path / "odd.npz", **arrays)
         out = tmp_path / "out.npz"
         arguments = [str(tmp_path / "odd.npz"), str(out), "--format", "jax"]
-        assert convert_checkpoint.main(arguments) == 2
+        assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "+ LayerScale/gamma" in capsys.readouterr().err
         assert not out.exists()
 
     def test_a_bad_source_is_a_sentence(self, tmp_path, capsys):
         arguments = [str(tmp_path / "no.npz"), "b.npz", "--format", "jax"]
-        assert convert_checkpoint.main(arguments) == 2
+        assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "no such file" in capsys.readouterr().err
 
     def test_an_unknown_format_lists_those_of_the_family(
         self, tmp_path, capsys
     ):
         arguments = [str(TOKEN), str(tmp_path / "a"), "--format", "timmm"]
-        assert convert_checkpoint.main(arguments) == 2
+        assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "'big_vision', 'timm'" in capsys.readouterr().err
 
 

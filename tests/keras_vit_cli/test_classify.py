@@ -13,15 +13,19 @@ import tensorflow as tf
 from PIL import Image
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import data
 from tests import tf_serving
-from tools import classify
 
 # The client asks no backend, and the server's model is TensorFlow's.
 pytestmark = pytest.mark.backend("tensorflow")
 
 NAMES = ("cat", "dög", "fish")
 MAX_IMAGES = 4
+
+
+def classify(words):
+    return keras_vit_cli.main(["classify", *words])
 
 
 def refuse(image_bytes):
@@ -132,7 +136,7 @@ def test_names_and_probabilities_are_the_models(
     asked, served_model, files, capsys
 ):
     paths = files(0, 1)
-    assert classify.main([*asked.arguments, "--top_k=2", *paths]) == 0
+    assert classify([*asked.arguments, "--top_k=2", *paths]) == 0
     out, err = capsys.readouterr()
     assert out == printed(served_model, paths[0], 2) + printed(
         served_model, paths[1], 2
@@ -143,7 +147,7 @@ def test_names_and_probabilities_are_the_models(
 def test_images_go_in_batches(asked, files, capsys):
     paths = files(*range(5))
     arguments = [*asked.arguments, "--batch_size=2", "--version=7"]
-    assert classify.main([*arguments, *paths]) == 0
+    assert classify([*arguments, *paths]) == 0
     assert asked.requests == [2, 2, 1]
     lines = capsys.readouterr().out.splitlines()
     assert [x for x in lines if not x.startswith(" ")] == paths
@@ -153,7 +157,7 @@ def test_it_continues_after_what_is_no_image_and_exits_with_one(
     asked, files, capsys
 ):
     paths = files(0, None, "text", 1)
-    assert classify.main([*asked.arguments, "--top_k=1", *paths]) == 1
+    assert classify([*asked.arguments, "--top_k=1", *paths]) == 1
     out, err = capsys.readouterr()
     assert out.count("%") == 2
     assert f"{paths[1]}: cannot be read: No such file" in err
@@ -165,7 +169,7 @@ def test_a_refused_request_is_repeated_in_halves(
     asked, served_model, files, capsys
 ):
     paths = files(*range(MAX_IMAGES + 1))
-    assert classify.main([*asked.arguments, *paths]) == 0
+    assert classify([*asked.arguments, *paths]) == 0
     out, err = capsys.readouterr()
     assert out == "".join(printed(served_model, path, 3) for path in paths)
     assert err == "" and asked.requests == [5, 2, 3]
@@ -173,7 +177,7 @@ def test_a_refused_request_is_repeated_in_halves(
 
 def test_an_image_that_is_refused_by_itself_is_said(asked, files, capsys):
     (path,) = files(0)
-    assert classify.main([*asked.arguments, "--model=strict", path]) == 1
+    assert classify([*asked.arguments, "--model=strict", path]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"{path}: refused: ") and "t decode" in err
 
@@ -181,7 +185,7 @@ def test_an_image_that_is_refused_by_itself_is_said(asked, files, capsys):
 def test_json_is_a_valid_object_an_image(asked, served_model, files, capsys):
     paths = files(0, "text")
     arguments = [*asked.arguments, "--json", "--top_k=1", *paths]
-    assert classify.main(arguments) == 1
+    assert classify(arguments) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["image"] == paths[0]
     ((name, index, score),) = (
@@ -194,7 +198,7 @@ def test_json_is_a_valid_object_an_image(asked, served_model, files, capsys):
 
 def stopped(capsys, *arguments):
     """Returns the sentence that a run ended with."""
-    assert classify.main([str(argument) for argument in arguments]) == 2
+    assert classify([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     return err
@@ -245,7 +249,7 @@ def test_other_errors_of_the_server_are_said(rest, files, capsys):
 def test_an_error_that_is_no_json_is_said_all_the_same(rest, files, capsys):
     (path,) = files(0)
     arguments = [f"--server={rest.address}", "--model=strict", path]
-    assert classify.main(arguments) == 1
+    assert classify(arguments) == 1
     err = capsys.readouterr().err
     assert f"{path}: refused: " in err and "t decode" in err
     assert "\\'" in err  # as it came
@@ -283,6 +287,6 @@ def test_grpc_without_its_packages_says_how_to_install_them(
 )
 def test_bad_options_are_refused(option, capsys):
     with pytest.raises(SystemExit) as stop:
-        classify.main([option, "x.jpg"])
+        classify([option, "x.jpg"])
     assert stop.value.code == 2
     assert option.split("=")[0] in capsys.readouterr().err
