@@ -8,6 +8,7 @@ import keras_vit
 from keras_vit import layers
 from keras_vit.models import (
     as_mlp,
+    axial_attention,
     axial_resnet,
     axial_vit,
     beit,
@@ -23,7 +24,12 @@ from keras_vit.models import (
     gmlp,
     hire_mlp,
     mixer,
+    mvit_attention,
+    mvit_block,
+    mvit_embedding,
+    mvit_pooling,
     raft_mlp,
+    raft_mlp_embedding,
     res_mlp,
     s2_mlp,
     vit,
@@ -318,17 +324,17 @@ LAYERS = {
         (5, 6),
     ),
     "MultiScaleEmbedding": (
-        layers.MultiScaleEmbedding,
+        raft_mlp_embedding.MultiScaleEmbedding,
         dict(patch_size=2, hidden_size=6, kernel_sizes=(2, 4)),
         (8, 5, 3),
     ),
     "AxialAttentionBN": (
-        layers.AxialAttentionBN,
+        axial_attention.AxialAttentionBN,
         dict(axis="height", num_heads=2),
         (4, 3, 8),
     ),
     "AxialAttentionGN": (
-        layers.AxialAttentionGN,
+        axial_attention.AxialAttentionGN,
         dict(axis="width", num_heads=2),
         (4, 3, 32),
     ),
@@ -370,7 +376,7 @@ LAYERS = {
         (5, 6),
     ),
     "ResizedPositions": (
-        layers.ResizedPositions,
+        ff_only.ResizedPositions,
         dict(grid_size=(2, 3), table_size=(4, 5)),
         (6, 4),
     ),
@@ -379,7 +385,7 @@ LAYERS = {
         dict(mlp_ratio=2.0, drop_path_rate=0.1),
         (5, 6),
     ),
-    "SoftSplit": (layers.SoftSplit, dict(kernel_size=3), (5, 4, 2)),
+    "SoftSplit": (eamlp.SoftSplit, dict(kernel_size=3), (5, 4, 2)),
     "ExternalAttention": (
         layers.ExternalAttention,
         dict(num_heads=2),
@@ -387,7 +393,7 @@ LAYERS = {
     ),
     "TokenPerformer": (layers.TokenPerformer, dict(token_dim=4), (5, 6)),
     "SinusoidPositions": (
-        layers.SinusoidPositions,
+        eamlp.SinusoidPositions,
         dict(grid_size=(2, 3), kind="table"),
         (6, 4),
     ),
@@ -435,32 +441,32 @@ LAYERS = {
         (9, 8, 3),
     ),
     "CubeEmbedding": (
-        layers.CubeEmbedding,
+        mvit_embedding.CubeEmbedding,
         dict(kernel_size=(3, 5, 4), strides=(2, 3, 4), hidden_size=6),
         (5, 7, 8, 3),
     ),
     "SpaceTimePositions": (
-        layers.SpaceTimePositions,
+        mvit_embedding.SpaceTimePositions,
         dict(grid_size=(2, 1, 3)),
         (6, 4),
     ),
     "SpaceTimePositions joint": (
-        layers.SpaceTimePositions,
+        mvit_embedding.SpaceTimePositions,
         dict(grid_size=(2, 1, 3), kind="joint", class_token=False),
         (6, 4),
     ),
     "TokenPooling": (
-        layers.TokenPooling,
+        mvit_pooling.TokenPooling,
         dict(grid_size=(2, 3, 4), kernel_size=(2, 3, 1), num_heads=2),
         (25, 6),
     ),
     "TokenPooling max": (
-        layers.TokenPooling,
+        mvit_pooling.TokenPooling,
         dict(grid_size=(2, 3, 4), mode="max", class_token=False),
         (24, 6),
     ),
     "PoolingAttention": (
-        layers.PoolingAttention,
+        mvit_attention.PoolingAttention,
         dict(
             grid_size=(2, 3, 4),
             num_heads=2,
@@ -470,7 +476,7 @@ LAYERS = {
         (25, 6),
     ),
     "MultiscaleBlock": (
-        layers.MultiscaleBlock,
+        mvit_block.MultiscaleBlock,
         dict(
             grid_size=(2, 3, 4),
             num_heads=2,

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.models import ImageModel
+from keras_vit.models import ImageModel, raft_mlp_embedding
 
 
 def filter_components(
@@ -120,7 +120,7 @@ def _filters(inner):
     for layer in inner.layers:
         if isinstance(layer, layers.ResNetV2Stem):
             layer = layer.conv_root
-        if isinstance(layer, layers.MultiScaleEmbedding):
+        if isinstance(layer, raft_mlp_embedding.MultiScaleEmbedding):
             return _summed(layer)
         kernel = getattr(layer, "kernel", None)
         if kernel is not None:

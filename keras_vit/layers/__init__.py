@@ -3,10 +3,8 @@
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.add_position_embs import AddPositionEmbs
 from keras_vit.layers.attention_pooling import AttentionPooling
-from keras_vit.layers.axial_attention import AxialAttentionBN, AxialAttentionGN
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
-from keras_vit.layers.cube_embedding import CubeEmbedding
 from keras_vit.layers.deit_mlp import DeiTMlp
 from keras_vit.layers.distilled_head import DistilledHead
 from keras_vit.layers.ensure_shape import EnsureShape
@@ -19,20 +17,12 @@ from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.metadata import Metadata
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.layers.multi_scale_embedding import MultiScaleEmbedding
-from keras_vit.layers.multiscale_block import MultiscaleBlock
 from keras_vit.layers.patch_embedding import PatchEmbedding
-from keras_vit.layers.pooling_attention import PoolingAttention
 from keras_vit.layers.quantizable import quantizable
 from keras_vit.layers.register_tokens import RegisterTokens
 from keras_vit.layers.rescaling import Rescaling
-from keras_vit.layers.resized_positions import ResizedPositions
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
-from keras_vit.layers.sinusoid_positions import SinusoidPositions
-from keras_vit.layers.soft_split import SoftSplit
-from keras_vit.layers.space_time_positions import SpaceTimePositions
 from keras_vit.layers.std_conv import StdConv2D
-from keras_vit.layers.token_pooling import TokenPooling
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.ops.attention_implementation import (
     set_attention_implementation,
@@ -41,12 +31,9 @@ from keras_vit.ops.attention_implementation import (
 __all__ = [
     "AddPositionEmbs",
     "AttentionPooling",
-    "AxialAttentionBN",
-    "AxialAttentionGN",
     "BottleneckUnit",
     "ClassToken",
     "ClassificationHead",
-    "CubeEmbedding",
     "DeiTMlp",
     "DistilledHead",
     "EnsureShape",
@@ -56,20 +43,12 @@ __all__ = [
     "Metadata",
     "MlpBlock",
     "MultiHeadSelfAttention",
-    "MultiScaleEmbedding",
-    "MultiscaleBlock",
     "PatchEmbedding",
-    "PoolingAttention",
     "RegisterTokens",
     "Rescaling",
     "ResNetV2Stem",
-    "ResizedPositions",
-    "SinusoidPositions",
-    "SoftSplit",
-    "SpaceTimePositions",
     "StdConv2D",
     "TokenPerformer",
-    "TokenPooling",
     "TransformerBlock",
     "quantizable",
     "set_attention_implementation",

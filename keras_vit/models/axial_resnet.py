@@ -17,7 +17,6 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Positive, checked
-from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.block import Block
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
@@ -25,6 +24,11 @@ from keras_vit.layers.residual_unit import (
     ResidualUnit,
     group_norm,
     std_conv,
+)
+from keras_vit.models.axial_attention import (
+    AxialAttentionBN,
+    AxialAttentionGN,
+    batch_norm,
 )
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
@@ -101,7 +105,7 @@ class AxialUnitBN(Block):
 
         def attention(axis):
             layer = self.make(
-                layers.AxialAttentionBN,
+                AxialAttentionBN,
                 axis,
                 self.num_heads,
                 name=f"{axis}_block",
@@ -199,7 +203,7 @@ class AxialUnitGN(ResidualUnit):
 
         def attention(axis):
             layer = self.make(
-                layers.AxialAttentionGN,
+                AxialAttentionGN,
                 axis,
                 self.num_heads,
                 name=f"{axis}_block",

@@ -7,15 +7,16 @@ difference: the two layers of a memory of the stem start independently.
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Rate, checked
+from keras_vit._arguments import Count, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
-from keras_vit.layers.sinusoid_positions import Kind
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import (
     Family,
@@ -23,6 +24,147 @@ from keras_vit.models.families import (
     inherited,
     register,
 )
+from keras_vit.ops.precision import wide_dtype
+
+Kind = Literal["sinusoid", "table"]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SoftSplit(keras.layers.Layer):
+    """Collects the values of the window around each cell (PyTorch's `Unfold`).
+
+    The values are ordered by row, column and channel of the window; those of
+    PyTorch by channel first.
+
+    Args:
+        kernel_size: Side k of a window.
+        stride: Cells between windows.
+        padding: Zeros on each side of the map.
+
+    Input shape: `[B, H, W, C]`
+    Output shape: `[B, H', W', k^2 C]`
+
+    Reference:
+        Yuan et al. 2021, "Tokens-to-Token ViT" (2101.11986), section 3.1.
+    """
+
+    @checked
+    def __init__(
+        self,
+        kernel_size: Count,
+        stride: Count = 2,
+        padding: Natural = 1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+
+    def call(self, inputs):
+        inputs = arguments.check_shape(self, inputs, (None, None, None))
+        _, rows, columns, _ = self.compute_output_shape(inputs.shape)
+        pad, step, side = (self.padding,) * 2, self.stride, self.kernel_size
+        x = ops.pad(inputs, ((0, 0), pad, pad, (0, 0)))
+        # Each is a value of the window, of all windows.
+        values = [
+            x[:, i : i + step * rows : step, j : j + step * columns : step]
+            for i in range(side)
+            for j in range(side)
+        ]
+        return ops.concatenate(
+            [value[:, :rows, :columns] for value in values], axis=-1
+        )
+
+    def compute_output_shape(self, input_shape):
+        batch_size, height, width, channels = input_shape
+        if None in (height, width):
+            raise ValueError(
+                f"SoftSplit `{self.name}` needs a known height and width. "
+                f"Received: shape {tuple(input_shape)}. Give `input_shape`."
+            )
+        rows, columns = (
+            (n + 2 * self.padding - self.kernel_size) // self.stride + 1
+            for n in (height, width)
+        )
+        return batch_size, rows, columns, self.kernel_size**2 * channels
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SinusoidPositions(keras.layers.Layer):
+    """Puts the class token first and adds a fixed embedding of each position.
+
+    Channel 2i of position t is sin(t / 10000^(2i / D)), channel 2i + 1 the
+    cosine; position 0 is that of the class token.
+
+    Args:
+        grid_size: (height, width) of the grid of patches.
+        kind: "sinusoid" computes the embeddings. "table" stores them, without
+            training them, for weights that have others.
+
+    Input shape: `[B, N, D]`, N = height x width of the grid.
+    Output shape: `[B, N + 1, D]`
+
+    Reference:
+        Vaswani et al. 2017 (1706.03762), section 3.5; checked against
+        `get_sinusoid_encoding` of yitu-opensource/T2T-ViT.
+    """
+
+    @checked
+    def __init__(
+        self,
+        grid_size: Pair,
+        kind: Kind = "sinusoid",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid_size = arguments.as_pair(grid_size)
+        self.kind = kind
+
+    def build(self, input_shape):
+        tokens, width = self._token_shape = tuple(input_shape[1:])
+        self.cls_token = self.add_weight(
+            (1, 1, width),
+            keras.initializers.RandomNormal(stddev=0.02),
+            name="cls_token",
+        )
+        dtype = wide_dtype(self.compute_dtype)
+        self._table = sinusoids(tokens + 1, width).astype(dtype)
+        if self.kind == "table":
+            self.pos_embed = self.add_weight(
+                (1, tokens + 1, width),
+                lambda shape, dtype: ops.cast(self._table[None], dtype),
+                name="pos_embed",
+                trainable=False,
+            )
+
+    def call(self, inputs):
+        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
+        token = ops.broadcast_to(ops.cast(self.cls_token, inputs.dtype), shape)
+        x = ops.concatenate([token, inputs], axis=1)  # [B, N + 1, D]
+        return x + ops.cast(self._positions(), inputs.dtype)
+
+    def position_tables(self) -> dict:
+        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        return {"": (self._positions()[1:], self.grid_size)}
+
+    def _positions(self):
+        """Returns the embeddings, `[N + 1, D]`."""
+        return self.pos_embed[0] if self.kind == "table" else self._table
+
+    def compute_output_shape(self, input_shape):
+        batch_size, tokens, width = input_shape
+        return (batch_size, tokens + 1, width)
+
+
+def sinusoids(positions: int, width: int) -> np.ndarray:
+    """Returns the embeddings of positions, `[positions, width]`."""
+    exponents = 2 * (np.arange(width) // 2) / width
+    angles = np.arange(positions)[:, None] / 10_000**exponents
+    angles[:, 0::2] = np.sin(angles[:, 0::2])
+    angles[:, 1::2] = np.cos(angles[:, 1::2])
+    return angles
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -125,7 +267,7 @@ def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     size = config.token_dim
-    x = layers.SoftSplit(7, 4, 2, name="soft_split0")(x)
+    x = SoftSplit(7, 4, 2, name="soft_split0")(x)
     for n in (1, 2):
         rows, columns, channels = x.shape[1:]
         x = ops.reshape(x, (-1, rows * columns, channels))
@@ -133,14 +275,14 @@ def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             size, config.stem_dropout_rate, name=f"attention{n}"
         )(x)
         x = ops.reshape(x, (-1, rows, columns, size))
-        x = layers.SoftSplit(3, 2, 1, name=f"soft_split{n}")(x)
+        x = SoftSplit(3, 2, 1, name=f"soft_split{n}")(x)
     rows, columns, channels = x.shape[1:]
     x = keras.layers.Dense(
         config.hidden_size,
         kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
         name="project",
     )(ops.reshape(x, (-1, rows * columns, channels)))  # [B, N, D]
-    x = layers.SinusoidPositions(
+    x = SinusoidPositions(
         (rows, columns), config.position_embedding, name="positions"
     )(x)  # [B, N + 1, D]
     for i, rate in enumerate(drop_path_rates(config)):

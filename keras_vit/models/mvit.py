@@ -13,17 +13,21 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit import layers
 from keras_vit._arguments import Count, Positive, Rate, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.pooling_attention import Pooling
-from keras_vit.layers.space_time_positions import Kind
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
+)
+from keras_vit.models.mvit_attention import Pooling
+from keras_vit.models.mvit_block import MultiscaleBlock
+from keras_vit.models.mvit_embedding import (
+    CubeEmbedding,
+    Kind,
+    SpaceTimePositions,
 )
 
 # One triple, or one for each stage.
@@ -144,13 +148,13 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     if len(x.shape) == 4:
         x = ops.expand_dims(x, 1)  # an image is a video of one frame
     widths = config.hidden_sizes
-    embedding = layers.CubeEmbedding(
+    embedding = CubeEmbedding(
         config.cube_size, config.cube_stride, widths[0], name="patch_embed"
     )
     x = embedding(x)  # [B, N, D]
     grid = embedding.grid_size
     has_class_token = config.classifier == "token"
-    x = layers.SpaceTimePositions(
+    x = SpaceTimePositions(
         grid, config.position_embedding, has_class_token, name="pos_encoding"
     )(x)
     if config.dropout_rate:
@@ -166,7 +170,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         # The first block of a stage pools its queries; the block before it has
         # already widened the tokens.
         next_stage = stages[min(i + 1, len(stages) - 1)][0]
-        block = layers.MultiscaleBlock(
+        block = MultiscaleBlock(
             grid,
             config.heads[stage],
             mlp_dim=int(config.mlp_ratio * widths[stage]),
@@ -265,7 +269,7 @@ FAMILY = register(
         "MViT",
         MViTConfig,
         forward,
-        layers.MultiscaleBlock,
+        MultiscaleBlock,
         VARIANTS,
         layers=r"patch_embed|pos_encoding|blocks_\d+(?:/[^/]+)?|norm",
         small=dict(

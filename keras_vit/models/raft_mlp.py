@@ -14,12 +14,17 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers import arguments, bicubic
+from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.constructors import constructor
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.raft_mlp_embedding import (
+    MultiScaleEmbedding,
+    is_size,
+    resize_bicubic,
+)
 
 EPSILON = 1e-5  # of every LayerNorm, PyTorch's default
 
@@ -163,14 +168,14 @@ class RaftMLPBlock(Block):
 
     def _forward(self, x, training):
         size = ops.shape(x)[1:3]
-        fits = bicubic.is_size(size, self.grid_size)
+        fits = is_size(size, self.grid_size)
         if not fits:
-            x = bicubic.resize_bicubic(x, self.grid_size)
+            x = resize_bicubic(x, self.grid_size)
         for norm, mlp in zip(self.token_norms, self.token_mlps, strict=True):
             y = self._mix(norm(x), mlp, training)
             x = x + self.drop_path(y, training=training)
         if not fits:
-            x = bicubic.resize_bicubic(x, size)
+            x = resize_bicubic(x, size)
         y = self.channel_mlp(self.channel_norm(x), training=training)
         return x + self.drop_path(y, training=training)
 
@@ -314,7 +319,7 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             strict=True,
         )
     ):
-        x = layers.MultiScaleEmbedding(
+        x = MultiScaleEmbedding(
             patch, width, kernels, name=f"level{i}_embedding"
         )(x)  # [B, ceil(H / P), ceil(W / P), D]
         size = tuple(-(-n // patch) for n in size)

@@ -22,9 +22,9 @@ def is_target() -> bool:
     distribution = keras.distribution.distribution()
     if distribution is None:
         return jax.default_backend() == "tpu"
-    # Of a plan, whose devices are absent, not those of the backend.
-    mesh = distribution.device_mesh.backend_mesh
-    return mesh.devices.flat[0].platform == "tpu"
+    # Names such as "tpu:0", or jax.Device objects; of a plan they are absent.
+    device = distribution.device_mesh.devices.flat[0]
+    return getattr(device, "platform", device).startswith("tpu")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.inspection import costs
-from keras_vit.models import axial_resnet
+from keras_vit.models import axial_attention, axial_resnet
 
 # With 1000 classes at 224 x 224: parameters and billions of
 # multiply-accumulates.
@@ -70,7 +70,7 @@ def test_distances_are_resampled_for_other_images():
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     "layer_class",
-    [keras_vit.layers.AxialAttentionBN, keras_vit.layers.AxialAttentionGN],
+    [axial_attention.AxialAttentionBN, axial_attention.AxialAttentionGN],
 )
 def test_attention_stays_on_its_axis(layer_class):
     layer = layer_class("height", 2)

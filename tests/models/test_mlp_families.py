@@ -6,9 +6,9 @@ from functional import arrays_of, difference, golden
 from keras import ops
 
 import keras_vit
-from keras_vit import inspection, layers
+from keras_vit import inspection
 from keras_vit.inspection import costs
-from keras_vit.models import cycle_mlp, gmlp, res_mlp
+from keras_vit.models import cycle_mlp, eamlp, ff_only, gmlp, res_mlp
 from keras_vit.weights import resize
 
 # Golden: the constructor of any size.
@@ -145,7 +145,7 @@ def test_an_odd_width_has_no_gate():
 
 
 def test_positions_are_resized_between_the_centres_of_pixels():
-    layer = layers.ResizedPositions((3, 7), (5, 4))
+    layer = ff_only.ResizedPositions((3, 7), (5, 4))
     layer.build((None, 21, 2))
     table = np.random.default_rng(0).normal(size=(5, 4, 2))
     layer.pos_embed.assign(table)
@@ -169,7 +169,7 @@ def test_positions_of_another_table_are_those_of_the_file():
     assert model.architecture.position_embedding == "table"
     (table,) = [w for w in model.weights if w.path.endswith("pos_embed")]
     assert not table.trainable
-    table.assign(layers.sinusoid_positions.sinusoids(17, 32)[None])
+    table.assign(eamlp.sinusoids(17, 32)[None])
     assert difference(model, images, logits) > 1e-2
 
 
@@ -179,7 +179,7 @@ def test_an_eamlp_takes_other_sizes_of_images(stored, tmp_path):
     _, path = golden("eamlp")
     arrays = arrays_of(path)
     if stored == "sinusoid":
-        arrays["pos_embed"] = layers.sinusoid_positions.sinusoids(17, 32)[None]
+        arrays["pos_embed"] = eamlp.sinusoids(17, 32)[None]
     np.savez(tmp_path / "eamlp.npz", **arrays)
     model = keras_vit.EAMLP(
         weights=tmp_path / "eamlp.npz", input_shape=(96, 64, 3)
@@ -189,7 +189,7 @@ def test_an_eamlp_takes_other_sizes_of_images(stored, tmp_path):
     table = ops.convert_to_numpy(positions.position_tables()[""][0])
     if stored == "sinusoid":
         assert len(model.non_trainable_weights) == 0
-        expected = layers.sinusoid_positions.sinusoids(25, 32)[1:]
+        expected = eamlp.sinusoids(25, 32)[1:]
     else:
         expected = resize.resample_positions(
             arrays["pos_embed"], (4, 4), (6, 4)

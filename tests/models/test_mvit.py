@@ -8,10 +8,9 @@ from functional import difference, golden
 from keras import ops
 
 import keras_vit
-from keras_vit import layers
 from keras_vit.distribution import layouts
 from keras_vit.inspection import costs
-from keras_vit.models import mvit
+from keras_vit.models import mvit, mvit_block, mvit_pooling
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -146,7 +145,7 @@ def windows(x, kernel_size, strides, fill):
     [((3, 3, 3), (1, 2, 2)), ((1, 3, 5), (1, 2, 4)), ((2, 1, 3), (2, 1, 3))],
 )
 def test_tokens_are_pooled_over_windows(mode, kernel_size, strides):
-    pool = layers.TokenPooling((4, 5, 7), mode, kernel_size, strides, 2)
+    pool = mvit_pooling.TokenPooling((4, 5, 7), mode, kernel_size, strides, 2)
     rng = np.random.default_rng(0)
     tokens = rng.normal(size=(2, 141, 6)).astype("float32")
     pooled = ops.convert_to_numpy(pool(tokens))
@@ -171,7 +170,7 @@ def test_tokens_are_pooled_over_windows(mode, kernel_size, strides):
 def test_for_tpus_pooling_is_a_convolution_of_the_same_result(monkeypatch):
     import jax
 
-    pool = layers.TokenPooling((4, 5, 7), "conv", num_heads=2)
+    pool = mvit_pooling.TokenPooling((4, 5, 7), "conv", num_heads=2)
     tokens = np.random.default_rng(0).normal(size=(2, 141, 6))
     tokens = tokens.astype("float32")
     of_slices = pool(tokens)
@@ -190,7 +189,7 @@ def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
     arguments = catalogue.TINY_OF["MViT"] | dict(drop_path_rate=0.2)
     rates = [b.drop_path_rate for b in keras_vit.MViT(**arguments).blocks]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
-    block = layers.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
+    block = mvit_block.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
     x = np.random.default_rng(0).normal(size=(64, 5, 4)).astype("float32")
     block.build(x.shape)
     y = ops.convert_to_numpy(block(x, training=True))

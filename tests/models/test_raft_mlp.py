@@ -9,8 +9,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.inspection import costs
-from keras_vit.layers import bicubic
-from keras_vit.models import raft_mlp
+from keras_vit.models import raft_mlp, raft_mlp_embedding
 
 CASES = {"raft_mlp": (2, 2, 2), "raft_mlp_flat": (4,)}
 FLAT = dict(depths=(12,), hidden_sizes=(768,), patch_sizes=(16,))
@@ -99,7 +98,7 @@ def test_bicubic_resizing_is_pytorchs(size):
     expected = torch.nn.functional.interpolate(
         torch.tensor(x).permute(0, 3, 1, 2), size, mode="bicubic"
     ).permute(0, 2, 3, 1)
-    found = ops.convert_to_numpy(bicubic.resize_bicubic(x, size))
+    found = ops.convert_to_numpy(raft_mlp_embedding.resize_bicubic(x, size))
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
 
 

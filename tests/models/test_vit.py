@@ -432,7 +432,7 @@ for layer, shape in (
         2, rotary=dict(kind="centered", **grid)), (4, 8)),
     (dinov3.DINOv3Attention(2, mixed_grid=(2, 2)), (4, 8)),
     (beit.BEiTAttention(2, relative_dim=3, **grid), (4, 8)),
-    (keras_vit.layers.AxialAttentionBN("height", num_heads=2), (4, 3, 8)),
+    (axial_attention.AxialAttentionBN("height", num_heads=2), (4, 3, 8)),
 ):
     layer.build((None, *shape))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Attention along one axis of a map, in two forms."""
+"""The attention of Axial-ResNet, along one axis of a map, in two forms."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""A Transformer block of several scales."""
+"""The block of MViT."""
 
 import math
 
@@ -7,14 +7,14 @@ import keras
 from keras_vit._arguments import Count, Rate, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
-from keras_vit.layers.pooling_attention import (
+from keras_vit.models.mvit_attention import (
     Pooling,
     PoolingAttention,
     dense,
     layer_norm,
     strided_kernel,
 )
-from keras_vit.layers.token_pooling import TokenPooling
+from keras_vit.models.mvit_pooling import TokenPooling
 from keras_vit.ops.activations import gelu
 
 

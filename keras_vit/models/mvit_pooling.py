@@ -1,4 +1,4 @@
-"""Pooling of tokens over space and time."""
+"""The pooling of tokens of MViT, over space and time."""
 
 import math
 from typing import Literal
@@ -9,22 +9,9 @@ from keras import ops
 from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.ops import tpu
 from keras_vit.ops.convolution import conv
 from keras_vit.ops.precision import at_least_float32
-
-
-def is_for_tpu() -> bool:
-    """Returns whether JAX compiles for TPUs, of this machine or planned."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return jax.default_backend() == "tpu"
-    # Names such as "tpu:0", or jax.Device objects.
-    device = distribution.device_mesh.devices.flat[0]
-    return getattr(device, "platform", device).startswith("tpu")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -125,7 +112,7 @@ class TokenPooling(CompositeLayer):
         # XLA's depthwise convolution over three axes takes a hundred times as
         # long on CPUs as a sum over slices, which it fuses. For TPUs it
         # compiles the sum for minutes, and computes the convolution natively.
-        if keras.backend.backend() == "torch" or is_for_tpu():
+        if keras.backend.backend() == "torch" or tpu.is_target():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return conv(x, kernel, self.strides, "valid")
         # Convolutions accumulate in float32, or in float64.

@@ -1,4 +1,4 @@
-"""Attention among pooled queries, keys and values."""
+"""The attention of MViT, among pooled queries, keys and values."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ from keras_vit._arguments import Count, Triple, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
-from keras_vit.layers.token_pooling import TokenPooling
+from keras_vit.models.mvit_pooling import TokenPooling
 from keras_vit.ops.attention_products import fused_attention
 from keras_vit.ops.softmax import softmax
 
