@@ -10,7 +10,7 @@ http://localhost:8501/v1/models/vit. Several models are shown side by side.
 --images is a folder of images, such as the training images. The page shows
 those whose representations are nearest to that of the uploaded image.
 
-The page needs `pip install -e ".[demo]"` and works offline.
+The page needs `pip install -e . -r requirements/demo.txt` and works offline.
 Two photographs of scikit-learn are its examples.
 """
 

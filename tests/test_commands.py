@@ -31,7 +31,7 @@ pre-commit python""".split()
 # Blocks that are neither Python nor shell, by their first words.
 NO_COMMANDS = {
     "README.md": ["@inproceedings"],
-    "CONTRIBUTING.md": ["tests -> recipes"],
+    "CONTRIBUTING.md": ["tests -> "],
     "docs/finetune.md": ["path/to/images/train"],
     "docs/serving.md": ["serving/vit/", "prometheus_config"],
 }
@@ -301,7 +301,7 @@ def options_of(program):
                 parsers += action.choices.values()
 
 
-def test_what_is_installed_is_an_extra_of_this_package():
+def test_what_is_installed_is_an_extra_or_a_file_of_this_project():
     extras = set(SECTIONS["options.extras_require"])
     found = 0
     for block in BLOCKS:
@@ -311,6 +311,9 @@ def test_what_is_installed_is_an_extra_of_this_package():
                     found += 1
                     assert set(asked.split(",")) <= extras, f"{block}: {words}"
                 assert name != "keras_vit", f"{block}: another package"
+            for path in re.findall(r"-r\s+([\w/-]+\.txt)", words):
+                found += 1
+                assert (ROOT / path).is_file(), f"{block}: {words}"
     assert found
 
 

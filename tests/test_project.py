@@ -6,6 +6,7 @@ import re
 import tomllib
 
 import pytest
+import yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.backend_independent
@@ -23,7 +24,7 @@ def setup(section, option):
 
 def test_every_file_pins_the_same_ruff():
     (pinned,) = re.findall(
-        r"^ruff==(.*)$", setup("options.extras_require", "test"), re.MULTILINE
+        r"^ruff==(.*)$", read("requirements/test.txt"), re.MULTILINE
     )
     ruff = tomllib.loads(read("pyproject.toml"))["tool"]["ruff"]
     assert ruff["required-version"] == f"=={pinned}"
@@ -43,8 +44,28 @@ def test_every_file_states_the_version_that_the_changelog_describes():
 
 
 def test_the_workflow_of_the_public_host_runs_the_same_commands():
-    workflow = read(".github/workflows/ci.yml")
-    assert "\n          .ci/run" in workflow
-    backends = re.search(r"backend: \[(.*)\]", workflow)[1].split(", ")
-    assert set(backends) == {"tensorflow", "jax", "torch"}
-    assert all(f"make {name} " in read(".ci/run") for name in ("lint", "types"))
+    workflow = yaml.safe_load(read(".github/workflows/ci.yml"))
+    jobs = workflow["jobs"]
+    matrix = jobs["test"]["strategy"]["matrix"]
+    supported = re.findall(r"Python :: (3\.\d+)", read("setup.cfg"))
+    assert matrix["python"] == supported
+    assert set(matrix["backend"]) == {"tensorflow", "jax", "torch"}
+    versions = {each["versions"] for each in matrix["include"]}
+    assert versions == {"floor", "nightly"}
+    steps = [s.get("run", "") for job in jobs.values() for s in job["steps"]]
+    asked = set(re.findall(r"make ([a-z ]+)", "\n".join(steps)))
+    assert asked == {"lint types docs", "test"}
+    assert set(re.findall(r"^make (\w+)", read(".ci/run"), re.M)) == {
+        *("lint", "types", "docs", "test")
+    }
+
+
+def test_every_requirement_that_code_needs_has_a_floor():
+    # What only checks the tree is pinned.
+    for name in ("recipes", "test"):
+        for line in read(f"requirements/{name}.txt").splitlines():
+            if line and not line.startswith(("#", "-r")):
+                assert re.fullmatch(r"[\w.-]+[=>]=[\w.]+", line), line
+    for name in ("tensorflow", "jax", "torch", "data", "checkpoints"):
+        for line in setup("options.extras_require", name).split():
+            assert ">=" in line, line

@@ -8,7 +8,8 @@ accuracy of six models against exaFLOPs of pre-training and against images per
 second and core. This prints the costs: multiply-accumulates of the models,
 exaFLOPs of 7 epochs on JFT-300M, and the speed of inference in bfloat16 for the
 best of several batches per core, as estimated by the TPU compiler of libtpu
-(pip install -e '.[tpu-plan]'). If the compiler has no estimate, the time is
+(pip install -r requirements/tpu-plan.txt). If the compiler has no estimate, the
+time is
 that of operations and memory accesses at the chip's peak. No program reaches
 this bound, and models with small matrix products are further from it than
 others.

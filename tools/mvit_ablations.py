@@ -8,7 +8,8 @@ Parameters and multiply-accumulates per clip are counted in the models, with the
 400 classes of Kinetics-400. They are printed beside those of the authors' code
 and, if the paper (Fan et al. 2021, 2104.11227) has the row, beside the paper's.
 Peak memory is that of a training step (AdamW, bfloat16) on each device of a
-slice, as planned by the TPU compiler of libtpu (pip install -e '.[tpu-plan]').
+slice, as planned by the TPU compiler of libtpu (pip install -r
+requirements/tpu-plan.txt).
 This takes several minutes per row; --no_memory leaves it out. For a step that
 does not fit, the memory that it needs is printed after ">".
 """

@@ -240,7 +240,7 @@ def _beam():
     except ImportError as error:
         raise ImportError(
             "Looking for near-duplicates needs `apache_beam`, which is not "
-            "installed: pip install -e '.[recipes,beam]'"
+            "installed: pip install -r requirements/recipes.txt apache-beam"
         ) from error
     return apache_beam
 

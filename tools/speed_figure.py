@@ -5,7 +5,8 @@ python -m tools.speed_figure here --models=ViTB32,ViTB16 --image_sizes=64,224
 python -m tools.speed_figure
 
 This is Figure 12 of the ViT paper (Figure 11 of its first edition). For a
-slice, the TPU compiler of libtpu (pip install -e '.[tpu-plan]') compiles the
+slice, the TPU compiler of libtpu (pip install -r requirements/tpu-plan.txt)
+compiles the
 program of one core. The largest batch is the largest power of two that fits the
 memory. The speed is the best of that batch and of --batches. If the compiler
 does not estimate the time, it is computed from operations and memory traffic at

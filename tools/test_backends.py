@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         lines.append(f"{backend}: {outcome} in {time.time() - start:.0f} s")
     print("\n".join(["", "Backends:", *lines]), flush=True)
     if not ran:
-        print("No backend is installed: pip install -e '.[test,jax]'")
+        print("No backend is installed: pip install -e '.[jax]'")
     return int(failed or not ran)
 
 

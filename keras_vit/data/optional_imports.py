@@ -8,7 +8,7 @@ import keras
 from keras_vit._installation import pip_install
 
 
-def optional(module: str, extra: str = "recipes"):
+def optional(module: str, extra: str = "data"):
     """Imports an optional module.
 
     Args:

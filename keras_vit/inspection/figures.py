@@ -344,6 +344,6 @@ def new_figure(width: float, height: float):
     except ImportError as error:
         raise ImportError(
             "Figures need `matplotlib`, which is not installed: "
-            + pip_install("recipes")
+            + pip_install("figures")
         ) from error
     return figure.Figure(figsize=(width, height), dpi=120, layout="constrained")

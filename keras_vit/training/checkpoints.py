@@ -222,7 +222,7 @@ def _orbax():
         import orbax.checkpoint as ocp
     except ImportError as error:
         raise ImportError(
-            f"Checkpoints need orbax-checkpoint: {pip_install('recipes')}"
+            f"Checkpoints need orbax-checkpoint: {pip_install('checkpoints')}"
         ) from error
     if keras.backend.backend() != "jax":
         # On the other backends only Orbax uses JAX, which must not claim the

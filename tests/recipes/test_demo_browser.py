@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(
         bool(MISSING),
         reason=f"needs {' and '.join(MISSING)}: apt-get install chromium "
-        "chromium-driver; pip install .[demo] selenium",
+        "chromium-driver; pip install -r requirements/demo.txt selenium",
     ),
 ]
 

@@ -8,7 +8,8 @@ python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
 python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.batch_size=1024
 
 Compiles the training step of the recipe with the TPU compiler of libtpu (pip
-install -e '.[tpu-plan]') and prints its memory, operations, communication and
+install -r requirements/tpu-plan.txt) and prints its memory, operations,
+communication and
 time. --config and --config.FIELD=VALUE are those of recipes.pretrain and
 recipes.finetune; weights are neither read nor downloaded.
 """

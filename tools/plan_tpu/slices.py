@@ -220,7 +220,7 @@ def prepare(tpu: Slice) -> None:
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(
             "The TPU compiler is in libtpu, which is not installed: "
-            "pip install -e '.[tpu-plan]'"
+            "pip install -r requirements/tpu-plan.txt"
         )
     number = tpu.name.partition("-")[2]
     os.environ.update(
