@@ -1,22 +1,18 @@
-"""Augmentation with layers of Keras and KerasCV, given by name and
-arguments."""
+"""Augmentation with layers of Keras, given by name and arguments."""
 
 import difflib
-import importlib
 import inspect
 
 import keras
 
-from keras_vit._installation import pip_install
+from keras_vit._keras import Equalization, draw_from, nested_layers
 from keras_vit.data import named
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.data.random import drawing
 from keras_vit.data.seeds import fold
 
 # Layers that mix the images of a batch.
-MIXING = ("CutMix", "FourierMix", "MixUp", "Mosaic")
-# Image augmentation layers have one of these methods: those of Keras and the
-# two kinds of KerasCV.
+MIXING = ("CutMix", "MixUp")
+# Image augmentation layers have one of these methods.
 METHODS = ("transform_images", "augment_image", "augment_images")
 # Settings of "How to train your ViT", section 3: operations and magnitude of
 # RandAugment, alpha of MixUp; names as in the file names of the release (the
@@ -42,7 +38,6 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
       Those that mix images, such as `"MixUp(alpha=0.2)"`, are applied to the
       batch, and mix the labels as well;
     - `"batch:RandomErasing(factor=0.5)"`, applied to the batch;
-    - `"keras_cv.GridMask()"`, the same from `keras_cv.layers`;
     - `"my_module:MyLayer(factor=0.5)"`, a layer of your own, a subclass
       of such a layer;
     - a setting of the augreg models: none, light0, light1, medium1, medium2,
@@ -66,7 +61,6 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     Raises:
         ValueError: If a text is none of these (with the nearest names), or
             the layer refuses its arguments.
-        ImportError: If KerasCV is needed and not installed.
 
     Reference:
         Steiner et al. 2021 (arXiv 2106.10270), section 3.
@@ -198,23 +192,6 @@ class RandAugment(keras.layers.RandAugment):
         return images
 
 
-class Equalization(keras.layers.Equalization):
-    """Keras' Equalization, with the histogram of the TensorFlow backend.
-
-    On the JAX backend, Keras counts each of 256 values separately, even in
-    tf.data.
-    """
-
-    def _custom_histogram_fixed_width(self, values, value_range, nbins):
-        tf = tensorflow()
-        low, high = value_range
-        places = (values - low) * (nbins - 1) / (high - low)
-        places = tf.clip_by_value(tf.cast(places, "int32"), 0, nbins - 1)
-        return tf.math.bincount(
-            tf.reshape(places, [-1]), minlength=nbins, maxlength=nbins
-        )
-
-
 class _Draws(keras.random.SeedGenerator):
     """A sequence of seeds derived from one; Keras would count in a variable.
 
@@ -238,17 +215,13 @@ class _Seeded:
 
     def __init__(self, layer, text):
         self.layer, self.text, self.draws = layer, text, _Draws()
-        for part in layer._flatten_layers():
-            part._get_seed_generator = lambda backend=None: self.draws
-        self.of_keras_cv = text.startswith("keras_cv.")
+        for part in [layer, *nested_layers(layer)]:
+            draw_from(part, self.draws)
 
     def __call__(self, data, seed):
         # The draws are counted while the function of the data set is traced.
         self.draws.begin(seed)
         try:
-            if self.of_keras_cv:
-                with drawing(self.layer, self.draws.next):
-                    return self.layer(data)
             # Keras' code has no Python that AutoGraph needs to convert.
             unconverted = tensorflow().autograph.experimental.do_not_convert
             return unconverted(self.layer)(data)
@@ -335,35 +308,22 @@ def _find(name, text):
                 f"{METHODS}. Received: {text!r}"
             )
         return kind
-    package, _, bare = name.rpartition(".")
-    if package not in ("", "keras_cv"):
+    if "." in name:
         raise ValueError(
-            "`augment` must name layers of Keras, of KerasCV with the prefix "
-            f"'keras_cv.', or yours as 'module:Layer'. Received: {text!r}"
+            "`augment` must name layers of Keras, such as 'MixUp()', or yours "
+            f"as 'module:Layer'. Received: {text!r}. (Layers of KerasCV draw "
+            "from the state of TensorFlow: a run could not be resumed.)"
         )
-    layers = vars(_keras_cv().layers if package else keras.layers)
-    if not package:
-        layers = {**layers, "RandAugment": RandAugment}
-        layers["Equalization"] = Equalization
-        # It chooses its operations in Python, so only once, when tf.data traces
-        # it.
-        del layers["AugMix"]
+    layers = {**vars(keras.layers), "RandAugment": RandAugment}
+    layers["Equalization"] = Equalization
+    # It chooses its operations in Python, so only once, when tf.data traces it.
+    del layers["AugMix"]
     names = [name for name in layers if _is_augmentation(layers[name])]
-    if bare not in names:
-        nearest = difflib.get_close_matches(bare, [*names, *AUGREG], n=5)
+    if name not in names:
+        nearest = difflib.get_close_matches(name, [*names, *AUGREG], n=5)
         raise ValueError(
             f"`augment` must hold names of {list(AUGREG)} or of the image "
-            f"augmentation layers of {package or 'keras'}.layers. Received: "
-            f"{text!r}. Nearest names: {nearest or sorted(names)}"
+            f"augmentation layers of keras.layers. Received: {text!r}. "
+            f"Nearest names: {nearest or sorted(names)}"
         )
-    return layers[bare]
-
-
-def _keras_cv():
-    try:
-        return importlib.import_module("keras_cv")
-    except ImportError as error:
-        raise ImportError(
-            "Layers named 'keras_cv.' in `augment` need `keras_cv`, which is "
-            f"not installed: {pip_install('keras-cv')}"
-        ) from error
+    return layers[name]

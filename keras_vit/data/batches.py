@@ -65,7 +65,7 @@ def train_batches(
         pad: Pixels on each side for "pad".
         resize: Pixels of the shorter side for "resize".
         flip: Whether to flip left to right, with probability one half.
-        augment: Layers of Keras or KerasCV by name and arguments, or settings
+        augment: Layers of Keras by name and arguments, or settings
             of the augreg models by name: see `augment.find_layers`.
         repeats: Number of consecutive copies of each example, augmented
             differently (repeated augmentation); divides the batch of a process.

@@ -78,8 +78,9 @@ class Layouts(keras.distribution.ModelParallel):
             ValueError: If a block cannot be divided in this way.
         """
         # Keras gives an optimizer's slots the layout of their weight.
-        if getattr(variable, "_layout", None) is not None:
-            return variable._layout
+        given = super().get_variable_layout(variable)
+        if any(given.axes):
+            return given
         axes = [None] * len(variable.shape)
         if _is_weight(variable):
             if self._tensor:

@@ -209,7 +209,7 @@ def _num_prefix_tokens(model, tokens):
     for layer in model.layers:
         if getattr(layer, "grid_size", None):
             grid = getattr(layer, "output_grid", layer.grid_size)
-        if layer is tokens._keras_history.operation:
+        if layer.output is tokens:
             break  # later blocks may pool the grid
     if grid is None:
         return 0

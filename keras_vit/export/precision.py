@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit import layers
 from keras_vit._arguments import checked
+from keras_vit._keras import nested_layers
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PRECISIONS = typing.get_args(Precision)
@@ -195,7 +196,7 @@ def _functional_config(model):
                 "`model` must be made of layers alone. Received: a model with "
                 f"the model `{layer.name}` inside"
             )
-    quantized = {s.quantization_mode for s in model._flatten_layers()} - {None}
+    quantized = {x.quantization_mode for x in nested_layers(model)} - {None}
     if quantized:
         raise ValueError(
             "`model` must be in a float precision. Received: a model that is "

@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 import math
 import sys
 
 import keras
 from keras import ops
 
+from keras_vit._keras import nested_layers
 from keras_vit.ops import attention_products, linear
 
 
@@ -160,82 +162,73 @@ class _Traced(keras.Operation):
         return self.function(x)
 
 
-class _Counter(contextlib.ExitStack):
-    """A context that counts the products of a model's layers."""
+class _Counter:
+    """A context that counts the products of a model's layers.
+
+    It watches the calls of Python functions, as a profiler does.
+    """
 
     def __init__(self, model):
-        super().__init__()
+        self.model = model
         self.layers = [
             layer
-            for layer in model._flatten_layers()
-            if isinstance(layer, keras.layers.Layer) and layer is not model
+            for layer in nested_layers(model)
+            if isinstance(layer, keras.layers.Layer)
         ]
-        self.model = model
+        self.calls = {_code(layer.call) for layer in self.layers}
         self.counts = {"": [0, 0]}
         self.owners = {}  # path -> layer
-        self.path = []
-        self.counting = True
+        self.entered = []  # (frame, layer) of each call that has not returned
+        self.product = None  # the frame that counts, and what it counts
 
     def __enter__(self):
-        super().__enter__()
-        # Keras' layers import these functions from other modules than
-        # `keras.ops`.
-        for name, count in _COUNTED.items():
-            function = _OURS.get(name) or getattr(ops, name)
-            for module in list(sys.modules.values()):
-                if getattr(module, "__dict__", {}).get(name) is function:
-                    watch = functools.partial(self._count, count)
-                    self._replace(module, name, watch)
-        for layer in self.layers:
-            self._replace(layer, "call", functools.partial(self._enter, layer))
+        self.before = sys.getprofile()
+        sys.setprofile(self._watch)
         return self
 
-    def _replace(self, owner, name, watch):
-        """Replaces a function by a call of `watch(function, ...)`."""
-        function = getattr(owner, name)
-        is_own = name in vars(owner)
-        setattr(owner, name, functools.partial(watch, function))
-        if is_own:
-            self.callback(setattr, owner, name, function)
-        else:
-            self.callback(delattr, owner, name)
+    def __exit__(self, *error):
+        sys.setprofile(self.before)
 
-    def _count(self, count, function, *args, **kwargs):
-        with self._paused() as was_counting:
-            output = function(*args, **kwargs)
-        if was_counting:
-            self._add(*count(output.shape, *args, **kwargs))
-        return output
+    def _watch(self, frame, event, result):
+        if event == "call":
+            if frame.f_code in self.calls:
+                self._enter(frame)
+            elif frame.f_code in _COUNTED and self.product is None:
+                count = functools.partial(
+                    _COUNTED[frame.f_code], **frame.f_locals
+                )
+                self.product = frame, count
+        elif event == "return":
+            if self.product and self.product[0] is frame:
+                (_, count), self.product = self.product, None
+                if result is not None:  # not of an error
+                    self._add(*count(result.shape))
+            if self.entered and self.entered[-1][0] is frame:
+                self.entered.pop()
 
-    @contextlib.contextmanager
-    def _paused(self):
-        """Suspends counting; yields whether counting was active."""
-        before, self.counting = self.counting, False
-        try:
-            yield before
-        finally:
-            self.counting = before
-
-    def _add(self, macs, activations):
-        counts = self.counts["/".join(self.path)]
-        counts[0] += macs
-        counts[1] += activations
-
-    def _enter(self, layer, function, *args, **kwargs):
-        self.path.append(layer.name)
-        path = "/".join(self.path)
+    def _enter(self, frame):
+        layer = frame.f_locals.get("self")
+        if all(layer is not one for one in self.layers) or (
+            self.entered and self.entered[-1][1] is layer
+        ):
+            return  # the base class of a layer that was entered
+        self.entered.append((frame, layer))
+        path = self._path()
         self.owners.setdefault(path, layer)
         self.counts.setdefault(path, [0, 0])
-        try:
-            # A layer that computes products in another form counts them itself.
-            count = getattr(layer, "count_products", None)
-            if count is None or not self.counting:
-                return function(*args, **kwargs)
+        # A layer that computes products in another form counts them itself.
+        count = getattr(layer, "count_products", None)
+        if count is not None and self.product is None:
             self._add(*count())
-            with self._paused():
-                return function(*args, **kwargs)
-        finally:
-            self.path.pop()
+            self.product = frame, lambda shape: (0, 0)
+
+    def _path(self):
+        return "/".join(layer.name for _, layer in self.entered)
+
+    def _add(self, macs, activations):
+        counts = self.counts[self._path()]
+        counts[0] += macs
+        counts[1] += activations
 
     def result(self):
         """Returns the `Cost`; each variable counts for the first of its
@@ -246,8 +239,9 @@ class _Counter(contextlib.ExitStack):
             if all(layer is not owner for owner in owners.values()):
                 owners[layer.path] = layer
         for path, layer in owners.items():
-            within = layer._flatten_layers(include_self=False)
-            below = {id(v) for each in within for v in each.weights}
+            below = {
+                id(v) for each in nested_layers(layer) for v in each.weights
+            }
             own = [
                 v
                 for v in layer.weights
@@ -287,18 +281,27 @@ def _shape(model, given):
     return tuple(shape)
 
 
-def _matmul(shape, x1, x2, *args):
+def _code(function):
+    """Return what identifies a function of Python when it runs."""
+    return getattr(inspect.unwrap(function), "__code__", None)
+
+
+def _matmul(shape, x1, **unused):
     return math.prod(shape) * x1.shape[-1], math.prod(shape)
 
 
-def _tensordot(shape, x1, x2, *args, **kwargs):
+def _linear(shape, x, **unused):
+    return math.prod(shape) * x.shape[-1], math.prod(shape)
+
+
+def _tensordot(shape, x1, x2, **unused):
     # Each is the product of two of three sizes: x1's free axes, x2's, and
     # those that are summed over.
     sizes = (shape, x1.shape, x2.shape)
     return math.isqrt(math.prod(map(math.prod, sizes))), math.prod(shape)
 
 
-def _einsum(shape, subscripts, *operands, **kwargs):
+def _einsum(shape, subscripts, operands, **unused):
     if len(operands) == 1:
         return 0, 0
     names, *_ = subscripts.replace(" ", "").split("->")
@@ -315,35 +318,33 @@ def _einsum(shape, subscripts, *operands, **kwargs):
     return products, math.prod(shape)
 
 
-def _conv(shape, inputs, kernel, *args, **kwargs):
+def _conv(shape, kernel, **unused):
     return math.prod(shape) * math.prod(kernel.shape[:-1]), math.prod(shape)
 
 
-def _depthwise_conv(shape, inputs, kernel, *args, **kwargs):
+def _depthwise_conv(shape, kernel, **unused):
     return math.prod(shape) * math.prod(kernel.shape[:-2]), math.prod(shape)
 
 
-def _separable_conv(
-    shape, inputs, depthwise_kernel, pointwise_kernel, *args, **kwargs
-):
+def _separable_conv(shape, depthwise_kernel, pointwise_kernel, **unused):
     channels_in, channels = pointwise_kernel.shape[-2:]
     between = math.prod(shape) // channels * channels_in
-    macs, written = _depthwise_conv((between,), inputs, depthwise_kernel)
+    macs, written = _depthwise_conv((between,), depthwise_kernel)
     return macs + math.prod(shape) * channels_in, written + math.prod(shape)
 
 
-def _conv_transpose(shape, inputs, kernel, *args, **kwargs):
+def _conv_transpose(shape, inputs, kernel, **unused):
     macs = math.prod(inputs.shape) * math.prod(kernel.shape[:-1])
     return macs, math.prod(shape)
 
 
-def _fused_attention(shape, query, key, value):
+def _fused_attention(shape, key, **unused):
     batch_size, tokens, heads, width = shape
     logits = batch_size * heads * tokens * key.shape[2]
     return 2 * logits * width, logits + math.prod(shape)
 
 
-def _attention(shape, query, key, *args, **kwargs):
+def _attention(shape, query, key, **unused):
     batch_size, queries, heads, width = query.shape
     logits = batch_size * heads * queries * key.shape[1]
     return 2 * logits * width, logits + math.prod(shape)
@@ -351,19 +352,19 @@ def _attention(shape, query, key, *args, **kwargs):
 
 # Functions of `keras.ops`, and our own, that are counted, and how: from the
 # shape of the output and the arguments, MACs and values written.
-_COUNTED = dict(
-    matmul=_matmul,
-    linear=_matmul,  # of our dense layers
-    dot=_tensordot,
-    tensordot=_tensordot,
-    einsum=_einsum,
-    conv=_conv,
-    depthwise_conv=_depthwise_conv,
-    separable_conv=_separable_conv,
-    conv_transpose=_conv_transpose,
-    dot_product_attention=_attention,
-    fused_attention=_fused_attention,
-)
-_OURS = dict(
-    linear=linear.linear, fused_attention=attention_products.fused_attention
-)
+_COUNTED = {
+    _code(function): count
+    for function, count in (
+        (ops.matmul, _matmul),
+        (linear.linear, _linear),
+        (ops.dot, _tensordot),
+        (ops.tensordot, _tensordot),
+        (ops.einsum, _einsum),
+        (ops.conv, _conv),
+        (ops.depthwise_conv, _depthwise_conv),
+        (ops.separable_conv, _separable_conv),
+        (ops.conv_transpose, _conv_transpose),
+        (ops.dot_product_attention, _attention),
+        (attention_products.fused_attention, _fused_attention),
+    )
+}

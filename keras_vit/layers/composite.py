@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit._arguments import checked
+from keras_vit._keras import nested_layers
 from keras_vit.layers.frozen_weights import FrozenWeights
 from keras_vit.ops.direct_call import DirectCall
 
@@ -94,7 +95,7 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
             sublayers=None,
         )
         found = {}
-        for layer in self._flatten_layers(include_self=False, recursive=False):
+        for layer in nested_layers(self, recursive=False):
             own = layer.get_config()
             different = {
                 key: own[key]

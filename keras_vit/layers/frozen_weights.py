@@ -1,5 +1,7 @@
 """Layers of which some weights are frozen."""
 
+from keras_vit._keras import nested_layers
+
 
 class FrozenWeights:
     """A layer that records which of its own weights are frozen.
@@ -15,24 +17,35 @@ class FrozenWeights:
     def __init__(self, *args, frozen: tuple[str, ...] = (), **kwargs):
         super().__init__(*args, **kwargs)
         self._frozen = tuple(frozen)
+        self._is_trained: dict[str, bool] = {}  # name -> as it was created
 
     def add_weight(self, *args, **kwargs):
         weight = super().add_weight(*args, **kwargs)
+        self._is_trained[weight.name] = weight.trainable
         if weight.name in self._frozen:
             weight.trainable = False
         return weight
 
     def freeze_weights(self):
         """Freezes the layer's own weights, not those of its sublayers."""
-        for weight in self._trainable_variables:
+        for weight in self._own_weights():
             weight.trainable = False
+
+    def _own_weights(self):
+        """Return the layer's own weights that were created trainable."""
+        inner = {id(w) for x in nested_layers(self) for w in x.weights}
+        return [
+            weight
+            for weight in self.weights
+            if id(weight) not in inner and self._is_trained.get(weight.name)
+        ]
 
     def get_config(self):
         frozen = list(self._frozen)
         if self.built:
             frozen = [
                 weight.name
-                for weight in self._trainable_variables
+                for weight in self._own_weights()
                 if self.trainable and not weight.trainable
             ]
         return super().get_config() | ({"frozen": frozen} if frozen else {})

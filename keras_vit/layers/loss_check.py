@@ -10,6 +10,8 @@ import weakref
 
 import keras
 
+from keras_vit._keras import source
+
 # Keras' activations that give probabilities.
 PROBABILITIES = (
     *("softmax", "sparsemax"),
@@ -80,12 +82,9 @@ def last_layer(tensor) -> keras.layers.Layer | None:
     Args:
         tensor: An output of a functional model.
     """
-    history = getattr(tensor, "_keras_history", None)
-    if history is None:
-        return None
-    layer = history.operation
+    layer, index = source(tensor) or (None, 0)
     if getattr(layer, "outputs", None):
-        return last_layer(layer.outputs[history.tensor_index])
+        return last_layer(layer.outputs[index])
     if isinstance(layer, keras.layers.Identity) or (
         isinstance(layer, keras.layers.Activation)
         and layer.activation is keras.activations.linear

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._keras import nested_layers
 from keras_vit.layers import arguments
 from keras_vit.layers.loss_check import check_losses
 from keras_vit.models.families import FAMILIES
@@ -46,7 +47,8 @@ class ImageModel(keras.Model):
         """
         if isinstance(model, cls):
             return model
-        inner = getattr(model, "_flatten_layers", lambda: ())()
+        is_layer = isinstance(model, keras.layers.Layer)
+        inner = nested_layers(model) if is_layer else ()
         found = [layer for layer in inner if isinstance(layer, cls)]
         if len(found) == 1:
             return found[0]

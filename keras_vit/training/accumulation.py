@@ -106,7 +106,7 @@ class _Accumulation(keras.Model):
     def _record(self, loss, x, y, y_pred, sample_weight):
         """Updates the metrics with one part and returns their results."""
         size = ops.shape(keras.tree.flatten(x)[0])[0]
-        self._loss_tracker.update_state(loss, sample_weight=size)
+        self.metrics[0].update_state(loss, sample_weight=size)  # the loss
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
 

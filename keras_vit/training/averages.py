@@ -1,24 +1,62 @@
 """Replaces the weights by their Polyak averages during evaluation."""
 
 import keras
+from keras import ops
 
 
-class SwapAverages(keras.callbacks.SwapEMAWeights):
-    """Keras' `SwapEMAWeights`, also for variables divided among machines.
+class SwapAverages(keras.callbacks.Callback):
+    """Evaluates with the averages of an optimizer that has `use_ema=True`.
 
-    With JAX, Keras swaps through NumPy, which can only read the values on its
-    own machine.
+    It does what `keras.callbacks.SwapEMAWeights` does, also for variables that
+    are divided among machines: Keras swaps through NumPy, which can only read
+    the values on its own machine. The weights are kept meanwhile.
+
+    Args:
+        swap_on_epoch: Whether the averages also stay between two epochs, for
+            other callbacks, such as those that save the model.
     """
 
-    def _backend_swap_variables(self, optimizer):
-        if keras.backend.backend() != "jax":
-            super()._backend_swap_variables(optimizer)
-            return
-        for variable, average in zip(
-            optimizer._trainable_variables,
-            optimizer._model_variables_moving_average,
-            strict=True,
-        ):
-            value = variable.value
-            variable.assign(average.value)
-            average.assign(value)
+    def __init__(self, swap_on_epoch: bool = False):
+        super().__init__()
+        self.swap_on_epoch = swap_on_epoch
+        self._kept: list | None = None
+
+    def on_train_begin(self, logs=None):
+        self._kept = None  # after training the averages are the weights
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.swap_on_epoch:
+            self._restore()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.swap_on_epoch:
+            self._swap()
+
+    def on_test_begin(self, logs=None):
+        self._swap()
+
+    def on_test_end(self, logs=None):
+        self._restore()
+
+    def on_predict_begin(self, logs=None):
+        self._swap()
+
+    def on_predict_end(self, logs=None):
+        self._restore()
+
+    def _swap(self):
+        if self._kept is None:
+            variables = self.model.trainable_variables
+            self._kept = [ops.copy(v.value) for v in variables]
+            self.model.optimizer.finalize_variable_values(variables)
+            for variable in variables:
+                # JAX would share the array with the average, and give its
+                # memory to a result.
+                variable.assign(ops.copy(variable.value))
+
+    def _restore(self):
+        if self._kept is not None:
+            variables = self.model.trainable_variables
+            for variable, value in zip(variables, self._kept, strict=True):
+                variable.assign(value)
+            self._kept = None

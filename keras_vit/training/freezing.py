@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit._keras import nested_layers
 from keras_vit.models import ImageModel
 
 
@@ -69,7 +70,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
         if layer not in blocks:
             layer.trainable = layer is inner.head
     for block in blocks:
-        for layer in block._flatten_layers():
+        for layer in [block, *nested_layers(block)]:
             if layer in projections:
                 layer.enable_lora(rank)  # which freezes the kernel
                 if layer.bias is not None:
@@ -85,10 +86,10 @@ def _projections(block):
     attention = getattr(block, "attention", block)
     return [
         layer
-        for layer in attention._flatten_layers(include_self=False)
+        for layer in nested_layers(attention)
         if isinstance(layer, keras.layers.Dense)
     ]
 
 
 def _contains(layer, others):
-    return any(inner in others for inner in layer._flatten_layers())
+    return any(inner in others for inner in [layer, *nested_layers(layer)])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit._keras import ScaledRates
 from keras_vit.models import ImageModel
 from keras_vit.training.derived import Derived
 
@@ -106,41 +107,8 @@ def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
     return functools.partial(_scaled(optimizer_class), factor=factor)
 
 
-class _ScaledRates:
-    """Mixin for optimizers: one rate per variable. Must precede the optimizer
-    class."""
-
-    _share = 1.0
-
-    def __init__(self, *args, factor, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.factor = factor
-
-    def _get_current_learning_rate(self):
-        return super()._get_current_learning_rate() * self._share
-
-    def _apply_weight_decay(self, variables):
-        for share, group in self._groups(variables).items():
-            self._share = share
-            try:
-                super()._apply_weight_decay([variables[i] for i in group])
-            finally:
-                self._share = 1.0
-
-    def _backend_update_step(self, grads, variables, learning_rate):
-        for share, group in self._groups(variables).items():
-            super()._backend_update_step(
-                [grads[i] for i in group],
-                [variables[i] for i in group],
-                learning_rate * share,
-            )
-
-    def _groups(self, variables):
-        """Indices of the variables that share a factor, by factor."""
-        groups = {}
-        for i, variable in enumerate(variables):
-            groups.setdefault(self.factor(variable.path), []).append(i)
-        return groups
+class _ScaledRates(ScaledRates):
+    """The same mixin, which is saved with its factor."""
 
     def get_config(self):
         factor = keras.saving.serialize_keras_object(self.factor)

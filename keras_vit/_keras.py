@@ -1,0 +1,187 @@
+"""What Keras does not offer in public.
+
+The only module outside `ops` that may name a private attribute of Keras. Each
+function takes the public way where there is one. Where a private name is
+missing, the plain form runs, and a debug line says so.
+"""
+
+import functools
+import logging
+
+import keras
+
+
+def nested_layers(layer, recursive: bool = True) -> list:
+    """Return the layers inside a layer, each once, outer ones first.
+
+    Args:
+        layer: A layer or a model.
+        recursive: Whether to return those at any depth, else its own.
+    """
+    found: dict[int, keras.layers.Layer] = {}
+
+    def collect(value):
+        if isinstance(value, keras.layers.Layer):
+            if value is not layer and id(value) not in found:
+                found[id(value)] = value
+                if recursive:
+                    collect_within(value)
+        elif isinstance(value, dict):
+            collect(list(value.values()))
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                collect(each)
+
+    def collect_within(value):
+        # Models list their layers; those of other layers are attributes.
+        is_model = isinstance(value, keras.Model)
+        collect(value.layers if is_model else vars(value))
+
+    collect_within(layer)
+    return list(found.values())
+
+
+def source(tensor) -> tuple | None:
+    """Return the operation that makes a symbolic tensor, and which output.
+
+    Args:
+        tensor: A symbolic tensor.
+
+    Returns:
+        The operation, such as a layer, and the index of its output; None if
+        unknown.
+    """
+    history = getattr(tensor, "_keras_history", None)
+    if history is None:
+        if keras.utils.is_keras_tensor(tensor):
+            say_once("symbolic tensors have no `_keras_history`")
+        return None
+    return history.operation, history.tensor_index
+
+
+def draw_from(layer, generator: keras.random.SeedGenerator) -> None:
+    """Make an augmentation layer draw from another generator.
+
+    Args:
+        layer: An image augmentation layer of Keras, without those inside.
+        generator: The generator.
+    """
+    if hasattr(layer, "_get_seed_generator"):
+        layer._get_seed_generator = lambda backend=None: generator
+    elif hasattr(layer, "generator"):
+        say_once("augmentation layers have no `_get_seed_generator`")
+        layer.generator = generator
+
+
+class Equalization(keras.layers.Equalization):
+    """Keras' layer, with the histogram of the TensorFlow backend.
+
+    On the JAX backend, Keras counts each of 256 values separately, even in
+    tf.data.
+    """
+
+    def _custom_histogram_fixed_width(self, values, value_range, nbins):
+        import tensorflow as tf
+
+        low, high = value_range
+        places = (values - low) * (nbins - 1) / (high - low)
+        places = tf.clip_by_value(tf.cast(places, "int32"), 0, nbins - 1)
+        return tf.math.bincount(
+            tf.reshape(places, [-1]), minlength=nbins, maxlength=nbins
+        )
+
+
+class WholeGradient:
+    """Mixin for optimizers: under tf.distribute, sums gradients, then clips.
+
+    Must precede the optimizer class.
+    """
+
+    def __init__(self, *args, **kwargs):
+        import tensorflow as tf
+
+        super().__init__(*args, **kwargs)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            names = "_clip_gradients", "_all_reduce_sum_gradients"
+            _require(self, WholeGradient, *names)
+
+    def _clip_gradients(self, grads):
+        import tensorflow as tf
+
+        replica = tf.distribute.get_replica_context()
+        if replica.num_replicas_in_sync > 1:
+            grads = replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+        return super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars  # already summed
+
+
+class ScaledRates:
+    """Mixin for optimizers: a share of the learning rate for each variable.
+
+    Must precede the optimizer class.
+
+    Args:
+        factor: Function from a variable's path to its share.
+    """
+
+    _share = 1.0
+
+    def __init__(self, *args, factor, **kwargs):
+        super().__init__(*args, **kwargs)
+        _require(
+            self,
+            ScaledRates,
+            "_get_current_learning_rate",
+            "_apply_weight_decay",
+            "_backend_update_step",
+        )
+        self.factor = factor
+
+    def _get_current_learning_rate(self):
+        return super()._get_current_learning_rate() * self._share
+
+    def _apply_weight_decay(self, variables):
+        for share, group in self._groups(variables).items():
+            self._share = share
+            try:
+                super()._apply_weight_decay([variables[i] for i in group])
+            finally:
+                self._share = 1.0
+
+    def _backend_update_step(self, grads, variables, learning_rate):
+        for share, group in self._groups(variables).items():
+            super()._backend_update_step(
+                [grads[i] for i in group],
+                [variables[i] for i in group],
+                learning_rate * share,
+            )
+
+    def _groups(self, variables):
+        """Return the indices of the variables that share a factor."""
+        groups: dict[float, list[int]] = {}
+        for i, variable in enumerate(variables):
+            groups.setdefault(self.factor(variable.path), []).append(i)
+        return groups
+
+
+def _require(optimizer, mixin, *names):
+    """Check that Keras has the methods that a mixin of optimizers overrides.
+
+    Without them an optimizer would compute something else and not say so.
+    """
+    base = super(mixin, optimizer)
+    missing = [name for name in names if not hasattr(base, name)]
+    if missing:
+        raise NotImplementedError(
+            f"Optimizers of Keras {keras.__version__} have no {missing}, on "
+            f"which {type(optimizer).__name__} relies. Install another version "
+            "of Keras."
+        )
+
+
+@functools.cache
+def say_once(reason: str) -> None:
+    """Write why a plain form runs to the debug log, once for each reason."""
+    logging.getLogger("keras_vit").debug("Plain form: %s", reason)
