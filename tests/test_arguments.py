@@ -85,7 +85,8 @@ def parameters_of(function):
     for p in inspect.signature(function).parameters.values():
         if p.name not in FREE | {"self", "args", "kwargs"}:
             default = None if p.default is p.empty else p.default
-            yield p.name, default, hints.get(p.name, type(default))
+            hint = type(default) if p.annotation is p.empty else p.annotation
+            yield p.name, default, hints.get(p.name, hint)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -129,7 +130,8 @@ def test_a_constructor_names_the_argument_that_it_refuses():
 
 def public_functions():
     for package in map(importlib.import_module, PACKAGES):
-        for name in package.__all__:
+        names = [name for name in vars(package) if not name.startswith("_")]
+        for name in getattr(package, "__all__", names):
             function = getattr(package, name)
             is_model = name in TINY_OF or name in keras_vit.list_models()
             if isinstance(function, types.FunctionType) and not is_model:

@@ -53,6 +53,7 @@ SHARE_NAMES = {
         *(f"weights/rules/{family}.py" for family in AFTER),
     ),
     "axial_vit": ("weights/rules/vit/",),
+    "axial_resnet": ("models/axial_attention.py",),
     **dict.fromkeys(AFTER, ("weights/rules/encoder/",)),
     "deit": ("weights/rules/vit/",),  # refuses them
     "mvit": ("weights/rules/ff_only.py",),
@@ -66,6 +67,7 @@ SHARE_NAMES = {
 def test_only_a_familys_own_files_know_its_names(family):
     own = (
         f"models/{family}.py",
+        f"models/{family}_",
         f"weights/rules/{family}.py",
         f"weights/rules/{family}/",
         "layers/",  # which define the names

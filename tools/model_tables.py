@@ -11,7 +11,6 @@ it has.
 """
 
 import argparse
-import dataclasses
 import functools
 import inspect
 import pathlib
@@ -220,17 +219,11 @@ def arguments(family: str) -> str:
     Args:
         family: Its name, or "all" for those that all families share.
     """
-    import keras_vit
+    from keras_vit.models import ModelArguments
 
-    chosen = _family("vit" if family == "all" else family)
-    builder = getattr(keras_vit, chosen.title)
-    own = {field.name for field in dataclasses.fields(chosen.config)}
-    meanings = _meanings(builder.__doc__)
-    rows = [
-        (f"`{name}`", meanings[name])
-        for name in inspect.signature(builder).parameters
-        if (name in own) != (family == "all")
-    ]
+    source = ModelArguments if family == "all" else _family(family).config
+    meanings = _meanings(inspect.getdoc(source))
+    rows = [(f"`{name}`", text) for name, text in meanings.items()]
     return _table(("argument", "meaning and default"), rows)
 
 

@@ -10,7 +10,7 @@ from keras_vit.layers.std_conv import StdConv2D
 # The epsilons of GroupNorm and of the standardised convolutions, by source. On
 # a small random hybrid of timm they change logits by 1e-5 of the largest.
 Numerics = Literal["authors", "timm", "bit", "scenic"]
-NUMERICS = {
+NUMERICS: dict[str, tuple[float, dict]] = {
     "authors": (1e-6, dict(epsilon=1e-5)),
     "timm": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-8)),
     "bit": (1e-5, dict(epsilon=0.0, variance_epsilon=1e-10)),

@@ -1,38 +1,154 @@
-"""Checks of the arguments of constructors."""
+"""The arguments that all constructors share, and their checks."""
 
 import difflib
+import os
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
-from keras_vit._arguments import Count, check
+import keras
+
+from keras_vit._arguments import (
+    Count,
+    KerasActivation,
+    Natural,
+    Policy,
+    Positive,
+    check,
+)
+from keras_vit.weights import checkpoint
 
 
-def refuse_unknown(constructor: str, unknown, known) -> None:
-    """Refuses keywords that a constructor does not have.
+class ModelArguments(TypedDict, total=False):
+    """The arguments of every constructor, beside the fields of its family.
+
+    An argument that is None is taken from the weights. Without weights it has
+    the default stated below.
+
+    Args:
+        weights: Name of released weights ("imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", ...; see
+            `keras_vit.list_weights`), or a checkpoint (see
+            `keras_vit.weights.open_checkpoint`): an authors' npz file, a state
+            dict of timm, a directory of transformers or "hf://owner/name", a
+            model or preset of keras-hub, our own `.weights.h5` or `.keras`.
+            None for random weights.
+        include_top: Whether the output is class scores; otherwise it is the
+            representation.
+        classes: Number of classes; 1000. If it differs from that of the
+            weights, the head is replaced by zeros and `pre_logits` is dropped,
+            as in the paper's fine-tuning.
+        input_shape: (height, width, channels) in pixels; (224, 224, 3). For
+            videos (frames, height, width, channels). Weights are fitted to
+            another size or number of channels.
+        classifier_activation: Activation of the head; None gives logits.
+        include_preprocessing: Whether the model takes pixels in [0, 255] and
+            scales them; otherwise it takes scaled values.
+        name: Name of the model; the constructor's.
+        pooling: The output with include_top=False. "levels" returns the feature
+            map of every level, `[B, H, W, D]`, of a video `[B, T, H, W, D]`,
+            finest first, as detectors need them; only for families with levels.
+            None returns the representation.
+        representation_size: Width of the tanh layer `pre_logits` before the
+            head; none.
+        remat: Whether blocks recompute their activations in the backward
+            pass: less memory, a third more work.
+        pixel_mean, pixel_std: Mean and divisor of pixels, one number or one for
+            each channel; 127.5, which scales them to [-1, 1].
+        head_bias_init: The head's first bias; -10 for a sigmoid loss over
+            many classes.
+        class_names: Class names, `model.class_names`; none.
+        position_grid: (height, width) of the weights' grid of patches, needed
+            if it is not square and the file does not specify it; for videos
+            (frames, height, width).
+        resize_patches: Whether to resize the weights to another `patch_size`
+            (FlexiViT) instead of refusing them.
+        dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
+            Pixels and the head are float32, or float64 in a model of "float64".
+            Of that, only TensorFlow computes all in 64 bits: Keras rounds
+            products to float32 under JAX, which needs `jax_enable_x64`, and
+            PyTorch.
+    """
+
+    weights: str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
+    include_top: bool
+    classes: Count | None
+    input_shape: tuple[int | None, ...] | None
+    classifier_activation: KerasActivation | None
+    include_preprocessing: bool
+    name: str | None
+    pooling: Literal["levels"] | None
+    representation_size: Natural | None
+    remat: bool
+    pixel_mean: float | Sequence[float] | None
+    pixel_std: Positive | Sequence[Positive] | None
+    head_bias_init: float
+    class_names: tuple[str, ...] | None
+    position_grid: tuple[Count, ...] | None
+    resize_patches: bool
+    dtype: Policy | None
+
+
+KINDS = typing.get_type_hints(ModelArguments, include_extras=True)
+# None for the others.
+DEFAULTS = dict(
+    include_top=True,
+    include_preprocessing=True,
+    remat=False,
+    head_bias_init=0.0,
+    resize_patches=False,
+)
+
+
+def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all common arguments, each of its kind.
+
+    Args:
+        given: Those that the caller gives, and fields of the architecture.
+
+    Raises:
+        ValueError: If an argument has no possible value.
+    """
+    complete = {}
+    for name, kind in KINDS.items():
+        complete[name] = given.get(name, DEFAULTS.get(name))
+        check(complete[name], name, kind)
+    return complete
+
+
+def refuse_unknown(
+    constructor: str, given: Iterable[str], known: Iterable[str]
+) -> None:
+    """Refuse arguments that a constructor does not have.
 
     Args:
         constructor: Its name.
-        unknown: The keywords that it was called with, by name or not.
-        known: The keywords that it has.
+        given: The arguments of a call.
+        known: The arguments that it has.
 
     Raises:
         ValueError: If one of them asks for channels-first images.
         TypeError: If there are any others.
     """
-    for keyword in unknown:
-        if keyword == "data_format":
+    known = [*known]
+    for argument in given:
+        if argument in known:
+            continue
+        if argument == "data_format":
             raise ValueError(
                 f"{constructor} has no argument `data_format`: images are "
                 "always channels-last, [B, H, W, C]. Transpose channels-first "
                 "images with keras.ops.transpose(images, (0, 2, 3, 1))."
             )
-        nearest = difflib.get_close_matches(keyword, known, n=1)
+        nearest = difflib.get_close_matches(argument, known, n=1)
         raise TypeError(
-            f"{constructor}() has no argument {keyword!r}."
+            f"{constructor}() has no argument {argument!r}."
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
         )
 
 
 def check_pooling(pooling, include_top, family) -> None:
-    """Checks the output of a model without a head."""
+    """Check the output of a model without a head."""
     if pooling is None:
         return
     if include_top:
@@ -48,7 +164,7 @@ def check_pooling(pooling, include_top, family) -> None:
 
 
 def check_input_shape(input_shape, takes_video: bool = False) -> None:
-    """Checks that a shape is (height, width, channels), or of a video."""
+    """Check that a shape is (height, width, channels), or of a video."""
     shape = input_shape
     names = ("frames", "height", "width", "channels")
     if isinstance(shape, (list, tuple)) and len(shape) in (3, 3 + takes_video):

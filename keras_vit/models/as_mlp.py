@@ -8,7 +8,7 @@ channels-last.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import keras
 from keras import ops
@@ -18,7 +18,8 @@ from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mixing_block import MixingBlock
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
@@ -26,7 +27,10 @@ from keras_vit.models.families import (
     last_blocks,
     register,
 )
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
+
+__all__ = ["ASMLP", "ASMLPT", "ASMLPS", "ASMLPB"]
 
 Odd = Annotated[int, "odd and positive", lambda n: n > 0 and n % 2]
 EPSILON = 1e-5  # of every norm, PyTorch's default
@@ -128,8 +132,19 @@ class ASMLPConfig:
         arguments.check_levels(self, "hidden_sizes")
 
 
+class ASMLPArguments(ModelArguments, total=False):
+    """The fields of `ASMLPConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    patch_size: Pair | None
+    shift_size: Odd | None
+    mlp_ratio: Positive | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, D]`.
+    """Return the representation: the mean of the last map, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -195,7 +210,23 @@ FAMILY = register(
         levels=last_blocks("stage{}_block{}"),
     )
 )
-ASMLP = constructor(FAMILY, "ASMLP", "An AS-MLP of any size.")
-ASMLPT = constructor(FAMILY, "ASMLPT", "AS-MLP-T.")
-ASMLPS = constructor(FAMILY, "ASMLPS", "AS-MLP-S.")
-ASMLPB = constructor(FAMILY, "ASMLPB", "AS-MLP-B.")
+
+
+def ASMLP(**kwargs: Unpack[ASMLPArguments]) -> ImageModel:
+    """An AS-MLP of any size."""
+    return construct(FAMILY, "ASMLP", kwargs)
+
+
+def ASMLPT(**kwargs: Unpack[ASMLPArguments]) -> ImageModel:
+    """AS-MLP-T."""
+    return construct(FAMILY, "ASMLPT", kwargs)
+
+
+def ASMLPS(**kwargs: Unpack[ASMLPArguments]) -> ImageModel:
+    """AS-MLP-S."""
+    return construct(FAMILY, "ASMLPS", kwargs)
+
+
+def ASMLPB(**kwargs: Unpack[ASMLPArguments]) -> ImageModel:
+    """AS-MLP-B."""
+    return construct(FAMILY, "ASMLPB", kwargs)

@@ -10,7 +10,7 @@ scenic/projects/baselines/axial_resnet.py of google-research/scenic. See
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -25,13 +25,24 @@ from keras_vit.layers.residual_unit import (
     group_norm,
     std_conv,
 )
+from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.axial_attention import (
     AxialAttentionBN,
     AxialAttentionGN,
     batch_norm,
 )
-from keras_vit.models.constructors import constructor
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "AxialResNet",
+    "AxialResNet26S",
+    "AxialResNet50S",
+    "AxialResNet50M",
+    "AxialResNet50L",
+    "AxialResNet50",
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -276,10 +287,19 @@ class AxialResNetConfig:
     normalization: Literal["batch_norm", "group_norm"] = inherited("batch_norm")
 
 
+class AxialResNetArguments(ModelArguments, total=False):
+    """The fields of `AxialResNetConfig`, as arguments."""
+
+    num_units: tuple[Count, ...] | None
+    width_factor: Positive | None
+    num_heads: Count | None
+    normalization: Literal["batch_norm", "group_norm"] | None
+
+
 def forward(
     config: AxialResNetConfig, x: keras.KerasTensor
 ) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, D]`.
+    """Return the representation: the mean of the last map, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -358,11 +378,33 @@ FAMILY = register(
         ],
     )
 )
-AxialResNet = constructor(FAMILY, "AxialResNet", "An Axial-ResNet of any size.")
-AxialResNet26S = constructor(FAMILY, "AxialResNet26S", "axial26s.")
-AxialResNet50S = constructor(FAMILY, "AxialResNet50S", "axial50s.")
-AxialResNet50M = constructor(FAMILY, "AxialResNet50M", "axial50m.")
-AxialResNet50L = constructor(FAMILY, "AxialResNet50L", "axial50l.")
-AxialResNet50 = constructor(
-    FAMILY, "AxialResNet50", "AxialResNet-50 of the ViT paper, of GroupNorm."
-)
+
+
+def AxialResNet(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """An Axial-ResNet of any size."""
+    return construct(FAMILY, "AxialResNet", kwargs)
+
+
+def AxialResNet26S(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """axial26s."""
+    return construct(FAMILY, "AxialResNet26S", kwargs)
+
+
+def AxialResNet50S(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """axial50s."""
+    return construct(FAMILY, "AxialResNet50S", kwargs)
+
+
+def AxialResNet50M(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """axial50m."""
+    return construct(FAMILY, "AxialResNet50M", kwargs)
+
+
+def AxialResNet50L(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """axial50l."""
+    return construct(FAMILY, "AxialResNet50L", kwargs)
+
+
+def AxialResNet50(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
+    """AxialResNet-50 of the ViT paper, of GroupNorm."""
+    return construct(FAMILY, "AxialResNet50", kwargs)

@@ -7,7 +7,7 @@ applied to the tokens; the code above has a mistake there.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -16,8 +16,12 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = ["AxialViT", "AxialViTB32", "AxialViTB16"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -219,8 +223,21 @@ class AxialViTConfig:
         arguments.check_heads(self)
 
 
+class AxialViTArguments(ModelArguments, total=False):
+    """The fields of `AxialViTConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["gap", "token"] | None
+    dropout_rate: Rate | None
+    attention_dropout_rate: Rate | None
+
+
 def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -269,6 +286,18 @@ FAMILY = register(
         levels=lambda model: [model.blocks[-1].output],
     )
 )
-AxialViT = constructor(FAMILY, "AxialViT", "An Axial-ViT of any size.")
-AxialViTB32 = constructor(FAMILY, "AxialViTB32", "Axial-ViT-B/32.")
-AxialViTB16 = constructor(FAMILY, "AxialViTB16", "Axial-ViT-B/16.")
+
+
+def AxialViT(**kwargs: Unpack[AxialViTArguments]) -> ImageModel:
+    """An Axial-ViT of any size."""
+    return construct(FAMILY, "AxialViT", kwargs)
+
+
+def AxialViTB32(**kwargs: Unpack[AxialViTArguments]) -> ImageModel:
+    """Axial-ViT-B/32."""
+    return construct(FAMILY, "AxialViTB32", kwargs)
+
+
+def AxialViTB16(**kwargs: Unpack[AxialViTArguments]) -> ImageModel:
+    """Axial-ViT-B/16."""
+    return construct(FAMILY, "AxialViTB16", kwargs)

@@ -8,7 +8,7 @@ attention.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 import numpy as np
@@ -21,10 +21,14 @@ from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.constants import constant
 from keras_vit.ops.precision import at_least_float32
+
+__all__ = ["BEiT", "BEiTB16", "BEiTL16"]
 
 
 def distances(grid: tuple[int, int]) -> np.ndarray:
@@ -216,8 +220,27 @@ class BEiTConfig:
             )
 
 
+class BEiTArguments(ModelArguments, total=False):
+    """The fields of `BEiTConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["token", "gap", "gap_norm"] | None
+    class_token: bool | None
+    relative_dim: Natural | None
+    post_norm: bool | None
+    activation: Activation | None
+    layer_scale: Rate | None
+    qkv_bias: Bias | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -277,6 +300,17 @@ FAMILY = register(
     )
 )
 
-BEiT = constructor(FAMILY, "BEiT", "A BEiT of any size.")
-BEiTB16 = constructor(FAMILY, "BEiTB16", "BEiT-B/16.")
-BEiTL16 = constructor(FAMILY, "BEiTL16", "BEiT-L/16.")
+
+def BEiT(**kwargs: Unpack[BEiTArguments]) -> ImageModel:
+    """A BEiT of any size."""
+    return construct(FAMILY, "BEiT", kwargs)
+
+
+def BEiTB16(**kwargs: Unpack[BEiTArguments]) -> ImageModel:
+    """BEiT-B/16."""
+    return construct(FAMILY, "BEiTB16", kwargs)
+
+
+def BEiTL16(**kwargs: Unpack[BEiTArguments]) -> ImageModel:
+    """BEiT-L/16."""
+    return construct(FAMILY, "BEiTL16", kwargs)

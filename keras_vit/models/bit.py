@@ -9,7 +9,7 @@ differ in more than the order: see `BiTConfig`.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -24,8 +24,23 @@ from keras_vit.layers.residual_unit import (
     group_norm,
     std_conv,
 )
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "BiT",
+    "BiTR50x1",
+    "BiTR50x2",
+    "BiTR50x3",
+    "BiTR101x1",
+    "BiTR101x3",
+    "BiTR152x1",
+    "BiTR152x2",
+    "BiTR152x4",
+    "BiTR200x3",
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -123,8 +138,17 @@ class BiTConfig:
     numerics: Numerics = inherited("bit")
 
 
+class BiTArguments(ModelArguments, total=False):
+    """The fields of `BiTConfig`, as arguments."""
+
+    num_units: tuple[Count, ...] | None
+    width_factor: Positive | None
+    activation_order: Literal["pre_activation", "post_activation"] | None
+    numerics: Numerics | None
+
+
 def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, D]`.
+    """Return the representation: the mean of the last map, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -132,7 +156,9 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """
     epsilon, standardization = NUMERICS[config.numerics]
     pre_activation = config.activation_order == "pre_activation"
-    padding = "symmetric" if pre_activation else "same"
+    padding: Literal["same", "symmetric"] = "same"
+    if pre_activation:
+        padding = "symmetric"
     unit_class = PreActivationUnit if pre_activation else layers.BottleneckUnit
     width = int(64 * config.width_factor)
 
@@ -199,13 +225,53 @@ FAMILY = register(
         ],
     )
 )
-BiT = constructor(FAMILY, "BiT", "A BiT ResNet of any size.")
-BiTR50x1 = constructor(FAMILY, "BiTR50x1", "BiT-R50x1.")
-BiTR50x2 = constructor(FAMILY, "BiTR50x2", "BiT-R50x2.")
-BiTR50x3 = constructor(FAMILY, "BiTR50x3", "BiT-R50x3.")
-BiTR101x1 = constructor(FAMILY, "BiTR101x1", "BiT-R101x1.")
-BiTR101x3 = constructor(FAMILY, "BiTR101x3", "BiT-R101x3.")
-BiTR152x1 = constructor(FAMILY, "BiTR152x1", "BiT-R152x1.")
-BiTR152x2 = constructor(FAMILY, "BiTR152x2", "BiT-R152x2.")
-BiTR152x4 = constructor(FAMILY, "BiTR152x4", "BiT-R152x4.")
-BiTR200x3 = constructor(FAMILY, "BiTR200x3", "BiT-R200x3.")
+
+
+def BiT(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """A BiT ResNet of any size."""
+    return construct(FAMILY, "BiT", kwargs)
+
+
+def BiTR50x1(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R50x1."""
+    return construct(FAMILY, "BiTR50x1", kwargs)
+
+
+def BiTR50x2(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R50x2."""
+    return construct(FAMILY, "BiTR50x2", kwargs)
+
+
+def BiTR50x3(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R50x3."""
+    return construct(FAMILY, "BiTR50x3", kwargs)
+
+
+def BiTR101x1(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R101x1."""
+    return construct(FAMILY, "BiTR101x1", kwargs)
+
+
+def BiTR101x3(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R101x3."""
+    return construct(FAMILY, "BiTR101x3", kwargs)
+
+
+def BiTR152x1(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R152x1."""
+    return construct(FAMILY, "BiTR152x1", kwargs)
+
+
+def BiTR152x2(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R152x2."""
+    return construct(FAMILY, "BiTR152x2", kwargs)
+
+
+def BiTR152x4(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R152x4."""
+    return construct(FAMILY, "BiTR152x4", kwargs)
+
+
+def BiTR200x3(**kwargs: Unpack[BiTArguments]) -> ImageModel:
+    """BiT-R200x3."""
+    return construct(FAMILY, "BiTR200x3", kwargs)

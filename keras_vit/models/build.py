@@ -1,229 +1,226 @@
-"""The builder of models of any family."""
+"""The builder of models of any family.
+
+Four steps: resolve what the arguments and the weights specify, assemble the
+graph, add the head, and fill it with the weights.
+"""
 
 import contextlib
 import dataclasses
-import os
 import warnings
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import (
-    Count,
-    KerasActivation,
-    Natural,
-    Policy,
-    Positive,
-    checked,
+from keras_vit.models.arguments import (
+    check_input_shape,
+    check_pooling,
+    with_defaults,
 )
-from keras_vit.models import arguments
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
 from keras_vit.ops.precision import wide_dtype
 from keras_vit.weights import checkpoint, load, preprocessing, registry
 
-Weights = str | os.PathLike | keras.Model | checkpoint.Checkpoint | None
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the arguments and the weights together specify of a model.
+
+    Attributes:
+        family: The family.
+        config: The architecture.
+        arguments: All of `ModelArguments`, resolved.
+        source: The checkpoint; None for random weights.
+        takes_head: Whether the head is the checkpoint's.
+    """
+
+    family: Family
+    config: Any
+    arguments: dict[str, Any]
+    source: checkpoint.Checkpoint | None
+    takes_head: bool
+
+    @property
+    def metadata(self) -> dict:
+        """What the checkpoint specifies; nothing without one."""
+        return {} if self.source is None else self.source.metadata
 
 
-@checked
 def build(
-    family: Family,
-    architecture: dict,
-    *,
-    variant: str | None = None,
-    weights: Weights = None,
-    include_top: bool = True,
-    classes: Count | None = None,
-    input_shape: tuple[int | None, ...] | None = None,
-    classifier_activation: KerasActivation | None = None,
-    include_preprocessing: bool = True,
-    name: str | None = None,
-    pooling: Literal["levels"] | None = None,
-    representation_size: Natural | None = None,
-    remat: bool = False,
-    pixel_mean: float | Sequence[float] | None = None,
-    pixel_std: Positive | Sequence[Positive] | None = None,
-    head_bias_init: float = 0.0,
-    class_names: tuple[str, ...] | None = None,
-    position_grid: tuple[Count, ...] | None = None,
-    resize_patches: bool = False,
-    dtype: Policy | None = None,
+    family: Family, given: Mapping[str, Any], variant: str | None = None
 ) -> ImageModel:
-    """Builds a model of a family: weights, preprocessing, body and head.
-
-    An argument that is None is taken from the weights. Without weights it has
-    the default stated below.
+    """Build a model of a family: weights, preprocessing, body and head.
 
     Args:
         family: The family.
-        architecture: Fields of the family's configuration; absent or None takes
-            the value of the weights, or else the default.
+        given: Fields of its configuration, and `ModelArguments`.
         variant: Name of the constructor, whose released weights `weights` may
             name.
-        weights: Name of released weights ("imagenet21k",
-            "imagenet21k+imagenet2012", "augreg", ...; see
-            `keras_vit.list_weights`), or a checkpoint (see
-            `keras_vit.weights.open_checkpoint`): an authors' npz file, a state
-            dict of timm, a directory of transformers or "hf://owner/name", a
-            model or preset of keras-hub, our own `.weights.h5` or `.keras`.
-            None for random weights.
-        include_top: Whether the output is class scores; otherwise it is the
-            representation.
-        classes: Number of classes; 1000. If it differs from that of the
-            weights, the head is new and zero and their `pre_logits` is dropped,
-            as the paper fine-tunes.
-        input_shape: (height, width, channels) in pixels; (224, 224, 3). For
-            videos (frames, height, width, channels). Weights are fitted to
-            another size or number of channels.
-        classifier_activation: Activation of the head; None gives logits.
-        include_preprocessing: Whether the model takes pixels in [0, 255] and
-            scales them; otherwise it takes scaled values.
-        name: Name of the model; the constructor's.
-        pooling: The output with include_top=False. "levels" returns the feature
-            map of every level, `[B, H, W, D]`, of a video `[B, T, H, W, D]`,
-            finest first, as detectors need them; only for families with levels.
-            None returns the representation.
-        representation_size: Width of the tanh layer `pre_logits` before the
-            head; none.
-        remat: Whether blocks recompute their activations in the backward
-            pass: less memory, a third more work.
-        pixel_mean, pixel_std: Mean and divisor of pixels, one number or one for
-            each channel; 127.5, which scales them to [-1, 1].
-        head_bias_init: The head's first bias; -10 for a sigmoid loss over
-            many classes.
-        class_names: Class names, `model.class_names`; none.
-        position_grid: (height, width) of the weights' grid of patches, needed
-            if it is not square and the file does not specify it; for videos
-            (frames, height, width).
-        resize_patches: Whether to resize the weights to another `patch_size`
-            (FlexiViT) instead of refusing them.
-        dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.
-            Pixels and the head are float32, or float64 in a model of "float64".
-            Of that, only TensorFlow computes all in 64 bits: Keras rounds
-            products to float32 under JAX, which needs `jax_enable_x64`, and
-            PyTorch.
 
     Raises:
         ValueError: If an argument has no possible value, if arguments
             contradict one another, if the image is not a multiple of the patch,
             or if the weights do not fit the model.
     """
-    source, source_metadata = None, None
-    if weights is not None:
-        source = registry.open_weights(weights, variant, position_grid)
-        if source.family != family.name:
-            raise ValueError(
-                f"`weights` must be of the family {family.name!r}. Received: "
-                f"{source.name!r}, of the family {source.family!r}. Open it "
-                "with keras_vit.from_pretrained."
-            )
-        checkpoint.require(source, architecture)
-        source = checkpoint.with_image_size(source, architecture)
-        source_metadata = source.metadata
-    metadata = source_metadata or {}
-    config = _resolve(family.config, architecture, metadata)
-    arguments.check_pooling(pooling, include_top, family)
+    arguments = with_defaults(given)
+    fields = {key: given[key] for key in given if key not in arguments}
+    source = _open(family, fields, arguments, variant)
+    plan = _resolve(family, fields, arguments, source, variant)
+    with _policy(arguments["dtype"]):
+        images, x = _assemble(plan)
+        if arguments["include_top"]:
+            x = _add_head(plan, x)
+    name = arguments["name"] or variant or family.title
+    model = ImageModel(images, x, name=name)
+    if arguments["remat"]:
+        _recompute_activations(model)
+    _fill(plan, model)
+    return _with_levels(model, family) if arguments["pooling"] else model
+
+
+def _open(family, fields, arguments, variant):
+    """Return the checkpoint of a family; None for random weights."""
+    if arguments["weights"] is None:
+        return None
+    source = registry.open_weights(
+        arguments["weights"], variant, arguments["position_grid"]
+    )
+    if source.family != family.name:
+        raise ValueError(
+            f"`weights` must be of the family {family.name!r}. Received: "
+            f"{source.name!r}, of the family {source.family!r}. Open it "
+            "with keras_vit.from_pretrained."
+        )
+    checkpoint.require(source, fields)
+    return checkpoint.with_image_size(source, fields)
+
+
+def _resolve(family, fields, arguments, source, variant):
+    """Return the plan of a model: arguments, then weights, then defaults."""
+    metadata = {} if source is None else source.metadata
+    config = _resolve_config(family.config, fields, metadata)
+    check_pooling(arguments["pooling"], arguments["include_top"], family)
+    takes_head = _resolve_head(arguments, source)
+    if arguments["input_shape"] is None:
+        default = family.input_shapes.get(variant or "", (224, 224, 3))
+        stride = family.stride and family.stride(config)
+        arguments["input_shape"] = _input_shape(metadata, stride, default)
+    shape = arguments["input_shape"]
+    check_input_shape(shape, family.takes_video)
+    if source is not None:
+        config = checkpoint.fit_sizes(source, config, tuple(shape[-3:-1]))
+    return Plan(family, config, arguments, source, takes_head)
+
+
+def _resolve_head(arguments, source):
+    """Resolve the arguments of the head; return whether it is the weights'."""
+    classes, class_names = arguments["classes"], arguments["class_names"]
     layers.arguments.check_class_names(class_names, classes)
     if classes is None and class_names is not None:
-        classes = len(class_names)
-    source_classes = metadata.get("classes")
-    if source and include_top and source_classes is None and classes is None:
+        arguments["classes"] = classes = len(class_names)
+    if source is None or not arguments["include_top"]:
+        return False
+    found = source.metadata.get("classes")
+    if found is None and classes is None:
         raise ValueError(
             "`classes` must be given, or include_top=False, since the weights "
             "have no head. Received: classes=None"
         )
-    takes_head = (
-        include_top
-        and source_classes is not None
-        and classes in (None, source_classes)
-    )
-    if takes_head:
-        classes = source_classes
-        class_names = (
-            metadata.get("class_names") if class_names is None else class_names
-        )
-        if representation_size is None:
-            representation_size = metadata.get("representation_size")
-    if input_shape is None:
-        default = family.input_shapes.get(variant or "", (224, 224, 3))
-        stride = family.stride and family.stride(config)
-        input_shape = _input_shape(metadata, stride, default)
-    arguments.check_input_shape(input_shape, family.takes_video)
-    if source is not None:
-        config = checkpoint.fit_sizes(source, config, tuple(input_shape[-3:-1]))
+    if found is None or classes not in (None, found):
+        return False
+    arguments["classes"] = found
+    for name in ("class_names", "representation_size"):
+        if arguments[name] is None:
+            arguments[name] = source.metadata.get(name)
+    return True
 
-    with _policy(dtype):
-        name_of_input = "images" if len(input_shape) == 3 else "videos"
-        wide = _wide_dtype()
-        images = keras.Input(input_shape, name=name_of_input, dtype=wide)
-        x = layers.EnsureShape(name="ensure_shape", dtype=wide)(images)
-        if include_preprocessing:
-            scale, offset = preprocessing.scale_and_offset(
-                pixel_mean,
-                pixel_std,
-                source_metadata,
-                input_shape[-1],  # type: ignore[arg-type]
-            )
-            x = layers.Rescaling(
-                scale, offset, name="preprocessing", dtype=wide
-            )(x)
-        x = family.forward(config, x)
-        if not include_top:
-            x = vector(x)
-        pixel_mean, pixel_std = preprocessing.known(
-            pixel_mean, pixel_std, source_metadata
-        )
-        x = layers.Metadata(
-            family.name,
-            dataclasses.asdict(config),
-            pixel_mean,
-            pixel_std,
-            provenance=None if source is None else source.provenance,
-            resampling=metadata.get("resampling"),
-            name="metadata",
+
+def _assemble(plan):
+    """Return the images and the representation, `[B, D]` or `[B, 2, D]`."""
+    arguments, shape = plan.arguments, plan.arguments["input_shape"]
+    statistics = (
+        arguments["pixel_mean"],
+        arguments["pixel_std"],
+        plan.source and plan.metadata,
+    )
+    name = "images" if len(shape) == 3 else "videos"
+    wide = _wide_dtype()
+    images = keras.Input(shape, name=name, dtype=wide)
+    x = layers.EnsureShape(name="ensure_shape", dtype=wide)(images)
+    if arguments["include_preprocessing"]:
+        scale, offset = preprocessing.scale_and_offset(*statistics, shape[-1])
+        x = layers.Rescaling(scale, offset, name="preprocessing", dtype=wide)(x)
+    x = plan.family.forward(plan.config, x)
+    if not arguments["include_top"]:
+        x = vector(x)
+    return images, layers.Metadata(
+        plan.family.name,
+        dataclasses.asdict(plan.config),
+        *preprocessing.known(*statistics),
+        provenance=plan.source and plan.source.provenance,
+        resampling=plan.metadata.get("resampling"),
+        name="metadata",
+    )(x)
+
+
+def _add_head(plan, x):
+    """Return the class scores, `[B, classes]`."""
+    arguments = plan.arguments
+    if arguments["representation_size"]:
+        x = keras.layers.Dense(
+            arguments["representation_size"],
+            activation="tanh",
+            kernel_initializer="lecun_normal",  # Flax' default
+            name="pre_logits",
         )(x)
-        if include_top and representation_size:
-            x = keras.layers.Dense(
-                representation_size,
-                activation="tanh",
-                kernel_initializer="lecun_normal",  # Flax' default
-                name="pre_logits",
-            )(x)
-    if include_top:
-        head = layers.ClassificationHead
-        if len(x.shape) == 3:
-            head = layers.DistilledHead
-        x = head(
-            1000 if classes is None else classes,
-            class_names=class_names,
-            activation=classifier_activation,
-            bias_initializer=keras.initializers.Constant(head_bias_init),
-            name="head",
-            dtype=wide,
-        )(x)
-    model = ImageModel(images, x, name=name or variant or family.title)
-    for block in model.blocks if remat else ():
+    head = layers.ClassificationHead
+    if len(x.shape) == 3:
+        head = layers.DistilledHead
+    return head(
+        1000 if arguments["classes"] is None else arguments["classes"],
+        class_names=arguments["class_names"],
+        activation=arguments["classifier_activation"],
+        bias_initializer=keras.initializers.Constant(
+            arguments["head_bias_init"]
+        ),
+        name="head",
+        dtype=_wide_dtype(),
+    )(x)
+
+
+def _recompute_activations(model):
+    """Make the blocks recompute their activations in the backward pass."""
+    for block in model.blocks:
         if not hasattr(block, "remat"):
             raise ValueError(
-                f"`remat` must be False for the family {family.name!r}, whose "
+                f"`remat` must be False for the family {model.family!r}, whose "
                 "blocks cannot recompute their activations. Received: "
                 "remat=True"
             )
         block.remat = True
-    if source is not None:
-        wanted = model.metadata
-        if not takes_head:
-            wanted["classes"] = None
-        load.fill(model, source, wanted, resize_patches=resize_patches)
-        if takes_head:
-            load.warn_if_zero_head(model, source)
-    return _with_levels(model, family) if pooling else model
+
+
+def _fill(plan, model):
+    """Give a model the values of its checkpoint, if there is one."""
+    if plan.source is None:
+        return
+    wanted = model.metadata
+    if not plan.takes_head:
+        wanted["classes"] = None
+    load.fill(
+        model,
+        plan.source,
+        wanted,
+        resize_patches=plan.arguments["resize_patches"],
+    )
+    if plan.takes_head:
+        load.warn_if_zero_head(model, plan.source)
 
 
 def _with_levels(model, family):
-    """Returns a model of the same layers whose outputs are all feature maps."""
+    """Return a model of the same layers whose outputs are all feature maps."""
     maps = family.levels(model)
     # The metadata belongs to the end of the graph.
     mark = layers.Metadata.from_config(model._metadata.get_config())
@@ -231,8 +228,8 @@ def _with_levels(model, family):
     return ImageModel(model.input, maps, name=model.name)
 
 
-def _resolve(config, given, metadata):
-    """Returns a configuration from arguments, then weights, then defaults."""
+def _resolve_config(config, given, metadata):
+    """Return a configuration from arguments, then weights, then defaults."""
     fields = {}
     for field in dataclasses.fields(config):
         required = field.default is dataclasses.MISSING
@@ -251,7 +248,7 @@ def _resolve(config, given, metadata):
 
 
 def _input_shape(metadata, stride, default):
-    """Returns the shape of the input that weights were trained with.
+    """Return the shape of the input that weights were trained with.
 
     Args:
         metadata: The metadata of the weights.
@@ -273,7 +270,7 @@ def _input_shape(metadata, stride, default):
 
 
 def _wide_dtype():
-    """Returns the dtype of pixels and scores, never of 16 bits."""
+    """Return the dtype of pixels and scores, never of 16 bits."""
     dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
     if dtype == "float32":
         return dtype
@@ -297,7 +294,7 @@ def _wide_dtype():
 
 @contextlib.contextmanager
 def _policy(dtype):
-    """Sets a dtype policy, if given, for the layers made inside."""
+    """Set a dtype policy, if given, for the layers made inside."""
     before = keras.config.dtype_policy()
     if dtype is not None:
         keras.config.set_dtype_policy(dtype)

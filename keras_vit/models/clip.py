@@ -7,7 +7,7 @@ have no bias. The head is the projection to the space shared with texts.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -16,8 +16,20 @@ from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "CLIP",
+    "CLIPB32",
+    "CLIPB16",
+    "CLIPL14",
+    "CLIPH14",
+    "CLIPG14",
+    "CLIPBigG14",
+]
 
 
 @checked
@@ -55,8 +67,22 @@ class CLIPConfig:
         arguments.check_heads(self)
 
 
+class CLIPArguments(ModelArguments, total=False):
+    """The fields of `CLIPConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["token", "gap", "gap_norm"] | None
+    activation: Activation | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -128,16 +154,37 @@ FAMILY = register(
     )
 )
 
-CLIP = constructor(FAMILY, "CLIP", "The image tower of a CLIP of any size.")
-CLIPB32 = constructor(FAMILY, "CLIPB32", "The image tower of CLIP, ViT-B/32.")
-CLIPB16 = constructor(FAMILY, "CLIPB16", "The image tower of CLIP, ViT-B/16.")
-CLIPL14 = constructor(FAMILY, "CLIPL14", "The image tower of CLIP, ViT-L/14.")
-CLIPH14 = constructor(
-    FAMILY, "CLIPH14", "The image tower of OpenCLIP, ViT-H/14."
-)
-CLIPG14 = constructor(
-    FAMILY, "CLIPG14", "The image tower of OpenCLIP, ViT-g/14."
-)
-CLIPBigG14 = constructor(
-    FAMILY, "CLIPBigG14", "The image tower of OpenCLIP, ViT-bigG/14."
-)
+
+def CLIP(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of a CLIP of any size."""
+    return construct(FAMILY, "CLIP", kwargs)
+
+
+def CLIPB32(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of CLIP, ViT-B/32."""
+    return construct(FAMILY, "CLIPB32", kwargs)
+
+
+def CLIPB16(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of CLIP, ViT-B/16."""
+    return construct(FAMILY, "CLIPB16", kwargs)
+
+
+def CLIPL14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of CLIP, ViT-L/14."""
+    return construct(FAMILY, "CLIPL14", kwargs)
+
+
+def CLIPH14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of OpenCLIP, ViT-H/14."""
+    return construct(FAMILY, "CLIPH14", kwargs)
+
+
+def CLIPG14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of OpenCLIP, ViT-g/14."""
+    return construct(FAMILY, "CLIPG14", kwargs)
+
+
+def CLIPBigG14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
+    """The image tower of OpenCLIP, ViT-bigG/14."""
+    return construct(FAMILY, "CLIPBigG14", kwargs)

@@ -8,6 +8,7 @@ and multiply-accumulates are the published ones. Maps are channels-last.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -18,9 +19,13 @@ from keras_vit.layers import arguments
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, last_blocks, register
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
+
+__all__ = ["ConvMLP", "ConvMLPS", "ConvMLPM", "ConvMLPL"]
 
 EPSILON = 1e-5  # of every norm, PyTorch's default
 
@@ -132,8 +137,19 @@ class ConvMLPConfig:
         arguments.check_levels(self, "hidden_sizes")
 
 
+class ConvMLPArguments(ModelArguments, total=False):
+    """The fields of `ConvMLPConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    stem_size: Count | None
+    num_conv_blocks: Count | None
+    mlp_ratio: Positive | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: ConvMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, D]`.
+    """Return the representation: the mean of the last map, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -198,7 +214,23 @@ FAMILY = register(
         levels=last_blocks("stage{}_block{}"),
     )
 )
-ConvMLP = constructor(FAMILY, "ConvMLP", "A ConvMLP of any size.")
-ConvMLPS = constructor(FAMILY, "ConvMLPS", "ConvMLP-S.")
-ConvMLPM = constructor(FAMILY, "ConvMLPM", "ConvMLP-M.")
-ConvMLPL = constructor(FAMILY, "ConvMLPL", "ConvMLP-L.")
+
+
+def ConvMLP(**kwargs: Unpack[ConvMLPArguments]) -> ImageModel:
+    """A ConvMLP of any size."""
+    return construct(FAMILY, "ConvMLP", kwargs)
+
+
+def ConvMLPS(**kwargs: Unpack[ConvMLPArguments]) -> ImageModel:
+    """ConvMLP-S."""
+    return construct(FAMILY, "ConvMLPS", kwargs)
+
+
+def ConvMLPM(**kwargs: Unpack[ConvMLPArguments]) -> ImageModel:
+    """ConvMLP-M."""
+    return construct(FAMILY, "ConvMLPM", kwargs)
+
+
+def ConvMLPL(**kwargs: Unpack[ConvMLPArguments]) -> ImageModel:
+    """ConvMLP-L."""
+    return construct(FAMILY, "ConvMLPL", kwargs)

@@ -5,6 +5,7 @@ Chen et al. 2021, "CycleMLP: A MLP-like Architecture for Dense Prediction"
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -17,8 +18,19 @@ from keras_vit.layers.block import Block
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.external_attention import layer_norm
 from keras_vit.layers.initializers import uniform
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, drop_path_rates, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "CycleMLP",
+    "CycleMLPB1",
+    "CycleMLPB2",
+    "CycleMLPB3",
+    "CycleMLPB4",
+    "CycleMLPB5",
+]
 
 BRANCHES = 3  # along rows, along columns, and without displacement
 
@@ -131,8 +143,17 @@ class CycleMLPConfig:
         arguments.check_levels(self, "hidden_sizes", "mlp_ratios")
 
 
+class CycleMLPArguments(ModelArguments, total=False):
+    """The fields of `CycleMLPConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    mlp_ratios: tuple[Count, ...] | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, C]`.
+    """Return the representation: the mean of the last map, `[B, C]`.
 
     Args:
         config: The architecture.
@@ -186,9 +207,33 @@ FAMILY = register(
         ],
     )
 )
-CycleMLP = constructor(FAMILY, "CycleMLP", "A CycleMLP of any size.")
-CycleMLPB1 = constructor(FAMILY, "CycleMLPB1", "CycleMLP-B1 of Table 1.")
-CycleMLPB2 = constructor(FAMILY, "CycleMLPB2", "CycleMLP-B2 of Table 1.")
-CycleMLPB3 = constructor(FAMILY, "CycleMLPB3", "CycleMLP-B3 of Table 1.")
-CycleMLPB4 = constructor(FAMILY, "CycleMLPB4", "CycleMLP-B4 of Table 1.")
-CycleMLPB5 = constructor(FAMILY, "CycleMLPB5", "CycleMLP-B5 of Table 1.")
+
+
+def CycleMLP(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """A CycleMLP of any size."""
+    return construct(FAMILY, "CycleMLP", kwargs)
+
+
+def CycleMLPB1(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """CycleMLP-B1 of Table 1."""
+    return construct(FAMILY, "CycleMLPB1", kwargs)
+
+
+def CycleMLPB2(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """CycleMLP-B2 of Table 1."""
+    return construct(FAMILY, "CycleMLPB2", kwargs)
+
+
+def CycleMLPB3(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """CycleMLP-B3 of Table 1."""
+    return construct(FAMILY, "CycleMLPB3", kwargs)
+
+
+def CycleMLPB4(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """CycleMLP-B4 of Table 1."""
+    return construct(FAMILY, "CycleMLPB4", kwargs)
+
+
+def CycleMLPB5(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
+    """CycleMLP-B5 of Table 1."""
+    return construct(FAMILY, "CycleMLPB5", kwargs)

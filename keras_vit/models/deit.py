@@ -7,7 +7,7 @@ classifier of its own. DeiT without distillation is a ViT (`models/vit.py`).
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -16,8 +16,12 @@ from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = ["DeiT", "DeiTTi16", "DeiTS16", "DeiTB16"]
 
 
 @checked
@@ -53,6 +57,20 @@ class DeiTConfig:
 
     def __post_init__(self):  # noqa: D105
         arguments.check_heads(self)
+
+
+class DeiTArguments(ModelArguments, total=False):
+    """The fields of `DeiTConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["distilled", "token"] | None
+    activation: Activation | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -111,7 +129,22 @@ FAMILY = register(
     )
 )
 
-DeiT = constructor(FAMILY, "DeiT", "A distilled DeiT of any size.")
-DeiTTi16 = constructor(FAMILY, "DeiTTi16", "The distilled DeiT-Ti.")
-DeiTS16 = constructor(FAMILY, "DeiTS16", "The distilled DeiT-S.")
-DeiTB16 = constructor(FAMILY, "DeiTB16", "The distilled DeiT-B.")
+
+def DeiT(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
+    """A distilled DeiT of any size."""
+    return construct(FAMILY, "DeiT", kwargs)
+
+
+def DeiTTi16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
+    """The distilled DeiT-Ti."""
+    return construct(FAMILY, "DeiTTi16", kwargs)
+
+
+def DeiTS16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
+    """The distilled DeiT-S."""
+    return construct(FAMILY, "DeiTS16", kwargs)
+
+
+def DeiTB16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
+    """The distilled DeiT-B."""
+    return construct(FAMILY, "DeiTB16", kwargs)

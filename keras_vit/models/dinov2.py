@@ -8,7 +8,7 @@ files differ in which tokens have a position.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -19,12 +19,26 @@ from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "DINOv2",
+    "DeiT3S16",
+    "DeiT3M16",
+    "DeiT3B16",
+    "DeiT3L16",
+    "DeiT3H14",
+    "DINOv2S14",
+    "DINOv2B14",
+    "DINOv2L14",
+    "DINOv2G14",
+]
 
 Classifier = Literal[
-    *("token", "gap", "gap_norm", "token_and_gap", "map"),
-    "token_unnormed",
+    "token", "gap", "gap_norm", "token_and_gap", "map", "token_unnormed"
 ]
 
 
@@ -96,8 +110,32 @@ class DINOv2Config:
             )
 
 
+class DINOv2Arguments(ModelArguments, total=False):
+    """The fields of `DINOv2Config`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Classifier | None
+    class_token: bool | None
+    num_registers: Natural | None
+    position_prefix: Natural | None
+    activation: Activation | None
+    layer_scale: Rate | None
+    qkv_bias: Bias | None
+    post_norm: bool | None
+    parallel: bool | None
+    pre_norm: bool | None
+    norm: Norm | None
+    query_key_norm: bool | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -131,7 +169,7 @@ _GIANT = dict(
     activation="swiglu",
 )
 
-VARIANTS = {
+VARIANTS: dict[str, dict] = {
     # Table 1 of DeiT III, and its ViT-M/16 and ViT-H/14.
     "DeiT3S16": dict(patch_size=16, position_prefix=0, **_SMALL),
     "DeiT3M16": dict(
@@ -175,15 +213,52 @@ FAMILY = register(
     )
 )
 
-DINOv2 = constructor(
-    FAMILY, "DINOv2", "A DINOv2, DeiT III or ViT with registers, of any size."
-)
-DeiT3S16 = constructor(FAMILY, "DeiT3S16", "ViT-S/16 of DeiT III.")
-DeiT3M16 = constructor(FAMILY, "DeiT3M16", "ViT-M/16 of DeiT III.")
-DeiT3B16 = constructor(FAMILY, "DeiT3B16", "ViT-B/16 of DeiT III.")
-DeiT3L16 = constructor(FAMILY, "DeiT3L16", "ViT-L/16 of DeiT III.")
-DeiT3H14 = constructor(FAMILY, "DeiT3H14", "ViT-H/14 of DeiT III.")
-DINOv2S14 = constructor(FAMILY, "DINOv2S14", "ViT-S/14 of DINOv2.")
-DINOv2B14 = constructor(FAMILY, "DINOv2B14", "ViT-B/14 of DINOv2.")
-DINOv2L14 = constructor(FAMILY, "DINOv2L14", "ViT-L/14 of DINOv2.")
-DINOv2G14 = constructor(FAMILY, "DINOv2G14", "ViT-g/14 of DINOv2.")
+
+def DINOv2(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """A DINOv2, DeiT III or ViT with registers, of any size."""
+    return construct(FAMILY, "DINOv2", kwargs)
+
+
+def DeiT3S16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-S/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3S16", kwargs)
+
+
+def DeiT3M16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-M/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3M16", kwargs)
+
+
+def DeiT3B16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-B/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3B16", kwargs)
+
+
+def DeiT3L16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-L/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3L16", kwargs)
+
+
+def DeiT3H14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-H/14 of DeiT III."""
+    return construct(FAMILY, "DeiT3H14", kwargs)
+
+
+def DINOv2S14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-S/14 of DINOv2."""
+    return construct(FAMILY, "DINOv2S14", kwargs)
+
+
+def DINOv2B14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-B/14 of DINOv2."""
+    return construct(FAMILY, "DINOv2B14", kwargs)
+
+
+def DINOv2L14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-L/14 of DINOv2."""
+    return construct(FAMILY, "DINOv2L14", kwargs)
+
+
+def DINOv2G14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
+    """ViT-g/14 of DINOv2."""
+    return construct(FAMILY, "DINOv2G14", kwargs)

@@ -7,7 +7,7 @@ timm/models/eva.py, which has them all, and dinov3_vit of transformers.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 import numpy as np
@@ -29,11 +29,22 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.attention_products import reshape
 from keras_vit.ops.constants import constant
 from keras_vit.ops.precision import at_least_float32
+
+__all__ = [
+    "DINOv3",
+    "DINOv3S16",
+    "DINOv3S16Plus",
+    "DINOv3B16",
+    "DINOv3L16",
+    "DINOv3H16Plus",
+]
 
 
 def mixed_frequencies(shape, dtype=None):
@@ -224,8 +235,38 @@ class DINOv3Config:
         arguments.check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
 
 
+class DINOv3Arguments(ModelArguments, total=False):
+    """The fields of `DINOv3Config`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["token", "gap", "gap_norm"] | None
+    class_token: bool | None
+    num_registers: Natural | None
+    rotary: Literal["centered", "index", "mixed"] | None
+    rotary_theta: Positive | None
+    rotary_reference: tuple[Count, Count] | None
+    rotary_offset: float | None
+    rotary_order: Order | None
+    positions: bool | None
+    position_prefix: Natural | None
+    activation: Activation | None
+    layer_scale: Rate | None
+    qkv_bias: Bias | None
+    norm: Norm | None
+    query_key_norm: bool | None
+    mlp_scale: bool | None
+    num_kv_heads: Natural | None
+    num_full_blocks: Natural | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -265,7 +306,7 @@ _SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
 _BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 _LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
 
-VARIANTS = {
+VARIANTS: dict[str, dict] = {
     # Distilled from the model of 7B parameters.
     "DINOv3S16": dict(patch_size=16, **_SMALL),
     "DINOv3S16Plus": dict(patch_size=16, activation="swiglu", **_SMALL),
@@ -294,11 +335,32 @@ FAMILY = register(
     )
 )
 
-DINOv3 = constructor(
-    FAMILY, "DINOv3", "A DINOv3, or ViT with rotary positions, of any size."
-)
-DINOv3S16 = constructor(FAMILY, "DINOv3S16", "ViT-S/16 of DINOv3.")
-DINOv3S16Plus = constructor(FAMILY, "DINOv3S16Plus", "ViT-S+/16 of DINOv3.")
-DINOv3B16 = constructor(FAMILY, "DINOv3B16", "ViT-B/16 of DINOv3.")
-DINOv3L16 = constructor(FAMILY, "DINOv3L16", "ViT-L/16 of DINOv3.")
-DINOv3H16Plus = constructor(FAMILY, "DINOv3H16Plus", "ViT-H+/16 of DINOv3.")
+
+def DINOv3(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """A DINOv3, or ViT with rotary positions, of any size."""
+    return construct(FAMILY, "DINOv3", kwargs)
+
+
+def DINOv3S16(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """ViT-S/16 of DINOv3."""
+    return construct(FAMILY, "DINOv3S16", kwargs)
+
+
+def DINOv3S16Plus(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """ViT-S+/16 of DINOv3."""
+    return construct(FAMILY, "DINOv3S16Plus", kwargs)
+
+
+def DINOv3B16(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """ViT-B/16 of DINOv3."""
+    return construct(FAMILY, "DINOv3B16", kwargs)
+
+
+def DINOv3L16(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """ViT-L/16 of DINOv3."""
+    return construct(FAMILY, "DINOv3L16", kwargs)
+
+
+def DINOv3H16Plus(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
+    """ViT-H+/16 of DINOv3."""
+    return construct(FAMILY, "DINOv3H16Plus", kwargs)

@@ -7,7 +7,7 @@ difference: the two layers of a memory of the stem start independently.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 import numpy as np
@@ -17,14 +17,18 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.precision import wide_dtype
+
+__all__ = ["EAMLP", "EAMLP7", "EAMLP10", "EAMLP12", "EAMLP14", "EAMLP19"]
 
 Kind = Literal["sinusoid", "table"]
 
@@ -259,8 +263,21 @@ class EAMLPConfig:
         arguments.check_heads(self)
 
 
+class EAMLPArguments(ModelArguments, total=False):
+    """The fields of `EAMLPConfig`, as arguments."""
+
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    token_dim: Count | None
+    position_embedding: Kind | None
+    stem_dropout_rate: Rate | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the class token, `[B, D]`.
+    """Return the representation: the class token, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -318,9 +335,33 @@ FAMILY = register(
         ),
     )
 )
-EAMLP = constructor(FAMILY, "EAMLP", "An EAMLP of any size.")
-EAMLP7 = constructor(FAMILY, "EAMLP7", "EAMLP-7.")
-EAMLP10 = constructor(FAMILY, "EAMLP10", "EAMLP-10.")
-EAMLP12 = constructor(FAMILY, "EAMLP12", "EAMLP-12.")
-EAMLP14 = constructor(FAMILY, "EAMLP14", "EAMLP-14.")
-EAMLP19 = constructor(FAMILY, "EAMLP19", "EAMLP-19.")
+
+
+def EAMLP(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """An EAMLP of any size."""
+    return construct(FAMILY, "EAMLP", kwargs)
+
+
+def EAMLP7(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """EAMLP-7."""
+    return construct(FAMILY, "EAMLP7", kwargs)
+
+
+def EAMLP10(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """EAMLP-10."""
+    return construct(FAMILY, "EAMLP10", kwargs)
+
+
+def EAMLP12(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """EAMLP-12."""
+    return construct(FAMILY, "EAMLP12", kwargs)
+
+
+def EAMLP14(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """EAMLP-14."""
+    return construct(FAMILY, "EAMLP14", kwargs)
+
+
+def EAMLP19(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
+    """EAMLP-19."""
+    return construct(FAMILY, "EAMLP19", kwargs)

@@ -186,7 +186,7 @@ def encode(
 
 
 def read_out(config, x, num_prefix_tokens: int):
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture. Its `classifier` is "token": the class token

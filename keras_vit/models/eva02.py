@@ -8,7 +8,7 @@ whose blocks differ in rotary positions, gates and norms within the branches.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -28,8 +28,22 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "EVA02",
+    "EVA02Ti14",
+    "EVA02S14",
+    "EVA02B14",
+    "EVA02L14",
+    "PECoreTi16",
+    "PECoreS16",
+    "PECoreB16",
+    "PECoreL14",
+]
 
 Classifier = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
 
@@ -177,8 +191,36 @@ class EVA02Config:
         encoder.check_prefix(self)
 
 
+class EVA02Arguments(ModelArguments, total=False):
+    """The fields of `EVA02Config`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Classifier | None
+    class_token: bool | None
+    rotary: Literal["index", "none"] | None
+    rotary_theta: Positive | None
+    rotary_reference: tuple[Count, Count] | None
+    rotary_offset: float | None
+    rotary_order: Order | None
+    pre_norm: bool | None
+    post_norm: bool | None
+    activation: Activation | None
+    layer_scale: Rate | None
+    qkv_bias: Bias | None
+    attention_norm: bool | None
+    mlp_norm: bool | None
+    pooling_heads: Natural | None
+    pooling_mlp_dim: Natural | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -313,16 +355,47 @@ FAMILY = register(
     )
 )
 
-EVA02 = constructor(
-    FAMILY,
-    "EVA02",
-    "An EVA, EVA-02, Perception Encoder or BEiT-3 of any size.",
-)
-EVA02Ti14 = constructor(FAMILY, "EVA02Ti14", "EVA-02-Ti/14.")
-EVA02S14 = constructor(FAMILY, "EVA02S14", "EVA-02-S/14.")
-EVA02B14 = constructor(FAMILY, "EVA02B14", "EVA-02-B/14.")
-EVA02L14 = constructor(FAMILY, "EVA02L14", "EVA-02-L/14.")
-PECoreTi16 = constructor(FAMILY, "PECoreTi16", "Perception Encoder core, T/16.")
-PECoreS16 = constructor(FAMILY, "PECoreS16", "Perception Encoder core, S/16.")
-PECoreB16 = constructor(FAMILY, "PECoreB16", "Perception Encoder core, B/16.")
-PECoreL14 = constructor(FAMILY, "PECoreL14", "Perception Encoder core, L/14.")
+
+def EVA02(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """An EVA, EVA-02, Perception Encoder or BEiT-3 of any size."""
+    return construct(FAMILY, "EVA02", kwargs)
+
+
+def EVA02Ti14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """EVA-02-Ti/14."""
+    return construct(FAMILY, "EVA02Ti14", kwargs)
+
+
+def EVA02S14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """EVA-02-S/14."""
+    return construct(FAMILY, "EVA02S14", kwargs)
+
+
+def EVA02B14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """EVA-02-B/14."""
+    return construct(FAMILY, "EVA02B14", kwargs)
+
+
+def EVA02L14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """EVA-02-L/14."""
+    return construct(FAMILY, "EVA02L14", kwargs)
+
+
+def PECoreTi16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, T/16."""
+    return construct(FAMILY, "PECoreTi16", kwargs)
+
+
+def PECoreS16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, S/16."""
+    return construct(FAMILY, "PECoreS16", kwargs)
+
+
+def PECoreB16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, B/16."""
+    return construct(FAMILY, "PECoreB16", kwargs)
+
+
+def PECoreL14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, L/14."""
+    return construct(FAMILY, "PECoreL14", kwargs)

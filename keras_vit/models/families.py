@@ -10,8 +10,9 @@ A family is a module `models/<family>.py` with
    classifier (`layers.DistilledHead`); or from videos `[B, T, H, W, C]`, with
    `takes_video`;
 3. `VARIANTS`, constructor name -> the fields that it sets;
-4. `FAMILY = register(Family(...))`, its row in `FAMILIES`, and for each
-   variant `constructor(FAMILY, name, description)` (`models/constructors.py`).
+4. `FAMILY = register(Family(...))`, its row in `FAMILIES`;
+5. a constructor for each variant, and one named `Family.title` for any size,
+   listed in `__all__`; a line in `models/constructors.py`.
 
 `models/build.py` does the rest: weights, head, class names, preprocessing,
 resizing. The rules that map a family's checkpoints are in

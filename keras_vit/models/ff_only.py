@@ -6,6 +6,7 @@ models/models.py of lukemelas/do-you-even-need-attention.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -15,13 +16,17 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
+
+__all__ = ["FFOnly", "FFOnlyTi16", "FFOnlyB16", "FFOnlyL32"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -204,8 +209,19 @@ class FFOnlyConfig:
     drop_path_rate: Rate = 0.0
 
 
+class FFOnlyArguments(ModelArguments, total=False):
+    """The fields of `FFOnlyConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    mlp_ratio: Positive | None
+    position_table_size: Pair | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the class token, `[B, D]`.
+    """Return the representation: the class token, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -248,7 +264,23 @@ FAMILY = register(
         small=dict(hidden_size=96, num_layers=4),
     )
 )
-FFOnly = constructor(FAMILY, "FFOnly", "A feed-forward-only ViT of any size.")
-FFOnlyTi16 = constructor(FAMILY, "FFOnlyTi16", "FF-tiny, of patches of 16.")
-FFOnlyB16 = constructor(FAMILY, "FFOnlyB16", "FF-base, of patches of 16.")
-FFOnlyL32 = constructor(FAMILY, "FFOnlyL32", "FF-large, of patches of 32.")
+
+
+def FFOnly(**kwargs: Unpack[FFOnlyArguments]) -> ImageModel:
+    """A feed-forward-only ViT of any size."""
+    return construct(FAMILY, "FFOnly", kwargs)
+
+
+def FFOnlyTi16(**kwargs: Unpack[FFOnlyArguments]) -> ImageModel:
+    """FF-tiny, of patches of 16."""
+    return construct(FAMILY, "FFOnlyTi16", kwargs)
+
+
+def FFOnlyB16(**kwargs: Unpack[FFOnlyArguments]) -> ImageModel:
+    """FF-base, of patches of 16."""
+    return construct(FAMILY, "FFOnlyB16", kwargs)
+
+
+def FFOnlyL32(**kwargs: Unpack[FFOnlyArguments]) -> ImageModel:
+    """FF-large, of patches of 32."""
+    return construct(FAMILY, "FFOnlyL32", kwargs)

@@ -5,7 +5,7 @@ code; checked against timm/models/mlp_mixer.py, with its initialisers.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import keras
 from keras import ops
@@ -15,9 +15,13 @@ from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.dense import Dense
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, register
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
+
+__all__ = ["GMLP", "GMLPTi16", "GMLPS16", "GMLPB16"]
 
 # One half of the hidden units gates the other.
 Even = Annotated[int, "even and positive", lambda n: n > 0 and n % 2 == 0]
@@ -137,8 +141,18 @@ class GMLPConfig:
     drop_path_rate: Rate = 0.0
 
 
+class GMLPArguments(ModelArguments, total=False):
+    """The fields of `GMLPConfig`, as arguments."""
+
+    patch_size: Pair | None
+    num_layers: Count | None
+    hidden_size: Count | None
+    mlp_dim: Even | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of all tokens, `[B, D]`.
+    """Return the representation: the mean of all tokens, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -173,7 +187,23 @@ FAMILY = register(
         small=dict(hidden_size=96, num_layers=4, mlp_dim=384),
     )
 )
-GMLP = constructor(FAMILY, "GMLP", "A gMLP of any size.")
-GMLPTi16 = constructor(FAMILY, "GMLPTi16", "gMLP-Ti/16 of Table 1.")
-GMLPS16 = constructor(FAMILY, "GMLPS16", "gMLP-S/16 of Table 1.")
-GMLPB16 = constructor(FAMILY, "GMLPB16", "gMLP-B/16 of Table 1.")
+
+
+def GMLP(**kwargs: Unpack[GMLPArguments]) -> ImageModel:
+    """A gMLP of any size."""
+    return construct(FAMILY, "GMLP", kwargs)
+
+
+def GMLPTi16(**kwargs: Unpack[GMLPArguments]) -> ImageModel:
+    """gMLP-Ti/16 of Table 1."""
+    return construct(FAMILY, "GMLPTi16", kwargs)
+
+
+def GMLPS16(**kwargs: Unpack[GMLPArguments]) -> ImageModel:
+    """gMLP-S/16 of Table 1."""
+    return construct(FAMILY, "GMLPS16", kwargs)
+
+
+def GMLPB16(**kwargs: Unpack[GMLPArguments]) -> ImageModel:
+    """gMLP-B/16 of Table 1."""
+    return construct(FAMILY, "GMLPB16", kwargs)

@@ -8,6 +8,7 @@ and multiply-accumulates are the published ones. Maps are channels-last.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -16,7 +17,8 @@ from keras_vit._arguments import Count, Natural, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.mixing_block import MixingBlock
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
@@ -24,6 +26,15 @@ from keras_vit.models.families import (
     last_blocks,
     register,
 )
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "HireMLP",
+    "HireMLPTiny",
+    "HireMLPSmall",
+    "HireMLPBase",
+    "HireMLPLarge",
+]
 
 NORM = dict(momentum=0.9, epsilon=1e-5)  # PyTorch's, of every BatchNorm
 
@@ -127,8 +138,20 @@ class HireMLPConfig:
         )
 
 
+class HireMLPArguments(ModelArguments, total=False):
+    """The fields of `HireMLPConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    region_sizes: tuple[Count, ...] | None
+    roll_periods: tuple[Count, ...] | None
+    roll_steps: tuple[Count, ...] | None
+    mlp_ratio: Positive | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of the last map, `[B, C]`.
+    """Return the representation: the mean of the last map, `[B, C]`.
 
     Args:
         config: The architecture.
@@ -196,8 +219,28 @@ FAMILY = register(
         levels=last_blocks("level{}_block{}"),
     )
 )
-HireMLP = constructor(FAMILY, "HireMLP", "A Hire-MLP of any size.")
-HireMLPTiny = constructor(FAMILY, "HireMLPTiny", "Hire-MLP-Tiny.")
-HireMLPSmall = constructor(FAMILY, "HireMLPSmall", "Hire-MLP-Small.")
-HireMLPBase = constructor(FAMILY, "HireMLPBase", "Hire-MLP-Base.")
-HireMLPLarge = constructor(FAMILY, "HireMLPLarge", "Hire-MLP-Large.")
+
+
+def HireMLP(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
+    """A Hire-MLP of any size."""
+    return construct(FAMILY, "HireMLP", kwargs)
+
+
+def HireMLPTiny(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
+    """Hire-MLP-Tiny."""
+    return construct(FAMILY, "HireMLPTiny", kwargs)
+
+
+def HireMLPSmall(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
+    """Hire-MLP-Small."""
+    return construct(FAMILY, "HireMLPSmall", kwargs)
+
+
+def HireMLPBase(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
+    """Hire-MLP-Base."""
+    return construct(FAMILY, "HireMLPBase", kwargs)
+
+
+def HireMLPLarge(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
+    """Hire-MLP-Large."""
+    return construct(FAMILY, "HireMLPLarge", kwargs)

@@ -7,6 +7,7 @@ argument, as in big_vision's models/mlp_mixer.py.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -15,13 +16,26 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "MLPMixer",
+    "MixerS32",
+    "MixerS16",
+    "MixerB32",
+    "MixerB16",
+    "MixerL32",
+    "MixerL16",
+    "MixerH14",
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -176,8 +190,20 @@ class MixerConfig:
     gelu_approximate: bool = inherited(True)
 
 
+class MixerArguments(ModelArguments, total=False):
+    """The fields of `MixerConfig`, as arguments."""
+
+    patch_size: Pair | None
+    num_layers: Count | None
+    hidden_size: Count | None
+    tokens_mlp_dim: Count | None
+    channels_mlp_dim: Count | None
+    drop_path_rate: Rate | None
+    gelu_approximate: bool | None
+
+
 def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of all tokens, `[B, D]`.
+    """Return the representation: the mean of all tokens, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -239,11 +265,43 @@ FAMILY = register(
         ),
     )
 )
-MLPMixer = constructor(FAMILY, "MLPMixer", "An MLP-Mixer of any size.")
-MixerS32 = constructor(FAMILY, "MixerS32", "Mixer-S/32 of Table 1.")
-MixerS16 = constructor(FAMILY, "MixerS16", "Mixer-S/16 of Table 1.")
-MixerB32 = constructor(FAMILY, "MixerB32", "Mixer-B/32 of Table 1.")
-MixerB16 = constructor(FAMILY, "MixerB16", "Mixer-B/16 of Table 1.")
-MixerL32 = constructor(FAMILY, "MixerL32", "Mixer-L/32 of Table 1.")
-MixerL16 = constructor(FAMILY, "MixerL16", "Mixer-L/16 of Table 1.")
-MixerH14 = constructor(FAMILY, "MixerH14", "Mixer-H/14 of Table 1.")
+
+
+def MLPMixer(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """An MLP-Mixer of any size."""
+    return construct(FAMILY, "MLPMixer", kwargs)
+
+
+def MixerS32(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-S/32 of Table 1."""
+    return construct(FAMILY, "MixerS32", kwargs)
+
+
+def MixerS16(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-S/16 of Table 1."""
+    return construct(FAMILY, "MixerS16", kwargs)
+
+
+def MixerB32(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-B/32 of Table 1."""
+    return construct(FAMILY, "MixerB32", kwargs)
+
+
+def MixerB16(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-B/16 of Table 1."""
+    return construct(FAMILY, "MixerB16", kwargs)
+
+
+def MixerL32(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-L/32 of Table 1."""
+    return construct(FAMILY, "MixerL32", kwargs)
+
+
+def MixerL16(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-L/16 of Table 1."""
+    return construct(FAMILY, "MixerL16", kwargs)
+
+
+def MixerH14(**kwargs: Unpack[MixerArguments]) -> ImageModel:
+    """Mixer-H/14 of Table 1."""
+    return construct(FAMILY, "MixerH14", kwargs)

@@ -8,20 +8,22 @@ paper's baseline, a ViT on cubes of pixels, has one stage and no pooling.
 
 import dataclasses
 import itertools
-from typing import Literal
+from typing import Any, Literal, Unpack
 
 import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
 from keras_vit.models.mvit_attention import Pooling
 from keras_vit.models.mvit_block import MultiscaleBlock
 from keras_vit.models.mvit_embedding import (
@@ -29,6 +31,18 @@ from keras_vit.models.mvit_embedding import (
     Kind,
     SpaceTimePositions,
 )
+
+__all__ = [
+    "MViT",
+    "MViTB16x4",
+    "MViTB32x3",
+    "MViTB64x3",
+    "MViTB24_32x3",
+    "VideoViTB16",
+    "MViTB16",
+    "MViTB24",
+    "MViTB24Wide",
+]
 
 # One triple, or one for each stage.
 Strides = Triple | tuple[Triple, ...]
@@ -138,8 +152,28 @@ def _triples(values):
     return tuple(map(arguments.as_triple, values))
 
 
+class MViTArguments(ModelArguments, total=False):
+    """The fields of `MViTConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    heads: tuple[Count, ...] | None
+    cube_size: Triple | None
+    cube_stride: Triple | None
+    pooling_mode: Pooling | None
+    pooling_size: Triple | None
+    query_stride: Strides | None
+    key_value_stride: Strides | None
+    position_embedding: Kind | None
+    classifier: Literal["token", "gap"] | None
+    mlp_ratio: Positive | None
+    dropout_rate: Rate | None
+    drop_path_rate: Rate | None
+    head_dropout_rate: Rate | None
+
+
 def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -166,6 +200,9 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for is_first in [True] + [False] * (count - 1)
     ]
     rates = drop_path_rates(config)
+    # Each stage has a triple, from `__post_init__`.
+    query_strides: Any = config.query_stride
+    key_value_strides: Any = config.key_value_stride
     for i, (stage, is_first) in enumerate(stages):
         # The first block of a stage pools its queries; the block before it has
         # already widened the tokens.
@@ -177,8 +214,8 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             output_size=widths[next_stage],
             pooling_mode=config.pooling_mode,
             pooling_size=config.pooling_size,
-            query_stride=config.query_stride[stage] if is_first else (1, 1, 1),
-            key_value_stride=config.key_value_stride[stage],
+            query_stride=query_strides[stage] if is_first else (1, 1, 1),
+            key_value_stride=key_value_strides[stage],
             class_token=has_class_token,
             dropout_rate=config.dropout_rate,
             drop_path_rate=rates[i],
@@ -232,7 +269,7 @@ _IMAGE = dict(
 _VIDEO_16 = dict(
     depths=(1, 2, 11, 2), pooling_size=(3, 3, 3), **_BASE, **_VIDEO
 )
-VARIANTS = {
+VARIANTS: dict[str, dict] = {
     # Trained on Kinetics (Tables 4 and 5), by frames and the distance between
     # them.
     "MViTB16x4": _VIDEO_16,
@@ -286,18 +323,48 @@ FAMILY = register(
         input_shapes=INPUT_SHAPES,
     )
 )
-MViT = constructor(FAMILY, "MViT", "An MViT of any size, of video or images.")
-MViTB16x4 = constructor(FAMILY, "MViTB16x4", "MViT-B of 16 frames, 4 apart.")
-MViTB32x3 = constructor(FAMILY, "MViTB32x3", "MViT-B of 32 frames, 3 apart.")
-MViTB64x3 = constructor(FAMILY, "MViTB64x3", "MViT-B of 64 frames, 3 apart.")
-MViTB24_32x3 = constructor(
-    FAMILY, "MViTB24_32x3", "MViT-B-24 of 32 frames, 3 apart."
-)
-VideoViTB16 = constructor(
-    FAMILY, "VideoViTB16", "ViT-B on 8 frames, the baseline of MViT."
-)
-MViTB16 = constructor(FAMILY, "MViTB16", "MViT-B-16, of images.")
-MViTB24 = constructor(FAMILY, "MViTB24", "MViT-B-24, of images.")
-MViTB24Wide = constructor(
-    FAMILY, "MViTB24Wide", "MViT-B-24-wide, of images of 320 pixels."
-)
+
+
+def MViT(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """An MViT of any size, of video or images."""
+    return construct(FAMILY, "MViT", kwargs)
+
+
+def MViTB16x4(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B of 16 frames, 4 apart."""
+    return construct(FAMILY, "MViTB16x4", kwargs)
+
+
+def MViTB32x3(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B of 32 frames, 3 apart."""
+    return construct(FAMILY, "MViTB32x3", kwargs)
+
+
+def MViTB64x3(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B of 64 frames, 3 apart."""
+    return construct(FAMILY, "MViTB64x3", kwargs)
+
+
+def MViTB24_32x3(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B-24 of 32 frames, 3 apart."""
+    return construct(FAMILY, "MViTB24_32x3", kwargs)
+
+
+def VideoViTB16(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """ViT-B on 8 frames, the baseline of MViT."""
+    return construct(FAMILY, "VideoViTB16", kwargs)
+
+
+def MViTB16(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B-16, of images."""
+    return construct(FAMILY, "MViTB16", kwargs)
+
+
+def MViTB24(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B-24, of images."""
+    return construct(FAMILY, "MViTB24", kwargs)
+
+
+def MViTB24Wide(**kwargs: Unpack[MViTArguments]) -> ImageModel:
+    """MViT-B-24-wide, of images of 320 pixels."""
+    return construct(FAMILY, "MViTB24Wide", kwargs)

@@ -7,7 +7,7 @@ several scales are convolutions that share one bias.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -18,13 +18,17 @@ from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mlp_block import Activation
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
 from keras_vit.models.raft_mlp_embedding import (
     MultiScaleEmbedding,
     is_size,
     resize_bicubic,
 )
+
+__all__ = ["RaftMLP", "RaftMLPS", "RaftMLPM", "RaftMLPL"]
 
 EPSILON = 1e-5  # of every LayerNorm, PyTorch's default
 
@@ -296,8 +300,26 @@ class RaftMLPConfig:
         return self.embedding_kernels or tuple((p,) for p in self.patch_sizes)
 
 
+class RaftMLPArguments(ModelArguments, total=False):
+    """The fields of `RaftMLPConfig`, as arguments."""
+
+    depths: tuple[Count, ...] | None
+    hidden_sizes: tuple[Count, ...] | None
+    patch_sizes: tuple[Count, ...] | None
+    raft_sizes: tuple[Count, ...] | None
+    embedding_type: Literal["emb_mixer", "emb_cross_mlp"] | None
+    embedding_kernels: tuple[tuple[Count, ...], ...] | None
+    token_mixing_type: Literal["ser_pm", "original_tm"] | None
+    shortcut: bool | None
+    pretrained_image_size: Pair | None
+    token_expansion_factor: Count | None
+    channel_expansion_factor: Count | None
+    dropout_rate: Rate | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]` of the last level.
+    """Return the representation, `[B, D]` of the last level.
 
     Args:
         config: The architecture.
@@ -322,11 +344,11 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x = MultiScaleEmbedding(
             patch, width, kernels, name=f"level{i}_embedding"
         )(x)  # [B, ceil(H / P), ceil(W / P), D]
-        size = tuple(-(-n // patch) for n in size)
+        size = (-(-size[0] // patch), -(-size[1] // patch))
         for j in range(depth):
             x = RaftMLPBlock(
                 size,
-                config.raft_sizes and config.raft_sizes[i],
+                config.raft_sizes[i] if config.raft_sizes else None,
                 config.token_expansion_factor,
                 config.channel_expansion_factor,
                 config.dropout_rate,
@@ -390,7 +412,23 @@ FAMILY = register(
         ],
     )
 )
-RaftMLP = constructor(FAMILY, "RaftMLP", "A RaftMLP of any size.")
-RaftMLPS = constructor(FAMILY, "RaftMLPS", "RaftMLP-S of Table 1.")
-RaftMLPM = constructor(FAMILY, "RaftMLPM", "RaftMLP-M of Table 1.")
-RaftMLPL = constructor(FAMILY, "RaftMLPL", "RaftMLP-L of Table 1.")
+
+
+def RaftMLP(**kwargs: Unpack[RaftMLPArguments]) -> ImageModel:
+    """A RaftMLP of any size."""
+    return construct(FAMILY, "RaftMLP", kwargs)
+
+
+def RaftMLPS(**kwargs: Unpack[RaftMLPArguments]) -> ImageModel:
+    """RaftMLP-S of Table 1."""
+    return construct(FAMILY, "RaftMLPS", kwargs)
+
+
+def RaftMLPM(**kwargs: Unpack[RaftMLPArguments]) -> ImageModel:
+    """RaftMLP-M of Table 1."""
+    return construct(FAMILY, "RaftMLPM", kwargs)
+
+
+def RaftMLPL(**kwargs: Unpack[RaftMLPArguments]) -> ImageModel:
+    """RaftMLP-L of Table 1."""
+    return construct(FAMILY, "RaftMLPL", kwargs)

@@ -5,6 +5,7 @@ facebookresearch/deit and timm/models/mlp_mixer.py.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -14,8 +15,12 @@ from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
 from keras_vit.layers.block import Block
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = ["ResMLP", "ResMLPS12", "ResMLPS24", "ResMLPS36", "ResMLPB24"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -150,8 +155,19 @@ class ResMLPConfig:
     drop_path_rate: Rate = 0.0
 
 
+class ResMLPArguments(ModelArguments, total=False):
+    """The fields of `ResMLPConfig`, as arguments."""
+
+    patch_size: Pair | None
+    num_layers: Count | None
+    hidden_size: Count | None
+    mlp_dim: Count | None
+    layer_scale_init: Positive | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of all tokens, `[B, D]`.
+    """Return the representation: the mean of all tokens, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -196,8 +212,28 @@ FAMILY = register(
         ),
     )
 )
-ResMLP = constructor(FAMILY, "ResMLP", "A ResMLP of any size.")
-ResMLPS12 = constructor(FAMILY, "ResMLPS12", "ResMLP-S12.")
-ResMLPS24 = constructor(FAMILY, "ResMLPS24", "ResMLP-S24.")
-ResMLPS36 = constructor(FAMILY, "ResMLPS36", "ResMLP-S36.")
-ResMLPB24 = constructor(FAMILY, "ResMLPB24", "ResMLP-B24.")
+
+
+def ResMLP(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
+    """A ResMLP of any size."""
+    return construct(FAMILY, "ResMLP", kwargs)
+
+
+def ResMLPS12(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
+    """ResMLP-S12."""
+    return construct(FAMILY, "ResMLPS12", kwargs)
+
+
+def ResMLPS24(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
+    """ResMLP-S24."""
+    return construct(FAMILY, "ResMLPS24", kwargs)
+
+
+def ResMLPS36(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
+    """ResMLP-S36."""
+    return construct(FAMILY, "ResMLPS36", kwargs)
+
+
+def ResMLPB24(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
+    """ResMLP-B24."""
+    return construct(FAMILY, "ResMLPB24", kwargs)

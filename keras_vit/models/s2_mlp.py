@@ -8,6 +8,7 @@ layout; this one has 53.9 M and 10.5 G.
 """
 
 import dataclasses
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -15,14 +16,18 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers.mixing_block import MixingBlock
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
+
+__all__ = ["S2MLP", "S2MLPWide", "S2MLPDeep"]
 
 
 def spatial_shift(x):
@@ -99,8 +104,18 @@ class S2MLPConfig:
     drop_path_rate: Rate = 0.0
 
 
+class S2MLPArguments(ModelArguments, total=False):
+    """The fields of `S2MLPConfig`, as arguments."""
+
+    num_layers: Count | None
+    hidden_size: Count | None
+    patch_size: Pair | None
+    mlp_ratio: Positive | None
+    drop_path_rate: Rate | None
+
+
 def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation: the mean of all tokens, `[B, D]`.
+    """Return the representation: the mean of all tokens, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -137,7 +152,21 @@ FAMILY = register(
         small=dict(num_layers=6, hidden_size=96),
     )
 )
-NOTE = "\n\nNot compared with the authors' code."
-S2MLP = constructor(FAMILY, "S2MLP", "An S2-MLP of any size." + NOTE)
-S2MLPWide = constructor(FAMILY, "S2MLPWide", "S2-MLP-wide." + NOTE)
-S2MLPDeep = constructor(FAMILY, "S2MLPDeep", "S2-MLP-deep." + NOTE)
+
+
+def S2MLP(**kwargs: Unpack[S2MLPArguments]) -> ImageModel:
+    """An S2-MLP of any size.
+
+    Not compared with the authors' code.
+    """
+    return construct(FAMILY, "S2MLP", kwargs)
+
+
+def S2MLPWide(**kwargs: Unpack[S2MLPArguments]) -> ImageModel:
+    """S2-MLP-wide."""
+    return construct(FAMILY, "S2MLPWide", kwargs)
+
+
+def S2MLPDeep(**kwargs: Unpack[S2MLPArguments]) -> ImageModel:
+    """S2-MLP-deep."""
+    return construct(FAMILY, "S2MLPDeep", kwargs)

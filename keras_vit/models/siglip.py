@@ -7,7 +7,7 @@ class token, whose tokens are read by attention from a learned probe.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -16,8 +16,20 @@ from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "SigLIP",
+    "SigLIPB32",
+    "SigLIPB16",
+    "SigLIPL16",
+    "SigLIPSo400m14",
+    "SigLIPSo400m16",
+    "SigLIPGiantOpt16",
+]
 
 
 @checked
@@ -54,8 +66,22 @@ class SigLIPConfig:
         arguments.check_heads(self)
 
 
+class SigLIPArguments(ModelArguments, total=False):
+    """The fields of `SigLIPConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Literal["map", "gap"] | None
+    activation: Activation | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
 def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation, `[B, D]`.
+    """Return the representation, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -114,24 +140,37 @@ FAMILY = register(
     )
 )
 
-SigLIP = constructor(
-    FAMILY, "SigLIP", "The image tower of a SigLIP of any size."
-)
-SigLIPB32 = constructor(
-    FAMILY, "SigLIPB32", "The image tower of SigLIP 2, ViT-B/32."
-)
-SigLIPB16 = constructor(
-    FAMILY, "SigLIPB16", "The image tower of SigLIP, ViT-B/16."
-)
-SigLIPL16 = constructor(
-    FAMILY, "SigLIPL16", "The image tower of SigLIP, ViT-L/16."
-)
-SigLIPSo400m14 = constructor(
-    FAMILY, "SigLIPSo400m14", "The image tower of SigLIP, So400m/14."
-)
-SigLIPSo400m16 = constructor(
-    FAMILY, "SigLIPSo400m16", "The image tower of SigLIP, So400m/16."
-)
-SigLIPGiantOpt16 = constructor(
-    FAMILY, "SigLIPGiantOpt16", "The image tower of SigLIP 2, giant-opt/16."
-)
+
+def SigLIP(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of a SigLIP of any size."""
+    return construct(FAMILY, "SigLIP", kwargs)
+
+
+def SigLIPB32(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP 2, ViT-B/32."""
+    return construct(FAMILY, "SigLIPB32", kwargs)
+
+
+def SigLIPB16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP, ViT-B/16."""
+    return construct(FAMILY, "SigLIPB16", kwargs)
+
+
+def SigLIPL16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP, ViT-L/16."""
+    return construct(FAMILY, "SigLIPL16", kwargs)
+
+
+def SigLIPSo400m14(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP, So400m/14."""
+    return construct(FAMILY, "SigLIPSo400m14", kwargs)
+
+
+def SigLIPSo400m16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP, So400m/16."""
+    return construct(FAMILY, "SigLIPSo400m16", kwargs)
+
+
+def SigLIPGiantOpt16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
+    """The image tower of SigLIP 2, giant-opt/16."""
+    return construct(FAMILY, "SigLIPGiantOpt16", kwargs)

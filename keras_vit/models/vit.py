@@ -6,7 +6,7 @@ difference: q, k and v are computed by one projection.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -15,13 +15,35 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.residual_unit import Numerics
-from keras_vit.models.constructors import constructor
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
     register,
 )
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "ViT",
+    "ViTTi16",
+    "ViTS32",
+    "ViTS16",
+    "ViTB32",
+    "ViTB16",
+    "ViTB8",
+    "ViTL32",
+    "ViTL16",
+    "ViTH14",
+    "RViTTi16",
+    "R26ViTS32",
+    "R26ViTB32",
+    "R50ViTB16",
+    "R50ViTB32",
+    "R50ViTL16",
+    "R50ViTL32",
+]
 
 Classifier = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
 Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
@@ -151,8 +173,29 @@ class ViTConfig:
             )
 
 
+class ViTArguments(ModelArguments, total=False):
+    """The fields of `ViTConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    classifier: Classifier | None
+    dropout_rate: Rate | None
+    attention_dropout_rate: Rate | None
+    drop_path_rate: Rate | None
+    position_embedding: Positions | None
+    position_placement: Placement | None
+    gelu_approximate: bool | None
+    layer_norm_epsilon: Epsilon | None
+    resnet_units: tuple[Count, ...] | None
+    resnet_width: Positive | None
+    resnet_numerics: Numerics | None
+
+
 def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the representation y of equation 4, `[B, D]`.
+    """Return the representation y of equation 4, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -239,7 +282,7 @@ _HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
 
 # Table 1, the sizes that the release adds to it, and the hybrids of section
 # 4.1, whose patches are cut from the stem's feature map.
-VARIANTS = {
+VARIANTS: dict[str, dict] = {
     "ViTTi16": dict(patch_size=16, **_TINY),
     "ViTS32": dict(patch_size=32, **_SMALL),
     "ViTS16": dict(patch_size=16, **_SMALL),
@@ -274,22 +317,87 @@ FAMILY = register(
     )
 )
 
-ViT = constructor(
-    FAMILY, "ViT", "A Vision Transformer, or hybrid, of any size."
-)
-ViTTi16 = constructor(FAMILY, "ViTTi16", "ViT-Ti/16, of the augreg release.")
-ViTS32 = constructor(FAMILY, "ViTS32", "ViT-S/32, of the augreg release.")
-ViTS16 = constructor(FAMILY, "ViTS16", "ViT-S/16, of the augreg release.")
-ViTB32 = constructor(FAMILY, "ViTB32", "ViT-B/32 of Table 1.")
-ViTB16 = constructor(FAMILY, "ViTB16", "ViT-B/16 of Table 1.")
-ViTB8 = constructor(FAMILY, "ViTB8", "ViT-B/8, of the augreg release.")
-ViTL32 = constructor(FAMILY, "ViTL32", "ViT-L/32 of Table 1.")
-ViTL16 = constructor(FAMILY, "ViTL16", "ViT-L/16 of Table 1.")
-ViTH14 = constructor(FAMILY, "ViTH14", "ViT-H/14 of Table 1.")
-RViTTi16 = constructor(FAMILY, "RViTTi16", "R+ViT-Ti/16: a ResNet's root, ViT.")
-R26ViTS32 = constructor(FAMILY, "R26ViTS32", "R26+ViT-S/32, a hybrid.")
-R26ViTB32 = constructor(FAMILY, "R26ViTB32", "R26+ViT-B/32, a hybrid.")
-R50ViTB16 = constructor(FAMILY, "R50ViTB16", "R50+ViT-B/16, a hybrid.")
-R50ViTB32 = constructor(FAMILY, "R50ViTB32", "R50+ViT-B/32 of Table 6.")
-R50ViTL16 = constructor(FAMILY, "R50ViTL16", "R50+ViT-L/16 of Table 6.")
-R50ViTL32 = constructor(FAMILY, "R50ViTL32", "R50+ViT-L/32, a hybrid.")
+
+def ViT(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """A Vision Transformer, or hybrid, of any size."""
+    return construct(FAMILY, "ViT", kwargs)
+
+
+def ViTTi16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-Ti/16, of the augreg release."""
+    return construct(FAMILY, "ViTTi16", kwargs)
+
+
+def ViTS32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-S/32, of the augreg release."""
+    return construct(FAMILY, "ViTS32", kwargs)
+
+
+def ViTS16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-S/16, of the augreg release."""
+    return construct(FAMILY, "ViTS16", kwargs)
+
+
+def ViTB32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-B/32 of Table 1."""
+    return construct(FAMILY, "ViTB32", kwargs)
+
+
+def ViTB16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-B/16 of Table 1."""
+    return construct(FAMILY, "ViTB16", kwargs)
+
+
+def ViTB8(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-B/8, of the augreg release."""
+    return construct(FAMILY, "ViTB8", kwargs)
+
+
+def ViTL32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-L/32 of Table 1."""
+    return construct(FAMILY, "ViTL32", kwargs)
+
+
+def ViTL16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-L/16 of Table 1."""
+    return construct(FAMILY, "ViTL16", kwargs)
+
+
+def ViTH14(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-H/14 of Table 1."""
+    return construct(FAMILY, "ViTH14", kwargs)
+
+
+def RViTTi16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R+ViT-Ti/16: a ResNet's root, ViT."""
+    return construct(FAMILY, "RViTTi16", kwargs)
+
+
+def R26ViTS32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R26+ViT-S/32, a hybrid."""
+    return construct(FAMILY, "R26ViTS32", kwargs)
+
+
+def R26ViTB32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R26+ViT-B/32, a hybrid."""
+    return construct(FAMILY, "R26ViTB32", kwargs)
+
+
+def R50ViTB16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R50+ViT-B/16, a hybrid."""
+    return construct(FAMILY, "R50ViTB16", kwargs)
+
+
+def R50ViTB32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R50+ViT-B/32 of Table 6."""
+    return construct(FAMILY, "R50ViTB32", kwargs)
+
+
+def R50ViTL16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R50+ViT-L/16 of Table 6."""
+    return construct(FAMILY, "R50ViTL16", kwargs)
+
+
+def R50ViTL32(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """R50+ViT-L/32, a hybrid."""
+    return construct(FAMILY, "R50ViTL32", kwargs)

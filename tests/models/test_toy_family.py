@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import types
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ import keras_vit
 from keras_vit import layers, training
 from keras_vit.distribution import layouts
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.models import constructors, families
+from keras_vit.models import ModelArguments, construct, families
 from keras_vit.weights import resize, rules
 from keras_vit.weights.rules import keras_format, table
 
@@ -66,6 +67,19 @@ FAMILY = families.Family(
     ToyBlock,
     {"ToyS4": dict(patch_size=4, hidden_size=16, num_layers=2)},
 )
+
+
+class ToyArguments(ModelArguments, total=False):
+    """The fields of `ToyConfig`, as arguments."""
+
+    patch_size: int | None
+    hidden_size: int | None
+    num_layers: int | None
+
+
+def ToyS4(**kwargs: Unpack[ToyArguments]) -> keras_vit.models.ImageModel:
+    """A toy of 16 values."""
+    return construct.construct(FAMILY, "ToyS4", kwargs)
 
 
 # The rules file.
@@ -135,8 +149,7 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def make_model(**kwargs):
-    build = constructors.constructor(FAMILY, "ToyS4", "A toy of 16 values.")
-    model = build(**SMALL | kwargs)
+    model = ToyS4(**SMALL | kwargs)
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(rng.normal(size=weight.shape) * 0.2)
@@ -246,7 +259,7 @@ def test_it_is_exported(tmp_path):
 
 
 def test_its_constructor_shows_and_checks_its_arguments():
-    build = constructors.constructor(FAMILY, "ToyS4", "A toy of 16 values.")
-    assert "hidden_size: Width of the tokens." in build.__doc__
+    construct.show_arguments(ToyS4, FAMILY)
+    assert inspect.signature(ToyS4).parameters["hidden_size"].default == 16
     with pytest.raises(TypeError, match="ToyS4.*Did you mean 'hidden_size'"):
-        build(hiden_size=3)
+        ToyS4(hiden_size=3)

@@ -417,7 +417,7 @@ def test_bad_arguments_are_named(arguments, words):
 
 COMPILED = """
 import torch, keras_vit
-from keras_vit.models import beit, dinov3
+from keras_vit.models import axial_attention, beit, dinov3
 model = keras_vit.ViT(
     patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32,
     input_shape=(8, 8, 3), classes=5,

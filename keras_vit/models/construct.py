@@ -1,0 +1,118 @@
+"""What the constructors of all families share."""
+
+import dataclasses
+import inspect
+import os
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from keras_vit.models import arguments
+from keras_vit.models.build import build
+from keras_vit.models.families import FAMILIES, Family
+from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import registry
+
+
+def construct(
+    family: Family, name: str, given: Mapping[str, Any]
+) -> ImageModel:
+    """Build a variant of a family, or a model of any size.
+
+    Args:
+        family: The family.
+        name: A key of `family.variants`, or `family.title`.
+        given: The arguments of the call, in place of the variant's.
+
+    Raises:
+        ValueError: As `build` raises.
+        TypeError: If there is no such argument.
+    """
+    _refuse_unknown(name, given, family)
+    variant = name if name in family.variants else None
+    sizes = family.variants.get(name, {})
+    return build(family, {"name": name, **sizes, **given}, variant)
+
+
+def from_pretrained(
+    source: str | os.PathLike | keras.Model, **changes
+) -> ImageModel:
+    """Open a checkpoint of any family and build its model.
+
+    Args:
+        source: Name of released weights, such as "ViTB16/augreg" (see
+            `keras_vit.list_weights`); a path, a URL or "hf://owner/name"; a
+            model of keras-hub.
+        **changes: Arguments of the family's constructor, such as `classes`,
+            `input_shape` or `include_top`, in place of the checkpoint's own. A
+            checkpoint without a head gives a model without one, unless
+            `classes` are given.
+
+    Raises:
+        ValueError: If there is no such checkpoint, if its family is unknown, or
+            if the constructor raises it.
+        TypeError: If the constructor has no such argument.
+
+    Example:
+        model = keras_vit.from_pretrained("ViTB16/augreg", classes=37)
+    """
+    variant = None
+    if isinstance(source, str):
+        variant, source = registry.split_name(source)
+    opened = registry.open_weights(
+        source, variant, changes.get("position_grid")
+    )
+    family = FAMILIES[opened.family]
+    _refuse_unknown("from_pretrained", changes, family)
+    if opened.metadata.get("classes") is None and not (
+        {"classes", "class_names", "include_top"} & set(changes)
+    ):
+        changes["include_top"] = False
+    sizes = family.variants.get(variant or "", {})
+    return build(family, {**sizes, **changes, "weights": opened}, variant)
+
+
+def show_arguments(constructor: Callable, family: Family) -> None:
+    """Give a constructor the signature that notebooks and `help` show.
+
+    It has every argument, with the variant's own sizes as defaults; Python's
+    own signature has `**kwargs`.
+
+    Args:
+        constructor: The constructor.
+        family: Its family.
+    """
+    config, shown = family.config, constructor.__annotations__["kwargs"]
+    kinds = typing.get_type_hints(typing.get_args(shown)[0])
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(config)
+        if field.default is not dataclasses.MISSING
+        and not field.metadata.get("inherited")
+    }
+    defaults |= arguments.DEFAULTS
+    defaults |= family.variants.get(constructor.__name__, {})
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(name),
+            annotation=kind,
+        )
+        for name, kind in kinds.items()
+    ]
+    constructor.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        parameters, return_annotation=ImageModel
+    )
+    constructor.__doc__ = (
+        f"{constructor.__doc__}\n\nIts arguments are explained by "
+        "help(keras_vit.models.ModelArguments)\nand by "
+        f"help({config.__module__}.{config.__name__})."
+    )
+
+
+def _refuse_unknown(called, given, family):
+    fields = (field.name for field in dataclasses.fields(family.config))
+    arguments.refuse_unknown(called, given, [*arguments.KINDS, *fields])
