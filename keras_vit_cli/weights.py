@@ -4,7 +4,7 @@ import os
 import sys
 
 import keras_vit
-from keras_vit.weights import augreg, download, registry, repositories
+from keras_vit.weights import augreg, download, registry, released
 
 
 def run(options) -> int:
@@ -42,7 +42,7 @@ def _locate(flags):
 def _verify(flags):
     if flags.weights:
         entry = _entry(flags)
-        if isinstance(entry, repositories.Repository):
+        if entry.repository:
             raise ValueError(
                 f"Files of the Hub have no digest to verify. Received: "
                 f"{entry.name!r}"
@@ -60,7 +60,7 @@ def _verify(flags):
         try:
             download.verify(path)
             if path.endswith(".npz"):
-                registry.check(path)
+                released.check(path)
             print(f"{path}: as it was downloaded")
         except ValueError as error:
             print(error, file=sys.stderr)

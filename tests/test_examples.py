@@ -18,7 +18,7 @@ import keras_vit
 from keras_vit import data
 from keras_vit.data import records
 from keras_vit.models import vit
-from keras_vit.weights import hub
+from keras_vit.weights.download import hub
 from tests.documented import BLOCKS
 from tests.keras_vit_cli.test_classify import (  # noqa: F401, fixtures
     grpc_server,

@@ -189,7 +189,8 @@ def repositories(family: str) -> str:
     Args:
         family: Its name.
     """
-    from keras_vit.weights import repositories
+    from keras_vit.weights import released
+    from keras_vit.weights.download import hub
 
     rows = [
         (
@@ -200,10 +201,10 @@ def repositories(family: str) -> str:
             row.scaling,
             f"{row.classes:,}" if row.classes else "",
             f"[{row.source}](https://arxiv.org/abs/{row.source})",
-            row.license + ("" if row.license in repositories.FREE else " *"),
+            row.license + ("" if row.license in hub.FREE else " *"),
         )
         for constructor in _constructors(family)
-        for row in repositories.rows()
+        for row in released.of_hub()
         if row.variant == constructor
     ]
     header = (

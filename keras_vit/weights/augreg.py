@@ -1,33 +1,21 @@
-"""The index of the 50,000 checkpoints of "How to train your ViT?"."""
+"""The index of the 50,000 checkpoints of "How to train your ViT?".
+
+Reference:
+    Steiner et al. 2021 (2106.10270), and its vit_jax_augreg.ipynb.
+"""
 
 import csv
 import os
 
-from keras_vit.weights import download, registry
+from keras_vit.weights import download
+from keras_vit.weights.released import Released, augreg_file
 
 
-def read_index() -> list[dict[str, str]]:
-    """Return the rows of augreg/index.csv, fetched once.
-
-    Its columns are: name, ds, aug, wd, do, sd, lr, best_val, final_val,
-    final_test, adapt_ds, adapt_lr, adapt_steps, adapt_resolution,
-    adapt_final_val, adapt_final_test, params, infer_samples_per_sec,
-    filename, adapt_filename.
-
-    Raises:
-        ValueError, ConnectionError: As `download.fetch` does.
-
-    Reference:
-        Steiner et al. 2021 (2106.10270), and its vit_jax_augreg.ipynb.
-    """
-    entry = registry.Released(name="index", variant="", file="augreg/index.csv")
-    return _rows(download.fetch(entry.url, entry.path, check=_rows))
-
-
-def _rows(path):
+def _read_index(path):
+    """Return the rows of augreg/index.csv."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        with open(path, newline="", encoding="utf-8") as content:
+            rows = list(csv.DictReader(content))
     except (UnicodeDecodeError, csv.Error):
         rows = []
     if not rows or not {"name", "ds", "filename"} <= rows[0].keys():
@@ -44,8 +32,8 @@ def best(
     by: str = "final_val",
     adapt_ds: str | None = None,
     adapt_resolution: int | None = None,
-) -> registry.Released:
-    """Find the checkpoint with the highest score.
+) -> Released:
+    """Find the checkpoint with the highest score in the index, fetched once.
 
     Args:
         model: "Ti_16", "S_32", "S_16", "B_32", "B_16", "B_8", "L_16",
@@ -63,30 +51,26 @@ def best(
 
     Raises:
         ValueError: If no row fits, or there is no such column.
+        ConnectionError: If the network fails.
 
     Example:
         name = augreg.best(model="B_16", ds="i21k", by="final_val").name
         model = keras_vit.ViTB16(weights=name)
     """
-    rows = read_index()
-    if rows and by not in rows[0]:
+    index = Released(name="index", variant="", file="augreg/index.csv")
+    rows = _read_index(download.fetch(index.url, index.path, check=_read_index))
+    if by not in rows[0]:
         raise ValueError(
             f"`by` must be a column of augreg/index.csv, one of "
             f"{list(rows[0])}. Received: by={by!r}"
         )
-    tuned = by.startswith("adapt_")
-    wanted = dict(ds=ds)
-    if adapt_ds is not None:
-        wanted["adapt_ds"] = adapt_ds
     fitting = [
         row
         for row in rows
         if _plain(row["name"]) == _plain(model)
-        and all(row[key] == value for key, value in wanted.items())
-        and (
-            adapt_resolution is None
-            or _number(row["adapt_resolution"]) == adapt_resolution
-        )
+        and row["ds"] == ds
+        and adapt_ds in (None, row.get("adapt_ds"))
+        and adapt_resolution in (None, _number(row.get("adapt_resolution")))
         and _number(row[by]) is not None
     ]
     if not fitting:
@@ -97,9 +81,9 @@ def best(
             f"{sorted({_plain(row['name']) for row in rows})}"
         )
     row = max(fitting, key=lambda row: _number(row[by]))
+    column = "adapt_filename" if by.startswith("adapt_") else "filename"
     # The names in the index have no directory.
-    file = os.path.basename(row["adapt_filename" if tuned else "filename"])
-    return registry.released_file("augreg", file)
+    return augreg_file(os.path.basename(row[column]))
 
 
 def _plain(name):

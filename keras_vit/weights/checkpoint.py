@@ -3,9 +3,9 @@
 import dataclasses
 import os
 
-from keras_vit.weights import contents, preprocessing
+from keras_vit.weights import formats, preprocessing
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import FAMILIES, keras_format, table
-from keras_vit.weights.stored import Stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +64,16 @@ def open_checkpoint(
     """
     if isinstance(weights, (str, os.PathLike)):
         name = os.fspath(weights)
-        arrays, config = contents.read(name)
+        arrays, config = formats.read(name)
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
-        arrays, config = contents.read_object(weights)
-    family, format_name = _recognise(name, arrays, config)
+        arrays, config = formats.read_model(weights)
+    try:
+        family, format_name = _recognise(arrays, config)
+    except ValueError as error:
+        raise ValueError(
+            f"The checkpoint {name!r} cannot be read: {error}"
+        ) from None
     kind = f"{FAMILIES[family].TITLE} of format {format_name!r}"
     file_format = FAMILIES[family].FORMATS[format_name]
     try:
@@ -107,7 +112,7 @@ def open_checkpoint(
     )
 
 
-def _recognise(name, arrays, config):
+def _recognise(arrays, config):
     """Return the family and the format that match the names."""
     family = keras_format.family_of(config)
     if family in FAMILIES:
@@ -136,21 +141,20 @@ def _recognise(name, arrays, config):
     if len(fitting) == 1:
         return fitting[0]
     if found and not fitting:
-        raise _refused(name, arrays, found)
+        raise _refused(arrays, found)
     format_names = sorted({d for m in FAMILIES.values() for d in m.FORMATS})
     titles = ", ".join(module.TITLE for module in FAMILIES.values())
     raise ValueError(
-        f"The checkpoint {name!r} must be a {titles}, of one of the "
-        f"formats {tuple(format_names)}; its names are of {fitting or 'none'}. "
+        f"it must be a {titles}, of one of the formats "
+        f"{tuple(format_names)}; its names are of {fitting or 'none'}. "
         f"Received names: {sorted(arrays)[:6]} ..."
     )
 
 
-def _refused(name, arrays, found):
-    """Return the error of a checkpoint that no format has a place for.
+def _refused(arrays, found):
+    """Return the error of arrays that no format has a place for.
 
     Args:
-        name: Of the checkpoint.
         arrays: Of the checkpoint.
         found: Of the formats that it resembles: the family, the name of the
             format, and the reasons against it, with names.
@@ -172,11 +176,11 @@ def _refused(name, arrays, found):
     ]
     reason, names = (own or refusals)[0]
     names = [name for name in names if name in arrays] or names
+    shown = ", ".join(f"`{name}`" for name in names[:3])
     more = "" if len(names) <= 3 else f" and {len(names) - 3} more"
     return ValueError(
-        f"The checkpoint {name!r} cannot be read: {reason} not supported. "
-        f"The closest format, {format_name!r} of {FAMILIES[family].TITLE}, has "
-        f"no place for {', '.join(f'`{n}`' for n in names[:3])}{more}."
+        f"{reason} not supported. The closest format, {format_name!r} of "
+        f"{FAMILIES[family].TITLE}, has no place for {shown}{more}."
     )
 
 
@@ -279,3 +283,32 @@ def _check(specified, found):
             f"config has {len(class_names)}"
         )
     preprocessing.check(specified.get("pixel_mean"), specified.get("pixel_std"))
+
+
+def check_names(source: Checkpoint, rules: list) -> None:
+    """Check that a checkpoint has exactly the names of a table.
+
+    Raises:
+        ValueError: If not, with a list of both sides.
+    """
+    wanted = {name for rule in rules for name in rule.sources}
+    missing = wanted - set(source.arrays)
+    unused = set(source.arrays) - wanted
+    if missing or unused:
+        raise ValueError(
+            f"The checkpoint {source.name!r} is no complete "
+            f"{FAMILIES[source.family].TITLE} of format "
+            f"{source.format_name!r}, or more than one:\n"
+            + listing("-", "missing in the checkpoint", missing)
+            + listing("+", "in the checkpoint, of no known use", unused)
+        )
+
+
+def listing(sign: str, title: str, lines, limit: int = 20) -> str:
+    """Return the lines of one side of a comparison, "" without any."""
+    if not lines:
+        return ""
+    shown = "".join(f"  {sign} {line}\n" for line in sorted(lines)[:limit])
+    if len(lines) > limit:
+        shown += f"  {sign} ... and {len(lines) - limit} more\n"
+    return f"{sign} {len(lines)} {title}:\n{shown}"

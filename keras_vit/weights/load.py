@@ -4,13 +4,14 @@ Everything in the checkpoint must be used and every variable assigned. Otherwise
 an error lists both sides.
 """
 
+import functools
 import re
 import warnings
 
 import numpy as np
 from keras import ops
 
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, listing
 from keras_vit.weights.rules import FAMILIES, table
 
 
@@ -47,57 +48,31 @@ def fill(
         source.format.check(source.metadata, wanted | dict(grid=grid))
     except ValueError as error:
         raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
+    size = functools.partial(
+        table.Fit,
+        source_grid=source_grid,
+        grid=grid,
+        method=source.metadata.get("resampling") or "",
+        resize_patches=resize_patches,
+    )
 
-    def fit(variable, parts, rule):
+    def value_of(variable, rule, parts):
         """Return a variable's value, resized if its path has a resize."""
         value = rule.transform.join(*parts)
-        for pattern, function in family.RESIZES.items():
-            if re.fullmatch(pattern, variable.path):
-                size = table.Fit(
-                    shape=tuple(variable.shape),
-                    source_grid=source_grid,
-                    grid=grid,
-                    method=source.metadata.get("resampling") or "",
-                    resize_patches=resize_patches,
-                )
-                return function(value, size)
-        return value
+        resized = _resize_of(source, variable)
+        if resized is None:
+            return value
+        return resized(value, size(shape=tuple(variable.shape)))
 
     arrays = source.format.adapt(
         _without_the_top(source, wanted), source.metadata, wanted
     )
-    plan, missing, shapes = [], [], []
-    for variable, rule in _rules_of(model, source, wanted, arrays):
-        if rule is None:
-            missing.append(f"{variable.path} (no checkpoint has it)")
-            continue
-        absent = [name for name in rule.sources if name not in arrays]
-        if absent:
-            missing.extend(absent)
-            continue
-        can_fit = any(re.fullmatch(p, variable.path) for p in family.RESIZES)
-        differences = _differences(
-            variable, rule, arrays, fit if can_fit else None
-        )
-        shapes.extend(differences)
-        plan.append((variable, rule))
-    used = {name for _, rule in plan for name in rule.sources}
-    unused = [name for name in arrays if name not in used]
-    if missing or unused or shapes:
-        raise ValueError(
-            f"The checkpoint {source.name!r} does not fit the model. Expected "
-            "the same names and shapes on both sides. Received:\n"
-            + _listing("-", "missing in the checkpoint", missing)
-            + _listing("+", "in the checkpoint, unused by the model", unused)
-            + _listing("~", "of another shape", shapes)
-            + "Is it a checkpoint of this architecture?"
-        )
-    for variable, rule in plan:
+    for variable, rule in _plan(model, source, wanted, arrays, value_of):
         parts = [arrays[name].read() for name in rule.sources]
-        value = fit(variable, parts, rule)
+        value = value_of(variable, rule, parts)
         if not _is_finite_as(value, variable.dtype):
             raise ValueError(
-                f"The checkpoint {source.name!r} must hold numbers that "
+                f"The checkpoint {source.name!r} must contain numbers that "
                 f"{variable.dtype} can hold. Received: {list(rule.sources)} "
                 f"with values of up to {np.abs(value).max():.3g}. Build the "
                 "model with a larger dtype."
@@ -105,30 +80,37 @@ def fill(
         variable.assign(value)
 
 
+def _plan(model, source, wanted, arrays, value_of):
+    """Return each variable to fill with its rule, if all fit."""
+    plan, missing, shapes = [], [], []
+    for variable, rule in _rules_of(model, source, wanted, arrays):
+        absent = [name for name in rule.sources if name not in arrays]
+        missing.extend(absent)
+        if not absent:
+            found = _differences(variable, rule, arrays)
+            if found and _resize_of(source, variable):
+                found = _unless_resized(variable, rule, arrays, value_of, found)
+            shapes.extend(found)
+            plan.append((variable, rule))
+    used = {name for _, rule in plan for name in rule.sources}
+    unused = [name for name in arrays if name not in used]
+    if missing or unused or shapes:
+        raise ValueError(
+            f"The checkpoint {source.name!r} does not fit the model. Expected "
+            "the same names and shapes on both sides. Received:\n"
+            + listing("-", "missing in the checkpoint", missing)
+            + listing("+", "in the checkpoint, unused by the model", unused)
+            + listing("~", "of another shape", shapes)
+            + "Is it a checkpoint of this architecture?"
+        )
+    return plan
+
+
 def _is_finite_as(value, dtype):
     import ml_dtypes  # noqa: F401  NumPy's bfloat16; a dependency of Keras
 
     with np.errstate(over="ignore"):
         return np.isfinite(value.astype(dtype)).all()
-
-
-def check_names(source: Checkpoint, rules: list) -> None:
-    """Check that a checkpoint has exactly the names of a table.
-
-    Raises:
-        ValueError: If not, with a list of both sides.
-    """
-    wanted = {name for rule in rules for name in rule.sources}
-    missing = wanted - set(source.arrays)
-    unused = set(source.arrays) - wanted
-    if missing or unused:
-        raise ValueError(
-            f"The checkpoint {source.name!r} is no complete "
-            f"{FAMILIES[source.family].TITLE} of format "
-            f"{source.format_name!r}, or more than one:\n"
-            + _listing("-", "missing in the checkpoint", missing)
-            + _listing("+", "in the checkpoint, of no known use", unused)
-        )
 
 
 def _without_the_top(source, wanted):
@@ -150,48 +132,46 @@ def _without_the_top(source, wanted):
 
 
 def _rules_of(model, source, wanted, arrays):
-    """Yield each variable to fill with its rule, or None."""
+    """Yield each variable to fill with its rule."""
     rules = {rule.path: rule for rule in source.format.rules(wanted)}
     for variable in model.weights:
         path = variable.path
         if path.startswith("head/") and wanted.get("classes") is None:
             continue
         rule = rules.get(path)
-        if rule is None and path in arrays:  # the names are paths
-            rule = table.Rule(path, (path,))
+        if rule is None:  # the names are paths, or no checkpoint has it
+            path = path if path in arrays else f"{path} (no checkpoint has it)"
+            rule = table.Rule(variable.path, (path,))
         yield variable, rule
 
 
-def _differences(variable, rule, arrays, fit):
+def _resize_of(source, variable):
+    """Return the function that resizes a variable's value, or None."""
+    for pattern, function in FAMILIES[source.family].RESIZES.items():
+        if re.fullmatch(pattern, variable.path):
+            return function
+    return None
+
+
+def _differences(variable, rule, arrays):
     """List the arrays whose shape differs from that of their variable."""
-    # Arrays without memory: the transforms only need their shapes.
-    found = [table.blank(arrays[name].shape) for name in rule.sources]
-    variable_shape = table.blank(variable.shape)
-    differences = [
-        f"{name}: model {wanted.shape}, checkpoint {array.shape}"
-        for name, array, wanted in zip(
-            rule.sources,
-            found,
-            rule.transform.split(variable_shape),
-            strict=True,
-        )
-        if array.shape != wanted.shape
+    # An array without memory: the transforms only need its shape.
+    wanted = rule.transform.split(table.blank(variable.shape))
+    return [
+        f"{name}: model {array.shape}, checkpoint {arrays[name].shape}"
+        for name, array in zip(rule.sources, wanted, strict=True)
+        if array.shape != arrays[name].shape
     ]
-    axes = [len(array.shape) for array in rule.transform.split(variable_shape)]
-    same_axes = [len(array.shape) for array in found] == axes
-    if differences and fit is not None and same_axes:
-        if fit(variable, found, rule).shape == variable_shape.shape:
-            return []
-    return differences
 
 
-def _listing(sign, title, lines, limit=20):
-    if not lines:
-        return ""
-    shown = "".join(f"  {sign} {line}\n" for line in sorted(lines)[:limit])
-    if len(lines) > limit:
-        shown += f"  {sign} ... and {len(lines) - limit} more\n"
-    return f"{sign} {len(lines)} {title}:\n{shown}"
+def _unless_resized(variable, rule, arrays, value_of, differences):
+    """Return the differences, none if resizing the value removes them."""
+    found = [table.blank(arrays[name].shape) for name in rule.sources]
+    wanted = rule.transform.split(table.blank(variable.shape))
+    if [a.ndim for a in found] != [a.ndim for a in wanted]:
+        return differences
+    value = value_of(variable, rule, found)
+    return [] if value.shape == tuple(variable.shape) else differences
 
 
 def warn_if_zero_head(model, source: Checkpoint) -> None:

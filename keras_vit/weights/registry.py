@@ -1,4 +1,4 @@
-"""The released checkpoints: their names, files and properties."""
+"""Names of released checkpoints, and what else `weights` may be."""
 
 import dataclasses
 import difflib
@@ -6,123 +6,23 @@ import hashlib
 import os
 import re
 import urllib.parse
-from typing import ClassVar
 
 from keras_vit.weights import (
     checkpoint,
     class_names,
-    contents,
     download,
-    load,
+    formats,
     released,
-    repositories,
 )
+from keras_vit.weights.download import hub
+from keras_vit.weights.released import Released
+
+CHECKPOINTS: tuple[Released, ...] = (*released.files(), *released.of_hub())
+# Prefix of names of files that are not in the list -> their entry.
+_COLLECTIONS = {"augreg": released.augreg_file, "bit": released.bit_file}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Released:
-    """A released checkpoint.
-
-    Attributes:
-        name: Its name as a value of `weights`.
-        variant: The constructor that it belongs to.
-        file: Its file under `base_url`.
-        base_url: URL of the directory.
-        data: The data set of its head, a key of `released.CLASSES`.
-        image_size: Pixels per side.
-        zero_head: Whether its head is all zeros, for fine-tuning.
-        source: The paper.
-        top1: Published accuracy on ImageNet, in percent, or None.
-        license: License of the weights. The package contains none of them;
-            files are fetched from the URL.
-    """
-
-    name: str
-    variant: str
-    file: str
-    base_url: str = released.VIT_URL
-    data: str = "imagenet2012"
-    image_size: int = 224
-    zero_head: bool = False
-    source: str = "2010.11929"
-    top1: float | None = None
-    license: str = "Apache-2.0"
-    # As `repositories.Repository` has them; not known for these files.
-    parameters: ClassVar[None] = None
-    scaling: ClassVar[str] = ""
-
-    @property
-    def classes(self) -> int | None:
-        """Number of classes of its head, or None if unknown."""
-        return released.CLASSES.get(self.data)
-
-    @property
-    def url(self) -> str:
-        """URL of the file; KERAS_VIT_WEIGHTS_URL selects another server.
-
-        That URL may have a query, such as a token, which is preserved.
-        """
-        base = os.environ.get("KERAS_VIT_WEIGHTS_URL") or self.base_url
-        parts = urllib.parse.urlsplit(base)
-        file = urllib.parse.quote(self.file, safe="/+")
-        return parts._replace(path=f"{parts.path.rstrip('/')}/{file}").geturl()
-
-    @property
-    def path(self) -> str:
-        """Path of the file in the cache, whether or not it is there."""
-        return os.path.join(download.cache_dir(), *self.file.split("/"))
-
-    def fetch(self) -> str:
-        """Return the path of its file, downloaded and verified.
-
-        An existing file is compared with the digest of its download, and
-        downloaded again if it differs.
-        """
-        return download.fetch(self.url, self.path, check=check)
-
-
-def check(path: str) -> None:
-    """Check that a file is an authors' checkpoint, complete and undamaged.
-
-    Args:
-        path: The file; its name does not matter.
-
-    Raises:
-        ValueError: If it is something else, such as the error page of a proxy.
-    """
-    source = checkpoint.open_checkpoint(path)
-    if source.format_name not in ("jax", "authors", "torchvision", "timm"):
-        raise ValueError(
-            f"{path!r} must be an authors' checkpoint, or torchvision's or "
-            f"timm's. Received one of format {source.format_name!r}"
-        )
-    load.check_names(source, source.rules)
-    for array in source.arrays.values():
-        array.read()
-
-
-CHECKPOINTS: tuple[Released | repositories.Repository, ...] = (
-    *(Released(**row) for row in released.rows()),
-    *repositories.rows(),
-)
-
-
-def released_file(kind: str, file: str) -> Released:
-    """Return the entry of a file of a collection.
-
-    Args:
-        kind: "augreg" or "bit".
-        file: Name of the file.
-
-    Raises:
-        ValueError: If the collection has no such file.
-    """
-    return Released(**released.FILES[kind](file))
-
-
-def find(
-    weights: str, variant: str | None
-) -> Released | repositories.Repository | None:
+def find(weights: str, variant: str | None) -> Released | None:
     """Return the entry of a name, or None if the variant has no such name.
 
     Raises:
@@ -130,24 +30,20 @@ def find(
             another variant, or if the file does not exist.
     """
     kind, _, file = weights.partition(":")
-    if kind in released.FILES and file:
-        entry = released_file(kind, file)
-        _require_variant(entry, weights, variant)
-        return entry
-    for entry in CHECKPOINTS:
-        if entry.name == weights and entry.variant == variant:
+    if kind in _COLLECTIONS and file:
+        found = [_COLLECTIONS[kind](file)]
+        variant = variant or found[0].variant
+    else:
+        found = [entry for entry in CHECKPOINTS if entry.name == weights]
+    for entry in found:
+        if entry.variant == variant:
             return entry
-        if entry.name == weights and isinstance(entry, repositories.Repository):
-            _require_variant(entry, weights, variant)
-    return None
-
-
-def _require_variant(entry, weights, variant):
-    if variant not in (None, entry.variant):
+    if found and ":" in weights and variant is not None:
         raise ValueError(
-            f"`weights` must be of {variant}. Received: {weights!r}, which is "
-            f"of {entry.variant}"
+            f"`weights` must be of {variant}. Received: {weights!r}, which "
+            f"is of {found[0].variant}"
         )
+    return None
 
 
 def split_name(source: str) -> tuple[str | None, str]:
@@ -180,14 +76,11 @@ def names(variant: str) -> list[str]:
     return [entry.name for entry in CHECKPOINTS if entry.variant == variant]
 
 
-def default(variant: str) -> Released | repositories.Repository | None:
+def default(variant: str) -> Released | None:
     """Return the weights that recipes start from, or None without any.
 
     They are those of ImageNet-21k, which the paper fine-tunes, or of AugReg, or
     the first of the Hub.
-
-    Args:
-        variant: The constructor.
     """
     known = {e.name: e for e in CHECKPOINTS if e.variant == variant}
     of_hub = [name for name in known if name.startswith("hf://")]
@@ -198,12 +91,15 @@ def default(variant: str) -> Released | repositories.Repository | None:
 def resolve(weights, variant: str | None = None, download: bool = True):
     """Return the path of a checkpoint, downloading it if necessary.
 
+    A string is, in this order: a name in the list (so that a folder may have
+    the same name), a path, a repository of the Hub, another URL.
+
     Args:
-        weights: A path, a name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE",
+        weights: A name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE", a path,
             "hf://owner/name", or a URL (https, http, file, gs). Any other
             object is returned unchanged.
         variant: The constructor, such as "ViTB16"; without it the only names
-            are "augreg:FILE" and "bit:FILE".
+            are "augreg:FILE", "bit:FILE" and repositories.
         download: If False, names and paths are only checked.
 
     Returns:
@@ -218,36 +114,50 @@ def resolve(weights, variant: str | None = None, download: bool = True):
     if not isinstance(weights, (str, os.PathLike)):
         return weights
     text = os.fspath(weights)
-    # Names take precedence over folders that happen to have the same name.
+    path = os.path.expanduser(text)
     entry = find(text, variant)
     if not download and (entry is not None or "://" in text):
         return weights
     if entry is not None:
         return entry.fetch()
-    path = os.path.expanduser(text)
     if os.path.exists(path):
         return path
     if text.startswith("hf://"):
-        return repositories.fetch(text.removeprefix("hf://"))
+        return hub.fetch(text)
     if "://" in text:
         return _fetch_url(text)
-    if not variant and text in {entry.name for entry in CHECKPOINTS}:
+    known = [e.variant for e in CHECKPOINTS if e.name == text]
+    if not variant and known:
         raise ValueError(
-            f"`weights={text!r}` is a name of "
-            f"{[e.variant for e in CHECKPOINTS if e.name == text]}: call that "
-            "constructor."
+            f"`weights={text!r}` is a name of {known}: call that constructor."
         )
     known = names(variant) if variant else []
     nearest = difflib.get_close_matches(path, known, n=3, cutoff=0.4) or known
+    names_too = f" or a name of {variant}'s weights, such as {nearest}"
     raise ValueError(
-        "`weights` must be the path of a checkpoint"
-        + (
-            f" or a name of {variant}'s weights, such as {nearest}"
-            if known
-            else ""
-        )
-        + f". Received: weights={text!r}, and no such file exists"
+        f"`weights` must be the path of a checkpoint{names_too * bool(known)}. "
+        f"Received: weights={text!r}, and no such file exists"
     )
+
+
+def _fetch_url(url):
+    """Download a URL to the cache, under the last part of its path."""
+    name = os.path.basename(urllib.parse.urlsplit(url).path)
+    if not re.fullmatch(r"[\w+-][\w.+-]*", name):
+        raise ValueError(
+            "`weights`, where it is a URL, must end in a file's name. "
+            f"Received: {url!r}"
+        )
+    folder = hashlib.sha256(url.encode()).hexdigest()[:16]
+    path = os.path.join(download.cache_dir(), "urls", folder, name)
+    return download.fetch(url, path, check=_check_file)
+
+
+def _check_file(path):
+    """Check that a file is undamaged and of the kind that its name implies."""
+    arrays, _ = formats.read(path)
+    for array in arrays.values():
+        array.read()
 
 
 def open_weights(
@@ -267,41 +177,20 @@ def open_weights(
     """
     if isinstance(weights, checkpoint.Checkpoint):
         return weights
-    source = checkpoint.open_checkpoint(
-        resolve(weights, variant), position_grid
-    )
-    if isinstance(weights, (str, os.PathLike)):
-        entry = find(os.fspath(weights), variant)
-        provenance = f"{entry.variant}/{entry.name}" if entry else weights
-        source = dataclasses.replace(source, provenance=os.fspath(provenance))
-        if (
-            entry and "grid" not in source.metadata
-        ):  # the file does not specify it
+    path = resolve(weights, variant)
+    source = checkpoint.open_checkpoint(path, position_grid)
+    if not isinstance(weights, (str, os.PathLike)):
+        return source
+    provenance = os.fspath(weights)
+    entry = find(provenance, variant)
+    if entry:
+        provenance = f"{entry.variant}/{entry.name}"
+        if "grid" not in source.metadata:  # the file does not specify it
             source.metadata["image_size"] = (entry.image_size,) * 2
-        names = entry and entry.data and class_names.of_dataset(entry.data)
+        names = entry.data and class_names.of_dataset(entry.data)
         if names and len(names) == source.metadata["classes"]:
             source.metadata["class_names"] = names
-    return source
-
-
-def _fetch_url(url):
-    """Download a URL to the cache, under the last part of its path."""
-    name = os.path.basename(urllib.parse.urlsplit(url).path)
-    if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-        raise ValueError(
-            "`weights`, where it is a URL, must end in a file's name. "
-            f"Received: {url!r}"
-        )
-    folder = hashlib.sha256(url.encode()).hexdigest()[:16]
-    path = os.path.join(download.cache_dir(), "urls", folder, name)
-    return download.fetch(url, path, check=_check_file)
-
-
-def _check_file(path):
-    """Check that a file is undamaged and of the kind that its name implies."""
-    arrays, _ = contents.read(path)
-    for array in arrays.values():
-        array.read()
+    return dataclasses.replace(source, provenance=provenance)
 
 
 class Table(list):

@@ -4,15 +4,15 @@ import contextlib
 import json
 import os
 import tempfile
-import zipfile
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit._arguments import checked
-from keras_vit.weights import checkpoint, load
+from keras_vit.weights import checkpoint
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.formats import npz, safetensors, torch
 from keras_vit.weights.rules import FAMILIES, table
 
 _DIRECTORY = "a directory, or a file that ends in .safetensors"
@@ -86,7 +86,7 @@ def convert(
             the missing values as arguments, and save it.
     """
     checkpoint.require(source, {})
-    load.check_names(source, source.rules)
+    checkpoint.check_names(source, source.rules)
     values = {
         rule.path: lambda rule=rule: rule.transform.join(
             *(source.arrays[name].read() for name in rule.sources)
@@ -116,8 +116,7 @@ def write(values, family, metadata, path, format, allow_differences=False):
             f"{family!r}. Received: {format!r}"
         )
     path = os.path.expanduser(os.fspath(path))
-    target = known[format]
-    metadata = _complete(metadata)
+    target, metadata = known[format], _complete(metadata)
     refused = target.refused(metadata, format)
     if refused:
         raise ValueError(
@@ -148,29 +147,34 @@ def write(values, family, metadata, path, format, allow_differences=False):
     scheme = target.naming_schemes[format]
     if callable(scheme):
         scheme = scheme(metadata)
-    arrays = target.restore(arrays, scheme)
+    _write_files(path, target.restore(arrays, scheme), target, metadata)
+
+
+def _write_files(path, arrays, target, metadata):
+    """Write a file, or a directory with configs, as the path's end says."""
     if target.config_of is None:
+        shown = {
+            name: metadata[name]
+            for name in ("grid", "classifier")
+            if metadata.get(name) is not None
+        }
         with _atomic(path) as file:
-            np.savez(file, **arrays)
-            _note(
-                file,
-                **{
-                    name: metadata[name]
-                    for name in ("grid", "classifier")
-                    if metadata.get(name) is not None
-                },
-            )
+            npz.write(file, arrays, shown)
         return
     if path.endswith(".safetensors"):
-        _write_safetensors(path, arrays)
+        with _atomic(path) as file:
+            safetensors.write(file, arrays)
         return
-    if path.endswith(_STATE_DICTS.get(format, ())):
-        _write_torch(path, arrays, target.config_of(metadata))
-        return
-    os.makedirs(path, exist_ok=True)
     config = target.config_of(metadata)
+    if path.endswith((".pth", ".pyth")):
+        with _atomic(path) as file:
+            torch.write(
+                file, arrays, config if path.endswith(".pyth") else None
+            )
+        return
     processor = config.pop("preprocessor", None)
-    _write_safetensors(os.path.join(path, "model.safetensors"), arrays)
+    with _atomic(os.path.join(path, "model.safetensors")) as file:
+        safetensors.write(file, arrays)
     _write_json(os.path.join(path, "config.json"), config)
     file = os.path.join(path, "preprocessor_config.json")
     if processor:
@@ -192,13 +196,6 @@ def _check_path(path, target, format):
             f"`path` must be {kinds} for the format {format!r}. Received: "
             f"{path!r}"
         )
-
-
-def _note(file, **metadata):
-    """Add the metadata that arrays do not specify as an npz file's comment."""
-    if metadata:
-        with zipfile.ZipFile(file, "a") as archive:
-            archive.comment = json.dumps(metadata).encode()
 
 
 def _complete(metadata):
@@ -230,38 +227,6 @@ def _atomic(path):
     except BaseException:
         os.unlink(part)
         raise
-
-
-def _write_safetensors(path, arrays):
-    try:
-        from safetensors import numpy
-    except ImportError:
-        raise ValueError(
-            f"Writing {path!r} needs safetensors: pip install safetensors"
-        ) from None
-    contiguous = {
-        name: np.ascontiguousarray(array) for name, array in arrays.items()
-    }
-    with _atomic(path) as file:
-        file.write(numpy.save(contiguous, metadata={"format": "pt"}))
-
-
-def _write_torch(path, arrays, config):
-    try:
-        import torch
-    except ImportError:
-        raise ValueError(
-            f"Writing {path!r} needs torch: pip install torch"
-        ) from None
-    tensors = {
-        name: torch.from_numpy(np.array(array, order="C"))
-        for name, array in arrays.items()
-    }
-    if path.endswith(".pyth"):
-        # PySlowFast stores its config as YAML, a superset of JSON.
-        tensors = dict(model_state=tensors, cfg=json.dumps(config))
-    with _atomic(path) as file:
-        torch.save(tensors, file)
 
 
 def _write_json(path, content):

@@ -18,7 +18,8 @@ import pytest
 import small_checkpoints as small
 
 import keras_vit
-from keras_vit.weights import checkpoint, download, load, registry
+from keras_vit.weights import checkpoint, load, registry
+from keras_vit.weights.download import resume
 
 pytest.importorskip("safetensors")
 # Files are read in NumPy, whatever the backend.
@@ -330,6 +331,6 @@ def test_released_weights_with_a_digest_are_never_answered_wrongly(
     np.savez(other, **{k: v + 1 for k, v in values.items()})
     for changed in (other.read_bytes(), *list(damaged(good, 2))[::8]):
         path.write_bytes(changed)
-        download._verified.clear()  # as in another process
+        resume._verified.clear()  # as in another process
         assert entry.fetch() == str(path)
         assert path.read_bytes() == good

@@ -22,7 +22,8 @@ import types
 import keras
 import pytest
 
-from keras_vit.weights import download, transport
+from keras_vit.weights import download
+from keras_vit.weights.download import cache, resume, servers
 
 pytestmark = pytest.mark.backend_independent
 
@@ -179,7 +180,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(download, "BACKOFF", 0)
+    monkeypatch.setattr(resume, "BACKOFF", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("KERAS_VIT_OFFLINE", raising=False)
     # Where it is installed, the machine that runs the tests may lack it.
@@ -270,7 +271,7 @@ def test_lost_connection_is_continued(server, path):
 
 
 def test_silence_is_a_lost_connection(server, path, monkeypatch):
-    monkeypatch.setattr(transport, "TIMEOUT", 0.5)
+    monkeypatch.setattr(servers, "TIMEOUT", 0.5)
     server.drops, server.stalls = iter([HALF]), 1
     fetch(server, path)
     assert_complete(path)
@@ -278,8 +279,8 @@ def test_silence_is_a_lost_connection(server, path, monkeypatch):
 
 
 def test_lasting_silence_keeps_the_part(server, path, monkeypatch):
-    monkeypatch.setattr(transport, "TIMEOUT", 0.5)
-    monkeypatch.setattr(download, "ATTEMPTS", 2)
+    monkeypatch.setattr(servers, "TIMEOUT", 0.5)
+    monkeypatch.setattr(resume, "ATTEMPTS", 2)
     server.drops, server.stalls = iter([HALF, 0, 0]), 3
     with refused(path, "kept: the same call", ConnectionError, kept=HALF):
         fetch(server, path)
@@ -297,7 +298,7 @@ def test_server_that_drops_and_restarts_is_given_up(server, path):
     server.drops, server.ranges = itertools.repeat(HALF), False
     with refused(path, "Nothing was kept", ConnectionError):
         fetch(server, path)
-    assert len(server.seen) == 1 + download.ATTEMPTS
+    assert len(server.seen) == 1 + resume.ATTEMPTS
 
 
 def test_without_hashes_nothing_is_continued_or_kept(server, path):
@@ -502,7 +503,7 @@ def test_broken_server_is_given_up(server, path):
     match = "HTTP 500.*Nothing was kept.*by hand"
     with refused(path, match, ConnectionError):
         fetch(server, path)
-    assert len(server.seen) == download.ATTEMPTS
+    assert len(server.seen) == resume.ATTEMPTS
 
 
 def test_no_network_keeps_the_part(path):
@@ -522,14 +523,14 @@ def test_keyboard_interrupt_keeps_the_part(server, path, monkeypatch):
     def interrupt(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(download.time, "sleep", interrupt)
+    monkeypatch.setattr(resume.time, "sleep", interrupt)
     with refused(path, None, KeyboardInterrupt, kept=HALF):
         fetch(server, path)
 
 
 def test_disk_too_small_is_found_before(server, path, monkeypatch):
     usage = types.SimpleNamespace(free=1000)
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: usage)
     match = "300001 bytes are needed, 1000 are free.*KERAS_HOME"
     with refused(path, match, OSError):
         fetch(server, path)
@@ -554,7 +555,7 @@ def test_disk_that_fills_is_told(server, path, monkeypatch, number):
         file = builtins.open(name, mode)
         return Full(file) if str(name).endswith(".part") else file
 
-    monkeypatch.setattr(download, "open", opened, raising=False)
+    monkeypatch.setattr(resume, "open", opened, raising=False)
     with refused(path, "300001 bytes are needed.*KERAS_HOME", OSError):
         fetch(server, path)
 
@@ -752,7 +753,7 @@ class TestCheck:
 
     @pytest.fixture(autouse=True)
     def anew(self, monkeypatch):
-        monkeypatch.setattr(download, "_verified", {})
+        monkeypatch.setattr(resume, "_verified", {})
 
     def test_the_page_of_a_proxy_is_deleted(self, server, path):
         server.payload, server.hashes = b"<html>Log in</html>", []
@@ -807,15 +808,15 @@ class TestCheck:
     ):
         self.fetch(server, path)
         read = []
-        digests = download._digests
+        digests = cache.digests
         monkeypatch.setattr(
-            download,
-            "_digests",
+            cache,
+            "digests",
             lambda path: read.append(path) or digests(path),
         )
         self.fetch(server, path)
         assert read == []
-        download._verified.clear()  # another process
+        resume._verified.clear()  # another process
         self.fetch(server, path)
         self.fetch(server, path)
         os.utime(path, ns=(1, 1))

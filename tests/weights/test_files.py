@@ -15,7 +15,8 @@ import pytest
 import small_checkpoints
 
 import keras_vit
-from keras_vit.weights import checkpoint, files, stored, torch_files
+from keras_vit.weights import checkpoint, formats
+from keras_vit.weights.formats import guard
 from keras_vit.weights.rules.vit import jax
 
 pytestmark = pytest.mark.backend("torch")
@@ -245,7 +246,7 @@ class TestDamagedNpz:
             raise AssertionError("its members are looked at")
 
         with monkeypatch.context() as patch:
-            patch.setattr(stored.zipfile, "ZipFile", read)
+            patch.setattr(guard.zipfile, "ZipFile", read)
             refused(path, "more than 20000 members")
         # Where the last record lies, the directory is counted.
         at = content.rfind(b"PK\5\6")
@@ -368,7 +369,7 @@ class TestOwnFiles:
     def test_groups_that_hold_one_another_are_refused(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(stored, "MAX_MEMBERS", 500)
+        monkeypatch.setattr(guard, "MAX_MEMBERS", 500)
         path = tmp_path / "groups.weights.h5"
         with h5py.File(path, "w") as file:
             group = file
@@ -551,13 +552,13 @@ class TestTorchFiles:
         for length in np.linspace(0, len(content) - 1, 8).astype(int):
             path.write_bytes(content[:length])
             with pytest.raises(ValueError, match=r"state\.pth"):
-                torch_files.read_torch(path)
+                formats.read(str(path))
         at = content.find(state["blocks.1.norm1.weight"].numpy().tobytes())
         damaged = bytearray(content)
         damaged[at + 5] ^= 0xFF
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="checksum"):
-            torch_files.read_torch(path)
+            formats.read(str(path))
 
 
 class TestSafetensors:
@@ -580,7 +581,7 @@ class TestSafetensors:
         ):
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=r"model\.safetensors"):
-                files.read_safetensors(path)["patch_embed.proj.weight"].read()
+                read_all(path)
 
     def test_a_name_twice(self, tmp_path):
         entry = '{"dtype":"F32","shape":[%s],"data_offsets":[0,8]}'

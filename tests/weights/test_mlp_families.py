@@ -8,7 +8,7 @@ from functional import arrays_of, golden, values_of
 from keras import ops
 
 import keras_vit
-from keras_vit.weights import checkpoint, registry, rules
+from keras_vit.weights import checkpoint, released, rules
 
 # Golden: the constructor of any size, the file's format, and for timm the
 # sizes for which it has no architecture.
@@ -149,7 +149,7 @@ def test_a_resmlp_of_its_authors_has_their_names(tmp_path):
     assert state["norm.alpha"].shape == (32,)
     # As their training saves it.
     torch.save(dict(model=state), tmp_path / "trained.pth")
-    registry.check(tmp_path / "trained.pth")
+    released.check(tmp_path / "trained.pth")
 
 
 def test_other_offsets_of_a_cycle_are_refused(tmp_path):
@@ -169,7 +169,7 @@ def test_a_file_of_a_training_script_has_its_arguments_beside(tmp_path):
     }
     saved = dict(state_dict=state, epoch=3, args=argparse.Namespace(lr=0.1))
     torch.save(saved, tmp_path / "model_best.pth.tar")
-    registry.check(tmp_path / "model_best.pth.tar")
+    released.check(tmp_path / "model_best.pth.tar")
     model = keras_vit.EAMLP(weights=tmp_path / "model_best.pth.tar")
     expected = values_of(open_case("eamlp"))
     for key, value in values_of(model).items():

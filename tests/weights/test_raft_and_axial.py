@@ -9,7 +9,7 @@ from functional import arrays_of, golden, values_of
 from keras import ops
 
 import keras_vit
-from keras_vit.weights import checkpoint, registry
+from keras_vit.weights import checkpoint, registry, released
 
 # Golden: constructor, what the file does not show, its format.
 CASES = {
@@ -115,7 +115,7 @@ def test_the_state_dict_of_the_axial_authors_is_opened(tmp_path):
     again = keras_vit.AxialResNet(weights=tmp_path / "axial26s.pth")
     for key, value in values_of(again).items():
         np.testing.assert_array_equal(value, values_of(model)[key])
-    registry.check(tmp_path / "axial26s.pth")
+    released.check(tmp_path / "axial26s.pth")
     entry = registry.find("imagenet2012", "AxialResNet26S")
     assert entry.url == "http://www.cs.jhu.edu/~hwang157/axial26s.pth"
 

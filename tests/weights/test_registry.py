@@ -93,25 +93,9 @@ def test_every_entry_is_of_a_constructor_and_once():
     for entry in registry.CHECKPOINTS:
         if entry.name.startswith("hf://"):
             continue  # of test_repositories.py
-        assert entry.url.startswith(
-            (
-                released.VIT_URL,
-                released.MIXER_URL,
-                released.BIT_URL,
-                released.AXIAL_URL,
-                released.TORCHVISION_URL,
-                released.MVIT_URL,
-                released.DEIT_URL,
-                released.CYCLE_MLP_URL,
-                released.EANET_URL,
-                released.TIMM_URL,
-                released.FF_ONLY_URL,
-                released.CONV_MLP_URL,
-                released.HIRE_MLP_URL,
-            )
-        )
+        assert entry.url.startswith(released.SERVERS[entry.server])
         known = {"Apache-2.0", "BSD-3-Clause", "MIT"}
-        if entry.base_url == released.FF_ONLY_URL:
+        if entry.server == "ff_only":
             known = {"none, not to be redistributed"}
         assert entry.license in known
         assert entry.source and entry.classes == released.CLASSES[entry.data]

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import threading
+import types
 
 import catalogue
 import keras
@@ -15,9 +16,10 @@ import keras_vit
 import keras_vit_cli
 from keras_vit.inspection import costs
 from keras_vit.models import families
-from keras_vit.weights import hub, registry, repositories
+from keras_vit.weights import registry, released
+from keras_vit.weights.download import hub
 
-ROWS = repositories.rows()
+ROWS = released.of_hub()
 FIRST = {row.variant: row for row in reversed(ROWS)}
 TINY = catalogue.SHRUNK["dinov2"]
 SMALL = "hf://facebook/dinov2-small"
@@ -29,9 +31,9 @@ def test_each_row_is_of_a_constructor_and_once():
     assert len(names) == len(set(names))
     assert {row.variant for row in ROWS} <= set(keras_vit.list_models())
     for row in ROWS:
-        assert row.scaling in repositories.SCALINGS
-        restricted = repositories.restriction(row.repository)
-        assert row.license == restricted or row.license in repositories.FREE
+        assert row.scaling in released.SCALINGS
+        restricted = hub.restriction(row.repository)
+        assert row.license == restricted or row.license in hub.FREE
         assert restricted is None or restricted == row.license
 
 
@@ -75,14 +77,14 @@ def test_rows_of_timm_are_those_of_timm(timm):
         known = timm.get_pretrained_cfg(tag, allow_unregistered=False)
         assert known.hf_hub_id == row.repository
         assert known.input_size == (3, row.image_size, row.image_size)
-        scaling = repositories.SCALINGS[row.scaling]
+        scaling = released.SCALINGS[row.scaling]
         assert (known.mean, known.std) == scaling
         assert known.num_classes == (row.classes or 0)
         assert known.license == licences[row.license]
     # Of every repository of these families, listed or not.
     for tag in timm.list_models(["vit_*", "eva*"], pretrained=True):
         known = timm.get_pretrained_cfg(tag)
-        found = repositories.restriction(known.hf_hub_id or f"timm/{tag}")
+        found = hub.restriction(known.hf_hub_id or f"timm/{tag}")
         free = known.license in ("apache-2.0", "mit", None)
         assert (found is None) == free, tag
         if found in licences:
@@ -177,13 +179,15 @@ def test_a_name_of_the_list_is_fetched_by_the_hubs_client(server):
         ("timm/vit_huge_patch14_clip_quickgelu_224.dfn5b", "Apple Sample"),
     ],
 )
-def test_a_restrictive_licence_is_said_at_load(name, license_name, monkeypatch):
-    fetched = []
-    monkeypatch.setattr(hub, "fetch", fetched.append)
+def test_a_restrictive_licence_warns(name, license_name, monkeypatch, tmp_path):
+    library = types.SimpleNamespace(
+        snapshot_download=lambda *args, **kwargs: str(tmp_path),
+        errors=types.SimpleNamespace(),
+    )
+    monkeypatch.setattr(hub, "_library", lambda name: library)
     with pytest.warns(UserWarning, match=f"{license_name}.*Read it at"):
-        registry.resolve(f"hf://{name}")
-    assert fetched == [name]
-    assert repositories.restriction("facebook/dinov2-base") is None
+        assert registry.resolve(f"hf://{name}") == str(tmp_path)
+    assert hub.restriction("facebook/dinov2-base") is None
 
 
 @pytest.mark.backend_independent

@@ -132,7 +132,7 @@ class TestRefusals:
             (dict(gelu_approximate=False), "jax", "tanh form"),
             (dict(layer_norm_epsilon=1e-3), "jax", "1e-6 in LayerNorm"),
             (dict(pixel_std=58.0), "jax", "pixel_std=127.5"),
-            (dict(layer_norm_epsilon=1e-3), "timm", "1e-6 in LayerNorm"),
+            (dict(layer_norm_epsilon=1e-3), "timm", "1e-06 in LayerNorm"),
         ],
     )
     def test_other_numbers(self, changes, format, words, tmp_path):

@@ -3,9 +3,9 @@
 import pytest
 
 from keras_vit.models import families
-from keras_vit.weights import checkpoint, contents, load, repositories
+from keras_vit.weights import checkpoint, formats, released
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import table
-from keras_vit.weights.stored import Stored
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -23,7 +23,7 @@ OTHERS = ("aimv2_", "test_")
 NAMES, TAGS = 262, 435
 OPEN_NAMES, OPEN_TAGS = 252, 427
 
-ROWS = repositories.rows()
+ROWS = released.of_hub()
 
 
 def vit_names(timm):
@@ -64,10 +64,10 @@ def opened(model, name, monkeypatch):
             for key in ("input_size", "mean", "std")
         },
     )
-    monkeypatch.setattr(contents, "read", lambda path: (arrays, config))
+    monkeypatch.setattr(formats, "read", lambda path: (arrays, config))
     source = checkpoint.open_checkpoint(name)
     checkpoint.require(source, {})
-    load.check_names(source, source.rules)
+    checkpoint.check_names(source, source.rules)
     for rule in source.rules:
         blanks = [table.blank(arrays_of(source, n)) for n in rule.sources]
         rule.transform.join(*blanks)

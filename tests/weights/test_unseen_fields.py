@@ -8,9 +8,9 @@ import pytest
 
 import keras_vit
 from keras_vit.inspection import costs
-from keras_vit.weights import checkpoint, contents, rules
+from keras_vit.weights import checkpoint, formats, rules
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import patches
-from keras_vit.weights.stored import Stored
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -60,7 +60,7 @@ def opened(model, file_format, monkeypatch, config):
         parts = rule.transform.split(blank)
         arrays |= dict(zip(rule.sources, parts, strict=True))
     stored = {n: Stored(a.shape, lambda a=a: a) for n, a in arrays.items()}
-    monkeypatch.setattr(contents, "read", lambda path: (stored, config))
+    monkeypatch.setattr(formats, "read", lambda path: (stored, config))
     return checkpoint.open_checkpoint("file", model.metadata.get("grid"))
 
 

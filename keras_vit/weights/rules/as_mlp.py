@@ -50,7 +50,7 @@ def _rows(metadata):
 
 
 def _read_arrays(arrays):
-    depths = torch_modules.depths(arrays, _BLOCK)
+    depths = table.depths(arrays, _BLOCK)
     widths = tuple(
         arrays[f"layers.{i}.blocks.0.norm1.weight"].shape[0]
         for i in range(len(depths))
@@ -66,11 +66,7 @@ def _read_arrays(arrays):
     )
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weights depend on the grid."""
-    return None
-
-
+grid = table.no_grid
 RESIZES = {"stem/kernel": table.fit_pixels}
 FORMATS = {
     "authors": torch_modules.authors(

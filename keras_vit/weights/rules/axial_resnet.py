@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import imagenet, keras_format, table
+from keras_vit.weights.rules import imagenet, keras_format, table, torch_modules
 
 TITLE = "Axial-ResNet"
 _UNIT = "block{b}_unit{u}"
@@ -17,12 +17,6 @@ _ATTENTION = "SelfAttentionWith1DRelativePos_0"
 # 1-D convolutions with a kernel of one pixel: [out, in, 1].
 _DENSE = table.Transform(
     lambda kernel: kernel[..., 0].T, lambda kernel: (kernel.T[..., None],)
-)
-_BATCH_NORM = dict(
-    gamma="weight",
-    beta="bias",
-    moving_mean="running_mean",
-    moving_variance="running_var",
 )
 
 
@@ -40,8 +34,7 @@ def _authors_rows():
         f"{_UNIT}/bn2": f"{unit}.bn2",
         f"{_UNIT}/bn_proj": f"{unit}.downsample.1",
     }
-    rows = [("head/kernel", "fc.weight", table.TRANSPOSED)]
-    rows.append(("head/bias", "fc.bias"))
+    rows = table.layer_rows({"head": "fc"}, table.TORCH_DENSE)
     for axis, name in (("height", "hight_block"), ("width", "width_block")):
         ours, theirs = f"{_UNIT}/{axis}_block", f"{unit}.{name}"
         rows.append((f"{ours}/relative", f"{theirs}.relative"))
@@ -49,12 +42,8 @@ def _authors_rows():
         rows.append((f"{ours}/qkv/kernel", name, _DENSE))
         for norm in ("bn_qkv", "bn_similarity", "bn_output"):
             norms[f"{ours}/{norm}"] = f"{theirs}.{norm}"
-    for layer, name in convolutions.items():
-        rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
-    for layer, name in norms.items():
-        for ours, theirs in _BATCH_NORM.items():
-            rows.append((f"{layer}/{ours}", f"{name}.{theirs}"))
-    return rows
+    rows += table.layer_rows(convolutions, table.TORCH_CONVOLUTION, "kernel")
+    return rows + table.layer_rows(norms, table.TORCH_BATCH_NORM)
 
 
 def _scenic_rows():
@@ -64,10 +53,7 @@ def _scenic_rows():
     for number in ("1", "3", "_proj"):
         same[f"{_UNIT}/conv{number}"] = f"{unit}/conv{number}"
         norms[f"{_UNIT}/gn{number}"] = f"{unit}/gn{number}"
-    rows = [
-        ("head/kernel", "output_projection/kernel"),
-        ("head/bias", "output_projection/bias"),
-    ]
+    rows = table.layer_rows({"head": "output_projection"}, table.FLAX_LAYER)
     for n, axis in enumerate(("height", "width")):
         ours = f"{_UNIT}/{axis}_block"
         theirs = f"{unit}/AxialSelfAttention_{n}/{_ATTENTION}"
@@ -75,20 +61,14 @@ def _scenic_rows():
         same[f"{ours}/qkv"] = f"{theirs}/Dense_0"
         for norm in ("gn_qkv", "gn_out"):
             norms[f"{ours}/{norm}"] = f"{theirs}/{norm}"
-    for layer, name in same.items():
-        rows.append((f"{layer}/kernel", f"{name}/kernel"))
-    for layer, name in norms.items():
-        rows.append((f"{layer}/gamma", f"{name}/scale"))
-        rows.append((f"{layer}/beta", f"{name}/bias"))
-    return rows
+    rows += table.layer_rows(same, table.FLAX_LAYER, "kernel")
+    return rows + table.layer_rows(norms, table.FLAX_NORM)
 
 
 _ROWS = dict(batch_norm=_authors_rows(), group_norm=_scenic_rows())
 
 
-def grid(metadata: dict) -> None:
-    """Return None: tables of distances have no grid."""
-    return None
+grid = table.no_grid
 
 
 def _fit_distances(value, fit):
@@ -115,12 +95,8 @@ def _format(normalization, unit, before_attention, **kwargs):
     unit = re.compile(unit)
 
     def read_arrays(arrays, config, specified):
-        units = {}
-        for match in filter(None, map(unit.match, arrays)):
-            units.setdefault(int(match[1]), set()).add(int(match[2]))
         found = dict(
-            num_units=tuple(len(units[b]) for b in sorted(units)),
-            normalization=normalization,
+            num_units=table.depths(arrays, unit), normalization=normalization
         )
         every = _rules(found | dict(classes=1))
         shape_of = table.shapes(arrays, every)
@@ -154,32 +130,20 @@ def _format(normalization, unit, before_attention, **kwargs):
 
 
 def _refused(metadata, normalization):
-    found = []
-    if metadata.get("normalization", normalization) != normalization:
-        found.append(f"normalization={metadata['normalization']!r}")
-    if metadata.get("representation_size"):
-        found.append("pre_logits")
-    return found
-
-
-def _flatten(arrays, specified):
-    """Remove the prefix that data parallelism adds to names."""
-    return table.rename(arrays, lambda name: name.removeprefix("module.")), None
+    given = metadata.get("normalization", normalization)
+    return table.refuse_pre_logits(metadata) + table.listed(
+        {f"normalization={given!r}": given != normalization}
+    )
 
 
 def _restore(arrays, scheme):
     """Add the buffers that PyTorch's modules derive or count, and require."""
-    for name, array in list(arrays.items()):
-        if name.endswith(".relative"):
-            place = np.arange((array.shape[1] + 1) // 2)
-            index = place[:, None] - place[None] + len(place) - 1
-            arrays[name.removesuffix("relative") + "flatten_index"] = (
-                index.reshape(-1)
-            )
-        elif name.endswith(".running_mean"):
-            counter = name.removesuffix("running_mean") + "num_batches_tracked"
-            arrays[counter] = np.zeros((), "int64")
-    return arrays
+    for name in [name for name in arrays if name.endswith(".relative")]:
+        place = np.arange((arrays[name].shape[1] + 1) // 2)
+        index = place[:, None] - place[None] + len(place) - 1
+        buffer = name.removesuffix("relative") + "flatten_index"
+        arrays[buffer] = index.reshape(-1)
+    return torch_modules.restore(arrays, scheme)
 
 
 FORMATS = {
@@ -189,7 +153,7 @@ FORMATS = {
         "conv_down",
         requires=(r"(module\.)?layer1\.0\.hight_block\.relative",),
         read_config=lambda config: dict(imagenet.PIXELS),
-        flatten=_flatten,
+        flatten=table.without_module,
         restore=_restore,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(

@@ -6,7 +6,7 @@ Checked against scenic/projects/fast_vit; no checkpoints were released.
 import re
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import configs, keras_format, table
+from keras_vit.weights.rules import configs, keras_format, patches, table
 from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
 
 TITLE = "Axial-ViT"
@@ -33,9 +33,8 @@ def _rows(num_heads):
         ours = f"axial_block_{{i}}/{axis}"
         theirs = f"Transformer/encoder_block_{axis}_{{i}}"
         for n in (0, 1):
-            same[f"{ours}/MlpBlock_0/Dense_{n}"] = (
-                f"{theirs}/MlpBlock_0/Dense_{n}"
-            )
+            name = f"MlpBlock_0/Dense_{n}"
+            same[f"{ours}/{name}"] = f"{theirs}/{name}"
             norms[f"{ours}/LayerNorm_{n}"] = f"{theirs}/LayerNorm_{n}"
         for part in ("kernel", "bias"):
             names = tuple(
@@ -46,12 +45,8 @@ def _rows(num_heads):
         name = f"{theirs}/{_ATTENTION}/out"
         rows.append((f"{ours}/{_OURS}/out/kernel", f"{name}/kernel", out))
         rows.append((f"{ours}/{_OURS}/out/bias", f"{name}/bias"))
-    for layer, name in same.items():
-        rows += [(f"{layer}/{p}", f"{name}/{p}") for p in ("kernel", "bias")]
-    for layer, name in norms.items():
-        rows.append((f"{layer}/gamma", f"{name}/scale"))
-        rows.append((f"{layer}/beta", f"{name}/bias"))
-    return rows
+    rows += table.layer_rows(same, table.FLAX_LAYER)
+    return rows + table.layer_rows(norms, table.FLAX_NORM)
 
 
 def _rules(metadata):
@@ -62,12 +57,7 @@ def _rules(metadata):
     )
 
 
-def grid(metadata: dict) -> tuple[int, int]:
-    """Return the (rows, columns) of patches."""
-    patch = metadata["patch_size"]
-    patch = (patch, patch) if isinstance(patch, int) else patch
-    size = metadata["image_size"]
-    return tuple(n // side for n, side in zip(size, patch, strict=True))
+grid = patches.grid
 
 
 def _fit_positions(value, fit):
@@ -83,35 +73,35 @@ RESIZES = {
 
 
 def _read_arrays(arrays, config, specified):
-    def shape(name, axes):
-        found = arrays[name].shape
-        if len(found) != axes:
-            raise ValueError(
-                f"expected `{name}` of {axes} axes; found shape {found}"
-            )
-        return found
-
-    first = "Transformer/encoder_block_row_0"
-    patch = shape("embedding/kernel", 4)
-    _, num_heads, _ = shape(f"{first}/{_ATTENTION}/query/kernel", 3)
+    num_layers = table.count(arrays, _BLOCK)
+    metadata = dict(num_layers=num_layers, num_heads=1, classes=1)
+    every = _rules(metadata | dict(representation_size=1))
+    shape_of = table.shapes(arrays, every)
+    names = {rule.path: rule.sources[0] for rule in every}
+    patch = shape_of("embedding/kernel", 4)
+    query = names[f"axial_block_0/row/{_OURS}/qkv/kernel"]
+    if len(arrays[query].shape) != 3:
+        raise ValueError(
+            f"expected `{query}` of 3 axes; found {arrays[query].shape}"
+        )
     found = dict(classes=None, representation_size=None)
     for key, layer in (
-        ("classes", "output_projection"),
+        ("classes", "head"),
         ("representation_size", "pre_logits"),
     ):
-        if f"{layer}/bias" in arrays:
-            (found[key],) = shape(f"{layer}/bias", 1)
+        if names[f"{layer}/bias"] in arrays:
+            (found[key],) = shape_of(f"{layer}/bias", 1)
     return found | dict(
         patch_size=patch[:2],
         stride=patch[:2],
         channels=patch[2],
         hidden_size=patch[3],
-        num_layers=table.count(arrays, _BLOCK),
-        num_heads=num_heads,
-        mlp_dim=shape(f"{first}/MlpBlock_0/Dense_0/kernel", 2)[1],
+        num_layers=num_layers,
+        num_heads=arrays[query].shape[1],
+        mlp_dim=shape_of("axial_block_0/row/MlpBlock_0/Dense_0/kernel", 2)[1],
         grid=(
-            shape(f"{_POSITIONS}/col_pos_embedding", 2)[0],
-            shape(f"{_POSITIONS}/row_pos_embedding", 2)[0],
+            shape_of("posembed_input/col_pos_embedding", 2)[0],
+            shape_of("posembed_input/row_pos_embedding", 2)[0],
         ),
     )
 

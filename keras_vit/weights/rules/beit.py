@@ -3,21 +3,23 @@
 Checked against timm/models/beit.py of timm 1.0, and beit of transformers 5.23.
 """
 
-import functools
 import re
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import configs, encoder, patches, table
-from keras_vit.weights.rules.encoder import timm, transformers
+from keras_vit.weights.rules import configs, patches, table
+from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "BEiT or ViT with relative positions"
 grid = patches.grid
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
-_FIELDS = (
-    *("activation", "layer_scale", "qkv_bias", "class_token", "relative_dim"),
+_MODEL = dict(
+    fields=(
+        *("activation", "layer_scale", "qkv_bias", "class_token"),
+        "relative_dim",
+    ),
+    fixed=dict(relative_positions=True, positions=False),
 )
 _SHARED_MLP = "shared_rel_pos."
-_FIXED = dict(relative_positions=True, positions=False)
 _TABLE = "relative_position_bias.relative_position_bias_table"
 _SHARED = f"encoder.{_TABLE}"
 _NAMES = transformers.BERT_NAMES | dict(
@@ -43,7 +45,7 @@ def _fit_distances(value, fit):
     )
 
 
-RESIZES = encoder.RESIZES | {
+RESIZES = formats.RESIZES | {
     r"encoderblock_\d+/.*/relative_bias": _fit_distances
 }
 
@@ -54,7 +56,7 @@ def _timm_settings(config):
     if kind != "mlp":
         raise ValueError(f"rel_pos_type={kind!r} is not supported")
     known = r"beit(v2)?_.*|vit_s?relpos_.*|test_vit_relpos"
-    return timm.settings(config, known, 1e-6)
+    return timm.settings(config, {known: (1e-6, {})})
 
 
 def _timm_flatten(arrays, metadata):
@@ -83,7 +85,6 @@ def _timm_restore(arrays, forms):
 
 
 def _timm_refused(metadata, format):
-    found = timm.refused(metadata, format)
     relpos = metadata["relative_dim"] > 0
     biases = ("qkv", "none") if relpos else ("qv", "none")
     activations = ("gelu",) if relpos else ("gelu", "swiglu")
@@ -101,7 +102,7 @@ def _timm_refused(metadata, format):
             metadata["classifier"] == "gap" and not relpos
         ),
     }
-    return found + [name for name, value in has.items() if value]
+    return timm.refused(metadata, format) + table.listed(has)
 
 
 def _relpos_config_of(metadata):
@@ -111,7 +112,6 @@ def _relpos_config_of(metadata):
     return timm.config_of(
         metadata,
         name,
-        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
         init_values=metadata["layer_scale"],
         qkv_bias=metadata["qkv_bias"] == "qkv",
         class_token=metadata["class_token"],
@@ -126,7 +126,6 @@ def _timm_config_of(metadata):
     return timm.config_of(
         metadata,
         "beit_base_patch16_224",
-        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
         swiglu_mlp=metadata["activation"] == "swiglu",
         init_values=metadata["layer_scale"] or None,
         qkv_bias=metadata["qkv_bias"] == "qv",
@@ -176,8 +175,6 @@ def _config_of(metadata):
 
 
 def _refused(metadata, format):
-    found = transformers.refused(metadata, format)
-    found += transformers.refuse_rectangles(metadata)
     has = {
         "no LayerScale": not metadata["layer_scale"],
         "MLPs of relative positions": metadata["relative_dim"],
@@ -186,43 +183,35 @@ def _refused(metadata, format):
         f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
         "activation='swiglu'": metadata["activation"] == "swiglu",
     }
-    return found + [name for name, value in has.items() if value]
+    return transformers.refused(metadata, format) + table.listed(has)
 
 
 FORMATS = {
-    "timm": timm.with_heads(
-        encoder.formats(
-            timm.EVA_NAMES,
-            fields=_FIELDS,
-            fixed=_FIXED,
-            requires=(
-                r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?(blocks\.0\.attn\.relative_position_bias_table"
-                r"|(blocks\.0\.attn|shared)[._]rel_pos\.mlp\.fc1\.weight)",
-            ),
-            forbids={
-                r"layers\..*": "windows (Swin) are",
-                r".*\.[qk]_norm\..*": "norms of queries and keys are",
-            },
-            read_config=_timm_settings,
-            flatten=_timm_flatten,
-            restore=_timm_restore,
-            resampling=lambda metadata: "geometric",
-            naming_schemes={
-                "timm": lambda metadata: frozenset(
-                    ["relpos"] if metadata["relative_dim"] else []
-                )
-            },
-            config_of=_timm_config_of,
-            refused=_timm_refused,
-            differences=functools.partial(timm.differences, epsilon=1e-6),
+    "timm": formats.timm_format(
+        _timm_config_of,
+        names=timm.EVA_NAMES,
+        requires=(
+            r"(module\.)?(blocks\.0\.attn\.relative_position_bias_table"
+            r"|(blocks\.0\.attn|shared)[._]rel_pos\.mlp\.fc1\.weight)",
         ),
-        post_norm=timm.POST_NORM,
+        forbids={
+            r"layers\..*": "windows (Swin) are",
+            r".*\.[qk]_norm\..*": "norms of queries and keys are",
+        },
+        required=dict(post_norm=timm.POST_NORM),
+        forms=lambda metadata: frozenset(
+            ["relpos"] if metadata["relative_dim"] else []
+        ),
+        read_config=_timm_settings,
+        flatten=_timm_flatten,
+        restore=_timm_restore,
+        resampling=lambda metadata: "geometric",
+        refused=_timm_refused,
+        **_MODEL,
     ),
-    "huggingface": encoder.formats(
+    "huggingface": formats.transformers_format(
         _NAMES,
-        fields=_FIELDS,
-        fixed=_FIXED,
+        _config_of,
         requires=(
             r".*embeddings\.patch_embeddings\.projection\.weight",
             r".*encoder\.layer\.0\.lambda_1",
@@ -232,22 +221,16 @@ FORMATS = {
             "LayerScale are",
             r"lm_head\..*": "a head that predicts visual tokens is",
         },
+        defaults=dict(beit=_DEFAULTS),
+        prefix="beit.",
         read_config=_settings,
         flatten=_flatten,
-        restore=lambda arrays, prefix: transformers.restore(
-            arrays, prefix, ("classifier.",)
-        ),
         resampling=lambda metadata: "bilinear",
-        naming_schemes={
-            "huggingface": lambda metadata: (
-                "" if metadata["classes"] is None else "beit."
-            )
-        },
-        config_of=_config_of,
         refused=_refused,
+        **_MODEL,
     ),
 }
-FORMATS["keras_vit"] = encoder.keras_files(
+FORMATS["keras_vit"] = formats.keras_files(
     FORMATS["timm"],
     r"encoderblock_0/MultiHeadDotProductAttention_0/2",
 )

@@ -42,31 +42,24 @@ def _release_rows():
     unit = "resnet/block{b}/unit{u:02}"
     convolutions = {
         "conv_root": "resnet/root_block",
-        f"{_UNIT}/conv1": f"{unit}/a",
-        f"{_UNIT}/conv2": f"{unit}/b",
-        f"{_UNIT}/conv3": f"{unit}/c",
         f"{_UNIT}/conv_proj": f"{unit}/a/proj",
     }
-    norms = {
-        f"{_UNIT}/gn1": f"{unit}/a",
-        f"{_UNIT}/gn2": f"{unit}/b",
-        f"{_UNIT}/gn3": f"{unit}/c",
-        "group_norm": "resnet",
-    }
-    rows = [
-        ("head/kernel", "resnet/head/conv2d/kernel", _HEAD),
-        ("head/bias", "resnet/head/conv2d/bias"),
+    norms = {"group_norm": "resnet"}
+    for n, letter in enumerate("abc", 1):
+        convolutions[f"{_UNIT}/conv{n}"] = f"{unit}/{letter}"
+        norms[f"{_UNIT}/gn{n}"] = f"{unit}/{letter}"
+    parts = {x: (f"/group_norm/{x}",) for x in ("gamma", "beta")}
+    head = dict(kernel=("/kernel", _HEAD), bias=("/bias",))
+    return [
+        *table.layer_rows({"head": "resnet/head/conv2d"}, head),
+        *table.layer_rows(
+            convolutions, dict(kernel=("/standardized_conv2d/kernel",))
+        ),
+        *table.layer_rows(norms, parts),
     ]
-    for layer, name in convolutions.items():
-        rows.append((f"{layer}/kernel", f"{name}/standardized_conv2d/kernel"))
-    for layer, name in norms.items():
-        for part in ("gamma", "beta"):
-            rows.append((f"{layer}/{part}", f"{name}/group_norm/{part}"))
-    return rows
 
 
 def _torch_rows(root, unit, projection, unit_norm, norm, head):
-    """Return the table of a library of PyTorch, from its names of layers."""
     convolutions = {
         "conv_root": root,
         f"{_UNIT}/conv_proj": f"{unit}.{projection}",
@@ -75,27 +68,27 @@ def _torch_rows(root, unit, projection, unit_norm, norm, head):
     for n in (1, 2, 3):
         convolutions[f"{_UNIT}/conv{n}"] = f"{unit}.conv{n}"
         norms[f"{_UNIT}/gn{n}"] = f"{unit}.{unit_norm}{n}"
-    rows = [
-        ("head/kernel", f"{head}.weight", _TORCH_HEAD),
-        ("head/bias", f"{head}.bias"),
+    parts = dict(kernel=(".weight", _TORCH_HEAD), bias=(".bias",))
+    return [
+        *table.layer_rows({"head": head}, parts),
+        *table.layer_rows(convolutions, table.TORCH_CONVOLUTION, "kernel"),
+        *table.layer_rows(norms, table.TORCH_NORM),
     ]
-    for layer, name in convolutions.items():
-        rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
-    for layer, name in norms.items():
-        rows.append((f"{layer}/gamma", f"{name}.weight"))
-        rows.append((f"{layer}/beta", f"{name}.bias"))
-    return rows
 
 
 def _scenic_rows():
-    unit = "block{b}/unit{u}"
-    rows = [(f"head/{x}", f"output_projection/{x}") for x in ("kernel", "bias")]
-    for n in ("1", "2", "3", "_proj", "_root"):
-        ours, theirs = ("", "") if n == "_root" else (f"{_UNIT}/", f"{unit}/")
-        rows.append((f"{ours}conv{n}/kernel", f"{theirs}conv{n}/kernel"))
-        rows.append((f"{ours}gn{n}/gamma", f"{theirs}gn{n}/scale"))
-        rows.append((f"{ours}gn{n}/beta", f"{theirs}gn{n}/bias"))
-    return rows
+    names = {"conv_root": "conv_root", "gn_root": "gn_root"}
+    for layer in ("conv1", "conv2", "conv3", "conv_proj"):
+        names[f"{_UNIT}/{layer}"] = f"block{{b}}/unit{{u}}/{layer}"
+        norm = layer.replace("conv", "gn")
+        names[f"{_UNIT}/{norm}"] = f"block{{b}}/unit{{u}}/{norm}"
+    convolutions = {p: n for p, n in names.items() if "conv" in p}
+    norms = {p: n for p, n in names.items() if "gn" in p}
+    return [
+        *table.layer_rows({"head": "output_projection"}, table.FLAX_LAYER),
+        *table.layer_rows(convolutions, table.FLAX_LAYER, "kernel"),
+        *table.layer_rows(norms, table.FLAX_NORM),
+    ]
 
 
 def _own_rows():
@@ -105,11 +98,7 @@ def _own_rows():
     return [(path, path) for path in paths]
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weight of a ResNet depends on the image size."""
-    return None
-
-
+grid = table.no_grid
 RESIZES = {"conv_root/kernel": table.fit_pixels}
 # The rows that models of each order do not have.
 _ABSENT = {
@@ -130,10 +119,7 @@ def _format(rows, unit, **kwargs):
         )
 
     def read_arrays(arrays, config, specified):
-        units = {}
-        for match in filter(None, map(unit.match, arrays)):
-            units.setdefault(int(match[1]), set()).add(int(match[2]))
-        found = dict(num_units=tuple(len(units[b]) for b in sorted(units)))
+        found = dict(num_units=table.depths(arrays, unit))
         metadata = dict(
             found, classes=1, activation_order=specified.get("activation_order")
         )
@@ -161,12 +147,10 @@ def _format(rows, unit, **kwargs):
 
 
 def _refused(metadata, format, order="pre_activation"):
-    found = []
-    if metadata.get("activation_order", order) != order:
-        found.append(f"activation_order={metadata['activation_order']!r}")
-    if metadata.get("representation_size"):
-        found.append("pre_logits")
-    return found
+    given = metadata.get("activation_order", order)
+    return table.refuse_pre_logits(metadata) + table.listed(
+        {f"activation_order={given!r}": given != order}
+    )
 
 
 def _differences(metadata, numerics, scale=None):
@@ -196,24 +180,18 @@ def _timm_config(config):
     return found
 
 
-def _without_module(arrays, specified):
-    """Remove the prefix that data parallelism adds to names."""
-    return table.rename(arrays, lambda name: name.removeprefix("module.")), None
-
-
 def _architecture(metadata):
     size = (tuple(metadata["num_units"]), metadata["width_factor"])
     return _ARCHITECTURES.get(size)
 
 
 def _timm_refused(metadata, format):
-    found = _refused(metadata, format)
-    if _architecture(metadata) is None:
-        found.append(
+    return _refused(metadata, format) + table.listed(
+        {
             "num_units and width_factor of none of its architectures, "
-            f"{tuple(_ARCHITECTURES.values())}"
-        )
-    return found
+            f"{tuple(_ARCHITECTURES.values())}": _architecture(metadata) is None
+        }
+    )
 
 
 FORMATS = {
@@ -238,7 +216,7 @@ FORMATS = {
         r"body\.block(\d+)\.unit(\d+)\.",
         requires=(r"(module\.)?body\.block1\.unit01\.conv3\.weight",),
         read_config=_release_config,
-        flatten=_without_module,
+        flatten=table.without_module,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(
             block_units=list(metadata["num_units"]),

@@ -46,7 +46,7 @@ def _rows(metadata):
 
 
 def _read_arrays(arrays):
-    depths = torch_modules.depths(arrays, _BLOCK)
+    depths = table.depths(arrays, _BLOCK)
     widths = tuple(
         arrays[f"stages.{i}.blocks.0.norm1.weight"].shape[0]
         for i in range(len(depths))
@@ -62,11 +62,7 @@ def _read_arrays(arrays):
     )
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weights depend on the grid."""
-    return None
-
-
+grid = table.no_grid
 RESIZES = {"tokenizer1/kernel": table.fit_pixels}
 FORMATS = {
     "authors": torch_modules.authors(

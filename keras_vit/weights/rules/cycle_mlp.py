@@ -8,21 +8,12 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.rules import (
-    imagenet,
-    keras_format,
-    table,
-)
+from keras_vit.weights.rules import keras_format, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "CycleMLP"
 _BLOCK = re.compile(r"network\.(\d+)\.(\d+)\.norm1\.weight")
 _OFFSETS = re.compile(r".*\.sfc_([hw])\.offset")
-# Convolutions of one cell.
-_POINTWISE = table.Transform(
-    lambda array: array[:, :, 0, 0].T,
-    lambda kernel: (kernel.T[:, :, None, None],),
-)
 
 
 def _rules(metadata):
@@ -39,11 +30,7 @@ def _rules(metadata):
 def _block(ours, theirs):
     rows = product(f"{ours}/mlp_c", f"{theirs}.attn.mlp_c", bias=False)
     for name in ("sfc_h", "sfc_w"):
-        layer = f"{theirs}.attn.{name}"
-        rows += [
-            (f"{ours}/{name}/kernel", f"{layer}.weight", _POINTWISE),
-            (f"{ours}/{name}/bias", f"{layer}.bias"),
-        ]
+        rows += product(f"{ours}/{name}", f"{theirs}.attn.{name}", "pointwise")
     rows += product(f"{ours}/proj", f"{theirs}.attn.proj")
     for n in (1, 2):
         rows += norm(f"{ours}/norm{n}", f"{theirs}.norm{n}")
@@ -54,9 +41,7 @@ def _block(ours, theirs):
     return rows
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weight depends on the size of the images."""
-    return None
+grid = table.no_grid
 
 
 def _offsets(channels, branch):
@@ -92,10 +77,7 @@ def _restore(arrays, scheme):
 
 
 def _read_arrays(arrays, config, specified):
-    blocks = {}
-    for match in filter(None, map(_BLOCK.fullmatch, arrays)):
-        blocks.setdefault(int(match[1]) // 2, set()).add(match[2])
-    depths = tuple(len(blocks[i]) for i in sorted(blocks))
+    depths = table.depths(arrays, _BLOCK)
     shape_of = table.shapes(arrays, _rules(dict(depths=depths, classes=1)))
     sizes = [
         shape_of(f"stage{i}_block0/mlp/Dense_0/kernel", 2)
@@ -121,13 +103,9 @@ FORMATS = {
         ),
         rules=_rules,
         read_arrays=_read_arrays,
-        read_config=lambda config: dict(imagenet.PIXELS),
         flatten=_flatten,
         restore=_restore,
-        naming_schemes={"authors": None},
-        config_of=lambda metadata: dict(num_classes=metadata["classes"]),
-        refused=table.refuse_pre_logits,
-        differences=imagenet.differences,
+        **torch_modules.AUTHORS,
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

@@ -5,14 +5,16 @@ Checked against timm/models/deit.py of timm 1.0, and deit of transformers 5.23.
 
 import functools
 
-from keras_vit.weights.rules import encoder, patches
-from keras_vit.weights.rules.encoder import timm, transformers
+from keras_vit.weights.rules import patches, table
+from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "distilled DeiT"
 grid = patches.grid
-RESIZES = encoder.RESIZES
-_FIELDS = ("activation",)
-_FIXED = dict(distillation_token=True, position_prefix=2)
+RESIZES = formats.RESIZES
+_MODEL = dict(
+    fields=("activation",),
+    fixed=dict(distillation_token=True, position_prefix=2),
+)
 _TIMM_NAMES = timm.NAMES | dict(
     distillation_token="dist_token", head_distillation="head_dist"
 )
@@ -21,7 +23,6 @@ _NAMES = transformers.BERT_NAMES | dict(
     head_token="cls_classifier",
     head_distillation="distillation_classifier",
 )
-_HEADS = ("cls_classifier.", "distillation_classifier.", "classifier.")
 _DEFAULTS = dict(
     hidden_act="gelu",
     layer_norm_eps=1e-12,
@@ -31,35 +32,26 @@ _DEFAULTS = dict(
 
 
 def _timm_settings(config):
-    found = timm.settings(config, r"deit_\w+_distilled_.*", 1e-6)
+    found = timm.settings(config, {r"deit_\w+_distilled_.*": (1e-6, {})})
     return found | dict(pooling="distilled")
 
 
 def _timm_config_of(metadata):
     return timm.config_of(
-        metadata | dict(classifier="token"),
-        "deit_base_distilled_patch16_224",
-        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
-        **(
-            {}
-            if metadata["activation"] == "gelu"
-            else dict(act_layer=metadata["activation"])
-        ),
+        metadata | dict(classifier="token"), "deit_base_distilled_patch16_224"
     )
 
 
 def _timm_refused(metadata, format):
-    found = timm.refused(metadata, format)
-    if metadata["classifier"] != "distilled":
-        found.append(f"classifier={metadata['classifier']!r}")
-    return found
+    classifier = metadata["classifier"]
+    return timm.refused(metadata, format) + table.listed(
+        {f"classifier={classifier!r}": classifier != "distilled"}
+    )
 
 
 def _flatten(arrays, metadata):
     """Remove the prefix; one classifier reads the class token alone."""
-    arrays, prefix = transformers.flatten(
-        arrays, ("deit.",), r".*embeddings\.mask_token"
-    )
+    arrays, prefix = transformers.flatten(arrays, ("deit.",))
     single = "classifier.weight" in arrays
     metadata["pooling"] = "token" if single else "distilled"
     return arrays, prefix
@@ -77,30 +69,20 @@ def _config_of(metadata):
 
 
 FORMATS = {
-    "timm": timm.with_heads(
-        encoder.formats(
-            _TIMM_NAMES,
-            fields=_FIELDS,
-            fixed=_FIXED,
-            requires=(
-                r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?blocks\.0\.norm1\.weight",
-                r"(module\.)?dist_token",
-            ),
-            read_config=_timm_settings,
-            flatten=timm.flatten,
-            restore=timm.restore,
-            naming_schemes={"timm": frozenset()},
-            config_of=_timm_config_of,
-            refused=_timm_refused,
-            differences=functools.partial(timm.differences, epsilon=1e-6),
-        )
+    "timm": formats.timm_format(
+        _timm_config_of,
+        names=_TIMM_NAMES,
+        requires=(
+            r"(module\.)?blocks\.0\.norm1\.weight",
+            r"(module\.)?dist_token",
+        ),
+        read_config=_timm_settings,
+        refused=_timm_refused,
+        **_MODEL,
     ),
-    "huggingface": encoder.formats(
+    "huggingface": formats.transformers_format(
         _NAMES,
-        fields=_FIELDS,
-        fixed=_FIXED,
-        resampling=lambda metadata: "bicubic",
+        _config_of,
         requires=(
             r".*embeddings\.patch_embeddings\.projection\.weight",
             r".*embeddings\.distillation_token",
@@ -109,22 +91,14 @@ FORMATS = {
             r"(deit\.)?pooler\..*": "a DeiT with a pooler, a layer that "
             "no classifier of it reads, is"
         },
-        read_config=functools.partial(
-            transformers.settings, defaults=dict(deit=_DEFAULTS)
-        ),
+        defaults=dict(deit=_DEFAULTS),
+        prefix="deit.",
+        heads=("cls_classifier.", "distillation_classifier.", "classifier."),
         flatten=_flatten,
-        restore=lambda arrays, prefix: transformers.restore(
-            arrays, prefix, _HEADS
-        ),
-        naming_schemes={
-            "huggingface": lambda metadata: (
-                "" if metadata["classes"] is None else "deit."
-            )
-        },
-        config_of=_config_of,
-        refused=transformers.refused,
+        refused=functools.partial(transformers.refused, any_shape=True),
+        **_MODEL,
     ),
 }
-FORMATS["keras_vit"] = encoder.keras_files(
+FORMATS["keras_vit"] = formats.keras_files(
     FORMATS["timm"], r"distillation_token/0"
 )

@@ -4,16 +4,14 @@ Checked against timm/models/vision_transformer.py of timm 1.0, and dinov2 and
 dinov2_with_registers of transformers 5.23.
 """
 
-import functools
-
 import numpy as np
 
-from keras_vit.weights.rules import configs, encoder, patches, table
-from keras_vit.weights.rules.encoder import timm, transformers
+from keras_vit.weights.rules import configs, patches, table
+from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "DINOv2, DeiT III or ViT with registers"
 grid = patches.grid
-RESIZES = encoder.RESIZES
+RESIZES = formats.RESIZES
 _FIELDS = (
     *("class_token", "num_registers", "position_prefix", "activation"),
     *("layer_scale", "qkv_bias", "parallel", "pre_norm", "patch_bias"),
@@ -28,6 +26,7 @@ _KNOWN = (
 )
 _PREFIXES = ("dinov2_with_registers.", "dinov2.")
 _DEFAULTS = dict(hidden_act="gelu", layer_norm_eps=1e-6, num_attention_heads=12)
+_KINDS = dict(dinov2=_DEFAULTS, dinov2_with_registers=_DEFAULTS)
 # What has other parts, under names that this family has.
 _FORBIDS = {
     r"patch_embed\.norm\..*": "an AIMv2, whose norm of patches is",
@@ -72,11 +71,6 @@ def _config_of(metadata):
         qk_norm=metadata["query_key_norm"],
         # timm counts both halves of a SwiGLU.
         mlp_ratio=(1 + swiglu) * metadata["mlp_dim"] / metadata["hidden_size"],
-        **(
-            {}
-            if swiglu or metadata["activation"] == "gelu"
-            else dict(act_layer=metadata["activation"])
-        ),
     )
     # 0 gives parallel blocks a scale of zeros.
     if metadata["layer_scale"] or not metadata["parallel"]:
@@ -87,7 +81,6 @@ def _config_of(metadata):
 
 
 def _timm_refused(metadata, format):
-    found = timm.refused(metadata, format)
     rms, swiglu = metadata["norm"] == "rms", metadata["activation"] == "swiglu"
     scale, parallel = metadata["layer_scale"], metadata["parallel"]
     has = {
@@ -99,14 +92,12 @@ def _timm_refused(metadata, format):
             parallel and rms == (scale > 0)
         ),
     }
-    return found + [name for name, value in has.items() if value]
+    return timm.refused(metadata, format) + table.listed(has)
 
 
 def _settings(config):
     swiglu = configs.flag(config, "use_swiglu_ffn")
-    found = transformers.settings(
-        config, dict(dinov2=_DEFAULTS, dinov2_with_registers=_DEFAULTS)
-    )
+    found = transformers.settings(config, _KINDS)
     if swiglu:
         found["activation"] = "swiglu"
     return found
@@ -114,32 +105,32 @@ def _settings(config):
 
 def _flatten(arrays, metadata):
     """Cuts a packed SwiGLU; a classifier reads the mean of patches as well."""
-    arrays, prefix = transformers.flatten(
-        arrays, _PREFIXES, r".*embeddings\.mask_token"
-    )
+    arrays, prefix = transformers.flatten(arrays, _PREFIXES)
     if "classifier.weight" in arrays:
         metadata["pooling"] = "token_and_gap"
     for name in [n for n in arrays if ".mlp.weights_in." in n]:
-        gate = name.replace("weights_in", "gate")
-        timm.cut(arrays, name, (gate, name.replace("weights_in", "fc1")))
-        out = name.replace("weights_in", "weights_out")
-        fc2 = out.replace("weights_out", "fc2")
+        gate, fc1, fc2, out = _parts_of(name)
+        size = arrays[name].shape[0] // 2
+        table.cut(arrays, name, {gate: size, fc1: size})
         table.add(arrays, fc2, arrays.pop(out))
     return arrays, (prefix, False)
 
 
+def _parts_of(name):
+    """Return the names of a packed SwiGLU's parts, and of its second layer."""
+    parts = ("gate", "fc1", "fc2", "weights_out")
+    return tuple(name.replace("weights_in", part) for part in parts)
+
+
 def _restore(arrays, scheme):
-    """Inverts `_flatten`, and adds a position of zeros for the class token."""
+    """Invert `_flatten`, and add a position of zeros for the class token."""
     prefix, adds_row = scheme
     arrays = dict(arrays)
-    for gate in [n for n in arrays if ".mlp.gate." in n]:
-        first, second, out = (
-            gate.replace("mlp.gate", f"mlp.{part}")
-            for part in ("fc1", "fc2", "weights_in")
-        )
-        both = [arrays.pop(gate), arrays.pop(first)]
-        arrays[out] = np.concatenate(both)
-        arrays[out.replace("weights_in", "weights_out")] = arrays.pop(second)
+    for name in [n for n in arrays if ".mlp.gate." in n]:
+        packed = name.replace("mlp.gate", "mlp.weights_in")
+        gate, fc1, fc2, out = _parts_of(packed)
+        table.join(arrays, [gate, fc1], packed)
+        arrays[out] = arrays.pop(fc2)
     if adds_row:
         name = "embeddings.position_embeddings"
         arrays[name] = np.pad(arrays[name], ((0, 0), (1, 0), (0, 0)))
@@ -181,8 +172,6 @@ def _mlp_ratio(metadata):
 
 
 def _transformers_refused(metadata, format):
-    found = transformers.refused(metadata, format)
-    found += transformers.refuse_rectangles(metadata)
     top = metadata["classes"] is not None
     width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
     wanted = "token_and_gap" if top else "token"
@@ -203,46 +192,37 @@ def _transformers_refused(metadata, format):
         "positions of registers": metadata["position_prefix"] > 1,
         f"mlp_dim={hidden}": hidden != expected,
     }
-    return found + [name for name, value in has.items() if value]
+    return transformers.refused(metadata, format) + table.listed(has)
 
 
 FORMATS = {
-    "timm": timm.with_heads(
-        encoder.formats(
-            timm.NAMES,
-            fields=_FIELDS,
-            derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
-            requires=(
-                r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?(blocks\.0\.(ls1\.gamma"
-                r"|in_proj\.weight|attn\.q_norm\.weight"
-                r"|attn\.qkv\.weight without bias)|reg_token)",
-                r"(module\.)?pos_embed",
-            ),
-            forbids=_FORBIDS,
-            read_config=functools.partial(
-                timm.settings, known=_KNOWN, epsilon=1e-6
-            ),
-            flatten=timm.flatten,
-            restore=timm.restore,
-            naming_schemes={
-                "timm": lambda metadata: timm.forms(
-                    metadata, "parallel" if metadata["parallel"] else "packed"
-                )
-            },
-            config_of=_config_of,
-            refused=_timm_refused,
-            differences=functools.partial(timm.differences, epsilon=1e-6),
+    "timm": formats.timm_format(
+        _config_of,
+        known=_KNOWN,
+        fields=_FIELDS,
+        derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
+        requires=(
+            r"(module\.)?(blocks\.0\.(ls1\.gamma"
+            r"|in_proj\.weight|attn\.q_norm\.weight"
+            r"|attn\.qkv\.weight without bias)|reg_token)",
+            r"(module\.)?pos_embed",
         ),
-        post_norm=timm.POST_NORM,
+        forbids=_FORBIDS,
+        required=dict(post_norm=timm.POST_NORM),
+        forms=lambda metadata: timm.forms(
+            metadata, "parallel" if metadata["parallel"] else "packed"
+        ),
+        refused=_timm_refused,
     ),
-    "huggingface": encoder.formats(
+    "huggingface": formats.transformers_format(
         transformers.DINOV2_NAMES,
+        _transformers_config_of,
         fields=_FIELDS,
         requires=(
             r".*embeddings\.patch_embeddings\.projection\.weight",
             r".*encoder\.layer\.0\.layer_scale1\.lambda1",
         ),
+        defaults=_KINDS,
         read_config=_settings,
         flatten=_flatten,
         restore=_restore,
@@ -250,11 +230,10 @@ FORMATS = {
             "antialiased_bicubic" if metadata["num_registers"] else "bicubic"
         ),
         naming_schemes={"huggingface": _scheme},
-        config_of=_transformers_config_of,
         refused=_transformers_refused,
     ),
 }
-FORMATS["keras_vit"] = encoder.keras_files(
+FORMATS["keras_vit"] = formats.keras_files(
     FORMATS["timm"],
     r"posembed_input/0",
     r"encoderblock_0/LayerScale_0/0|register_tokens/0",

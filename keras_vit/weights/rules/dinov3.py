@@ -5,15 +5,24 @@ Checked against timm/models/eva.py of timm 1.0, and dinov3_vit of transformers
 """
 
 import dataclasses
-import functools
 import re
 
-from keras_vit.weights.rules import configs, encoder, patches, table
-from keras_vit.weights.rules.encoder import rotary, timm, transformers
+from keras_vit.weights.rules import (
+    configs,
+    patches,
+    table,
+    timm_config,
+)
+from keras_vit.weights.rules.encoder import (
+    formats,
+    rotary,
+    timm,
+    transformers,
+)
 
 TITLE = "DINOv3 or ViT with rotary positions"
 grid = patches.grid
-RESIZES = encoder.RESIZES
+RESIZES = formats.RESIZES
 _FIELDS = (
     *("class_token", "num_registers", "positions", "position_prefix"),
     *("activation", "qkv_bias", "layer_scale", "rotary", "norm"),
@@ -76,6 +85,7 @@ _DEFAULTS = dict(
     rope_theta=100.0,
     image_size=224,
 )
+_KINDS = dict(dinov3_vit=_DEFAULTS)
 
 
 def _architecture(metadata):
@@ -117,7 +127,6 @@ def _timm_config_of(metadata):
         # timm packs the halves of a SwiGLU, unless it aligns their width.
         swiglu_align_to=1,
         init_values=metadata["layer_scale"] or None,
-        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
         use_fc_norm=classifier == "gap_norm",
         use_post_transformer_norm=classifier != "gap_norm",
         **rotary.arguments(metadata),
@@ -126,37 +135,28 @@ def _timm_config_of(metadata):
 
 
 def _timm_refused(metadata, format):
-    found = rotary.refused(metadata, format)
-    # timm takes arguments of None from the architecture.
-    if not metadata["layer_scale"]:
-        found.append("no LayerScale")
-    if (
-        _architecture(metadata).endswith("reg1_gap_256")
-        and not (metadata["rotary_reference"])
-    ):
-        found.append("rotary positions without rotary_reference")
-    rms = metadata["norm"] == "rms"
+    rms, scale = metadata["norm"] == "rms", metadata["layer_scale"]
+    normed = metadata["query_key_norm"]
+    index = _architecture(metadata).endswith("reg1_gap_256")
     has = {
+        # timm takes arguments of None from the architecture.
+        "no LayerScale": not scale,
+        "rotary positions without rotary_reference": (
+            index and not metadata["rotary_reference"]
+        ),
         "RMSNorm without rotary='centered' and norms of queries and keys": (
-            rms
-            and not (
-                metadata["rotary"] == "centered" and metadata["query_key_norm"]
-            )
+            rms and not (metadata["rotary"] == "centered" and normed)
         ),
         "RMSNorm with qkv_bias='qv'": rms and metadata["qkv_bias"] == "qv",
         "norms of queries and keys, shared keys and values, or LayerScale of "
         "attention alone, without RMSNorm": not rms
-        and (
-            metadata["query_key_norm"]
-            or metadata["num_kv_heads"]
-            or not metadata["mlp_scale"]
-        ),
+        and (normed or metadata["num_kv_heads"] or not metadata["mlp_scale"]),
     }
-    return found + [name for name, value in has.items() if value]
+    return timm.refused_by_eva(metadata, format) + table.listed(has)
 
 
 def _settings(config):
-    found = transformers.settings(config, dict(dinov3_vit=_DEFAULTS))
+    found = transformers.settings(config, _KINDS)
     if config.get("model_type") == "dinov3_vit":
         config = _DEFAULTS | config
     rope = configs.section(config, "rope_parameters")
@@ -165,9 +165,7 @@ def _settings(config):
 
 
 def _flatten(arrays, metadata):
-    return transformers.flatten(
-        arrays, ("dinov3_vit.", "model."), r".*embeddings\.mask_token"
-    )
+    return transformers.flatten(arrays, ("dinov3_vit.", "model."))
 
 
 def _config_of(metadata):
@@ -202,9 +200,8 @@ def _refused(metadata, format):
         "LayerScale of attention alone": not metadata["mlp_scale"],
         "shared keys and values": metadata["num_kv_heads"],
     }
-    return transformers.refused(metadata, format) + [
-        name for name, value in has.items() if value
-    ]
+    found = transformers.refused(metadata, format, any_shape=True)
+    return found + table.listed(has)
 
 
 def _flatten_sapiens2(arrays, metadata):
@@ -230,43 +227,40 @@ def _differences(metadata):
 
 
 FORMATS = {
-    "timm": timm.with_heads(
-        encoder.formats(
-            timm.EVA_NAMES,
-            fields=_FIELDS,
-            requires=(
-                r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
-                r"(module\.)?blocks\.0\.gamma_1",
-            ),
-            forbids={
-                r".*relative_position_bias_table": "rotary positions with "
-                "tables of relative positions are",
-                r"norm_pre\..*": "registers with a norm before the blocks are",
-            },
-            read_config=functools.partial(rotary.settings, known=_KNOWN),
-            flatten=timm.flatten,
-            restore=timm.restore,
-            naming_schemes={"timm": _timm_forms},
-            config_of=_timm_config_of,
-            refused=_timm_refused,
-            differences=_differences,
+    "timm": formats.timm_format(
+        _timm_config_of,
+        names=timm.EVA_NAMES,
+        fields=_FIELDS,
+        requires=(
+            r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
+            r"(module\.)?blocks\.0\.gamma_1",
         ),
-        rotary=rotary.REQUIRED,
+        forbids={
+            r".*relative_position_bias_table": "rotary positions with "
+            "tables of relative positions are",
+            r"norm_pre\..*": "registers with a norm before the blocks are",
+        },
+        required=dict(rotary=rotary.REQUIRED),
+        forms=_timm_forms,
+        known=_KNOWN,
+        refused=_timm_refused,
+        differences=_differences,
     ),
-    "huggingface": encoder.formats(
+    "huggingface": formats.transformers_format(
         _NAMES,
+        _config_of,
         fields=_FIELDS,
         requires=(
             r".*embeddings\.patch_embeddings\.weight",
             r".*layer\.0\.layer_scale1\.lambda1",
         ),
+        defaults=_KINDS,
         read_config=_settings,
         flatten=_flatten,
-        restore=lambda arrays, prefix: transformers.restore(arrays, prefix, ()),
+        resampling=timm_config.resampling,
         naming_schemes={"huggingface": ""},
-        config_of=_config_of,
         refused=_refused,
+        heads=(),
     ),
 }
 FORMATS["sapiens2"] = dataclasses.replace(
@@ -275,6 +269,6 @@ FORMATS["sapiens2"] = dataclasses.replace(
     flatten=_flatten_sapiens2,
     naming_schemes={},
 )
-FORMATS["keras_vit"] = encoder.keras_files(
+FORMATS["keras_vit"] = formats.keras_files(
     FORMATS["timm"], r"encoderblock_0/LayerScale_0/0"
 )

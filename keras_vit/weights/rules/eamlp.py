@@ -11,11 +11,7 @@ import re
 import numpy as np
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import (
-    imagenet,
-    keras_format,
-    table,
-)
+from keras_vit.weights.rules import keras_format, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "EAMLP"
@@ -47,28 +43,26 @@ def _window(side):
     return vector, table.Transform(join, split)
 
 
+def _resample(value, fit):
+    """Resample the table of a file for another grid."""
+    if None in (fit.source_grid, fit.grid):
+        return value
+    return resize.resample_positions(value, fit.source_grid, fit.grid)
+
+
 def _rows():
     rows = []
     for n, side in ((1, 7), (2, 3)):
         ours, theirs = f"attention{n}", f"{_STEM}.attention{n}"
         vector, kernel = _window(side)
-        linear = f"{theirs}.attn.q_linear"
-        rows += [
-            (f"{ours}/norm1/gamma", f"{theirs}.norm1.weight", vector),
-            (f"{ours}/norm1/beta", f"{theirs}.norm1.bias", vector),
-            (
-                f"{ours}/q_linear/kernel",
-                f"{theirs}.attn.q_linear.weight",
-                kernel,
-            ),
-            (f"{ours}/q_linear/bias", f"{linear}.bias"),
-        ]
+        parts = dict(gamma=(".weight", vector), beta=(".bias", vector))
+        rows += table.layer_rows({f"{ours}/norm1": f"{theirs}.norm1"}, parts)
+        parts = dict(kernel=(".weight", kernel), bias=(".bias",))
+        linear = {f"{ours}/q_linear": f"{theirs}.attn.q_linear"}
+        rows += table.layer_rows(linear, parts)
         for name in ("linear_0", "linear_1", "proj"):
-            rows += product(
-                f"{ours}/{name}",
-                f"{theirs}.attn.{name}",
-                bias=name != "linear_0",
-            )
+            layer, bias = f"{theirs}.attn.{name}", name != "linear_0"
+            rows += product(f"{ours}/{name}", layer, bias=bias)
         rows += norm(f"{ours}/norm2", f"{theirs}.norm2")
         for layer in (0, 1):
             rows += product(
@@ -166,14 +160,7 @@ def _read_arrays(arrays, config, specified):
     )
 
 
-def _fit_positions(value, fit):
-    """Resamples the table of a file for another grid."""
-    if None in (fit.source_grid, fit.grid):
-        return value
-    return resize.resample_positions(value, fit.source_grid, fit.grid)
-
-
-RESIZES = {"positions/pos_embed": _fit_positions}
+RESIZES = {"positions/pos_embed": _resample}
 FORMATS = {
     "authors": table.Format(
         requires=(
@@ -182,13 +169,9 @@ FORMATS = {
         ),
         rules=_rules,
         read_arrays=_read_arrays,
-        read_config=lambda config: dict(imagenet.PIXELS),
         flatten=_flatten,
         restore=_restore,
-        naming_schemes={"authors": _scheme},
-        config_of=lambda metadata: dict(num_classes=metadata["classes"]),
-        refused=table.refuse_pre_logits,
-        differences=imagenet.differences,
+        **(torch_modules.AUTHORS | dict(naming_schemes={"authors": _scheme})),
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

@@ -6,12 +6,17 @@ BEiT-3, of timm 1.0.
 
 import re
 
-from keras_vit.weights.rules import configs, encoder, patches, timm_config
-from keras_vit.weights.rules.encoder import rotary, timm
+from keras_vit.weights.rules import (
+    configs,
+    patches,
+    table,
+    timm_config,
+)
+from keras_vit.weights.rules.encoder import formats, rotary, timm
 
 TITLE = "EVA-02, Perception Encoder or BEiT-3"
 grid = patches.grid
-RESIZES = encoder.RESIZES
+RESIZES = formats.RESIZES
 _FIELDS = (
     *("class_token", "position_prefix", "pre_norm", "patch_bias"),
     *("activation", "qkv_bias", "layer_scale", "attention_norm", "mlp_norm"),
@@ -30,7 +35,7 @@ _KNOWN = {
 
 def _settings(config):
     name = timm_config.architecture_of(config) or ""
-    found = rotary.settings(config, _KNOWN)
+    found = timm.settings(config, _KNOWN)
     if name.startswith("vit_pe_"):
         found = _of_perception_encoder(name) | found
     arguments = configs.section(config, "model_args")
@@ -58,12 +63,10 @@ def _is_beit3(metadata):
 
 def _config_of(metadata):
     classifier = metadata["classifier"]
-    ratio = metadata["mlp_dim"] / metadata["hidden_size"]
     if _is_beit3(metadata):
         return timm.config_of(
             metadata,
             "beit3_base_patch16_224",
-            mlp_ratio=ratio,
             class_token=metadata["class_token"],
             fc_norm=classifier == "gap_norm",
             scale_attn_norm=metadata["attention_norm"],
@@ -84,7 +87,6 @@ def _config_of(metadata):
         scale_mlp=metadata["mlp_norm"],
         scale_attn_inner=metadata["attention_norm"],
         init_values=metadata["layer_scale"] or None,
-        mlp_ratio=ratio,
         use_post_norm=metadata["post_norm"],
         use_fc_norm=classifier == "gap_norm",
         use_post_transformer_norm=classifier
@@ -107,7 +109,6 @@ def _forms(metadata):
 
 
 def _refused(metadata, format):
-    found = rotary.refused(metadata, format)
     biases = "qkv" if metadata["pre_norm"] else "qv"
     has = {
         "rotary positions without rotary_reference": (
@@ -122,7 +123,7 @@ def _refused(metadata, format):
             _is_beit3(metadata) and metadata["post_norm"]
         ),
     }
-    return found + [name for name, value in has.items() if value]
+    return timm.refused_by_eva(metadata, format) + table.listed(has)
 
 
 def _differences(metadata):
@@ -130,48 +131,50 @@ def _differences(metadata):
     return timm.differences(metadata, 1e-5 if tuned else 1e-6)
 
 
-def _timm(requires, forbids, **kwargs):
-    return timm.with_heads(
-        encoder.formats(
-            timm.EVA_NAMES,
-            fields=_FIELDS,
-            derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
-            requires=(
-                r"(module\.)?patch_embed\.proj\.weight",
-                r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
-                r"(module\.)?pos_embed",
-                *requires,
-            ),
-            forbids={
-                r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
-                r".*reg_token": "registers with learned positions are",
-                **forbids,
-            },
-            read_config=_settings,
-            flatten=timm.flatten,
-            restore=timm.restore,
-            **kwargs,
+def _timm(config_of, requires, forbids, **kwargs):
+    return formats.timm_format(
+        config_of,
+        names=timm.EVA_NAMES,
+        fields=_FIELDS,
+        derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
+        requires=(
+            r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
+            r"(module\.)?pos_embed",
+            *requires,
         ),
-        rotary=rotary.REQUIRED,
+        forbids={
+            r".*\.attn\.[qk]_norm\..*": "norms of queries and keys are",
+            r".*reg_token": "registers with learned positions are",
+            **forbids,
+        },
+        required=dict(rotary=rotary.REQUIRED),
+        read_config=_settings,
+        **kwargs,
     )
 
 
+_READ_ONLY: dict = dict(naming_schemes={})
 _BRANCHES = "a norm before the blocks with parallel branches is"
 FORMATS = {
     "timm": _timm(
+        _config_of,
         (r"(module\.)?blocks\.0\.attn\.(q_bias|q_proj\.weight|norm\.weight)",),
         {r".*gamma_1": "LayerScale in an EVA-02 is"},
-        naming_schemes={"timm": _forms},
-        config_of=_config_of,
+        forms=_forms,
         refused=_refused,
         differences=_differences,
     ),
     # Perception Encoders: with attention pooling, and without a last norm.
-    "timm_pe_core": _timm((r"norm_pre\.weight", r"attn_pool\.latent"), {}),
+    "timm_pe_core": _timm(
+        None, (r"norm_pre\.weight", r"attn_pool\.latent"), {}, **_READ_ONLY
+    ),
     "timm_pe_spatial": _timm(
-        (r"norm_pre\.weight",), {r"(fc_)?norm\.weight": _BRANCHES}
+        None,
+        (r"norm_pre\.weight",),
+        {r"(fc_)?norm\.weight": _BRANCHES},
+        **_READ_ONLY,
     ),
 }
-FORMATS["keras_vit"] = encoder.keras_files(
+FORMATS["keras_vit"] = formats.keras_files(
     FORMATS["timm"], r"encoderblock_0/MlpBlock_0/Gate/0"
 )

@@ -3,18 +3,15 @@
 Checked against models/models.py of lukemelas/do-you-even-need-attention.
 """
 
-import re
-
 from keras_vit.weights.rules import (
-    imagenet,
     keras_format,
     patches,
     table,
+    torch_modules,
 )
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "feed-forward-only ViT"
-_BLOCK = re.compile(r"blocks\.(\d+)\.")
 # Their table is [1, D, height, width].
 _TABLE = table.Transform(
     lambda array: array[0].transpose(1, 2, 0),
@@ -45,20 +42,7 @@ fit_sizes = patches.refuse_other_grids
 RESIZES = {"patch_embed/kernel": table.fit_pixels}
 
 
-def _rules(metadata):
-    return table.expand(
-        _rows(),
-        num_layers=metadata["num_layers"],
-        absent=table.without_top(metadata),
-    )
-
-
-def _read_arrays(arrays, config, specified):
-    num_layers = table.count(arrays, _BLOCK)
-    shape_of = table.shapes(
-        arrays, _rules(dict(num_layers=num_layers, classes=1))
-    )
-    patch = shape_of("patch_embed/kernel", 4)
+def _shown(shape_of, found, specified):
     ratios = {
         hidden / width
         for width, hidden in (
@@ -70,35 +54,22 @@ def _read_arrays(arrays, config, specified):
             "expected MLPs over tokens and over channels of one ratio of "
             f"widths; found {sorted(ratios)}"
         )
-    tokens = shape_of("blocks_0/norm2/gamma", 1)[0] - 1
-    has_head = "head.bias" in arrays
-    return dict(
-        patch_size=patch[:2],
-        stride=patch[:2],
-        channels=patch[2],
-        hidden_size=patch[3],
-        num_layers=num_layers,
+    return shape_of("blocks_0/norm2/gamma", 1)[0] - 1, dict(
         mlp_ratio=ratios.pop(),
         position_table_size=shape_of("positions/pos_embed", 4)[:2],
-        grid=patches.grid_of(tokens, patch[:2], specified),
-        classes=shape_of("head/bias", 1)[0] if has_head else None,
-        representation_size=None,
     )
 
 
 FORMATS = {
-    "authors": table.Format(
+    "authors": patches.format(
+        _rows(),
+        _shown,
+        stem="patch_embed",
         requires=(
             r"pos_encoding\.cls_pos_embed",
             r"blocks\.0\.mlp2\.fc1\.weight",
         ),
-        rules=_rules,
-        read_arrays=_read_arrays,
-        read_config=lambda config: dict(imagenet.PIXELS),
-        naming_schemes={"authors": None},
-        config_of=lambda metadata: dict(num_classes=metadata["classes"]),
-        refused=table.refuse_pre_logits,
-        differences=imagenet.differences,
+        **torch_modules.AUTHORS,
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

@@ -51,7 +51,7 @@ def _rows(metadata):
 
 
 def _read_arrays(arrays):
-    depths = torch_modules.depths(arrays, _BLOCK)
+    depths = table.depths(arrays, _BLOCK)
     blocks = [f"network.{2 * i}.0" for i in range(len(depths))]
     widths = tuple(arrays[f"{b}.norm1.weight"].shape[0] for b in blocks)
     inputs = [arrays[f"{b}.attn.mlp_h1.weight"].shape[1] for b in blocks]
@@ -79,11 +79,7 @@ def _read_config(config):
     )
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weights depend on the grid."""
-    return None
-
-
+grid = table.no_grid
 RESIZES = {"embed1/kernel": table.fit_pixels}
 FORMATS = {
     "authors": torch_modules.authors(

@@ -5,7 +5,6 @@ The authors' GELU is the tanh form, timm's the exact one.
 """
 
 import functools
-import re
 
 import numpy as np
 
@@ -34,38 +33,28 @@ _ARCHITECTURES = {
 
 
 def _authors_rows():
+    layers = ("stem", "head", *_DENSE)
     norms = [f"{_BLOCK}/LayerNorm_{n}" for n in (0, 1)]
-    rows = []
-    for layer in ("stem", "head", *_DENSE):
-        rows += [(f"{layer}/{part}",) * 2 for part in ("kernel", "bias")]
-    for layer in (*norms, "pre_head_layer_norm"):
-        rows.append((f"{layer}/gamma", f"{layer}/scale"))
-        rows.append((f"{layer}/beta", f"{layer}/bias"))
-    return rows
+    norms.append("pre_head_layer_norm")
+    return [
+        *table.layer_rows({x: x for x in layers}, table.FLAX_LAYER),
+        *table.layer_rows({x: x for x in norms}, table.FLAX_NORM),
+    ]
 
 
 def _timm_rows():
     theirs = "blocks.{i}"
     dense = {"head": "head"}
-    for mlp, name in _MLPS.items():
-        for n in (0, 1):
+    norms = {"pre_head_layer_norm": "norm"}
+    for n in (0, 1):
+        norms[f"{_BLOCK}/LayerNorm_{n}"] = f"{theirs}.norm{n + 1}"
+        for mlp, name in _MLPS.items():
             dense[f"{_BLOCK}/{mlp}/Dense_{n}"] = f"{theirs}.{name}.fc{n + 1}"
-    norms = {
-        f"{_BLOCK}/LayerNorm_0": f"{theirs}.norm1",
-        f"{_BLOCK}/LayerNorm_1": f"{theirs}.norm2",
-        "pre_head_layer_norm": "norm",
-    }
-    rows = [
-        ("stem/kernel", "stem.proj.weight", table.CONVOLUTION),
-        ("stem/bias", "stem.proj.bias"),
+    return [
+        *table.layer_rows({"stem": "stem.proj"}, table.TORCH_CONVOLUTION),
+        *table.layer_rows(dense, table.TORCH_DENSE),
+        *table.layer_rows(norms, table.TORCH_NORM),
     ]
-    for layer, name in dense.items():
-        rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
-        rows.append((f"{layer}/bias", f"{name}.bias"))
-    for layer, name in norms.items():
-        rows.append((f"{layer}/gamma", f"{name}.weight"))
-        rows.append((f"{layer}/beta", f"{name}.bias"))
-    return rows
 
 
 grid = patches.grid
@@ -144,45 +133,26 @@ RESIZES = {
 }
 
 
+def _shown(shape_of, found, specified):
+    tokens, hidden = shape_of(_DENSE[0].format(i=0) + "/kernel", 2)
+    if shape_of(_DENSE[1].format(i=0) + "/kernel", 2)[0] != hidden:
+        raise ValueError("gated MLPs (gMixer) are not supported")
+    own = dict(
+        tokens_mlp_dim=hidden,
+        channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
+    )
+    if _architecture(found) and "architecture" not in specified:
+        # A state dict alone, of the sizes of an architecture of timm.
+        own["gelu_approximate"] = specified.get("gelu_approximate", False)
+    return tokens, own
+
+
 def _format(rows, block, **kwargs):
-    block = re.compile(block)
-
-    def rules(metadata):
-        return table.expand(
-            rows,
-            num_layers=metadata["num_layers"],
-            absent=table.without_top(metadata),
-        )
-
-    def read_arrays(arrays, config, specified):
-        num_layers = table.count(arrays, block)
-        metadata = dict(num_layers=num_layers, classes=1)
-        every = rules(metadata)
-        shape_of = table.shapes(arrays, every)
-        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
-        patch = shape_of("stem/kernel", 4)
-        tokens, hidden = shape_of(_DENSE[0].format(i=0) + "/kernel", 2)
-        if shape_of(_DENSE[1].format(i=0) + "/kernel", 2)[0] != hidden:
-            raise ValueError("gated MLPs (gMixer) are not supported")
-        found = dict(
-            patch_size=patch[:2], hidden_size=patch[3], num_layers=num_layers
-        )
-        if _architecture(found) and "architecture" not in specified:
-            # A state dict alone, of the sizes of an architecture of timm.
-            found["gelu_approximate"] = specified.get("gelu_approximate", False)
-        return found | dict(
-            stride=patch[:2],
-            channels=patch[2],
-            tokens_mlp_dim=hidden,
-            channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
-            grid=patches.grid_of(tokens, patch[:2], specified),
-            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
-            representation_size=None,
-        )
-
-    return table.Format(
-        rules=rules,
-        read_arrays=read_arrays,
+    return patches.format(
+        rows,
+        _shown,
+        stem="stem",
+        block=block,
         required=lambda metadata: _REQUIRED,
         **kwargs,
     )
@@ -232,13 +202,14 @@ def _timm_config_of(metadata):
 
 
 def _timm_refused(metadata, format):
-    found = table.refuse_pre_logits(metadata)
-    if _architecture(metadata) is None:
-        found.append(
+    return table.refuse_pre_logits(metadata) + table.listed(
+        {
             "patch_size, hidden_size and num_layers of none of its "
-            f"architectures, {tuple(_ARCHITECTURES.values())}"
-        )
-    return found
+            f"architectures, {tuple(_ARCHITECTURES.values())}": (
+                _architecture(metadata) is None
+            )
+        }
+    )
 
 
 FORMATS = {

@@ -1,6 +1,10 @@
-"""Families whose weights are of a fixed number of patches."""
+"""Families of equal blocks, with weights for a fixed number of patches."""
 
 import math
+import re
+from collections.abc import Callable
+
+from keras_vit.weights.rules import table
 
 
 def pair(patch_size: int | tuple[int, int]) -> tuple[int, int]:
@@ -66,3 +70,51 @@ def refuse_other_grids(
         f"Received: height={image_size[0]}, width={image_size[1]}. Resize the "
         "images, or train without `weights`."
     )
+
+
+def format(
+    rows: list,
+    shown: Callable,
+    *,
+    stem: str,
+    block: str = r"blocks\.(\d+)\.",
+    **kwargs,
+) -> table.Format:
+    """Return a format of such a family.
+
+    Args:
+        rows: Its table.
+        shown: Returns the number of patches and the fields that only this
+            family has, given the function of `table.shapes`, the common fields
+            and the metadata of the config.
+        stem: Path of the patch embedding.
+        block: Pattern of the names of blocks, with a group of the index.
+        **kwargs: See `table.Format`.
+    """
+
+    def rules(metadata):
+        return table.expand(
+            rows,
+            num_layers=metadata["num_layers"],
+            absent=table.without_top(metadata),
+        )
+
+    def read_arrays(arrays, config, specified):
+        num_layers = table.count(arrays, re.compile(block))
+        every = rules(dict(num_layers=num_layers, classes=1))
+        shape_of = table.shapes(arrays, every)
+        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
+        patch = shape_of(f"{stem}/kernel", 4)
+        found = dict(
+            patch_size=patch[:2],
+            stride=patch[:2],
+            channels=patch[2],
+            hidden_size=patch[3],
+            num_layers=num_layers,
+            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
+            representation_size=None,
+        )
+        tokens, own = shown(shape_of, found, specified)
+        return found | own | dict(grid=grid_of(tokens, patch[:2], specified))
+
+    return table.Format(rules=rules, read_arrays=read_arrays, **kwargs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, imagenet, keras_format, table
+from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "RaftMLP"
 _TOKEN_FC = re.compile(r"levels\.(\d+)\.fn\.(\d+)\.1\.fn\.0\.weight")
@@ -20,6 +21,7 @@ _BRANCHES = {
     "ser_pm": dict(vertical="1", horizontal="3", channels="5"),
     "original_tm": dict(tokens="1", channels="3"),
 }
+_AXES = ("vertical", "horizontal")
 # Fields with the same name in their config.
 _SAME = ("token_expansion_factor", "channel_expansion_factor")
 
@@ -73,24 +75,12 @@ def _rafts(raft_size):
     )
 
 
-def _pair(path, name, transform=table.SAME):
-    """Rules of a norm, whose variables both have the transform."""
-    for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
-        yield table.Rule(f"{path}/{ours}", (f"{name}.{theirs}",), transform)
-
-
-def _dense(path, name, transform=table.TRANSPOSED):
-    yield table.Rule(f"{path}/kernel", (f"{name}.weight",), transform)
-    yield table.Rule(f"{path}/bias", (f"{name}.bias",))
-
-
 def _of_levels(metadata, name):
     """Return a value for each level; ones if only names are needed."""
     return metadata.get(name) or (1,) * len(metadata["depths"])
 
 
-def _all_rules(metadata):
-    """Yield the rule of each variable of a model with all its heads."""
+def _rules(metadata):
     mixing = metadata.get("token_mixing_type", "ser_pm")
     patches_alone = metadata.get("embedding_type") != "emb_cross_mlp"
     depths = metadata["depths"]
@@ -98,44 +88,32 @@ def _all_rules(metadata):
     kernels = metadata.get("embedding_kernels") or [
         (patch,) for patch in _of_levels(metadata, "patch_sizes")
     ]
+    rows = []
     for i, depth in enumerate(depths):
         level = f"levels.{i}.fn"
-        yield from _dense(
-            f"level{i}_embedding",
-            f"{level}.1" if patches_alone else f"{level}.0.fc",
-            _embedding(kernels[i], patches_alone),
-        )
+        name = f"{level}.1" if patches_alone else f"{level}.0.fc"
+        embedding = _embedding(kernels[i], patches_alone)
+        parts = dict(kernel=(".weight", embedding), bias=(".bias",))
+        rows += table.layer_rows({f"level{i}_embedding": name}, parts)
+        swap = _rafts(rafts[i])
+        raft = dict(gamma=(".weight", swap), beta=(".bias", swap))
         for j in range(depth):
             for branch, number in _BRANCHES[mixing].items():
                 path = f"level{i}_block{j}/{branch}"
                 name = f"{level}.{j + 2}.{number}"
-                is_raft = branch in ("vertical", "horizontal")
-                yield from _pair(
-                    f"{path}_norm",
-                    f"{name}.norm"
-                    if branch == "channels"
-                    else f"{name}.norm.1",
-                    _rafts(rafts[i]) if is_raft else table.SAME,
-                )
-                yield from _dense(f"{path}/Dense_0", f"{name}.fn.0")
-                yield from _dense(f"{path}/Dense_1", f"{name}.fn.3")
-    heads = range(len(depths) - 1, len(depths))
-    if metadata.get("shortcut"):
-        heads = range(len(depths))
+                norms = raft if branch in _AXES else table.TORCH_NORM
+                its = ".norm" if branch == "channels" else ".norm.1"
+                rows += table.layer_rows({f"{path}_norm": name + its}, norms)
+                rows += product(f"{path}/Dense_0", f"{name}.fn.0")
+                rows += product(f"{path}/Dense_1", f"{name}.fn.3")
+    last = len(depths) - 1
+    heads = range(0 if metadata.get("shortcut") else last, last + 1)
     for number, i in enumerate(heads):
-        yield from _pair(f"level{i}_norm", f"heads.{number}.1")
-        if i + 1 < len(depths):
-            yield from _dense(f"level{i}_shortcut", f"heads.{number}.4")
-    yield from _dense("head", "classifier")
-
-
-def _rules(metadata):
-    absent = table.without_top(metadata)
-    return [
-        rule
-        for rule in _all_rules(metadata)
-        if not absent or not rule.path.startswith(absent)
-    ]
+        rows += norm(f"level{i}_norm", f"heads.{number}.1")
+        if i < last:
+            rows += product(f"level{i}_shortcut", f"heads.{number}.4")
+    rows += product("head", "classifier")
+    return table.expand(rows, absent=table.without_top(metadata))
 
 
 def _windows(pixels):
@@ -168,14 +146,14 @@ def _windows_of_levels(inputs, widths):
 
 
 def _read_arrays(arrays, config, specified):
-    blocks = {}
-    for match in filter(None, map(_TOKEN_FC.fullmatch, arrays)):
-        blocks.setdefault(int(match[1]), set()).add(int(match[2]))
-    depths = tuple(len(blocks[i]) for i in sorted(blocks))
+    depths = table.depths(arrays, _TOKEN_FC)
     first = "levels.0.fn.2"
     is_raft = f"{first}.5.norm.weight" in arrays
     embedding = "fn.0.fc" if "levels.0.fn.0.fc.weight" in arrays else "fn.1"
-    shapes = [arrays[f"levels.{i}.{embedding}.weight"].shape for i in blocks]
+    shapes = [
+        arrays[f"levels.{i}.{embedding}.weight"].shape
+        for i in range(len(depths))
+    ]
     widths = tuple(shape[0] for shape in shapes)
     tokens = [
         [
@@ -285,10 +263,8 @@ def _required(metadata):
     return wanted
 
 
-def grid(metadata: dict) -> None:
-    """Return None: maps are resized to the weights' grid, not weights to
-    maps."""
-    return None
+# Maps are resized to the grid of the weights, not weights to that of maps.
+grid = table.no_grid
 
 
 def _grids(image_size, patch_sizes):

@@ -25,11 +25,7 @@ def _rules(metadata):
     )
 
 
-def grid(metadata: dict) -> None:
-    """Return None: no weights depend on the grid."""
-    return None
-
-
+grid = table.no_grid
 RESIZES = {"stem/kernel": table.fit_pixels}
 FORMATS = {
     "keras_vit": keras_format.derive(

@@ -31,6 +31,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.weights import resize
+from keras_vit.weights.formats.guard import Stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,38 @@ CONVOLUTION = Transform(
     lambda array: array.transpose(2, 3, 1, 0),
     lambda array: (array.transpose(3, 2, 0, 1),),
 )
+
+
+# Part of a layer -> the end of its array's name in PyTorch, in Flax, and in
+# files of Keras, with a transform if the arrays differ.
+TORCH_DENSE = dict(kernel=(".weight", TRANSPOSED), bias=(".bias",))
+TORCH_CONVOLUTION = dict(kernel=(".weight", CONVOLUTION), bias=(".bias",))
+TORCH_NORM = dict(gamma=(".weight",), beta=(".bias",))
+TORCH_BATCH_NORM = TORCH_NORM | dict(
+    moving_mean=(".running_mean",), moving_variance=(".running_var",)
+)
+FLAX_LAYER = dict(kernel=("/kernel",), bias=("/bias",))
+FLAX_NORM = dict(gamma=("/scale",), beta=("/bias",))
+KERAS_LAYER = dict(kernel=("/0",), bias=("/1",))
+KERAS_NORM = dict(gamma=("/0",), beta=("/1",))
+
+
+def layer_rows(
+    layers: dict[str, str], parts: dict[str, tuple], *only: str
+) -> list:
+    """Return the rows of layers of one kind; see `expand`.
+
+    Args:
+        layers: Path of each layer -> its name in the checkpoint.
+        parts: Parts of such layers, such as `TORCH_DENSE`.
+        *only: The parts that these layers have; all.
+    """
+    return [
+        (f"{path}/{part}", f"{name}{ending}", *transform)
+        for path, name in layers.items()
+        for part, (ending, *transform) in parts.items()
+        if part in only or not only
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +220,7 @@ def expand(
     units: tuple[int, ...] | None = None,
     absent: tuple[str, ...] = (),
 ) -> list[Rule]:
-    """Expand a table.
+    """Return a rule for each variable of a table.
 
     Args:
         rows: (path, name or names, optional transform), with `{i}` for the
@@ -197,12 +230,9 @@ def expand(
         num_layers: Number of blocks.
         units: Units in each stage of a ResNet.
         absent: Prefixes of the paths that a model does not have.
-
-    Returns:
-        A rule for each variable.
     """
     blocks = [dict(i=i, i1=i + 1) for i in range(num_layers)]
-    units = [
+    every_unit = [
         dict(b=b + 1, u=u + 1, b0=b, u0=u)
         for b, count in enumerate(units or ())
         for u in range(count)
@@ -212,23 +242,17 @@ def expand(
         if path.startswith(absent):
             continue
         names = (names,) if isinstance(names, str) else names
+        places: list[dict[str, int]] = [{}]
         if "{i}" in path:
             places = blocks
         elif "_proj/" in path:
             # The shortcut is projected in the first unit of each stage.
-            places = [unit for unit in units if unit["u0"] == 0]
+            places = [unit for unit in every_unit if unit["u0"] == 0]
         elif "{b}" in path:
-            places = units
-        else:
-            places = [{}]
-        rules.extend(
-            Rule(
-                path.format(**place),
-                tuple(name.format(**place) for name in names),
-                *transform,
-            )
-            for place in places
-        )
+            places = every_unit
+        for place in places:
+            sources = tuple(name.format(**place) for name in names)
+            rules.append(Rule(path.format(**place), sources, *transform))
     return rules
 
 
@@ -238,6 +262,16 @@ def without_top(metadata: dict) -> tuple[str, ...]:
     return absent + (
         () if metadata.get("representation_size") else ("pre_logits/",)
     )
+
+
+def no_grid(metadata: dict) -> None:
+    """Return None, as the `grid` of a family without weights of a grid."""
+    return None
+
+
+def without_module(arrays: dict, specified: dict) -> tuple[dict, None]:
+    """Remove the prefix that data parallelism adds to names; a `flatten`."""
+    return rename(arrays, lambda name: name.removeprefix("module.")), None
 
 
 def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
@@ -250,22 +284,36 @@ def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
     return ["pre_logits"] if metadata.get("representation_size") else []
 
 
-def shapes(arrays: dict, rules: list[Rule]) -> Callable:
+def listed(has: dict) -> list[str]:
+    """Return the descriptions, keys of `has`, whose value is true."""
+    return [description for description, value in has.items() if value]
+
+
+def shapes(
+    arrays: dict, rules: list[Rule], of_variable: bool = False
+) -> Callable:
     """Return a function from a path and a number of axes to a shape.
 
-    The shape is that of the variable, computed without reading any array.
+    The shape is that of the variable, computed without reading any array; the
+    number of axes that of the arrays, or with `of_variable` its own.
     """
-    rules = {rule.path: rule for rule in rules}
+    known = {rule.path: rule for rule in rules}
 
     def shape_of(path, axes):
-        rule = rules[path]
+        rule = known[path]
         blanks = [blank(arrays[name].shape) for name in rule.sources]
-        if any(len(array.shape) != axes for array in blanks):
+        if not of_variable and any(array.ndim != axes for array in blanks):
             raise ValueError(
                 f"expected `{rule.sources[0]}` of {axes} axes; found shape "
                 f"{blanks[0].shape}"
             )
-        return rule.transform.join(*blanks).shape
+        shape = rule.transform.join(*blanks).shape
+        if len(shape) != axes:
+            raise ValueError(
+                f"expected `{rule.sources[0]}` of other axes; found shape "
+                f"{blanks[0].shape}"
+            )
+        return shape
 
     return shape_of
 
@@ -354,6 +402,53 @@ def add(arrays: dict, name: str, array) -> None:
     if name in arrays:
         raise ValueError(f"expected each array once; found `{name}` twice")
     arrays[name] = array
+
+
+def cut(arrays: dict, name: str, sizes: dict[str, int]) -> None:
+    """Cut an array along its first axis, stored or read.
+
+    Args:
+        arrays: Name -> array; of the array, its parts take the place.
+        name: Of the array.
+        sizes: Name of each part -> its length.
+    """
+    array, start = arrays.pop(name), 0
+    for part, size in sizes.items():
+        rows = slice(start, start + size)
+        if isinstance(array, Stored):
+            shape = (size, *array.shape[1:])
+            one = array.map(lambda a, rows=rows: a[rows], shape)
+        else:
+            one = array[rows]
+        add(arrays, part, one)
+        start += size
+
+
+def join(arrays: dict, names: list[str], name: str) -> None:
+    """Join arrays along their first axis; inverts `cut`."""
+    parts = [arrays.pop(part) for part in names]
+    if isinstance(parts[0], Stored):
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        joined = Stored(
+            shape, lambda: np.concatenate([part.read() for part in parts])
+        )
+        add(arrays, name, joined)
+    else:
+        add(arrays, name, np.concatenate(parts))
+
+
+def depths(names, pattern) -> tuple[int, ...]:
+    """Return the number of blocks in each level.
+
+    Args:
+        names: Names of arrays.
+        pattern: Matches those of blocks, with groups of the level and of the
+            block.
+    """
+    found: dict[int, set] = {}
+    for match in filter(None, map(pattern.match, names)):
+        found.setdefault(int(match[1]), set()).add(int(match[2]))
+    return tuple(len(found[level]) for level in sorted(found))
 
 
 def count(names, pattern) -> int:

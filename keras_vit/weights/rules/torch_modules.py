@@ -33,39 +33,14 @@ def product(
         kind: A key of `TRANSFORMS`.
         bias: Whether it has a bias.
     """
-    rows = [(f"{path}/kernel", f"{name}.weight", TRANSFORMS[kind])]
-    return rows + [(f"{path}/bias", f"{name}.bias")] * bias
+    parts = dict(kernel=(".weight", TRANSFORMS[kind]), bias=(".bias",))
+    return table.layer_rows({path: name}, parts, "kernel", "bias" * bias)
 
 
 def norm(path: str, name: str, batch: bool = False) -> list:
-    """Return the rows of a norm; see `table.expand`.
-
-    Args:
-        path: Path of the layer.
-        name: Name of the module.
-        batch: Whether it is a BatchNorm, with moving averages.
-    """
-    pairs = dict(gamma="weight", beta="bias")
-    if batch:
-        pairs |= dict(moving_mean="running_mean")
-        pairs |= dict(moving_variance="running_var")
-    return [
-        (f"{path}/{ours}", f"{name}.{theirs}") for ours, theirs in pairs.items()
-    ]
-
-
-def depths(arrays: dict, pattern) -> tuple[int, ...]:
-    """Return the number of blocks in each level.
-
-    Args:
-        arrays: The arrays by name.
-        pattern: Matches the names of blocks, with groups of the level and of
-            the block.
-    """
-    found = {}
-    for match in filter(None, map(pattern.match, arrays)):
-        found.setdefault(int(match[1]), set()).add(int(match[2]))
-    return tuple(len(found[level]) for level in sorted(found))
+    """Return the rows of a norm; a BatchNorm has moving averages."""
+    parts = table.TORCH_BATCH_NORM if batch else table.TORCH_NORM
+    return table.layer_rows({path: name}, parts)
 
 
 def restore(arrays: dict, scheme) -> dict:
@@ -77,6 +52,16 @@ def restore(arrays: dict, scheme) -> dict:
     return arrays
 
 
+# The authors' format of families whose config specifies nothing.
+AUTHORS: dict = dict(
+    read_config=lambda config: dict(imagenet.PIXELS),
+    naming_schemes={"authors": None},
+    config_of=lambda metadata: dict(num_classes=metadata["classes"]),
+    refused=table.refuse_pre_logits,
+    differences=imagenet.differences,
+)
+
+
 def authors(
     rows,
     read_arrays,
@@ -86,7 +71,7 @@ def authors(
     published: tuple = (),
     **kwargs,
 ) -> table.Format:
-    """Return the format of the authors' state dicts.
+    """Return the format of the authors' state dicts, of a family of levels.
 
     Args:
         rows: Returns the rows of a model with a head, given metadata.

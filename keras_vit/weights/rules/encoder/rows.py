@@ -44,6 +44,7 @@ _DENSE = {
     "pool_out": f"{_POOL}out",
     "pool_fc1": f"{_POOL}MlpBlock_0/Dense_0",
     "pool_fc2": f"{_POOL}MlpBlock_0/Dense_1",
+    "pre_logits": "pre_logits",
     "head_distillation": "head/distillation",
 }
 _NORMS = {
@@ -105,13 +106,14 @@ def _absent(has):
         f"{MLP}Gate/": has["activation"] == "swiglu",
         _POOL: has["classifier"] == "map",
         "head/distillation/": has["classifier"] == "distilled",
+        "resnet/": has.get("resnet_units") is not None,
         "encoder_norm/": not has["classifier"].endswith("_unnormed"),
     }
     absent = tuple(path for path, present in presence.items() if not present)
     return absent + table.without_top(has)
 
 
-def rules(names: dict, metadata: dict) -> list[table.Rule]:
+def rules(names: dict, metadata: dict, more: tuple = ()) -> list[table.Rule]:
     """Return the expanded table of a model for a library.
 
     Args:
@@ -120,47 +122,48 @@ def rules(names: dict, metadata: dict) -> list[table.Rule]:
             name, or three of q, k and v) and `head`; `head_bias` is False if
             the head has none. What is absent has no place there.
         metadata: Of the model.
+        more: Rows of a stem of `resnet_units` in the metadata.
     """
     has = dict(classifier="token") | DEFAULTS | metadata
-    rows = [
-        ("embedding/kernel", f"{names['embedding']}.weight", table.CONVOLUTION),
-        ("embedding/bias", f"{names['embedding']}.bias"),
-        *_qkv_rows(names, has["num_heads"], has.get("hidden_size")),
+    names = readout(names, has["classifier"])
+    present = {key: name for key, name in names.items() if name}
+    stem = {"embedding": names["embedding"]}
+    rows = table.layer_rows(stem, table.TORCH_CONVOLUTION)
+    rows += _qkv_rows(names["qkv"], has["num_heads"], has.get("hidden_size"))
+    rows += [
+        (path, present[key], *_SHAPES.get(present[key], ()))
+        for key, path in SINGLE.items()
+        if key in present
     ]
-    for key, path in SINGLE.items():
-        if names.get(key):
-            transform = _SHAPES.get(names[key], table.SAME)
-            rows.append((path, names[key], transform))
-    for key, layer in _DENSE.items():
-        if names.get(key):
-            name = names[key]
-            rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
-            rows.append((f"{layer}/bias", f"{name}.bias"))
-    for key, layer in _NORMS.items():
-        if not names.get(key):
-            continue
-        if has["norm"] == "rms" and key in _OF_KIND:
-            rows.append((f"{layer}/scale", f"{names[key]}.weight"))
-            continue
-        rows.append((f"{layer}/gamma", f"{names[key]}.weight"))
-        rows.append((f"{layer}/beta", f"{names[key]}.bias"))
-    name = names.get("head", "head")
+    dense = {_DENSE[key]: present[key] for key in _DENSE if key in present}
+    rows += table.layer_rows(dense, table.TORCH_DENSE)
+    for key in [key for key in _NORMS if key in present]:
+        is_rms = has["norm"] == "rms" and key in _OF_KIND
+        parts = dict(scale=(".weight",)) if is_rms else table.TORCH_NORM
+        rows += table.layer_rows({_NORMS[key]: present[key]}, parts)
     head = "head/token" if has["classifier"] == "distilled" else "head"
-    rows.append((f"{head}/kernel", f"{name}.weight", table.TRANSPOSED))
-    if names.get("head_bias", True):
-        rows.append((f"{head}/bias", f"{name}.bias"))
-    else:
-        rows.append((f"{head}/bias", (), _no_bias(has["classes"])))
-    return table.expand(rows, num_layers=has["num_layers"], absent=_absent(has))
+    rows += table.layer_rows(
+        {head: names.get("head", "head")}, table.TORCH_DENSE
+    )
+    if not names.get("head_bias", True):
+        rows[-1] = (f"{head}/bias", (), _no_bias(has["classes"]))
+    return table.expand(
+        [*rows, *more],
+        num_layers=has["num_layers"],
+        units=has.get("resnet_units"),
+        absent=_absent(has),
+    )
 
 
 # Arrays whose shape differs from that of their variable.
 _SHAPES = {
-    "embeddings.class_embedding": table.Transform(
-        lambda array: array[None, None], lambda array: (array[0, 0],)
+    "embeddings.class_embedding": (
+        table.Transform(
+            lambda array: array[None, None], lambda array: (array[0, 0],)
+        ),
     ),
-    "embeddings.position_embedding.weight": table.Transform(
-        lambda array: array[None], lambda array: (array[0],)
+    "embeddings.position_embedding.weight": (
+        table.Transform(lambda array: array[None], lambda array: (array[0],)),
     ),
 }
 
@@ -174,8 +177,10 @@ def _qkv_rows(names, heads, width):
 
     def join(*arrays):
         if len(arrays) == 1:
-            shared = (len(arrays[0]) - width) // 2
-            arrays = np.split(arrays[0], [width, width + shared], axis=0)
+            rows = len(arrays[0])
+            queries = width or rows // 3
+            ends = [queries, (rows + queries) // 2]
+            arrays = np.split(arrays[0], ends, axis=0)
         columns = [array.T for array in arrays]  # [..., D]
         size = columns[0].shape[-1] // heads
         groups = columns[1].shape[-1] // size
@@ -186,18 +191,17 @@ def _qkv_rows(names, heads, width):
         return fused.reshape(*fused.shape[:-3], -1)
 
     def split(fused):
-        size = width // heads
+        size = (width or fused.shape[-1] // 3) // heads
         groups = (fused.shape[-1] // size - heads) // 2
         fused = fused.reshape(*fused.shape[:-1], groups, -1, size)
         parts = np.split(fused, [-2, -1], axis=-2)
         parts = tuple(part.reshape(*part.shape[:-3], -1).T for part in parts)
-        if isinstance(names["qkv"], str):
+        if isinstance(names, str):
             return (np.concatenate(parts, axis=0),)
         return parts
 
     qkv = table.Transform(join, split)
-    sources = names["qkv"]
-    sources = (sources,) if isinstance(sources, str) else sources
+    sources = (names,) if isinstance(names, str) else names
     return [
         (f"{_ATTENTION}qkv/kernel", tuple(f"{n}.weight" for n in sources), qkv),
         (f"{_ATTENTION}qkv/bias", tuple(f"{n}.bias" for n in sources), qkv),
@@ -218,9 +222,9 @@ def _no_bias(size):
     return table.Transform(lambda: np.zeros(size, "float32"), split)
 
 
-def readout(names, classifier):
+def readout(names: dict, classifier: str | None) -> dict:
     """Return the names with those of the last norm and the head."""
-    if classifier == "gap_norm" and names.get("fc_norm"):
+    if classifier in ("gap_norm", "token_gap") and names.get("fc_norm"):
         return {**names, "norm": names["fc_norm"]}
     if classifier == "distilled" and names.get("head_token"):
         return {**names, "head": names["head_token"]}

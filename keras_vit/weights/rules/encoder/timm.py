@@ -4,14 +4,13 @@ A config of timm has the name of an architecture, and the arguments that differ
 from it; other constants are only in timm's code. Taken from timm 1.0.31.
 """
 
-import dataclasses
 import re
 
 import numpy as np
 
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table, timm_config
-from keras_vit.weights.rules.encoder import parallel
-from keras_vit.weights.stored import Stored
+from keras_vit.weights.rules.encoder import rotary
 
 NAMES = dict(
     embedding="patch_embed.proj",
@@ -55,6 +54,17 @@ EVA_NAMES = NAMES | dict(
     scale1="blocks.{i}.gamma_1", scale2="blocks.{i}.gamma_2"
 )
 
+# Blocks whose attention and MLP are parallel (`ParallelScalingBlock`): one
+# array has both projections, the hidden units, then queries, keys and values.
+_PARALLEL = {
+    "in_norm": "norm1",
+    "q_norm": "attn.q_norm",
+    "k_norm": "attn.k_norm",
+    "attn_out_proj": "attn.proj",
+    "mlp_out_proj": "mlp.fc2",
+    "mlp_bias": "mlp.fc1.bias",
+    "ls": "ls1",
+}
 _FC1 = re.compile(r"(blocks\.\d+\.mlp\.)fc1\.(weight|bias)")
 _FC1_X = re.compile(r"(blocks\.\d+\.mlp\.)fc1_x\.(weight|bias)")
 _Q_PROJ = re.compile(r"(blocks\.\d+\.attn\.)q_proj\.weight")
@@ -94,7 +104,7 @@ def flatten(
     arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
     forms = set()
     if "blocks.0.in_proj.weight" in arrays:
-        arrays = parallel.flatten(arrays)
+        arrays = _part_parallel(arrays)
         metadata["parallel"] = True
         forms.add("parallel")
     for name in list(arrays):
@@ -103,7 +113,9 @@ def flatten(
             forms.add("gate_apart")
         elif (match := _FC1.fullmatch(name)) and _is_packed(arrays, match[1]):
             forms.add("packed")
-            cut(arrays, name, (f"{match[1]}fc1_g.{match[2]}", name))
+            size = arrays[name].shape[0] // 2
+            gate = f"{match[1]}fc1_g.{match[2]}"
+            table.cut(arrays, name, {gate: size, name: size})
         elif match := _Q_PROJ.fullmatch(name):
             forms.add("separate")
             _join_projections(arrays, match[1])
@@ -124,44 +136,23 @@ def _is_packed(arrays, mlp):
     )
 
 
-def cut(arrays: dict[str, Stored], name: str, names: tuple) -> None:
-    """Cuts an array into equal parts along its first axis."""
-    stored = arrays.pop(name)
-    size = stored.shape[0] // len(names)
-    for i, part in enumerate(names):
-        one = stored.map(
-            lambda a, i=i: a[i * size : (i + 1) * size],
-            (size, *stored.shape[1:]),
-        )
-        table.add(arrays, part, one)
-
-
 def _join_projections(arrays, attention):
     """Join the kernels of q, k and v, and their biases.
 
     Without a bias of keys, the biases of q and v are renamed.
     """
-    for ending in ("weight", "bias"):
-        parts = {
-            part: arrays.pop(f"{attention}{part}_proj.{ending}")
-            for part in "qkv"
-            if f"{attention}{part}_proj.{ending}" in arrays
-        }
-        if len(parts) == 3:
-            rows = sum(part.shape[0] for part in parts.values())
-            joined = Stored(
-                (rows, *parts["q"].shape[1:]),
-                lambda parts=parts: np.concatenate(
-                    [part.read() for part in parts.values()]
-                ),
-            )
-            table.add(arrays, f"{attention}qkv.{ending}", joined)
-            continue
-        if ending == "weight":
-            (missing,) = sorted(set("qkv") - set(parts))[:1]
-            raise KeyError(f"{attention}{missing}_proj.weight")
-        for part, stored in parts.items():
-            table.add(arrays, f"{attention}{part}_bias", stored)
+    kernels, biases = (
+        [f"{attention}{part}_proj.{ending}" for part in "qkv"]
+        for ending in ("weight", "bias")
+    )
+    for name in kernels:
+        if name not in arrays:
+            raise KeyError(name)
+    table.join(arrays, kernels, f"{attention}qkv.weight")
+    if arrays.keys() >= set(biases):
+        table.join(arrays, biases, f"{attention}qkv.bias")
+    for name in [name for name in biases if name in arrays]:
+        table.add(arrays, name.replace("_proj.", "_"), arrays.pop(name))
 
 
 def _part_frequencies(arrays):
@@ -196,58 +187,89 @@ def forms(metadata: dict, *others: str) -> frozenset:
     return frozenset({*others, *(("merge_class",) if merged else ())})
 
 
-def restore(
-    arrays: dict[str, np.ndarray], forms: frozenset
-) -> dict[str, np.ndarray]:
+def restore(arrays: dict, forms: frozenset) -> dict:
     """Invert `flatten`."""
     arrays = dict(arrays)
-    for name in list(arrays):
-        match = _FC1.fullmatch(name)
-        if match and f"{match[1]}fc1_g.{match[2]}" in arrays:
-            if "packed" in forms:
-                gate = arrays.pop(f"{match[1]}fc1_g.{match[2]}")
-                arrays[name] = np.concatenate([gate, arrays[name]])
-            else:
-                arrays[f"{match[1]}fc1_x.{match[2]}"] = arrays.pop(name)
+    for name in [name for name in arrays if _FC1.fullmatch(name)]:
+        gate = name.replace(".fc1.", ".fc1_g.")
+        if gate in arrays and "packed" in forms:
+            table.join(arrays, [gate, name], name)
+        elif gate in arrays:
+            arrays[name.replace(".fc1.", ".fc1_x.")] = arrays.pop(name)
     if "separate" in forms:
         for name in [n for n in arrays if n.endswith(".attn.qkv.weight")]:
-            attention = name.removesuffix("qkv.weight")
-            width = arrays[name].shape[1]
-            for ending in ("weight", "bias"):
-                joined = arrays.pop(f"{attention}qkv.{ending}", None)
-                if joined is None:
-                    continue
-                last = (len(joined) + width) // 2
-                parts = np.split(joined, [width, last])
-                for part, array in zip("qkv", parts, strict=True):
-                    arrays[f"{attention}{part}_proj.{ending}"] = array
-            for part in "qv":
-                bias = arrays.pop(f"{attention}{part}_bias", None)
-                if bias is not None:
-                    arrays[f"{attention}{part}_proj.bias"] = bias
+            _part_projections(arrays, name.removesuffix("qkv.weight"))
     if "merge_class" in forms:
         first, rest = np.split(arrays["pos_embed"], [1], axis=1)
         arrays["cls_token"] = arrays["cls_token"] + first
         arrays["pos_embed"] = rest
     if "parallel" in forms:
-        arrays = parallel.restore(arrays)
-    frequencies = [n for n in arrays if n.endswith(".rope.freqs")]
-    if frequencies:
-        parts = [
-            arrays.pop(f"blocks.{i}.rope.freqs")
-            for i in range(len(frequencies))
-        ]
+        arrays = _join_parallel(arrays)
+    count = table.count(arrays, re.compile(r"blocks\.(\d+)\.rope\.freqs"))
+    if count:
+        parts = [arrays.pop(f"blocks.{i}.rope.freqs") for i in range(count)]
         arrays["rope.freqs"] = np.stack(parts, axis=1)
     return arrays
 
 
-def settings(config: dict, known: str, epsilon: float) -> dict:
+def _part_projections(arrays, attention):
+    """Invert `_join_projections`."""
+    width = arrays[f"{attention}qkv.weight"].shape[1]
+    for ending in ("weight", "bias"):
+        name = f"{attention}qkv.{ending}"
+        if name in arrays:
+            shared = (len(arrays[name]) - width) // 2
+            sizes = dict(q=width, k=shared, v=shared)
+            parts = {
+                f"{attention}{p}_proj.{ending}": n for p, n in sizes.items()
+            }
+            table.cut(arrays, name, parts)
+    for part in "qv":
+        if f"{attention}{part}_bias" in arrays:
+            bias = arrays.pop(f"{attention}{part}_bias")
+            arrays[f"{attention}{part}_proj.bias"] = bias
+
+
+def _renamed(arrays, names):
+    """Rename the parts of blocks."""
+    parts = "|".join(map(re.escape, names))
+    pattern = re.compile(rf"(blocks\.\d+\.)({parts})(\..*|)")
+
+    def rename(name):
+        match = pattern.fullmatch(name)
+        return match[1] + names[match[2]] + match[3] if match else name
+
+    return table.rename(arrays, rename)
+
+
+def _part_parallel(arrays: dict) -> dict:
+    """Give the arrays the names of sequential blocks."""
+    arrays = _renamed(arrays, _PARALLEL)
+    for name in [n for n in arrays if ".in_proj." in n]:
+        block, ending = name.split("in_proj")
+        hidden = arrays[f"{block}mlp.fc2.weight"].shape[1]
+        rest = arrays[name].shape[0] - hidden
+        parts = {f"{block}mlp.fc1{ending}": hidden}
+        table.cut(arrays, name, parts | {f"{block}attn.qkv{ending}": rest})
+    return arrays
+
+
+def _join_parallel(arrays: dict) -> dict:
+    """Invert `_part_parallel`."""
+    arrays = dict(arrays)
+    for name in [n for n in arrays if ".attn.qkv." in n]:
+        both = [name.replace("attn.qkv", "mlp.fc1"), name]
+        table.join(arrays, both, name.replace("attn.qkv", "in_proj"))
+    return _renamed(arrays, {new: old for old, new in _PARALLEL.items()})
+
+
+def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
     """Return the metadata in a config of timm, and the constants of its name.
 
     Args:
         config: The config.json.
-        known: Pattern of the names of architectures whose constants are these.
-        epsilon: Epsilon of LayerNorm of these.
+        known: Pattern of names of architectures -> the epsilon of LayerNorm,
+            and further metadata, that only timm's code has.
     """
     arguments = configs.section(config, "model_args")
     name = timm_config.architecture_of(config) or ""
@@ -264,18 +286,23 @@ def settings(config: dict, known: str, epsilon: float) -> dict:
             f"global_pool={found['pooling']!r} is not supported; expected "
             "'token', 'avg' or 'map'"
         )
-    if re.fullmatch(known, name):
-        found["layer_norm_epsilon"] = epsilon
-        found["post_norm"] = "_rpn_" in name
-        found["activation"] = "gelu"
+    constants = (row for row in known.items() if re.fullmatch(row[0], name))
+    for _, (epsilon, others) in constants:
+        found |= dict(
+            layer_norm_epsilon=epsilon,
+            post_norm="_rpn_" in name,
+            activation="gelu",
+            default_heads=not found["hidden_size"],
+        )
         if _TANH.fullmatch(name):
             found["activation"] = "gelu_tanh"
         elif "quickgelu" in name:
             found["activation"] = "quick_gelu"
-        found["default_heads"] = not found["hidden_size"]
+        found |= others
+        break
     if activation and activation != "silu":
         found["activation"] = activation
-    return configs.known(**found)
+    return configs.known(**found) | rotary.settings(arguments, found)
 
 
 def heads_of(width: int, name: str) -> int:
@@ -287,56 +314,37 @@ def heads_of(width: int, name: str) -> int:
     return _HEADS.get(width, width // 64)
 
 
-def with_heads(format: table.Format, **required) -> table.Format:
-    """Return a format whose architectures specify their number of heads.
-
-    Args:
-        format: The format.
-        **required: Further fields that must be known; see `table.Format`.
-    """
-    read_arrays = format.read_arrays
-
-    def read(arrays, config, specified):
-        # A config that gives a width of its own gives the heads as well.
-        default = specified.pop("default_heads", False)
-        if "num_heads" not in specified and default:
-            width = arrays["patch_embed.proj.weight"].shape[0]
-            name = timm_config.architecture_of(config)
-            specified["num_heads"] = heads_of(width, name)
-        found = read_arrays(arrays, config, specified)
-        if found["layer_scale"]:  # not where norms follow the branches
-            found["post_norm"] = False
-        return found
-
-    return dataclasses.replace(
-        format,
-        read_arrays=read,
-        required=lambda metadata: format.required(metadata) | required,
-    )
-
-
-def config_of(metadata: dict, architecture: str, **arguments) -> dict:
+def config_of(
+    metadata: dict, architecture: str, activation: str = "gelu", **arguments
+) -> dict:
     """Return the config.json of timm for a model; inverts `settings`.
 
     Args:
         metadata: Of the model.
         architecture: Name of an architecture with its constants.
+        activation: That of the architecture.
         **arguments: Further arguments of the architecture.
     """
     classifier = metadata["classifier"]
     pooling = "avg" if classifier.startswith("gap") else classifier
     pooling = pooling.removesuffix("_unnormed")
-    arguments = dict(
-        img_size=list(metadata["image_size"]),
-        patch_size=list(metadata["patch_size"]),
-        embed_dim=metadata["hidden_size"],
-        depth=metadata["num_layers"],
-        num_heads=metadata["num_heads"],
-        global_pool=pooling,
-        **arguments,
+    if metadata["activation"] not in (activation, "swiglu"):
+        arguments["act_layer"] = metadata["activation"]
+    arguments = (
+        dict(
+            img_size=list(metadata["image_size"]),
+            patch_size=list(metadata["patch_size"]),
+            embed_dim=metadata["hidden_size"],
+            depth=metadata["num_layers"],
+            num_heads=metadata["num_heads"],
+            mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
+            global_pool=pooling,
+        )
+        | arguments
     )
     return timm_config.write(metadata, architecture, **arguments) | dict(
-        num_features=metadata["hidden_size"], global_pool=pooling
+        num_features=metadata["hidden_size"],
+        global_pool=arguments["global_pool"],
     )
 
 
@@ -350,7 +358,15 @@ def differences(metadata: dict, epsilon: float) -> list[str]:
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm cannot store."""
-    found = table.refuse_pre_logits(metadata)
-    if metadata["classifier"] == "token_and_gap":
-        found.append("classifier='token_and_gap'")
-    return found
+    pools = metadata["classifier"] == "token_and_gap"
+    return table.refuse_pre_logits(metadata) + table.listed(
+        {"classifier='token_and_gap'": pools}
+    )
+
+
+def refused_by_eva(metadata: dict, format: str) -> list[str]:
+    """List the parts of a model that timm's Eva cannot store."""
+    activation = metadata["activation"]
+    return refused(metadata, format) + table.listed(
+        {f"activation={activation!r}": activation not in ("gelu", "swiglu")}
+    )

@@ -3,14 +3,10 @@
 Checked against transformers 5.23.
 """
 
-import functools
 import re
 
-import numpy as np
-
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.huggingface import read_pixels
-from keras_vit.weights.stored import Stored
 
 _LAYER = "encoder.layer.{i}."
 _SELF = f"{_LAYER}attention.attention."
@@ -54,9 +50,15 @@ TOWER_NAMES = dict(
     fc2=f"{_TOWER}mlp.fc2",
     norm="post_layernorm",
 )
+_POOLING = [
+    [f"head.attention.{name}{x}" for name in ("in_proj_", "q.", "kv.")]
+    for x in ("weight", "bias")
+]
 _TEXT = re.compile(
     r"text_model\..*|text_projection\..*|logit_(scale|bias)|.*\.position_ids"
 )
+# Processors whose default mean and std are 0.5.
+_HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -66,23 +68,16 @@ _ACTIVATIONS = {
     "quick_gelu": "quick_gelu",
     "silu": "swiglu",
 }
-_NAMES_OF = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_pytorch_tanh",
-    "quick_gelu": "quick_gelu",
-    "swiglu": "silu",
-}
+# The last of several names is the one that is written, but for "gelu".
+_NAMES_OF = {v: k for k, v in _ACTIVATIONS.items()} | {"gelu": "gelu"}
 
 
 def flatten(
-    arrays: dict[str, Stored], prefixes: tuple[str, ...], ignored: str
+    arrays: dict[str, Stored],
+    prefixes: tuple[str, ...],
+    ignored: str = r".*embeddings\.mask_token",
 ) -> tuple[dict[str, Stored], str]:
-    """Remove a prefix of names, and arrays that play no part.
-
-    Args:
-        arrays: Of the checkpoint.
-        prefixes: Those that names may have.
-        ignored: Pattern of the names of arrays to leave out.
+    """Remove a prefix of names, and the arrays whose names are `ignored`.
 
     Returns:
         The arrays, and the prefix.
@@ -116,12 +111,11 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
     towers = configs.section(config, "vision_config")
     kind = configs.choice(config, "model_type", tuple(defaults))
     class_names = configs.names(config, "id2label")
+    # Names such as "LABEL_0" only number the classes.
+    if class_names == _numbered(class_names):
+        class_names = None
     config = defaults.get(kind or "", {}) | configs.known(**(towers or config))
     activation = configs.choice(config, "hidden_act", _ACTIVATIONS)
-    if class_names == tuple(
-        f"LABEL_{i}" for i in range(len(class_names or ()))
-    ):
-        class_names = None
     return configs.known(
         activation=activation and _ACTIVATIONS[activation],
         layer_norm_epsilon=configs.epsilon(config, "layer_norm_eps"),
@@ -133,7 +127,36 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
         channels=configs.integer(config, "num_channels"),
         image_size=configs.pair(config, "image_size"),
         class_names=class_names,
-        **read_pixels(processor),
+        **_pixels(processor),
+    )
+
+
+def _numbered(names):
+    return tuple(f"LABEL_{i}" for i in range(len(names or ())))
+
+
+def _pixels(processor):
+    """Return a processor's mean and std, for pixels in [0, 255]."""
+    if not processor:
+        return {}
+    factor = 1.0
+    if configs.flag(processor, "do_rescale") is not False:
+        factor = configs.number(processor, "rescale_factor", 0.0, 1.0)
+        factor = 1 / 255 if factor is None else factor
+    mean, std = (0.0,) * 3, (1.0,) * 3
+    if configs.flag(processor, "do_normalize") is not False:
+        kinds = {
+            str(processor.get("image_processor_type")),
+            str(processor.get("feature_extractor_type")),
+        }
+        default = (0.5,) * 3 if kinds & set(_HALVES) else None
+        mean = configs.numbers(processor, "image_mean") or default
+        std = configs.numbers(processor, "image_std") or default
+    if mean is None or std is None:
+        return {}
+    return dict(
+        pixel_mean=tuple(n / factor for n in mean),
+        pixel_std=tuple(n / factor for n in std),
     )
 
 
@@ -182,27 +205,30 @@ def config_of(
 
 def labels(metadata: dict) -> dict:
     """Return the fields of a config that name the classes."""
-    names = metadata["class_names"] or [
-        f"LABEL_{i}" for i in range(metadata["classes"] or 0)
-    ]
+    names = metadata["class_names"] or _numbered(
+        range(metadata["classes"] or 0)
+    )
     return dict(
         id2label={str(i): name for i, name in enumerate(names)},
         label2id={name: i for i, name in enumerate(names)},
     )
 
 
-def refused(metadata: dict, format: str) -> list[str]:
-    """List the parts of a model that no model of transformers can store."""
-    found = table.refuse_pre_logits(metadata)
-    if len(set(metadata["patch_size"])) > 1:
-        found.append("patches of unequal sides")
-    return found
+def refused(metadata: dict, format: str, any_shape: bool = False) -> list[str]:
+    """List the parts of a model that no model of transformers can store.
 
-
-def refuse_rectangles(metadata: dict) -> list[str]:
-    """List images whose positions transformers takes to be a square grid."""
+    Args:
+        metadata: Of the model.
+        format: Not used; as `table.Format.refused` takes it.
+        any_shape: Whether positions need not be of a square grid.
+    """
     height, width = metadata["image_size"]
-    return [] if height == width else ["images that are not square"]
+    return table.refuse_pre_logits(metadata) + table.listed(
+        {
+            "patches of unequal sides": len(set(metadata["patch_size"])) > 1,
+            "images that are not square": height != width and not any_shape,
+        }
+    )
 
 
 def tower(arrays: dict[str, Stored], metadata: dict):
@@ -212,31 +238,18 @@ def tower(arrays: dict[str, Stored], metadata: dict):
     that of keys and values.
     """
     arrays, prefix = flatten(arrays, (TOWER,), _TEXT.pattern)
-    for ending in ("weight", "bias"):
-        stored = arrays.pop(f"head.attention.in_proj_{ending}", None)
-        if stored is None:
-            continue
-        third, rest = stored.shape[0] // 3, stored.shape[1:]
-        query = stored.map(functools.partial(_rows, stop=third), (third, *rest))
-        table.add(arrays, f"head.attention.q.{ending}", query)
-        others = stored.map(
-            functools.partial(_rows, start=third),
-            (stored.shape[0] - third, *rest),
-        )
-        table.add(arrays, f"head.attention.kv.{ending}", others)
+    for fused, query, others in _POOLING:
+        if fused in arrays:
+            third = arrays[fused].shape[0] // 3
+            rest = arrays[fused].shape[0] - third
+            table.cut(arrays, fused, {query: third, others: rest})
     return arrays, prefix
 
 
-def _rows(array, start=None, stop=None):
-    return array[start:stop]
-
-
-def restore_tower(arrays: dict[str, np.ndarray], prefix: str) -> dict:
+def restore_tower(arrays: dict, prefix: str) -> dict:
     """Invert `tower`."""
     arrays = dict(arrays)
-    for ending in ("weight", "bias"):
-        name = "head.attention."
-        if f"{name}q.{ending}" in arrays:
-            parts = [arrays.pop(f"{name}{p}.{ending}") for p in ("q", "kv")]
-            arrays[f"{name}in_proj_{ending}"] = np.concatenate(parts)
+    for fused, *parts in _POOLING:
+        if parts[0] in arrays:
+            table.join(arrays, parts, fused)
     return restore(arrays, prefix, ("visual_projection.", "classifier."))

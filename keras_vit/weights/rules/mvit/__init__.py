@@ -21,7 +21,6 @@ import numpy as np
 from keras_vit.weights import resize
 from keras_vit.weights.rules import keras_format, table
 from keras_vit.weights.rules.mvit import reading, slowfast, tables, torchvision
-from keras_vit.weights.stored import Stored
 
 TITLE = "MViT"
 grid = reading.grid
@@ -130,37 +129,14 @@ def _with_frames(kernel, is_flat):
 
 
 def _fuse(arrays, specified):
-    """Merge the three projections of the first files into one."""
+    """Join the three projections of the first files."""
     arrays = dict(arrays)
     for name in list(arrays):
         match = re.fullmatch(r"(blocks\.\d+\.attn\.)q(\.weight|\.bias)", name)
         if match:
-            parts = [arrays.pop(f"{match[1]}{x}{match[2]}") for x in "qkv"]
-            rows = sum(part.shape[0] for part in parts)
-            fused = Stored(
-                (rows, *parts[0].shape[1:]),
-                lambda parts=parts: np.concatenate([x.read() for x in parts]),
-            )
-            table.add(arrays, f"{match[1]}qkv{match[2]}", fused)
+            parts = [f"{match[1]}{part}{match[2]}" for part in "qkv"]
+            table.join(arrays, parts, f"{match[1]}qkv{match[2]}")
     return arrays, None
-
-
-def _shapes(arrays, rules):
-    """Return a function from a path and a number of axes to a shape."""
-    rules = {rule.path: rule for rule in rules}
-
-    def shape_of(path, axes):
-        rule = rules[path]
-        blanks = [table.blank(arrays[name].shape) for name in rule.sources]
-        shape = rule.transform.join(*blanks).shape
-        if len(shape) != axes:
-            raise ValueError(
-                f"expected `{rule.sources[0]}` of other axes; found shape "
-                f"{blanks[0].shape}"
-            )
-        return shape
-
-    return shape_of
 
 
 def _format(rows, block, patches, has_flat=False, **kwargs):
@@ -186,7 +162,7 @@ def _format(rows, block, patches, has_flat=False, **kwargs):
         paths = {
             rule.path for rule in every if arrays.keys() >= {*rule.sources}
         }
-        shape_of = _shapes(arrays, every)
+        shape_of = table.shapes(arrays, every, of_variable=True)
         if not has_flat and "pos_encoding/temporal_pos" in paths:
             frames = shape_of("pos_encoding/temporal_pos", 3)[1]
             is_image = frames == shape_of("patch_embed/kernel", 5)[0] == 1

@@ -126,33 +126,7 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
     pools = metadata["pooling_mode"] != "none"
     kernel = metadata.get("pooling_size") if pools else None
 
-    def factors(name):
-        pairs = zip(blocks, blocks[1:], strict=False)
-        return [
-            [i + 1, after[name] / before[name]]
-            for i, (before, after) in enumerate(pairs)
-            if after[name] != before[name]
-        ]
-
-    def strides(name, listed=()):
-        return [
-            [i, *block[name]]
-            for i, block in enumerate(blocks)
-            if block[name] != (1, 1, 1) or i in listed
-        ]
-
-    mvit = dict(
-        EMBED_DIM=blocks[0]["hidden_size"],
-        NUM_HEADS=blocks[0]["num_heads"],
-        DEPTH=len(blocks),
-        DIM_MUL=factors("hidden_size"),
-        HEAD_MUL=factors("num_heads"),
-        POOL_Q_STRIDE=strides("query_stride"),
-        # With a kernel, only the listed blocks pool.
-        POOL_KV_STRIDE=strides(
-            "key_value_stride", range(len(blocks)) if kernel else ()
-        ),
-        POOL_KVQ_KERNEL=kernel and list(kernel),
+    mvit = _blocks(blocks, kernel) | dict(
         PATCH_2D=is_image,
         PATCH_KERNEL=list(patch[axes]),
         PATCH_STRIDE=list(stride[axes]),
@@ -183,3 +157,35 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
     if metadata["class_names"]:
         config["label_names"] = list(metadata["class_names"])
     return config
+
+
+def _blocks(blocks, kernel):
+    """Return the fields that list blocks; inverts `_settings`."""
+
+    def factors(name):
+        pairs = zip(blocks, blocks[1:], strict=False)
+        return [
+            [i + 1, after[name] / before[name]]
+            for i, (before, after) in enumerate(pairs)
+            if after[name] != before[name]
+        ]
+
+    def strides(name, listed=()):
+        return [
+            [i, *block[name]]
+            for i, block in enumerate(blocks)
+            if block[name] != (1, 1, 1) or i in listed
+        ]
+
+    # With a kernel, only the listed blocks pool.
+    pooled = range(len(blocks)) if kernel else ()
+    return dict(
+        EMBED_DIM=blocks[0]["hidden_size"],
+        NUM_HEADS=blocks[0]["num_heads"],
+        DEPTH=len(blocks),
+        DIM_MUL=factors("hidden_size"),
+        HEAD_MUL=factors("num_heads"),
+        POOL_Q_STRIDE=strides("query_stride"),
+        POOL_KV_STRIDE=strides("key_value_stride", pooled),
+        POOL_KVQ_KERNEL=kernel and list(kernel),
+    )

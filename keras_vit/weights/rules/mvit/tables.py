@@ -86,20 +86,16 @@ def torchvision_rows() -> list:
 
 def _layer_rows(layers, norm_name, pool_name):
     """Return the rows of layers with kernels, of norms and of poolings."""
-    rows = []
-    for layer, name in layers.items():
-        is_patch = layer == "patch_embed"
-        kernel = _CONVOLUTION if is_patch else table.TRANSPOSED
-        rows.append((f"{layer}/kernel", f"{name}.weight", kernel))
-        rows.append((f"{layer}/bias", f"{name}.bias"))
+    patches = dict(kernel=(".weight", _CONVOLUTION), bias=(".bias",))
+    patch_embed = {"patch_embed": layers.pop("patch_embed")}
     norms = {f"{_BLOCK}/{norm}": norm_name(norm) for norm in _NORMS}
-    for layer, name in (norms | {"norm": "norm"}).items():
-        rows.append((f"{layer}/gamma", f"{name}.weight"))
-        rows.append((f"{layer}/beta", f"{name}.bias"))
-    for letter in "qkv":
-        path = f"{_BLOCK}/attn/pool_{letter}/kernel"
-        rows.append((path, f"{pool_name(letter)}.weight", _DEPTHWISE))
-    return rows
+    pools = {f"{_BLOCK}/attn/pool_{x}": pool_name(x) for x in "qkv"}
+    return [
+        *table.layer_rows(patch_embed, patches),
+        *table.layer_rows(layers, table.TORCH_DENSE),
+        *table.layer_rows(norms | {"norm": "norm"}, table.TORCH_NORM),
+        *table.layer_rows(pools, dict(kernel=(".weight", _DEPTHWISE))),
+    ]
 
 
 def expand(rows: list, num_layers: int, flat: bool = False) -> list:

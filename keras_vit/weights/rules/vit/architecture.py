@@ -82,22 +82,35 @@ class Architecture:
         """Whether a class token precedes the patches."""
         return self.classifier in ("token", "token_gap")
 
+    @property
+    def _absent(self) -> tuple[str, ...]:
+        """Prefixes of the paths that the model does not have."""
+        present = {
+            "class_token/": self.has_class_token,
+            "pre_logits/": self.representation,
+            "head/": self.head,
+            "resnet/": self.resnet_units is not None,
+        }
+        return tuple(path for path, has in present.items() if not has)
 
-def expand(rows: list, architecture: Architecture) -> list[table.Rule]:
-    """Expand a table for an architecture; see `table.expand`."""
-    absent = tuple(
-        prefix
-        for prefix, present in (
-            ("class_token/", architecture.has_class_token),
-            ("pre_logits/", architecture.representation),
-            ("head/", architecture.head),
-            ("resnet/", architecture.resnet_units is not None),
+    def expand(self, rows: list) -> list[table.Rule]:
+        """Expand a table; see `table.expand`."""
+        return table.expand(
+            rows,
+            num_layers=self.num_layers,
+            units=self.resnet_units,
+            absent=self._absent,
         )
-        if not present
-    )
-    return table.expand(
-        rows,
-        num_layers=architecture.num_layers,
-        units=architecture.resnet_units,
-        absent=absent,
-    )
+
+    @property
+    def fields(self) -> dict:
+        """Metadata of the model, as `encoder.rows.rules` takes them."""
+        return dict(
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            resnet_units=self.resnet_units,
+            class_token=self.has_class_token,
+            classifier=self.classifier or "gap",
+            representation_size=self.representation,
+            classes=self.head,
+        )

@@ -13,14 +13,13 @@ import re
 
 import numpy as np
 
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.vit.architecture import (
     Architecture,
-    expand,
     fuse_heads,
     part_heads,
 )
-from keras_vit.weights.stored import Stored
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
@@ -151,9 +150,6 @@ def restore(
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Return the metadata that linen names show."""
-    units = {}
-    for match in filter(None, map(_UNIT.match, arrays)):
-        units.setdefault(int(match[1]), set()).add(match[2])
     query = f"Transformer/encoderblock_0/{_ATTENTION}/query/kernel"
     shape = arrays[query].shape if query in arrays else ()
     if len(shape) != 3:
@@ -165,7 +161,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
         resnet_units=(
-            tuple(len(units[b]) for b in sorted(units))
+            table.depths(arrays, _UNIT)
             if "conv_root/kernel" in arrays
             else None
         ),
@@ -209,50 +205,35 @@ def rules(architecture: Architecture) -> list[table.Rule]:
     ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
     unit, their_unit = "resnet/block{b}_unit{u}/", "block{b}/unit{u}/"
     attention = f"{_ATTENTION}/"
-    query_key_value = [
-        f"{theirs}{attention}{n}/" for n in ("query", "key", "value")
-    ]
+    numbers = ("1", "2", "3", "_proj")
+    layers = {name: name for name in ("embedding", "pre_logits", "head")}
+    norms = {
+        "encoder_norm": "Transformer/encoder_norm",
+        "resnet/gn_root": "gn_root",
+    }
+    for n in (0, 1):
+        name = f"MlpBlock_0/Dense_{n}"
+        layers[f"{ours}{name}"] = f"{theirs}{name}"
+        norms[f"{ours}LayerNorm_{n}"] = f"{theirs}LayerNorm_{n}"
+    norms |= {f"{unit}gn{n}": f"{their_unit}gn{n}" for n in numbers}
+    convolutions = {f"{unit}conv{n}": f"{their_unit}conv{n}" for n in numbers}
+    convolutions["resnet/conv_root"] = "conv_root"
     rows: list[tuple] = [
         ("class_token/cls", "cls"),
         ("posembed_input/pos_embedding", POSITIONS),
-        ("encoder_norm/gamma", "Transformer/encoder_norm/scale"),
-        ("encoder_norm/beta", "Transformer/encoder_norm/bias"),
-        ("resnet/conv_root/kernel", "conv_root/kernel"),
-        ("resnet/gn_root/gamma", "gn_root/scale"),
-        ("resnet/gn_root/beta", "gn_root/bias"),
         (f"{ours}{attention}out/kernel", f"{theirs}{attention}out/kernel", out),
         (f"{ours}{attention}out/bias", f"{theirs}{attention}out/bias"),
     ]
     for part in ("kernel", "bias"):
-        rows += [
-            (f"{layer}/{part}", f"{layer}/{part}")
-            for layer in ("embedding", "pre_logits", "head")
-        ]
-        rows += [
-            (f"{ours}MlpBlock_0/{n}/{part}", f"{theirs}MlpBlock_0/{n}/{part}")
-            for n in ("Dense_0", "Dense_1")
-        ]
-        rows.append(
-            (
-                f"{ours}{attention}qkv/{part}",
-                tuple(name + part for name in query_key_value),
-                qkv,
-            )
+        names = tuple(
+            f"{theirs}{attention}{name}/{part}"
+            for name in ("query", "key", "value")
         )
-    for part, their_part in (("gamma", "scale"), ("beta", "bias")):
-        rows += [
-            (f"{ours}{norm}/{part}", f"{theirs}{norm}/{their_part}")
-            for norm in ("LayerNorm_0", "LayerNorm_1")
-        ]
-        rows += [
-            (f"{unit}gn{n}/{part}", f"{their_unit}gn{n}/{their_part}")
-            for n in ("1", "2", "3", "_proj")
-        ]
-    rows += [
-        (f"{unit}conv{n}/kernel", f"{their_unit}conv{n}/kernel")
-        for n in ("1", "2", "3", "_proj")
-    ]
-    return expand(rows, architecture)
+        rows.append((f"{ours}{attention}qkv/{part}", names, qkv))
+    rows += table.layer_rows(layers, table.FLAX_LAYER)
+    rows += table.layer_rows(convolutions, table.FLAX_LAYER, "kernel")
+    rows += table.layer_rows(norms, table.FLAX_NORM)
+    return architecture.expand(rows)
 
 
 def _rename(name, names):

@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, keras_format, table
-from keras_vit.weights.rules.vit.architecture import Architecture, expand
-from keras_vit.weights.stored import Stored
+from keras_vit.weights.rules.vit.architecture import Architecture
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
@@ -56,14 +56,11 @@ def restore(
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Return the metadata that names and config show."""
-    units = {}
-    for match in filter(None, map(_UNIT.match, arrays)):
-        units.setdefault(int(match[1]), set()).add(match[2])
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # specified by the config
         resnet_units=(
-            tuple(len(units[b]) for b in sorted(units))
+            table.depths(arrays, _UNIT)
             if "resnet/conv_root/kernel" in arrays
             else None
         ),
@@ -192,4 +189,4 @@ def rules(architecture: Architecture) -> list[table.Rule]:
         (convolutions, ("kernel",)),
     ):
         paths += [f"{layer}/{part}" for layer in layers for part in parts]
-    return expand([(path, path) for path in paths], architecture)
+    return architecture.expand([(path, path) for path in paths])

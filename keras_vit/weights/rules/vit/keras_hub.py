@@ -8,14 +8,13 @@ import re
 
 import numpy as np
 
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.vit.architecture import (
     Architecture,
-    expand,
     fuse_heads,
     part_heads,
 )
-from keras_vit.weights.stored import Stored
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
 _EMBEDDING = "vit_patching_and_embedding"
@@ -143,9 +142,6 @@ def rules(architecture: Architecture) -> list[table.Rule]:
             f"{theirs}mha/{name}/{index}" for name in ("query", "key", "value")
         )
         rows.append((f"{attention}/qkv/{part}", names, qkv))
-        for layer, name in layers.items():
-            rows.append((f"{layer}/{part}", f"{name}/{index}"))
-    for index, part in enumerate(("gamma", "beta")):
-        for layer, name in norms.items():
-            rows.append((f"{layer}/{part}", f"{name}/{index}"))
-    return expand(rows, architecture)
+    rows += table.layer_rows(layers, table.KERAS_LAYER)
+    rows += table.layer_rows(norms, table.KERAS_NORM)
+    return architecture.expand(rows)

@@ -9,16 +9,11 @@ import re
 
 import numpy as np
 
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table, timm_config
+from keras_vit.weights.rules.encoder import rows, timm
 from keras_vit.weights.rules.vit import timm_names
-from keras_vit.weights.rules.vit.architecture import (
-    Architecture,
-    expand,
-    fuse_heads,
-    is_published,
-    part_heads,
-)
-from keras_vit.weights.stored import Stored
+from keras_vit.weights.rules.vit.architecture import Architecture, is_published
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
@@ -102,9 +97,6 @@ def restore(
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     """Return the metadata that names and config show."""
-    units = {}
-    for match in filter(None, map(_UNIT.match, arrays)):
-        units.setdefault(int(match[1]), set()).add(match[2])
     hybrid = any(name.startswith(_BACKBONE) for name in arrays)
     token, norm = "cls_token" in arrays, "fc_norm.weight" in arrays
     if token:
@@ -130,9 +122,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
     return Architecture(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=0,  # specified by the config
-        resnet_units=(
-            tuple(len(units[b]) for b in sorted(units)) if hybrid else None
-        ),
+        resnet_units=(table.depths(arrays, _UNIT) if hybrid else None),
         classifier=pooled,
         representation="pre_logits.fc.bias" in arrays,
         head="head.bias" in arrays,
@@ -173,115 +163,59 @@ def settings(config: dict) -> dict:
 
 def config_of(metadata: dict) -> dict:
     """Return the config.json of timm for a model; inverts `settings`."""
-    architecture = Architecture.of(metadata)
-    arguments = dict(
-        img_size=list(metadata["image_size"]),
-        patch_size=list(metadata["patch_size"]),
-        embed_dim=metadata["hidden_size"],
-        depth=architecture.num_layers,
-        num_heads=architecture.num_heads,
-        mlp_ratio=metadata["mlp_dim"] / metadata["hidden_size"],
-        class_token=architecture.has_class_token,
-        global_pool="token" if architecture.classifier == "token" else "avg",
-        fc_norm=architecture.classifier in ("gap_norm", "token_gap"),
-    )
-    if metadata["gelu_approximate"]:
-        arguments["act_layer"] = "gelu_tanh"
-    name = _PLAIN
-    if architecture.resnet_units is not None:
-        name = ARCHITECTURES.get(architecture.resnet_units, _PLAIN)
-    return timm_config.write(metadata, name, **arguments) | dict(
-        num_features=metadata["hidden_size"]
+    classifier, units = metadata["classifier"], metadata.get("resnet_units")
+    approximate = metadata["gelu_approximate"]
+    return timm.config_of(
+        metadata | dict(activation="gelu_tanh" if approximate else "gelu"),
+        _PLAIN if units is None else ARCHITECTURES.get(units, _PLAIN),
+        class_token=Architecture.of(metadata).has_class_token,
+        global_pool="token" if classifier == "token" else "avg",
+        fc_norm=classifier in ("gap_norm", "token_gap"),
     )
 
 
 def rules(architecture: Architecture) -> list[table.Rule]:
     """Return the expanded table of an architecture."""
-
-    def join(array):
-        rows = array.T  # [..., 3 D], in the order [3, A, E]
-        parts = rows.reshape(*rows.shape[:-1], 3, architecture.num_heads, -1)
-        return fuse_heads(*np.moveaxis(parts, -3, 0))
-
-    def split(fused):
-        parts = part_heads(fused, architecture.num_heads)
-        rows = np.stack(parts, axis=-3)  # [..., 3, A, E]
-        return (rows.reshape(*rows.shape[:-3], -1).T,)
-
-    qkv = table.Transform(join, split)
-    ours, theirs = "encoderblock_{i}/", "blocks.{i}."
-    attention = "MultiHeadDotProductAttention_0"
     unit = "resnet/block{b}_unit{u}/"
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
-    pooled_first = architecture.classifier in ("gap_norm", "token_gap")
-    norm = "fc_norm" if pooled_first else "norm"
     # Without stages, timm's root is a plain sequence, not a ResNet with a stem.
     root = _BACKBONE + ("stem." if architecture.resnet_units else "")
-    dense = {
-        "pre_logits": "pre_logits.fc",
-        "head": "head",
-        f"{ours}{attention}/out": f"{theirs}attn.proj",
-        f"{ours}MlpBlock_0/Dense_0": f"{theirs}mlp.fc1",
-        f"{ours}MlpBlock_0/Dense_1": f"{theirs}mlp.fc2",
-    }
-    norms = {
-        "encoder_norm": norm,
-        f"{ours}LayerNorm_0": f"{theirs}norm1",
-        f"{ours}LayerNorm_1": f"{theirs}norm2",
-        "resnet/gn_root": f"{root}norm",
-        f"{unit}gn1": f"{their_unit}norm1",
-        f"{unit}gn2": f"{their_unit}norm2",
-        f"{unit}gn3": f"{their_unit}norm3",
-        f"{unit}gn_proj": f"{their_unit}downsample.norm",
-    }
     convolutions = {
-        "embedding": "patch_embed.proj",
         "resnet/conv_root": f"{root}conv",
-        f"{unit}conv1": f"{their_unit}conv1",
-        f"{unit}conv2": f"{their_unit}conv2",
-        f"{unit}conv3": f"{their_unit}conv3",
         f"{unit}conv_proj": f"{their_unit}downsample.conv",
     }
-    rows = [
-        ("class_token/cls", "cls_token"),
-        ("posembed_input/pos_embedding", "pos_embed"),
-        ("embedding/bias", "patch_embed.proj.bias"),
-        (
-            f"{ours}{attention}/qkv/kernel",
-            f"{theirs}attn.qkv.weight",
-            qkv,
-        ),
-        (f"{ours}{attention}/qkv/bias", f"{theirs}attn.qkv.bias", qkv),
-    ]
-    for layer, name in dense.items():
-        rows.append((f"{layer}/kernel", f"{name}.weight", table.TRANSPOSED))
-        rows.append((f"{layer}/bias", f"{name}.bias"))
-    for layer, name in norms.items():
-        rows.append((f"{layer}/gamma", f"{name}.weight"))
-        rows.append((f"{layer}/beta", f"{name}.bias"))
-    for layer, name in convolutions.items():
-        rows.append((f"{layer}/kernel", f"{name}.weight", table.CONVOLUTION))
-    return expand(rows, architecture)
+    norms = {
+        "resnet/gn_root": f"{root}norm",
+        f"{unit}gn_proj": f"{their_unit}downsample.norm",
+    }
+    for n in (1, 2, 3):
+        convolutions[f"{unit}conv{n}"] = f"{their_unit}conv{n}"
+        norms[f"{unit}gn{n}"] = f"{their_unit}norm{n}"
+    stem = table.layer_rows(convolutions, table.TORCH_CONVOLUTION, "kernel")
+    stem += table.layer_rows(norms, table.TORCH_NORM)
+    names = timm.NAMES | dict(pre_logits="pre_logits.fc")
+    return rows.rules(names, architecture.fields, stem)
 
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm cannot store."""
     units = metadata.get("resnet_units")
-    has = dict(
-        pre_logits=metadata.get("representation_size"),
-        stem_of_other_units=units not in (None, *ARCHITECTURES),
-        stem_of_other_width=metadata.get("resnet_width") not in (None, 1),
+    return table.listed(
+        dict(
+            pre_logits=metadata.get("representation_size"),
+            stem_of_other_units=units not in (None, *ARCHITECTURES),
+            stem_of_other_width=metadata.get("resnet_width") not in (None, 1),
+        )
     )
-    return [name for name, value in has.items() if value]
 
 
 def differences(metadata: dict) -> list[str]:
     """List what timm computes differently."""
-    found = table.pixel_differences(metadata)
-    if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
-        found.append("it adds 1e-6 in LayerNorm")
-    if metadata.get("resnet_units") is not None and (
-        metadata["resnet_numerics"] != "timm"
-    ):
-        found.append("it has other epsilons in the stem")
-    return found
+    hybrid = metadata.get("resnet_units") is not None
+    return timm.differences(metadata, 1e-6) + table.listed(
+        {
+            "it has other epsilons in the stem": (
+                hybrid and metadata["resnet_numerics"] != "timm"
+            )
+        }
+    )

@@ -18,9 +18,10 @@ import urllib.parse
 import urllib.request
 
 from keras_vit._paths import require_file
+from keras_vit.weights.download import cache
 
 TIMEOUT = 60  # seconds without a byte that make a connection lost
-ELSEWHERE = "KERAS_VIT_WEIGHTS_URL names another server"
+ELSEWHERE = "Set KERAS_VIT_WEIGHTS_URL to download from a mirror"
 
 
 class Lost(Exception):
@@ -80,7 +81,7 @@ def _http(url, start, part, validator):
         if size is None and not chunked and not hashes.get("md5"):
             raise ValueError(
                 f"The server of {url} must send the length or a hash of the "
-                "file; without, an early end looks complete. "
+                "file; otherwise a truncated download cannot be detected. "
                 f"{ELSEWHERE}."
             )
         yield (
@@ -134,13 +135,24 @@ def _absent(url, answer):
     return ValueError(
         "`url` must be of a file that all may read. Received: "
         f"url={url!r}, which answers: {answer}. keras_vit.list_weights() lists "
-        f"the names; {ELSEWHERE}."
+        f"the names. {ELSEWHERE}."
     )
 
 
-def without_query(url: str) -> str:
-    """Return a URL without its query, which may contain a token."""
-    return urllib.parse.urlsplit(url)._replace(query="", fragment="").geturl()
+def crc32c(url: str, remote: RemoteMetadata, sha256: str | None) -> dict:
+    """Return {"crc32c": a running checksum} if the server gives that hash."""
+    if remote.crc32c is None:
+        return {}
+    try:
+        import google_crc32c
+    except ImportError as error:
+        if remote.md5 or sha256:
+            return {}
+        raise ValueError(
+            f"The server of {url} gives no hash but crc32c, and google_crc32c "
+            "is not installed. Run: pip install google-crc32c"
+        ) from error
+    return {"crc32c": google_crc32c.Checksum()}
 
 
 def _hex(url, name, code):
@@ -153,8 +165,8 @@ def _hex(url, name, code):
         digest = b""
     if len(digest) != {"md5": 16, "crc32c": 4}[name]:
         raise ValueError(
-            f"The server of {without_query(url)} must send its x-goog-hash in "
-            f"base64. Received: {name}={code!r}. {ELSEWHERE}."
+            f"The server of {cache.without_query(url)} must send its "
+            f"x-goog-hash in base64. Received: {name}={code!r}. {ELSEWHERE}."
         )
     return digest.hex()
 
@@ -215,3 +227,13 @@ OPENERS = {
     "file": _file,
     "gs": _gs,
 }
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL of another scheme, or without a host."""
+    scheme, host, *_ = urllib.parse.urlsplit(url)
+    if scheme not in OPENERS or not (host or scheme == "file"):
+        raise ValueError(
+            "`url` must begin with http://, https:// or gs:// and a host, or "
+            f"with file://. Received: url={url!r}"
+        )

@@ -1,0 +1,180 @@
+"""How checkpoints are opened and written: one module for each kind of file."""
+
+import functools
+import os
+
+from keras import ops
+
+from keras_vit._paths import require_file, why_no_file
+from keras_vit.weights.formats import hdf5, npz, safetensors, torch
+from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+
+# Ending of a path -> its reader; any other file is read as an npz file.
+_READERS = {
+    ".keras": hdf5.read_keras,
+    (".h5", ".hdf5"): hdf5.read,
+    ".safetensors": safetensors.read,
+    (".pth", ".pth.tar", ".pt", ".bin", ".pyth"): torch.read,
+}
+
+
+def read(path: str) -> tuple[dict[str, Stored], dict]:
+    """Return the arrays and the config of a file or directory.
+
+    Raises:
+        ValueError: If there is none, or it is damaged.
+    """
+    if os.path.isdir(path):
+        return _read_directory(path)
+    reason = why_no_file(path)
+    if reason:
+        raise ValueError(
+            f"`weights` must be an existing checkpoint. Received: "
+            f"weights={path!r}, which {reason}"
+        )
+    known = (
+        reader
+        for endings, reader in _READERS.items()
+        if path.lower().endswith(endings)
+    )
+    reader = next(known, npz.read)
+    arrays, config = reader(path)
+    if reader in (safetensors.read, torch.read) and not config:
+        config = _config_beside(os.path.dirname(path))
+    return arrays, config
+
+
+def _config_beside(folder):
+    """Return the config.json of a folder, with that of its preprocessor."""
+    config = _json(os.path.join(folder, "config.json"))
+    processor = _json(os.path.join(folder, "preprocessor_config.json"))
+    return config | (dict(preprocessor=processor) if processor else {})
+
+
+def _json(path):
+    """Return the object in a JSON file, {} if there is no such file."""
+    if not os.path.exists(path):
+        return {}
+    require_file(path)
+    try:
+        with open(path, "rb") as file:
+            found = parse_json(file.read())
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path!r} must be JSON: {error}. Fetch it again."
+        ) from None
+    return found
+
+
+def _read_directory(path):
+    inside = sorted(os.listdir(path))
+    if "model.weights.h5" in inside:
+        return _read_keras_directory(path, inside)
+    index = "model.safetensors.index.json"
+    known = ("model.safetensors", "pytorch_model.bin")
+    names = [name for name in known if name in inside][:1]
+    # As in transformers, a single file takes precedence over shards.
+    if index in inside and "model.safetensors" not in inside:
+        names = _shards(os.path.join(path, index))
+    # No name in an index may point outside of the directory.
+    absent = [name for name in names if name not in inside]
+    if absent:
+        raise ValueError(
+            f"The checkpoint {path!r} is incomplete: its index names "
+            f"{absent[0]!r}, which is not in it"
+        )
+    arrays = _read_all(path, names)
+    if not arrays:
+        raise ValueError(
+            "`weights`, where it is a directory, must contain "
+            "model.safetensors, pytorch_model.bin or model.weights.h5. "
+            f"Received: weights={path!r}, a directory with {inside[:8]}"
+        )
+    return arrays, _config_beside(path)
+
+
+def _read_all(folder, names):
+    """Return the arrays of several files of a folder, each only once."""
+    arrays: dict[str, Stored] = {}
+    for name in names:
+        file = os.path.join(folder, name)
+        require_file(file)
+        others, _ = read(file)
+        repeated = sorted(arrays.keys() & others.keys())
+        if repeated:
+            raise Guard(folder).twice(repeated)
+        arrays |= others
+    return arrays
+
+
+def _shards(path):
+    """Return the names of the files that an index lists."""
+    files_of = _json(path).get("weight_map")
+    if not isinstance(files_of, dict) or not all(
+        isinstance(name, str) for name in files_of.values()
+    ):
+        raise ValueError(
+            f"{path!r} must have a `weight_map` from names to files. Fetch it "
+            "again."
+        )
+    return sorted(set(files_of.values()))
+
+
+def _read_keras_directory(path, inside):
+    """Read a directory of Keras or keras-hub, whose variables are numbered."""
+
+    def section(file, key="config"):
+        found = _json(os.path.join(path, file)).get(key)
+        found = {} if found is None else found
+        if not isinstance(found, dict):
+            raise ValueError(
+                f"A config in {path!r} cannot be read: expected `{key}` of "
+                f"{file} to be an object. Fetch it again."
+            )
+        return found
+
+    weights = [
+        name
+        for name in ("model.weights.h5", "task.weights.h5")
+        if name in inside
+    ]
+    arrays = _read_all(path, weights)
+    config = section("config.json")
+    if "layers" in config:  # of `keras.saving.save_model`
+        return arrays, _json(os.path.join(path, "config.json"))
+    config = dict(config)
+    if len(weights) == 2:
+        config["pooling"] = section("task.json").get("pooling", "token")
+    converter = _json(os.path.join(path, "image_converter.json"))
+    config["image_converter"] = converter.get("config")
+    return arrays, config
+
+
+def read_model(model) -> tuple[dict[str, Stored], dict]:
+    """Return the arrays and the config of a model of keras-hub.
+
+    Raises:
+        ValueError: If it is another object.
+    """
+    if "keras_hub" not in type(model).__module__:
+        raise ValueError(
+            "`weights` must be a path, a name or a model of keras-hub. "
+            f"Received: {type(model)}"
+        )
+    backbone = getattr(model, "backbone", model)
+    config = backbone.get_config()
+    if backbone is not model:
+        config["pooling"] = model.get_config().get("pooling", "token")
+        converter = getattr(model.preprocessor, "image_converter", None)
+        config["image_converter"] = converter and converter.get_config()
+    numbers = dict(bias=1, beta=1)  # all others are the first of a layer
+    arrays = {}
+    for variable in model.weights:
+        layer, _, last = variable.path.rpartition("/")
+        arrays[f"{layer}/{numbers.get(last, 0)}"] = Stored(
+            tuple(variable.shape),
+            functools.partial(ops.convert_to_numpy, variable),
+        )
+    return arrays, config

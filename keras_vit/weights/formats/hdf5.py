@@ -1,0 +1,112 @@
+"""Keras' `.weights.h5`, alone or inside a `.keras` archive."""
+
+import functools
+import io
+import itertools
+import os
+import re
+
+from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+
+
+def read_keras(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+    """Open a `.keras` archive; returns its arrays and its config."""
+    guard = Guard(path)
+    archive = guard.open_zip()
+    with guard.at("config.json"):
+        config = parse_json(archive.read("config.json"))
+        if not isinstance(config, dict):
+            raise ValueError("it is no object")
+    with guard.at("model.weights.h5"):
+        content = archive.read("model.weights.h5")
+    return read(path, content)[0], config
+
+
+def read(
+    path: str | os.PathLike, content: bytes | None = None
+) -> tuple[dict[str, Stored], dict]:
+    """Open a weights file of Keras, as `npz.read` does; it has no metadata.
+
+    Every number must be in the file, as in those that Keras writes: compressed
+    arrays are refused, and chunks that were never written, which read as zeros.
+
+    Args:
+        path: The file, or its name in messages.
+        content: Its bytes, if it is inside an archive.
+
+    Returns:
+        "layer/sublayer/index of the variable" -> array, with the names of the
+        layers; and {}.
+    """
+    import h5py
+
+    guard = Guard(path)
+
+    def opened():
+        return h5py.File(path if content is None else io.BytesIO(content), "r")
+
+    def values(place, dtype):
+        # Opened for each read: an open file could not be overwritten.
+        with opened() as file:
+            # No library accepts the other byte order.
+            return file[place].astype(dtype)[()]
+
+    size = os.path.getsize(path) if content is None else len(content)
+    arrays, claimed = {}, 0
+    with guard.at("its index"), opened() as file:
+        for name, item in _variables(guard, file, (), itertools.count()):
+            _check_dataset(guard, name, item)
+            claimed += max(item.nbytes, item.id.get_storage_size())
+            if claimed > size:
+                raise guard.too_large(claimed, size)
+            read_item = functools.partial(values, item.name, item.dtype.name)
+            guard.add(arrays, name, item.shape, item.dtype.name, read_item)
+    return arrays, {}
+
+
+def _variables(guard, group, layers, visits):
+    """Yield the name and the dataset of each variable of a model."""
+    import h5py
+
+    # Groups that contain one another have infinitely many paths.
+    guard.limit(next(visits), "groups")
+    # Keras keeps variables under "vars", with the layer's name.
+    if "vars" in group:
+        variables = _member(guard, group, "vars")
+        layers = (*layers, variables.attrs.get("name", ""))
+        for index in variables:
+            # After low-rank updates the variables are there by name as well,
+            # with which training continues (`layers.Dense`).
+            if "lora_kernel_a" in variables and not index[:1].isdigit():
+                continue
+            if not re.fullmatch("0|[1-9][0-9]*", index):  # "01" is 1 as well
+                raise ValueError(f"`{variables.name}` contains {index!r}")
+            name = "/".join((*layers[1:], index))
+            yield name, _member(guard, variables, index)
+    for key in group:
+        # Not weights of the model: the state of training and of dropout.
+        if key not in ("vars", "optimizer", "seed_generator"):
+            member = _member(guard, group, key)
+            if isinstance(member, h5py.Group):
+                yield from _variables(guard, member, layers, visits)
+
+
+def _member(guard, group, key):
+    """Return an object that is stored in this file."""
+    import h5py
+
+    if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+        raise guard.not_plain(f"{group.name}/{key}", "points out of the file")
+    return group[key]
+
+
+def _check_dataset(guard, name, item):
+    """Refuse what is not a plain array, all of it in this file."""
+    import h5py
+
+    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
+        raise guard.not_plain(name, "points out of the file")
+    if item.id.get_create_plist().get_nfilters():
+        raise guard.not_plain(name, "is compressed")
+    if item.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
+        raise guard.not_plain(name, "was not written completely")

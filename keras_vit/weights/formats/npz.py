@@ -1,0 +1,100 @@
+"""NumPy's npz files."""
+
+import json
+import math
+import os
+import zipfile
+
+import numpy as np
+
+from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+
+
+def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+    """Open an npz file.
+
+    Returns:
+        Name -> array, and the metadata that `write` left in the comment.
+
+    Raises:
+        ValueError: If it is not an npz file, is truncated or damaged, has a
+            duplicate member, claims more bytes than it can hold, or contains
+            anything but arrays of floats. Reading an array also raises it if
+            the array does not match its checksum or is not finite.
+    """
+    import ml_dtypes  # a dependency of Keras
+
+    guard, arrays = Guard(path), {}
+    archive = guard.open_zip()
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        with guard.at(name), archive.open(member) as content:
+            shape, dtype = _header(content)
+            header = content.tell()
+        if dtype.hasobject:
+            raise guard.refuse(
+                f"contains pickled Python objects under `{name}`, which could "
+                "run code; only plain arrays are read."
+            )
+        claimed = math.prod(shape) * dtype.itemsize
+        if claimed != member.file_size - header:
+            raise guard.damaged(
+                name,
+                f"it claims an array of {claimed} bytes and has "
+                f"{member.file_size - header}",
+            )
+        # NumPy writes bfloat16 as two bytes of unnamed type.
+        half = dtype.str == "|V2"
+        dtype = np.dtype(ml_dtypes.bfloat16 if half else dtype)
+
+        def values(member=member, dtype=dtype, half=half):
+            with archive.open(member) as content:
+                array = np.load(content, allow_pickle=False)
+            # No library accepts the other byte order.
+            return array.view(dtype) if half else array.astype(dtype.name)
+
+        guard.add(arrays, name, shape, dtype.name, values)
+    with guard.at("its comment"):
+        metadata = _metadata(guard.path, archive.comment)
+    return arrays, metadata
+
+
+def _header(file):
+    """Return the shape and the type of an array."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of the npy format")
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    try:
+        shape, _, dtype = read_header(file)
+    except (MemoryError, RecursionError):  # of Python's parser
+        raise ValueError("its header is no header of an array") from None
+    return shape, dtype
+
+
+def _metadata(path, text):
+    """Return the metadata in a comment, all of which must be there."""
+    with open(path, "rb") as file:
+        # The last record of the archive ends with the length of the comment.
+        file.seek(-len(text) - 2, os.SEEK_END)
+        length = int.from_bytes(file.read(2), "little")
+    if length != len(text):
+        raise ValueError(f"{len(text)} of {length} bytes are there")
+    return parse_json(text) if text.startswith(b"{") else {}
+
+
+def write(file, arrays: dict[str, np.ndarray], metadata: dict) -> None:
+    """Write arrays, and in the comment the metadata that they do not show.
+
+    Args:
+        file: An open file, binary.
+        arrays: Name -> array.
+        metadata: Written as JSON, unless it is empty.
+    """
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    if metadata:
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = json.dumps(metadata).encode()

@@ -1,0 +1,46 @@
+"""Files of safetensors."""
+
+import os
+
+import numpy as np
+
+from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
+
+_DTYPES = dict(F16="float16", BF16="bfloat16", F32="float32", F64="float64")
+
+
+def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+    """Open a file, as `npz.read` does; it has no metadata."""
+    guard, arrays = Guard(path), {}
+    try:
+        import safetensors
+    except ImportError:
+        raise guard.needs("safetensors") from None
+    with guard.at("its header"):
+        file = safetensors.safe_open(guard.path, framework="numpy")
+        # Of a name that is there twice, the library takes the later array.
+        with open(guard.path, "rb") as content:
+            length = int.from_bytes(content.read(8), "little")
+            parse_json(content.read(length))
+    for name in file.keys():  # noqa: SIM118  not a dictionary
+        view = file.get_slice(name)
+        kind = view.get_dtype()
+        if "F" in kind or not name.endswith(DERIVED):
+            guard.add(
+                arrays,
+                name,
+                view.get_shape(),
+                _DTYPES.get(kind, kind),
+                lambda name=name: file.get_tensor(name),
+            )
+    return arrays, {}
+
+
+def write(file, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays to an open file."""
+    try:
+        from safetensors import numpy
+    except ImportError:
+        raise Guard(file.name).needs("safetensors") from None
+    contiguous = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
+    file.write(numpy.save(contiguous, metadata={"format": "pt"}))

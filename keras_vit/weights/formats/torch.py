@@ -1,0 +1,127 @@
+"""State dicts of PyTorch, read without unpickling objects."""
+
+import argparse
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+
+from keras_vit.weights.formats.guard import DERIVED, Guard, Stored
+
+
+def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+    """Open a state dict, as `npz.read` does.
+
+    It may be the value of "model", "state_dict", "model_state" or "net".
+    Integers that PyTorch's modules count or derive from sizes are ignored.
+
+    Returns:
+        Name -> array, and the config of PySlowFast beside them, {} without.
+    """
+    guard, arrays = Guard(path), {}
+    state = content = _load(guard)
+    import torch
+
+    for key in ("model", "state_dict", "model_state", "net"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict):
+        raise guard.refuse(
+            f"must contain a dict of tensors. Received: {type(state).__name__}"
+        )
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor) or not isinstance(name, str):
+            raise guard.refuse(
+                f"must contain tensors by name. Received: `{name}` of "
+                f"{type(tensor).__name__}"
+            )
+        if not tensor.is_floating_point() and name.endswith(DERIVED):
+            continue
+        claimed = tensor.numel() * tensor.element_size()
+        if tensor.layout != torch.strided or (
+            claimed > tensor.untyped_storage().nbytes()
+        ):
+            raise guard.refuse(
+                "must contain dense tensors, each number of which is in the "
+                f"file. Received: `{name}`, of {claimed} bytes"
+            )
+
+        def values(tensor=tensor):
+            tensor = tensor.detach()
+            half = tensor.dtype == torch.bfloat16
+            return (tensor.float() if half else tensor).numpy()
+
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        guard.add(arrays, name, tuple(tensor.shape), dtype, values)
+    return arrays, _slowfast_config(guard, content)
+
+
+def _slowfast_config(guard, content):
+    """Return the config of a checkpoint of PySlowFast, or {}."""
+    text = content.get("cfg") if isinstance(content, dict) else None
+    if not isinstance(text, str):
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        raise guard.needs("pyyaml") from None
+    with guard.at("cfg"):
+        config = yaml.safe_load(text)
+        if not isinstance(config, dict):
+            raise ValueError("it is no mapping")
+    return config
+
+
+def _load(guard):
+    """Return the saved object: only tensors, numbers and strings."""
+    try:
+        import torch
+    except ImportError:
+        raise guard.needs("torch") from None
+    # Before version 1.6 the format was not a zip archive.
+    is_zip = zipfile.is_zipfile(guard.path)
+    if is_zip:
+        with guard.at("an archive member"), guard.open_zip() as archive:
+            broken = archive.testzip()
+            if broken:
+                raise zipfile.BadZipFile(f"bad checksum of {broken}")
+    with guard.at("its index"):
+        try:
+            # Training scripts save their arguments beside the state dict.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                return torch.load(
+                    guard.path,
+                    map_location="cpu",
+                    weights_only=True,
+                    mmap=is_zip,
+                )
+        except pickle.UnpicklingError:
+            raise guard.refuse(
+                "contains more than tensors, which could run code; only what "
+                "`torch.load(..., weights_only=True)` takes is read. Save "
+                "`model.state_dict()` alone."
+            ) from None
+
+
+def write(file, arrays: dict[str, np.ndarray], config: dict | None) -> None:
+    """Write a state dict to an open file, or with a config one of PySlowFast.
+
+    Args:
+        file: The file.
+        arrays: Name -> array.
+        config: Config of PySlowFast; None writes the state dict alone.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise Guard(file.name).needs("torch") from None
+    tensors = {
+        name: torch.from_numpy(np.array(array, order="C"))
+        for name, array in arrays.items()
+    }
+    if config is not None:
+        # PySlowFast stores its config as YAML, a superset of JSON.
+        tensors = dict(model_state=tensors, cfg=json.dumps(config))
+    torch.save(tensors, file)
