@@ -198,27 +198,22 @@ class Table(list):
 
     def __repr__(self):  # noqa: D105
         rows = [
-            [
+            (
                 *("model", "weights", "parameters", "pixels", "mean and std"),
                 *("classes", "top-1", "paper", "licence", "file"),
-            ]
-        ]
-        for entry in self:
-            zeros = " (zeros)" if entry.zero_head else ""
-            rows.append(
-                [
-                    entry.variant,
-                    entry.name,
-                    f"{entry.parameters:,}" if entry.parameters else "",
-                    str(entry.image_size),
-                    entry.scaling,
-                    f"{entry.classes or ''}{zeros}",
-                    f"{entry.top1:.2f}" if entry.top1 else "",
-                    entry.source,
-                    entry.license,
-                    entry.file,
-                ]
             )
+        ]
+        rows += [
+            (
+                *(e.variant, e.name),
+                f"{e.parameters:,}" if e.parameters else "",
+                *(str(e.image_size), e.scaling),
+                f"{e.classes or ''}{' (zeros)' if e.zero_head else ''}",
+                f"{e.top1:.2f}" if e.top1 else "",
+                *(e.source, e.license, e.file),
+            )
+            for e in self
+        ]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = (
             "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows

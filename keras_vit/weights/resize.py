@@ -102,8 +102,7 @@ def resample_distances(
     Args:
         table: `[(2 H - 1) (2 W - 1) + 3, A]`; the last three rows, those of
             the class token, are unchanged.
-        source_grid: (H, W) of the table.
-        target_grid: (height, width) of the result.
+        source_grid, target_grid: (H, W) of the table and the result.
         method: One of `METHODS`.
     """
     if tuple(source_grid) == tuple(target_grid):

@@ -16,7 +16,7 @@ from keras_vit.distribution import layouts
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.models import ModelArguments, construct, families
 from keras_vit.weights import resize, rules
-from keras_vit.weights.rules import keras_format, table
+from keras_vit.weights.rules import keras_format, patches, table
 
 
 # The model file.
@@ -106,7 +106,7 @@ def read_arrays(arrays, config, specified):
         classes=head and head.shape[0],
         representation_size=None,
         stride=(patch, patch),
-        grid=table.grid_of(tokens, (patch, patch), specified),
+        grid=patches.grid_of(tokens, (patch, patch), specified),
     )
 
 

@@ -95,28 +95,6 @@ def same_or_refused(path, expected):
 
 
 class TestDamagedNpz:
-    def test_truncations(self, small, tmp_path):
-        content = small["a.npz"]
-        path = tmp_path / "short.npz"
-        for length in np.linspace(0, len(content) - 1, 60).astype(int):
-            path.write_bytes(content[:length])
-            refused(path)
-
-    def test_flipped_bytes_never_give_wrong_numbers(self, small, tmp_path):
-        content = small["a.npz"]
-        path = tmp_path / "flipped.npz"
-        path.write_bytes(content)
-        expected = read_all(path)
-        places = np.random.default_rng(0).choice(len(content), 120, False)
-        caught = 0
-        for place in places:
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << (place % 8)
-            path.write_bytes(damaged)
-            caught += same_or_refused(path, expected)
-        # The rest are bytes that say nothing, such as dates.
-        assert caught > 80
-
     def test_every_array_missing_in_turn(self, tmp_path):
         arrays = arrays_of()
         for i, name in enumerate(sorted(arrays)[:12]):
@@ -193,26 +171,6 @@ class TestDamagedNpz:
                 for _ in range(300):
                     member.write(b"\0" * 2**20)
         refused(path, "claims to hold")
-
-    @pytest.mark.parametrize(
-        "shape",
-        ["(True, 160)", "(-1, -160)", "(0, 160)", f"(0, {10**30})", "(1,) * 9"],
-    )
-    def test_a_shape_that_no_array_has(self, shape, tmp_path):
-        header = f"{{'descr':'<f4','fortran_order':False,'shape':{shape}}}"
-        content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little")
-        path = tmp_path / "shape.npz"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("cls.npy", content + header.encode() + bytes(640))
-        refused(path, "`cls`", "damaged")
-
-    def test_a_header_that_python_cannot_parse(self, tmp_path):
-        header = "-" * 9000 + "1"
-        content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little")
-        path = tmp_path / "deep.npz"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("cls.npy", content + header.encode())
-        refused(path, "damaged at `cls`")
 
     def test_one_name_under_two_members(self, tmp_path):
         path = tmp_path / "twice.npz"

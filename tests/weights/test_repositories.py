@@ -184,7 +184,7 @@ def test_a_restrictive_licence_warns(name, license_name, monkeypatch, tmp_path):
         snapshot_download=lambda *args, **kwargs: str(tmp_path),
         errors=types.SimpleNamespace(),
     )
-    monkeypatch.setattr(hub, "_library", lambda name: library)
+    monkeypatch.setattr(hub, "_library", lambda: library)
     with pytest.warns(UserWarning, match=f"{license_name}.*Read it at"):
         assert registry.resolve(f"hf://{name}") == str(tmp_path)
     assert hub.restriction("facebook/dinov2-base") is None

@@ -137,22 +137,21 @@ def of_dataset(dataset: str) -> tuple[str, ...] | None:
 
 
 def _names(given, count):
+    """Return the names of so many classes, as given or those of ImageNet."""
     if given is None:
-        for dataset in DATASETS:
-            if len(_read(dataset)[1]) == count:
-                return _read(dataset)[1]
-        raise ValueError(
-            "`class_names` of decode_predictions must be given for "
-            f"{count} classes: their names, or a model whose head has them. "
-            "Received: class_names=None"
-        )
+        known = [_read(dataset)[1] for dataset in DATASETS]
+        found = [names for names in known if len(names) == count]
+        if not found:
+            raise ValueError(
+                "`class_names` of decode_predictions must be given for "
+                f"{count} classes: their names, or a model whose head has "
+                "them. Received: class_names=None"
+            )
+        return found[0]
     if not hasattr(given, "layers"):
         return tuple(map(str, given))
-    found = [
-        layer.class_names
-        for layer in given.layers
-        if getattr(layer, "class_names", None) is not None
-    ]
+    layers = (getattr(x, "class_names", None) for x in given.layers)
+    found = [names for names in layers if names is not None]
     if len(found) != 1:
         raise ValueError(
             "`class_names` of decode_predictions, where it is a model, must "

@@ -62,7 +62,7 @@ def fetch(name: str) -> str:
             f"https://huggingface.co/{match[1]}",
             stacklevel=2,
         )
-    huggingface_hub = _library(name)
+    huggingface_hub = _library()
     errors = huggingface_hub.errors
 
     def snapshot(patterns):
@@ -117,20 +117,20 @@ def cache_folder(repository: str) -> str:
     Raises:
         ValueError: If huggingface_hub is not installed.
     """
-    _library(f"hf://{repository}")
+    _library()
     from huggingface_hub import constants
 
     folder = f"models--{repository.replace('/', '--')}"
     return os.path.join(constants.HF_HUB_CACHE, folder)
 
 
-def _library(name):
+def _library():
     try:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError:
         raise ValueError(
-            f"Fetching {name!r} needs huggingface_hub: "
+            "Weights of hf:// need huggingface_hub: "
             "pip install huggingface_hub safetensors"
         ) from None
     return huggingface_hub

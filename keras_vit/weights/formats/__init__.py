@@ -40,19 +40,17 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     reader = next(known, npz.read)
     arrays, config = reader(path)
     if reader in (safetensors.read, torch.read) and not config:
-        config = _config_beside(os.path.dirname(path))
+        folder = os.path.dirname(path)
+        config = _json(folder, "config.json")
+        processor = _json(folder, "preprocessor_config.json")
+        if processor:
+            config["preprocessor"] = processor
     return arrays, config
 
 
-def _config_beside(folder):
-    """Return the config.json of a folder, with that of its preprocessor."""
-    config = _json(os.path.join(folder, "config.json"))
-    processor = _json(os.path.join(folder, "preprocessor_config.json"))
-    return config | (dict(preprocessor=processor) if processor else {})
-
-
-def _json(path):
+def _json(folder, name):
     """Return the object in a JSON file, {} if there is no such file."""
+    path = os.path.join(folder, name)
     if not os.path.exists(path):
         return {}
     require_file(path)
@@ -77,7 +75,7 @@ def _read_directory(path):
     names = [name for name in known if name in inside][:1]
     # As in transformers, a single file takes precedence over shards.
     if index in inside and "model.safetensors" not in inside:
-        names = _shards(os.path.join(path, index))
+        names = _shards(path, index)
     # No name in an index may point outside of the directory.
     absent = [name for name in names if name not in inside]
     if absent:
@@ -85,39 +83,39 @@ def _read_directory(path):
             f"The checkpoint {path!r} is incomplete: its index names "
             f"{absent[0]!r}, which is not in it"
         )
-    arrays = _read_all(path, names)
+    arrays, config = {}, {}
+    for name in names:
+        config = _add_file(arrays, path, name)
     if not arrays:
         raise ValueError(
             "`weights`, where it is a directory, must contain "
             "model.safetensors, pytorch_model.bin or model.weights.h5. "
             f"Received: weights={path!r}, a directory with {inside[:8]}"
         )
-    return arrays, _config_beside(path)
+    return arrays, config
 
 
-def _read_all(folder, names):
-    """Return the arrays of several files of a folder, each only once."""
-    arrays: dict[str, Stored] = {}
-    for name in names:
-        file = os.path.join(folder, name)
-        require_file(file)
-        others, _ = read(file)
-        repeated = sorted(arrays.keys() & others.keys())
-        if repeated:
-            raise Guard(folder).twice(repeated)
-        arrays |= others
-    return arrays
+def _add_file(arrays, folder, name):
+    """Add the arrays of a file, which must be new, and return its config."""
+    file = os.path.join(folder, name)
+    require_file(file)
+    others, config = read(file)
+    repeated = sorted(arrays.keys() & others.keys())
+    if repeated:
+        raise Guard(folder).twice(repeated)
+    arrays |= others
+    return config
 
 
-def _shards(path):
+def _shards(folder, index):
     """Return the names of the files that an index lists."""
-    files_of = _json(path).get("weight_map")
+    files_of = _json(folder, index).get("weight_map")
     if not isinstance(files_of, dict) or not all(
         isinstance(name, str) for name in files_of.values()
     ):
         raise ValueError(
-            f"{path!r} must have a `weight_map` from names to files. Fetch it "
-            "again."
+            f"{os.path.join(folder, index)!r} must have a `weight_map` from "
+            "names to files. Fetch it again."
         )
     return sorted(set(files_of.values()))
 
@@ -126,7 +124,7 @@ def _read_keras_directory(path, inside):
     """Read a directory of Keras or keras-hub, whose variables are numbered."""
 
     def section(file, key="config"):
-        found = _json(os.path.join(path, file)).get(key)
+        found = _json(path, file).get(key)
         found = {} if found is None else found
         if not isinstance(found, dict):
             raise ValueError(
@@ -140,14 +138,16 @@ def _read_keras_directory(path, inside):
         for name in ("model.weights.h5", "task.weights.h5")
         if name in inside
     ]
-    arrays = _read_all(path, weights)
+    arrays: dict[str, Stored] = {}
+    for name in weights:
+        _add_file(arrays, path, name)
     config = section("config.json")
     if "layers" in config:  # of `keras.saving.save_model`
-        return arrays, _json(os.path.join(path, "config.json"))
+        return arrays, _json(path, "config.json")
     config = dict(config)
     if len(weights) == 2:
         config["pooling"] = section("task.json").get("pooling", "token")
-    converter = _json(os.path.join(path, "image_converter.json"))
+    converter = _json(path, "image_converter.json")
     config["image_converter"] = converter.get("config")
     return arrays, config
 

@@ -42,6 +42,7 @@ class Stored:
         return Stored(shape, lambda: function(self.read()))
 
 
+@dataclasses.dataclass(frozen=True)
 class Guard:
     """Refuses what no checkpoint contains.
 
@@ -49,9 +50,7 @@ class Guard:
         path: The file, named in every error.
     """
 
-    def __init__(self, path: str | os.PathLike):
-        """Create the guard of a file."""
-        self.path = os.fspath(path)
+    path: str
 
     def add(
         self, arrays: dict[str, Stored], name: str, shape, dtype: str, read

@@ -9,7 +9,7 @@ import re
 from keras_vit.weights.formats.guard import Guard, Stored, parse_json
 
 
-def read_keras(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a `.keras` archive; returns its arrays and its config."""
     guard = Guard(path)
     archive = guard.open_zip()
@@ -23,7 +23,7 @@ def read_keras(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
 
 
 def read(
-    path: str | os.PathLike, content: bytes | None = None
+    path: str, content: bytes | None = None
 ) -> tuple[dict[str, Stored], dict]:
     """Open a weights file of Keras, as `npz.read` does; it has no metadata.
 

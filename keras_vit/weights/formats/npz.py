@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.weights.formats.guard import Guard, Stored, parse_json
 
 
-def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open an npz file.
 
     Returns:
@@ -54,8 +54,15 @@ def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
             return array.view(dtype) if half else array.astype(dtype.name)
 
         guard.add(arrays, name, shape, dtype.name, values)
-    with guard.at("its comment"):
-        metadata = _metadata(guard.path, archive.comment)
+    comment, metadata = archive.comment, {}
+    with guard.at("its comment"), open(path, "rb") as file:
+        # The last record of the archive ends with the length of the comment.
+        file.seek(-len(comment) - 2, os.SEEK_END)
+        length = int.from_bytes(file.read(2), "little")
+        if length != len(comment):
+            raise ValueError(f"{len(comment)} of {length} bytes are there")
+        if comment.startswith(b"{"):
+            metadata = parse_json(comment)
     return arrays, metadata
 
 
@@ -73,17 +80,6 @@ def _header(file):
     except (MemoryError, RecursionError):  # of Python's parser
         raise ValueError("its header is no header of an array") from None
     return shape, dtype
-
-
-def _metadata(path, text):
-    """Return the metadata in a comment, all of which must be there."""
-    with open(path, "rb") as file:
-        # The last record of the archive ends with the length of the comment.
-        file.seek(-len(text) - 2, os.SEEK_END)
-        length = int.from_bytes(file.read(2), "little")
-    if length != len(text):
-        raise ValueError(f"{len(text)} of {length} bytes are there")
-    return parse_json(text) if text.startswith(b"{") else {}
 
 
 def write(file, arrays: dict[str, np.ndarray], metadata: dict) -> None:

@@ -1,7 +1,5 @@
 """Files of safetensors."""
 
-import os
-
 import numpy as np
 
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
@@ -9,7 +7,7 @@ from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
 _DTYPES = dict(F16="float16", BF16="bfloat16", F32="float32", F64="float64")
 
 
-def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a file, as `npz.read` does; it has no metadata."""
     guard, arrays = Guard(path), {}
     try:
@@ -41,6 +39,8 @@ def write(file, arrays: dict[str, np.ndarray]) -> None:
     try:
         from safetensors import numpy
     except ImportError:
-        raise Guard(file.name).needs("safetensors") from None
+        raise ValueError(
+            "Writing it needs safetensors: pip install safetensors"
+        ) from None
     contiguous = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
     file.write(numpy.save(contiguous, metadata={"format": "pt"}))

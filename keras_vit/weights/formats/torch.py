@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import pickle
 import zipfile
 
@@ -11,7 +10,7 @@ import numpy as np
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored
 
 
-def read(path: str | os.PathLike) -> tuple[dict[str, Stored], dict]:
+def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a state dict, as `npz.read` does.
 
     It may be the value of "model", "state_dict", "model_state" or "net".
@@ -116,7 +115,7 @@ def write(file, arrays: dict[str, np.ndarray], config: dict | None) -> None:
     try:
         import torch
     except ImportError:
-        raise Guard(file.name).needs("torch") from None
+        raise ValueError("Writing it needs torch: pip install torch") from None
     tensors = {
         name: torch.from_numpy(np.array(array, order="C"))
         for name, array in arrays.items()

@@ -7,7 +7,7 @@ import re
 
 from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, keras_format, patches, table
-from keras_vit.weights.rules.vit.architecture import fuse_heads, part_heads
+from keras_vit.weights.rules.vit.architecture import attention_rows
 
 TITLE = "Axial-ViT"
 _BLOCK = re.compile(r"Transformer/encoder_block_row_(\d+)/")
@@ -17,11 +17,6 @@ _POSITIONS = "Transformer/posembed_input"
 
 
 def _rows(num_heads):
-    qkv = table.Transform(fuse_heads, lambda x: part_heads(x, num_heads))
-    out = table.Transform(
-        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
-        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
-    )
     rows = [
         (f"posembed_input/{name}", f"{_POSITIONS}/{name}")
         for name in ("row_pos_embedding", "col_pos_embedding")
@@ -36,15 +31,9 @@ def _rows(num_heads):
             name = f"MlpBlock_0/Dense_{n}"
             same[f"{ours}/{name}"] = f"{theirs}/{name}"
             norms[f"{ours}/LayerNorm_{n}"] = f"{theirs}/LayerNorm_{n}"
-        for part in ("kernel", "bias"):
-            names = tuple(
-                f"{theirs}/{_ATTENTION}/{name}/{part}"
-                for name in ("query", "key", "value")
-            )
-            rows.append((f"{ours}/{_OURS}/qkv/{part}", names, qkv))
-        name = f"{theirs}/{_ATTENTION}/out"
-        rows.append((f"{ours}/{_OURS}/out/kernel", f"{name}/kernel", out))
-        rows.append((f"{ours}/{_OURS}/out/bias", f"{name}/bias"))
+        rows += attention_rows(
+            f"{ours}/{_OURS}", f"{theirs}/{_ATTENTION}", num_heads
+        )
     rows += table.layer_rows(same, table.FLAX_LAYER)
     return rows + table.layer_rows(norms, table.FLAX_NORM)
 

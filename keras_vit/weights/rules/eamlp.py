@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from keras_vit.weights import resize
-from keras_vit.weights.rules import keras_format, table, torch_modules
+from keras_vit.weights.rules import keras_format, patches, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "EAMLP"
@@ -119,7 +119,7 @@ def _flatten(arrays, specified):
             f"expected `{_TABLE}` of 3 axes; found shape {stored.shape}"
         )
     _, tokens, width = stored.shape
-    specified["grid"] = table.grid_of(tokens - 1, _STRIDE, specified)
+    specified["grid"] = patches.grid_of(tokens - 1, _STRIDE, specified)
     specified["position_embedding"] = "table"
     if np.allclose(stored.read(), _sinusoids(tokens, width), atol=1e-5):
         specified["position_embedding"] = "sinusoid"

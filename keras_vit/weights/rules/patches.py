@@ -21,14 +21,18 @@ def grid(metadata: dict) -> tuple[int, int]:
 
 
 def grid_of(
-    tokens: int, patch: tuple[int, int], specified: dict
+    tokens: int,
+    stride: tuple[int, int],
+    specified: dict,
+    of: str = "position embeddings",
 ) -> tuple[int, int]:
     """Return the (rows, columns) of patches for which weights were trained.
 
     Args:
         tokens: Number of patches.
-        patch: (height, width) of a patch.
+        stride: Pixels between patches, (height, width).
         specified: Metadata from a config; `grid` or `image_size` is used.
+        of: What there are so many of.
 
     Raises:
         ValueError: If there is no such grid, or none is specified and the
@@ -36,16 +40,22 @@ def grid_of(
     """
     found = specified.get("grid")
     if found is None and "image_size" in specified:
-        found = grid(dict(specified, patch_size=patch))
+        size = specified["image_size"]
+        found = tuple(n // s for n, s in zip(size, stride, strict=True))
     if found is None and math.isqrt(tokens) ** 2 == tokens:
         found = (math.isqrt(tokens),) * 2
-    if found is None or math.prod(found) != tokens:
+    if found is not None and math.prod(found) == tokens:
+        return tuple(found)
+    if found is None and math.isqrt(tokens - 1) ** 2 == tokens - 1:
         raise ValueError(
-            f"its token matrices are of {tokens} patches, which are no "
-            f"{'square' if found is None else f'grid of {tuple(found)}'}; "
-            "specify them with `position_grid=(height, width)`"
+            f"its {tokens} {of} are those of a square grid and a class token, "
+            "which is missing"
         )
-    return tuple(found)
+    grid = "square grid" if found is None else f"grid of {tuple(found)}"
+    raise ValueError(
+        f"its {tokens} {of} cover no {grid}; specify with "
+        "`position_grid=(height, width)` what they cover"
+    )
 
 
 def refuse_other_grids(
@@ -115,6 +125,14 @@ def format(
             representation_size=None,
         )
         tokens, own = shown(shape_of, found, specified)
-        return found | own | dict(grid=grid_of(tokens, patch[:2], specified))
+        return (
+            found
+            | own
+            | dict(
+                grid=grid_of(
+                    tokens, patch[:2], specified, of="rows of token matrices"
+                )
+            )
+        )
 
     return table.Format(rules=rules, read_arrays=read_arrays, **kwargs)

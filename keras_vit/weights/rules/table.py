@@ -24,7 +24,6 @@ Properties that a checkpoint does not specify are absent.
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable
 
@@ -302,60 +301,16 @@ def shapes(
     def shape_of(path, axes):
         rule = known[path]
         blanks = [blank(arrays[name].shape) for name in rule.sources]
-        if not of_variable and any(array.ndim != axes for array in blanks):
+        shape = rule.transform.join(*blanks).shape if of_variable else ()
+        found = [shape] if of_variable else [array.shape for array in blanks]
+        if any(len(shape) != axes for shape in found):
             raise ValueError(
                 f"expected `{rule.sources[0]}` of {axes} axes; found shape "
                 f"{blanks[0].shape}"
             )
-        shape = rule.transform.join(*blanks).shape
-        if len(shape) != axes:
-            raise ValueError(
-                f"expected `{rule.sources[0]}` of other axes; found shape "
-                f"{blanks[0].shape}"
-            )
-        return shape
+        return shape or rule.transform.join(*blanks).shape
 
     return shape_of
-
-
-def grid_of(
-    tokens: int, stride: tuple[int, int], specified: dict
-) -> tuple[int, int]:
-    """Return the (rows, columns) of a grid of patches.
-
-    Args:
-        tokens: Number of tokens.
-        stride: Pixels between patches, (height, width).
-        specified: Metadata from a config; `grid` or `image_size` is used.
-
-    Raises:
-        ValueError: If there is no such grid, or none is specified and the
-            number is not a square.
-    """
-    grid = specified.get("grid")
-    if grid is None and "image_size" in specified:
-        size = specified["image_size"]
-        grid = tuple(n // s for n, s in zip(size, stride, strict=True))
-    if grid is not None:
-        if math.prod(grid) != tokens:
-            raise ValueError(
-                f"the {tokens} position embeddings cover no grid of "
-                f"{tuple(grid)}, as was specified; say with "
-                "`position_grid=(height, width)` what they cover"
-            )
-        return tuple(grid)
-    side = math.isqrt(tokens)
-    if side * side == tokens:
-        return side, side
-    if math.isqrt(tokens - 1) ** 2 == tokens - 1:
-        raise ValueError(
-            f"its {tokens} position embeddings are those of a square grid and "
-            "a class token, which is missing"
-        )
-    raise ValueError(
-        f"its {tokens} position embeddings cover no square grid of patches; "
-        "say with `position_grid=(height, width)` what they cover"
-    )
 
 
 def blank(shape):

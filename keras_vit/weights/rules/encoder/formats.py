@@ -95,7 +95,7 @@ def timm_format(
     *,
     requires: tuple[str, ...],
     names: dict = timm.NAMES,
-    known: str | dict = "",
+    known: str | dict[str, tuple[float, dict]] | None = None,
     epsilon: float = 1e-6,
     forms=frozenset(),
     required: dict | None = None,
@@ -114,8 +114,7 @@ def timm_format(
         required: Further fields that must be known; see `table.Format`.
         **kwargs: See `make`.
     """
-    if isinstance(known, str):
-        known = {known: (epsilon, {})}
+    known = {known: (epsilon, {})} if isinstance(known, str) else known or {}
     fields = dict(
         read_config=functools.partial(timm.settings, known=known),
         flatten=timm.flatten,
@@ -125,8 +124,8 @@ def timm_format(
         refused=timm.refused,
         differences=functools.partial(timm.differences, epsilon=epsilon),
     )
-    patches = r"(module\.)?patch_embed\.proj\.weight"
-    own = make(names, requires=(patches, *requires), **(fields | kwargs))
+    requires = (r"(module\.)?patch_embed\.proj\.weight", *requires)
+    own = make(names, requires=requires, **(fields | kwargs))
 
     def read_arrays(arrays, config, specified):
         # A config that gives a width of its own gives the heads as well.
@@ -379,5 +378,5 @@ def _positions(found, tokens, specified):
         return math.isqrt(patches) ** 2 == patches
 
     prefix = next((n for n in prefixes if fits(tokens - n)), first)
-    grid = table.grid_of(tokens - prefix, found["stride"], specified)
+    grid = patches.grid_of(tokens - prefix, found["stride"], specified)
     return dict(grid=grid, position_prefix=prefix)

@@ -57,6 +57,15 @@ _POOLING = [
 _TEXT = re.compile(
     r"text_model\..*|text_projection\..*|logit_(scale|bias)|.*\.position_ids"
 )
+# Metadata -> key of a config, and how its value is read.
+_FIELDS = dict(
+    layer_norm_epsilon=("layer_norm_eps", configs.epsilon),
+    num_heads=("num_attention_heads", configs.integer),
+    hidden_size=("hidden_size", configs.integer),
+    num_layers=("num_hidden_layers", configs.integer),
+    mlp_dim=("intermediate_size", configs.integer),
+    channels=("num_channels", configs.integer),
+)
 # Processors whose default mean and std are 0.5.
 _HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
 _ACTIVATIONS = {
@@ -118,15 +127,10 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
     activation = configs.choice(config, "hidden_act", _ACTIVATIONS)
     return configs.known(
         activation=activation and _ACTIVATIONS[activation],
-        layer_norm_epsilon=configs.epsilon(config, "layer_norm_eps"),
-        num_heads=configs.integer(config, "num_attention_heads"),
-        hidden_size=configs.integer(config, "hidden_size"),
-        num_layers=configs.integer(config, "num_hidden_layers"),
-        mlp_dim=configs.integer(config, "intermediate_size"),
         patch_size=configs.pair(config, "patch_size"),
-        channels=configs.integer(config, "num_channels"),
         image_size=configs.pair(config, "image_size"),
         class_names=class_names,
+        **{n: read(config, key) for n, (key, read) in _FIELDS.items()},
         **_pixels(processor),
     )
 
@@ -176,15 +180,10 @@ def config_of(
     config = dict(
         architectures=[architecture],
         model_type=model_type,
-        hidden_size=metadata["hidden_size"],
-        num_hidden_layers=metadata["num_layers"],
-        num_attention_heads=metadata["num_heads"],
-        intermediate_size=metadata["mlp_dim"],
         hidden_act=_NAMES_OF[metadata["activation"]],
-        layer_norm_eps=metadata["layer_norm_epsilon"],
         image_size=height if height == width else [height, width],
         patch_size=patch_size,
-        num_channels=metadata["channels"],
+        **{key: metadata[name] for name, (key, _) in _FIELDS.items()},
         **fields,
     )
     if metadata.get("pixel_mean") is not None:

@@ -4,7 +4,8 @@
 models contained their metadata.
 """
 
-from keras_vit.weights.rules import mvit, table, timm_config
+from keras_vit.weights.rules import mvit, patches, table, timm_config
+from keras_vit.weights.rules.encoder import formats
 from keras_vit.weights.rules.vit import (
     huggingface,
     jax,
@@ -12,7 +13,7 @@ from keras_vit.weights.rules.vit import (
     keras_hub,
     timm,
 )
-from keras_vit.weights.rules.vit.architecture import Architecture
+from keras_vit.weights.rules.vit.architecture import fields
 
 TITLE = "ViT"
 _POSITIONS = "posembed_input/pos_embedding"
@@ -36,11 +37,8 @@ def _required(metadata):
 def grid(metadata: dict) -> tuple[int, int] | None:
     """Return the (rows, columns) of patches."""
     scale, patch = _stem_scale(metadata), metadata["patch_size"]
-    patch = (patch, patch) if isinstance(patch, int) else patch
-    return tuple(
-        -(-pixels // scale) // side
-        for pixels, side in zip(metadata["image_size"], patch, strict=True)
-    )
+    sides = zip(metadata["image_size"], patches.pair(patch), strict=True)
+    return tuple(-(-pixels // scale) // side for pixels, side in sides)
 
 
 def _stem_scale(metadata):
@@ -59,29 +57,32 @@ def _refused(metadata):
     """List the parts of a model that no other library has."""
     positions = metadata.get("position_embedding", "learned_1d")
     placement = metadata.get("position_placement", "stem")
-    found = []
-    if positions != "learned_1d":
-        found.append(
-            f"position_embedding={positions!r}, which is not learned 1-D"
-        )
-    if placement != "stem":
-        found.append(f"position_placement={placement!r}")
-    if metadata["classifier"] == "unpooled":
-        found.append("classifier='unpooled'")
-    return found
+    has = {
+        f"position_embedding={positions!r}, which is not learned 1-D": (
+            positions != "learned_1d"
+        ),
+        f"position_placement={placement!r}": placement != "stem",
+        "classifier='unpooled'": metadata["classifier"] == "unpooled",
+    }
+    return table.listed(has)
 
 
-def _format(module, **kwargs):
+def _own_rules(metadata):
+    """Return the table of our own files, in which names are paths."""
+    paths = [rule.path for rule in jax.rules(metadata)]
+    return [table.Rule(path, (path,)) for path in paths]
+
+
+def _format(module, rules_of=None, **kwargs):
     refused = kwargs.pop("refused", lambda metadata, format: [])
-
-    def rules(metadata):
-        return module.rules(Architecture.of(metadata))
+    rules_of = rules_of or module.rules
 
     def read_arrays(arrays, config, specified):
-        return _read_arrays(module, arrays, config, specified)
+        parts = module.read_architecture(arrays, config)
+        return _read_arrays(parts, rules_of(parts), arrays, specified)
 
     return table.Format(
-        rules=rules,
+        rules=rules_of,
         read_arrays=read_arrays,
         read_config=module.settings,
         flatten=module.flatten,
@@ -91,66 +92,53 @@ def _format(module, **kwargs):
             _refused(metadata) + refused(metadata, format)
         ),
         **{
-            "check": _check_heads,
+            "check": formats.check_heads,
             "resampling": lambda metadata: "aligned_bilinear",
             **kwargs,
         },
     )
 
 
-def _read_arrays(module, arrays, config, specified):
-    """Infers the architecture from the shapes of a few arrays."""
-    architecture = module.read_architecture(arrays, config)
-    shape_of = table.shapes(arrays, module.rules(architecture))
-    patches = shape_of("embedding/kernel", 4)
-    found = dict(
-        patch_size=patches[:2],
-        hidden_size=patches[3],
-        channels=patches[2],
-        num_layers=architecture.num_layers,
-        num_heads=architecture.num_heads or specified.get("num_heads"),
+def _read_arrays(parts, every, arrays, specified):
+    """Infer metadata from names (`parts`) and the shapes of a few arrays."""
+    shape_of = table.shapes(arrays, every)
+    kernel = shape_of("embedding/kernel", 4)
+    found = parts | dict(
+        patch_size=kernel[:2],
+        hidden_size=kernel[3],
+        channels=kernel[2],
+        num_heads=parts.get("num_heads") or specified.get("num_heads"),
         mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
-        classifier=architecture.classifier,
-        resnet_units=architecture.resnet_units,
-        classes=shape_of("head/bias", 1)[0] if architecture.head else None,
-        representation_size=(
-            shape_of("pre_logits/bias", 1)[0]
-            if architecture.representation
-            else None
-        ),
+        resnet_units=parts.get("resnet_units"),
     )
-    if architecture.resnet_units is not None:
+    for name, layer in (
+        ("classes", "head"),
+        ("representation_size", "pre_logits"),
+    ):
+        there = parts[name]
+        found[name] = shape_of(f"{layer}/bias", 1)[0] if there else None
+    if found["resnet_units"] is not None:
         root = shape_of("resnet/conv_root/kernel", 4)
         found["channels"], found["resnet_width"] = root[2], root[3] / 64
     scale = _stem_scale(found)
-    found["stride"] = tuple(scale * side for side in patches[:2])
+    found["stride"] = tuple(scale * side for side in kernel[:2])
     if found["num_heads"] and found["hidden_size"] % found["num_heads"]:
         raise ValueError(
             "expected a number of heads that divides its width, "
             f"{found['hidden_size']}; found {found['num_heads']}"
         )
-    rule = next(r for r in module.rules(architecture) if r.path == _POSITIONS)
+    rule = next(r for r in every if r.path == _POSITIONS)
     if rule.sources[0] in arrays:
         # The table of keras-hub has no batch axis.
         blank = table.blank((1, 1, 1))
         axes = len(rule.transform.split(blank)[0].shape)
-        tokens = shape_of(_POSITIONS, axes)[1] - architecture.has_class_token
-        found["grid"] = table.grid_of(tokens, found["stride"], specified)
+        tokens = shape_of(_POSITIONS, axes)[1] - fields(parts)["class_token"]
+        found["grid"] = patches.grid_of(tokens, found["stride"], specified)
     return found
 
 
-def _check_heads(found, wanted):
-    """Check the number of heads, which shapes do not show."""
-    heads = found.get("num_heads")
-    if heads and heads != wanted["num_heads"]:
-        raise ValueError(
-            f"`num_heads` must be that of the checkpoint, {heads}. Received: "
-            f"num_heads={wanted['num_heads']}"
-        )
-
-
 def _check_keras(found, wanted):
-    _check_heads(found, wanted)
+    formats.check_heads(found, wanted)
     grid, grids = found.get("grid"), (found.get("grid"), wanted["grid"])
     if (
         "position_embedding" not in found
@@ -266,6 +254,7 @@ FORMATS = {
     ),
     "keras_vit": _format(
         keras_files,
+        rules_of=_own_rules,
         requires=("embedding/0", "encoder_norm/0"),
         forbids=_AXIAL | _LATER,
         check=_check_keras,

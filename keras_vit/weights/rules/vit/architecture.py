@@ -1,6 +1,4 @@
-"""The arrays of a ViT, and the fusion of its three projections."""
-
-import dataclasses
+"""The arrays of a ViT, and the names of its attention."""
 
 import numpy as np
 
@@ -23,94 +21,77 @@ def is_published(width: int, num_layers: int) -> bool:
     return _PUBLISHED.get(width) == num_layers
 
 
-def fuse_heads(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray
-) -> np.ndarray:
-    """Return the columns of `MultiHeadSelfAttention`'s fused projection.
+def attention_rows(
+    path: str,
+    name: str,
+    num_heads: int,
+    parts: dict = table.FLAX_LAYER,
+    out: str = "out",
+) -> list:
+    """Return the rows of attention with a kernel `[D, A, E]` for each of three.
+
+    The columns of `MultiHeadSelfAttention`'s fused projection are [A, 3, E].
 
     Args:
-        query, key, value: `[..., A, E]`, for each of A heads.
-
-    Returns:
-        `[..., 3 D]`, in the order [A, 3, E].
-    """
-    fused = np.stack([query, key, value], axis=-2)  # [..., A, 3, E]
-    return fused.reshape(*fused.shape[:-3], -1)
-
-
-def part_heads(fused: np.ndarray, num_heads: int) -> tuple[np.ndarray, ...]:
-    """Invert `fuse_heads`."""
-    heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
-    return tuple(np.moveaxis(heads, -2, 0))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """The properties that determine the arrays of a ViT.
-
-    Attributes:
-        num_layers: Transformer blocks.
-        num_heads: Attention heads, 0 if unknown.
-        resnet_units: Units per stage of a hybrid's stem, or None.
-        classifier: "token", "token_gap", "gap" or "gap_norm"; None if there is
-            no class token and the pooling is unknown.
-        representation: Whether there is a `pre_logits`.
-        head: Whether there is a head.
+        path: Path of the layer.
+        name: Name of its arrays.
+        num_heads: A.
+        parts: See `table.layer_rows`.
+        out: Name of the last projection, `[A, E, D]`.
     """
 
-    num_layers: int
-    num_heads: int
-    resnet_units: tuple[int, ...] | None = None
-    classifier: str | None = "token"
-    representation: bool = False
-    head: bool = True
+    def fuse(*three):
+        fused = np.stack(three, axis=-2)  # [..., A, 3, E]
+        return fused.reshape(*fused.shape[:-3], -1)
 
-    @classmethod
-    def of(cls, metadata: dict) -> "Architecture":
-        """Return the architecture of a model or checkpoint."""
-        return cls(
-            num_layers=metadata["num_layers"],
-            num_heads=metadata.get("num_heads") or 0,
-            resnet_units=metadata.get("resnet_units"),
-            classifier=metadata.get("classifier"),
-            representation=bool(metadata.get("representation_size")),
-            head=metadata.get("classes") is not None,
+    def part(fused):
+        heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
+        return tuple(np.moveaxis(heads, -2, 0))
+
+    joined = table.Transform(
+        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
+        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
+    )
+    rows = [
+        (
+            f"{path}/qkv/{variable}",
+            tuple(f"{name}/{x}{ending}" for x in ("query", "key", "value")),
+            table.Transform(fuse, part),
         )
+        for variable, (ending,) in parts.items()
+    ]
+    last = parts | dict(kernel=(*parts["kernel"], joined))
+    return rows + table.layer_rows({f"{path}/out": f"{name}/{out}"}, last)
 
-    @property
-    def has_class_token(self) -> bool:
-        """Whether a class token precedes the patches."""
-        return self.classifier in ("token", "token_gap")
 
-    @property
-    def _absent(self) -> tuple[str, ...]:
-        """Prefixes of the paths that the model does not have."""
-        present = {
-            "class_token/": self.has_class_token,
-            "pre_logits/": self.representation,
-            "head/": self.head,
-            "resnet/": self.resnet_units is not None,
-        }
-        return tuple(path for path, has in present.items() if not has)
+def fields(metadata: dict) -> dict:
+    """Return the metadata of the parts of a ViT that determine its arrays.
 
-    def expand(self, rows: list) -> list[table.Rule]:
-        """Expand a table; see `table.expand`."""
-        return table.expand(
-            rows,
-            num_layers=self.num_layers,
-            units=self.resnet_units,
-            absent=self._absent,
-        )
+    Args:
+        metadata: Of a model, or what names show of a checkpoint, in which
+            `classes` and `representation_size` may be truth values.
+    """
+    classifier = metadata.get("classifier") or "gap"
+    return dict(
+        num_layers=metadata["num_layers"],
+        num_heads=metadata.get("num_heads") or 0,
+        resnet_units=metadata.get("resnet_units"),
+        class_token=classifier in ("token", "token_gap"),
+        classifier=classifier,
+        representation_size=metadata.get("representation_size"),
+        classes=metadata.get("classes"),
+    )
 
-    @property
-    def fields(self) -> dict:
-        """Metadata of the model, as `encoder.rows.rules` takes them."""
-        return dict(
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            resnet_units=self.resnet_units,
-            class_token=self.has_class_token,
-            classifier=self.classifier or "gap",
-            representation_size=self.representation,
-            classes=self.head,
-        )
+
+def expand(rows: list, metadata: dict) -> list[table.Rule]:
+    """Return a rule for each variable of a ViT; see `table.expand`."""
+    has = fields(metadata)
+    absent = table.without_top(has)
+    absent += () if has["class_token"] else ("class_token/",)
+    absent += () if has["resnet_units"] is not None else ("resnet/",)
+    return table.expand(
+        rows,
+        num_layers=has["num_layers"],
+        units=has["resnet_units"],
+        absent=absent,
+    )

@@ -9,7 +9,7 @@ import warnings
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
 from keras_vit.weights.rules.encoder import rows, transformers
-from keras_vit.weights.rules.vit.architecture import Architecture
+from keras_vit.weights.rules.vit.architecture import fields
 
 # Of ViTMAEForPreTraining.
 _MAE_DECODER = re.compile(r"decoder\.(decoder_\w+|mask_token)(\..*)?")
@@ -52,13 +52,13 @@ def restore(arrays: dict, prefixed: bool) -> dict:
     return transformers.restore(arrays, prefix, ("classifier.",))
 
 
-def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
-    return Architecture(
+    return dict(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # specified by the config
-        representation="pooler.dense.bias" in arrays,
-        head="classifier.bias" in arrays,
+        classifier="token",
+        representation_size="pooler.dense.bias" in arrays,
+        classes="classifier.bias" in arrays,
     )
 
 
@@ -91,10 +91,10 @@ def config_of(metadata: dict) -> dict:
     return config
 
 
-def rules(architecture: Architecture) -> list[table.Rule]:
-    """Return the expanded table of an architecture."""
+def rules(metadata: dict) -> list[table.Rule]:
+    """Return the expanded table of a model."""
     names = transformers.BERT_NAMES | dict(pre_logits="pooler.dense")
-    return rows.rules(names, architecture.fields)
+    return rows.rules(names, fields(metadata))
 
 
 def refused(metadata: dict, format: str) -> list[str]:

@@ -15,11 +15,7 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.architecture import (
-    Architecture,
-    fuse_heads,
-    part_heads,
-)
+from keras_vit.weights.rules.vit.architecture import attention_rows, expand
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
@@ -148,7 +144,7 @@ def restore(
     return arrays
 
 
-def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that linen names show."""
     query = f"Transformer/encoderblock_0/{_ATTENTION}/query/kernel"
     shape = arrays[query].shape if query in arrays else ()
@@ -157,7 +153,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{'it of shape ' + str(shape) if shape else 'none'}"
         )
-    return Architecture(
+    return dict(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
         resnet_units=(
@@ -166,8 +162,8 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
             else None
         ),
         classifier="token" if "cls" in arrays else "gap",
-        representation="pre_logits/bias" in arrays,
-        head="head/bias" in arrays,
+        representation_size="pre_logits/bias" in arrays,
+        classes="head/bias" in arrays,
     )
 
 
@@ -188,23 +184,11 @@ def settings(config: dict) -> dict:
     )
 
 
-def rules(architecture: Architecture) -> list[table.Rule]:
-    """Return the expanded table of an architecture."""
+def rules(metadata: dict) -> list[table.Rule]:
+    """Return the expanded table of a model."""
 
-    def join_out(kernel):
-        return kernel.reshape(-1, kernel.shape[-1])  # [A, E, D] -> [D, D]
-
-    def split_out(kernel):
-        return (kernel.reshape(architecture.num_heads, -1, kernel.shape[-1]),)
-
-    qkv = table.Transform(
-        fuse_heads,
-        lambda fused: part_heads(fused, architecture.num_heads),
-    )
-    out = table.Transform(join_out, split_out)
     ours, theirs = "encoderblock_{i}/", "Transformer/encoderblock_{i}/"
     unit, their_unit = "resnet/block{b}_unit{u}/", "block{b}/unit{u}/"
-    attention = f"{_ATTENTION}/"
     numbers = ("1", "2", "3", "_proj")
     layers = {name: name for name in ("embedding", "pre_logits", "head")}
     norms = {
@@ -221,19 +205,16 @@ def rules(architecture: Architecture) -> list[table.Rule]:
     rows: list[tuple] = [
         ("class_token/cls", "cls"),
         ("posembed_input/pos_embedding", POSITIONS),
-        (f"{ours}{attention}out/kernel", f"{theirs}{attention}out/kernel", out),
-        (f"{ours}{attention}out/bias", f"{theirs}{attention}out/bias"),
     ]
-    for part in ("kernel", "bias"):
-        names = tuple(
-            f"{theirs}{attention}{name}/{part}"
-            for name in ("query", "key", "value")
-        )
-        rows.append((f"{ours}{attention}qkv/{part}", names, qkv))
+    rows += attention_rows(
+        f"{ours}{_ATTENTION}",
+        f"{theirs}{_ATTENTION}",
+        metadata.get("num_heads") or 0,
+    )
     rows += table.layer_rows(layers, table.FLAX_LAYER)
     rows += table.layer_rows(convolutions, table.FLAX_LAYER, "kernel")
     rows += table.layer_rows(norms, table.FLAX_NORM)
-    return architecture.expand(rows)
+    return expand(rows, metadata)
 
 
 def _rename(name, names):

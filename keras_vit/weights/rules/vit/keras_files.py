@@ -10,7 +10,6 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, keras_format, table
-from keras_vit.weights.rules.vit.architecture import Architecture
 
 _BLOCK = re.compile(r"encoderblock_(\d+)/")
 _UNIT = re.compile(r"resnet/block(\d+)_unit(\d+)/")
@@ -54,19 +53,18 @@ def restore(
     return arrays
 
 
-def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
-    return Architecture(
+    return dict(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # specified by the config
         resnet_units=(
             table.depths(arrays, _UNIT)
             if "resnet/conv_root/kernel" in arrays
             else None
         ),
         classifier=_classifier(arrays, config),
-        representation="pre_logits/bias" in arrays,
-        head="head/bias" in arrays,
+        representation_size="pre_logits/bias" in arrays,
+        classes="head/bias" in arrays,
     )
 
 
@@ -168,25 +166,3 @@ def _positions(layer, block):
         position_embedding=configs.choice(config, "kind", kinds),
         position_placement=placement,
     )
-
-
-def rules(architecture: Architecture) -> list[table.Rule]:
-    """Return the expanded table of an architecture."""
-    block, unit = "encoderblock_{i}/", "resnet/block{b}_unit{u}/"
-    attention = f"{block}MultiHeadDotProductAttention_0"
-    dense = ["embedding", "pre_logits", "head"]
-    dense += [f"{attention}/qkv", f"{attention}/out"]
-    dense += [f"{block}MlpBlock_0/Dense_0", f"{block}MlpBlock_0/Dense_1"]
-    norms = ["encoder_norm", f"{block}LayerNorm_0", f"{block}LayerNorm_1"]
-    norms += ["resnet/gn_root"]
-    norms += [f"{unit}gn{n}" for n in ("1", "2", "3", "_proj")]
-    convolutions = ["resnet/conv_root"]
-    convolutions += [f"{unit}conv{n}" for n in ("1", "2", "3", "_proj")]
-    paths = ["class_token/cls", "posembed_input/pos_embedding"]
-    for layers, parts in (
-        (dense, ("kernel", "bias")),
-        (norms, ("gamma", "beta")),
-        (convolutions, ("kernel",)),
-    ):
-        paths += [f"{layer}/{part}" for layer in layers for part in parts]
-    return architecture.expand([(path, path) for path in paths])

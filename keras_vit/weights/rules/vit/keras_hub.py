@@ -10,11 +10,7 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.architecture import (
-    Architecture,
-    fuse_heads,
-    part_heads,
-)
+from keras_vit.weights.rules.vit.architecture import attention_rows, expand
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
 _EMBEDDING = "vit_patching_and_embedding"
@@ -38,7 +34,7 @@ def restore(
     return arrays
 
 
-def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     query = "vit_encoder/transformer_block_1/mha/query/0"
     token = f"{_EMBEDDING}/0" in arrays
@@ -55,12 +51,12 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{arrays[query].shape}"
         )
-    return Architecture(
+    return dict(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=arrays[query].shape[1],
         classifier="token" if token else "gap",
-        representation="pre_logits/1" in arrays,
-        head="predictions/1" in arrays,
+        representation_size="pre_logits/1" in arrays,
+        classes="predictions/1" in arrays,
     )
 
 
@@ -101,20 +97,13 @@ def settings(config: dict) -> dict:
     return found
 
 
-def rules(architecture: Architecture) -> list[table.Rule]:
-    """Return the expanded table of an architecture."""
-    heads = architecture.num_heads
-    qkv = table.Transform(fuse_heads, lambda fused: part_heads(fused, heads))
-    out = table.Transform(
-        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
-        lambda kernel: (kernel.reshape(heads, -1, kernel.shape[-1]),),
-    )
+def rules(metadata: dict) -> list[table.Rule]:
+    """Return the expanded table of a model."""
     positions = table.Transform(
         lambda array: array[None], lambda array: (array[0],)
     )
     ours = "encoderblock_{i}/"
     theirs = "vit_encoder/transformer_block_{i1}/"
-    attention = f"{ours}MultiHeadDotProductAttention_0"
     layers = {
         "embedding": f"{_EMBEDDING}/patch_embedding",
         "pre_logits": "pre_logits",
@@ -134,14 +123,14 @@ def rules(architecture: Architecture) -> list[table.Rule]:
             f"{_EMBEDDING}/position_embedding/0",
             positions,
         ),
-        (f"{attention}/out/kernel", f"{theirs}mha/attention_output/0", out),
-        (f"{attention}/out/bias", f"{theirs}mha/attention_output/1"),
     ]
-    for index, part in enumerate(("kernel", "bias")):
-        names = tuple(
-            f"{theirs}mha/{name}/{index}" for name in ("query", "key", "value")
-        )
-        rows.append((f"{attention}/qkv/{part}", names, qkv))
+    rows += attention_rows(
+        f"{ours}MultiHeadDotProductAttention_0",
+        f"{theirs}mha",
+        metadata.get("num_heads") or 0,
+        table.KERAS_LAYER,
+        out="attention_output",
+    )
     rows += table.layer_rows(layers, table.KERAS_LAYER)
     rows += table.layer_rows(norms, table.KERAS_NORM)
-    return architecture.expand(rows)
+    return expand(rows, metadata)

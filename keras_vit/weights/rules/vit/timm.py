@@ -13,7 +13,7 @@ from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table, timm_config
 from keras_vit.weights.rules.encoder import rows, timm
 from keras_vit.weights.rules.vit import timm_names
-from keras_vit.weights.rules.vit.architecture import Architecture, is_published
+from keras_vit.weights.rules.vit.architecture import fields, is_published
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
@@ -95,7 +95,7 @@ def restore(
     return arrays
 
 
-def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
+def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     hybrid = any(name.startswith(_BACKBONE) for name in arrays)
     token, norm = "cls_token" in arrays, "fc_norm.weight" in arrays
@@ -119,13 +119,12 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> Architecture:
             f"{'with' if token else 'without'} a class token and "
             f"{'with' if norm else 'without'} fc_norm; found {pooling!r}"
         )
-    return Architecture(
+    return dict(
         num_layers=table.count(arrays, _BLOCK),
-        num_heads=0,  # specified by the config
         resnet_units=(table.depths(arrays, _UNIT) if hybrid else None),
         classifier=pooled,
-        representation="pre_logits.fc.bias" in arrays,
-        head="head.bias" in arrays,
+        representation_size="pre_logits.fc.bias" in arrays,
+        classes="head.bias" in arrays,
     )
 
 
@@ -168,18 +167,18 @@ def config_of(metadata: dict) -> dict:
     return timm.config_of(
         metadata | dict(activation="gelu_tanh" if approximate else "gelu"),
         _PLAIN if units is None else ARCHITECTURES.get(units, _PLAIN),
-        class_token=Architecture.of(metadata).has_class_token,
+        class_token=fields(metadata)["class_token"],
         global_pool="token" if classifier == "token" else "avg",
         fc_norm=classifier in ("gap_norm", "token_gap"),
     )
 
 
-def rules(architecture: Architecture) -> list[table.Rule]:
-    """Return the expanded table of an architecture."""
+def rules(metadata: dict) -> list[table.Rule]:
+    """Return the expanded table of a model."""
     unit = "resnet/block{b}_unit{u}/"
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
     # Without stages, timm's root is a plain sequence, not a ResNet with a stem.
-    root = _BACKBONE + ("stem." if architecture.resnet_units else "")
+    root = _BACKBONE + ("stem." if metadata.get("resnet_units") else "")
     convolutions = {
         "resnet/conv_root": f"{root}conv",
         f"{unit}conv_proj": f"{their_unit}downsample.conv",
@@ -194,7 +193,7 @@ def rules(architecture: Architecture) -> list[table.Rule]:
     stem = table.layer_rows(convolutions, table.TORCH_CONVOLUTION, "kernel")
     stem += table.layer_rows(norms, table.TORCH_NORM)
     names = timm.NAMES | dict(pre_logits="pre_logits.fc")
-    return rows.rules(names, architecture.fields, stem)
+    return rows.rules(names, fields(metadata), stem)
 
 
 def refused(metadata: dict, format: str) -> list[str]:
