@@ -87,8 +87,8 @@ def open_checkpoint(
         metadata.setdefault("resampling", file_format.resampling(metadata))
     except KeyError as error:
         raise ValueError(
-            f"The checkpoint {name!r} is no complete {kind}: expected it to "
-            f"hold `{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
+            f"The checkpoint {name!r} is not a complete {kind}: expected it to "
+            f"contain `{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
         ) from None
     except ValueError as error:
         raise ValueError(
@@ -104,7 +104,7 @@ def open_checkpoint(
     ) as error:
         raise ValueError(
             f"The checkpoint {name!r} does not read as a {kind}: its config "
-            f"holds a value of another kind than expected ({error}). Fetch it "
+            f"has a value of another kind than expected ({error}). Fetch it "
             "again."
         ) from None
     return Checkpoint(
@@ -259,7 +259,7 @@ def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
 
 
 def _check(specified, found):
-    """Refuses a config that contradicts the arrays or has impossible values."""
+    """Refuse a config that contradicts the arrays or has impossible values."""
     if found["classes"] is None:  # a checkpoint without a head
         specified = {
             name: specified[name] for name in specified if name != "classes"
@@ -296,7 +296,7 @@ def check_names(source: Checkpoint, rules: list) -> None:
     unused = set(source.arrays) - wanted
     if missing or unused:
         raise ValueError(
-            f"The checkpoint {source.name!r} is no complete "
+            f"The checkpoint {source.name!r} is not a complete "
             f"{FAMILIES[source.family].TITLE} of format "
             f"{source.format_name!r}, or more than one:\n"
             + listing("-", "missing in the checkpoint", missing)

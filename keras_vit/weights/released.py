@@ -233,7 +233,7 @@ def bit_file(name: str) -> Released:
         name: Its name without the folder, such as "BiT-M-R50x1-run0-dtd".
 
     Raises:
-        ValueError: If it is no such name.
+        ValueError: If there is no such file.
     """
     name = name.removesuffix(".npz")
     match = _BIT.fullmatch(name)
@@ -270,7 +270,7 @@ def augreg_file(name: str) -> Released:
         name: Its name in augreg/index.csv.
 
     Raises:
-        ValueError: If it is no such name, or its classes are unknown.
+        ValueError: If there is no such file, or its classes are unknown.
     """
     match = _AUGREG.fullmatch(name.removesuffix(".npz"))
     if not match:

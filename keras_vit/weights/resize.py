@@ -13,7 +13,7 @@ def resample_positions(
     target_grid: tuple[int, int],
     method: str = "aligned_bilinear",
 ) -> np.ndarray:
-    """Resamples position embeddings from one grid of patches to another.
+    """Resample position embeddings from one grid of patches to another.
 
     Rows before the grid (those of the class token and registers) are
     unchanged.
@@ -45,7 +45,7 @@ def resample_positions(
 
 
 def _resample_axes(maps, size, method):
-    """Resamples the first two axes of `[h, w, ...]`, each by a matrix."""
+    """Resample the first two axes of `[h, w, ...]`, each by a matrix."""
     rows, columns = (
         METHODS[method](m, n) for m, n in zip(maps.shape[:2], size, strict=True)
     )
@@ -97,7 +97,7 @@ def resample_distances(
     target_grid: tuple[int, int],
     method: str,
 ) -> np.ndarray:
-    """Resamples a table of relative positions to another grid of patches.
+    """Resample a table of relative positions to another grid of patches.
 
     Args:
         table: `[(2 H - 1) (2 W - 1) + 3, A]`; the last three rows, those of
@@ -140,7 +140,7 @@ def _geometric(m, n):
 def resize_patches(
     kernel: np.ndarray, size: tuple[int, int], method: str = ""
 ) -> np.ndarray:
-    """Resizes a patch kernel so that resized patches keep their embeddings.
+    """Resize a patch kernel so that resized patches keep their embeddings.
 
     The kernel w' for which <resize(x), w'> is closest to <x, w> over all
     patches x: the pseudo-inverse of resizing, transposed, applied to w. For
@@ -196,7 +196,7 @@ METHODS: dict[str, Callable] = dict(
 
 
 def fold_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """Adapts a kernel's input channels, keeping their sum.
+    """Adapt a kernel's input channels, keeping their sum.
 
     The response to an image whose channels are equal does not change. With
     fewer channels, source channel s is added to target s mod n; with more,

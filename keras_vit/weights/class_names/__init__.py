@@ -62,7 +62,7 @@ def imagenet_synsets(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
 def decode_predictions(
     predictions, top: int = 5, class_names: tuple[str, ...] | None = None
 ) -> list[list[tuple[str, str, float]]]:
-    """Names the classes of the highest scores, as keras.applications does.
+    """Name the classes of the highest scores, as keras.applications does.
 
     Args:
         predictions: `[B, K]`, the scores of a batch: logits or probabilities.

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import urllib.parse
 
@@ -125,7 +126,7 @@ def locked(path: str):
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             file = stack.enter_context(open(path, "ab"))
-            if os.name == "nt":
+            if sys.platform == "win32":
                 import msvcrt
 
                 while True:  # LK_LOCK gives up after ten seconds

@@ -58,7 +58,7 @@ def _json(folder, name):
         with open(path, "rb") as file:
             found = parse_json(file.read())
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path!r} must be JSON: {error}. Fetch it again."

@@ -16,7 +16,7 @@ def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
     with guard.at("config.json"):
         config = parse_json(archive.read("config.json"))
         if not isinstance(config, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     with guard.at("model.weights.h5"):
         content = archive.read("model.weights.h5")
     return read(path, content)[0], config

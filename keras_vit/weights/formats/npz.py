@@ -78,7 +78,7 @@ def _header(file):
     try:
         shape, _, dtype = read_header(file)
     except (MemoryError, RecursionError):  # of Python's parser
-        raise ValueError("its header is no header of an array") from None
+        raise ValueError("its header is not that of an array") from None
     return shape, dtype
 
 

@@ -69,7 +69,7 @@ def _slowfast_config(guard, content):
     with guard.at("cfg"):
         config = yaml.safe_load(text)
         if not isinstance(config, dict):
-            raise ValueError("it is no mapping")
+            raise ValueError("it is not a mapping")
     return config
 
 

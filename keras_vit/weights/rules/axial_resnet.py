@@ -72,7 +72,7 @@ grid = table.no_grid
 
 
 def _fit_distances(value, fit):
-    """Resamples a table of distances, [2 E, 2 N - 1], to other lengths."""
+    """Resample a table of distances, [2 E, 2 N - 1], to other lengths."""
     before, after = (value.shape[1], 1), (fit.shape[1], 1)
     return resize.resample_positions(value.T[None], before, after)[0].T
 

@@ -50,7 +50,7 @@ grid = patches.grid
 
 
 def _fit_positions(value, fit):
-    """Resamples the positions of one axis; see `resample_positions`."""
+    """Resample the positions of one axis; see `resample_positions`."""
     before, after = (value.shape[0], 1), (fit.shape[0], 1)
     return resize.resample_positions(value[None], before, after)[0]
 

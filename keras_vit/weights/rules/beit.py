@@ -29,12 +29,7 @@ _NAMES = transformers.BERT_NAMES | dict(
     relative=f"encoder.layer.{{i}}.attention.attention.{_TABLE}",
     fc_norm="pooler.layernorm",
 )
-_DEFAULTS = dict(
-    hidden_act="gelu",
-    layer_norm_eps=1e-12,
-    num_attention_heads=12,
-    image_size=224,
-)
+_KINDS = dict(beit=transformers.defaults(1e-12, image_size=224))
 
 
 def _fit_distances(value, fit):
@@ -137,7 +132,7 @@ def _settings(config):
     name = "use_absolute_position_embeddings"
     if configs.flag(config, name):
         raise ValueError(f"{name}=True is not supported")
-    return transformers.settings(config, dict(beit=_DEFAULTS))
+    return transformers.settings(config, _KINDS)
 
 
 def _flatten(arrays, metadata):
@@ -221,7 +216,7 @@ FORMATS = {
             "LayerScale are",
             r"lm_head\..*": "a head that predicts visual tokens is",
         },
-        defaults=dict(beit=_DEFAULTS),
+        defaults=_KINDS,
         prefix="beit.",
         read_config=_settings,
         flatten=_flatten,

@@ -19,12 +19,7 @@ _NAMES = transformers.TOWER_NAMES | dict(
     head="visual_projection",
     head_bias=False,
 )
-_DEFAULTS = dict(
-    hidden_act="quick_gelu",
-    layer_norm_eps=1e-5,
-    num_attention_heads=12,
-    image_size=224,
-)
+_DEFAULTS = transformers.defaults(1e-5, "quick_gelu", image_size=224)
 
 
 def _timm_config_of(metadata):

@@ -16,15 +16,14 @@ _BLOCK = re.compile(r"network\.(\d+)\.(\d+)\.norm1\.weight")
 _OFFSETS = re.compile(r".*\.sfc_([hw])\.offset")
 
 
-def _rules(metadata):
+def _rows(metadata):
     rows = []
     for i, depth in enumerate(metadata["depths"]):
         name = f"network.{2 * i - 1}.proj" if i else "patch_embed.proj"
         rows += product(f"stage{i}_embedding", name, "convolution")
         for j in range(depth):
             rows += _block(f"stage{i}_block{j}", f"network.{2 * i}.{j}")
-    rows += norm("norm", "norm") + product("head", "head")
-    return table.expand(rows, absent=table.without_top(metadata))
+    return rows + norm("norm", "norm") + product("head", "head")
 
 
 def _block(ours, theirs):
@@ -76,36 +75,31 @@ def _restore(arrays, scheme):
     return arrays | offsets
 
 
-def _read_arrays(arrays, config, specified):
+def _read_arrays(arrays):
     depths = table.depths(arrays, _BLOCK)
-    shape_of = table.shapes(arrays, _rules(dict(depths=depths, classes=1)))
     sizes = [
-        shape_of(f"stage{i}_block0/mlp/Dense_0/kernel", 2)
+        arrays[f"network.{2 * i}.0.mlp.fc1.weight"].shape
         for i in range(len(depths))
     ]
-    has_head = "head.bias" in arrays
     return dict(
         depths=depths,
-        hidden_sizes=tuple(width for width, _ in sizes),
-        mlp_ratios=tuple(hidden // width for width, hidden in sizes),
-        channels=shape_of("stage0_embedding/kernel", 4)[2],
-        classes=shape_of("head/bias", 1)[0] if has_head else None,
-        representation_size=None,
+        hidden_sizes=tuple(width for _, width in sizes),
+        mlp_ratios=tuple(hidden // width for hidden, width in sizes),
+        channels=arrays["patch_embed.proj.weight"].shape[1],
     )
 
 
 RESIZES = {"stage0_embedding/kernel": table.fit_pixels}
 FORMATS = {
-    "authors": table.Format(
+    "authors": torch_modules.authors(
+        _rows,
+        _read_arrays,
         requires=(
             r"patch_embed\.proj\.weight",
             r"network\.0\.0\.attn\.sfc_h\.weight",
         ),
-        rules=_rules,
-        read_arrays=_read_arrays,
         flatten=_flatten,
         restore=_restore,
-        **torch_modules.AUTHORS,
     ),
 }
 FORMATS["keras_vit"] = keras_format.derive(

@@ -23,12 +23,7 @@ _NAMES = transformers.BERT_NAMES | dict(
     head_token="cls_classifier",
     head_distillation="distillation_classifier",
 )
-_DEFAULTS = dict(
-    hidden_act="gelu",
-    layer_norm_eps=1e-12,
-    num_attention_heads=12,
-    image_size=224,
-)
+_KINDS = dict(deit=transformers.defaults(1e-12, image_size=224))
 
 
 def _timm_settings(config):
@@ -91,7 +86,7 @@ FORMATS = {
             r"(deit\.)?pooler\..*": "a DeiT with a pooler, a layer that "
             "no classifier of it reads, is"
         },
-        defaults=dict(deit=_DEFAULTS),
+        defaults=_KINDS,
         prefix="deit.",
         heads=("cls_classifier.", "distillation_classifier.", "classifier."),
         flatten=_flatten,

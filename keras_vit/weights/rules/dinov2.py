@@ -25,7 +25,7 @@ _KNOWN = (
     r"|vit_\w+_xp_\d+|test_vit4"
 )
 _PREFIXES = ("dinov2_with_registers.", "dinov2.")
-_DEFAULTS = dict(hidden_act="gelu", layer_norm_eps=1e-6, num_attention_heads=12)
+_DEFAULTS = transformers.defaults(1e-6)
 _KINDS = dict(dinov2=_DEFAULTS, dinov2_with_registers=_DEFAULTS)
 # What has other parts, under names that this family has.
 _FORBIDS = {
@@ -104,7 +104,7 @@ def _settings(config):
 
 
 def _flatten(arrays, metadata):
-    """Cuts a packed SwiGLU; a classifier reads the mean of patches as well."""
+    """Cut a packed SwiGLU; a classifier reads the mean of patches as well."""
     arrays, prefix = transformers.flatten(arrays, _PREFIXES)
     if "classifier.weight" in arrays:
         metadata["pooling"] = "token_and_gap"

@@ -78,12 +78,8 @@ _SAPIENS2 = {
     r"\.ln([12])\.": r".norm\1.",
     r"^ln1\.": "norm.",
 }
-_DEFAULTS = dict(
-    hidden_act="gelu",
-    layer_norm_eps=1e-5,
-    num_attention_heads=6,
-    rope_theta=100.0,
-    image_size=224,
+_DEFAULTS = transformers.defaults(
+    1e-5, heads=6, rope_theta=100.0, image_size=224
 )
 _KINDS = dict(dinov3_vit=_DEFAULTS)
 

@@ -69,7 +69,7 @@ def class_names(head: dict) -> tuple[str, ...] | None:
 
 
 def _name_variables(arrays, rules):
-    """Names variables as rules do, in the order in which layers create them."""
+    """Name variables as rules do, in the order in which layers create them."""
     names = {}
     for rule in rules:
         layer, _, last = rule.path.rpartition("/")

@@ -89,7 +89,7 @@ def fit_sizes(found: dict, config, image_size: tuple[int, int]) -> dict:
 
 
 def _grow(value, fit, token_axis, hidden_axis):
-    """Repeats a token matrix for each part of a larger image.
+    """Repeat a token matrix for each part of a larger image.
 
     The matrix is block-diagonal with a block for each rectangle of the size of
     the weights' grid. Before training, each part of the image is thus mixed

@@ -23,12 +23,7 @@ _NAMES = transformers.TOWER_NAMES | dict(
     pool_fc2="head.mlp.fc2",
     head="classifier",
 )
-_DEFAULTS = dict(
-    hidden_act="gelu_pytorch_tanh",
-    layer_norm_eps=1e-6,
-    num_attention_heads=12,
-    image_size=224,
-)
+_DEFAULTS = transformers.defaults(1e-6, "gelu_pytorch_tanh", image_size=224)
 _KINDS = dict(siglip=_DEFAULTS, siglip_vision_model=_DEFAULTS)
 
 

@@ -19,8 +19,7 @@ two differ in more than their names, an invertible transform.
 `metadata` is a dictionary of the constructors' arguments: the fields of the
 architecture, and `classes` (None without a head), `representation_size` (None
 without), `channels`, `image_size`, `grid`, `pixel_mean`, `pixel_std`,
-`class_names`.
-Properties that a checkpoint does not specify are absent.
+`class_names`. Properties that a checkpoint does not specify are absent.
 """
 
 import dataclasses
@@ -54,8 +53,6 @@ CONVOLUTION = Transform(
     lambda array: array.transpose(2, 3, 1, 0),
     lambda array: (array.transpose(3, 2, 0, 1),),
 )
-
-
 # Part of a layer -> the end of its array's name in PyTorch, in Flax, and in
 # files of Keras, with a transform if the arrays differ.
 TORCH_DENSE = dict(kernel=(".weight", TRANSPOSED), bias=(".bias",))
@@ -192,7 +189,7 @@ class Fit:
 
 
 def fit_pixels(value: np.ndarray, fit: Fit) -> np.ndarray:
-    """Fits a kernel over pixels to other channels, or another patch size."""
+    """Fit a kernel over pixels to other channels, or another patch size."""
     if value.ndim != 4:
         return value
     if fit.resize_patches:
@@ -205,7 +202,7 @@ def fit_pixels(value: np.ndarray, fit: Fit) -> np.ndarray:
 
 
 def fit_positions(value: np.ndarray, fit: Fit) -> np.ndarray:
-    """Resamples a table of position embeddings, `[1, T, D]`."""
+    """Resample a table of position embeddings, `[1, T, D]`."""
     source, target = fit.source_grid, fit.grid
     if source is None or target is None or value.ndim != 3:
         return value
@@ -257,10 +254,8 @@ def expand(
 
 def without_top(metadata: dict) -> tuple[str, ...]:
     """Return which paths of `head` and `pre_logits` a model does not have."""
-    absent = () if metadata.get("classes") else ("head/",)
-    return absent + (
-        () if metadata.get("representation_size") else ("pre_logits/",)
-    )
+    layers = dict(classes="head/", representation_size="pre_logits/")
+    return tuple(x for name, x in layers.items() if not metadata.get(name))
 
 
 def no_grid(metadata: dict) -> None:
@@ -274,12 +269,7 @@ def without_module(arrays: dict, specified: dict) -> tuple[dict, None]:
 
 
 def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
-    """List the hidden layer before the head, which most formats do not have.
-
-    Args:
-        metadata: Of the model.
-        format: Not used; as `Format.refused` takes it.
-    """
+    """List the hidden layer before the head; a `Format.refused`."""
     return ["pre_logits"] if metadata.get("representation_size") else []
 
 

@@ -65,7 +65,7 @@ AUTHORS: dict = dict(
 def authors(
     rows,
     read_arrays,
-    config_of,
+    config_of=lambda metadata: {},
     read_config=lambda config: {},
     unseen: dict | None = None,
     published: tuple = (),
@@ -115,9 +115,8 @@ def authors(
             **config_of(metadata),
         ),
         required=lambda metadata: {k: str(v) for k, v in unseen.items()},
-        restore=restore,
         naming_schemes={"authors": None},
         refused=table.refuse_pre_logits,
         differences=imagenet.differences,
-        **kwargs,
+        **(dict(restore=restore) | kwargs),
     )

@@ -105,6 +105,18 @@ def restore(arrays: dict, prefix: str, heads: tuple[str, ...]) -> dict:
     }
 
 
+def defaults(
+    epsilon: float, activation: str = "gelu", heads: int = 12, **others
+) -> dict:
+    """Return what the published files of a `model_type` omit."""
+    return dict(
+        hidden_act=activation,
+        layer_norm_eps=epsilon,
+        num_attention_heads=heads,
+        **others,
+    )
+
+
 def settings(config: dict, defaults: dict[str, dict]) -> dict:
     """Return the metadata in config.json and preprocessor_config.json.
 
@@ -231,7 +243,7 @@ def refused(metadata: dict, format: str, any_shape: bool = False) -> list[str]:
 
 
 def tower(arrays: dict[str, Stored], metadata: dict):
-    """Flattens an image tower: as `flatten`, of a file with or without texts.
+    """Flatten an image tower: as `flatten`, of a file with or without texts.
 
     The fused projection of attention pooling becomes that of the query, and
     that of keys and values.

@@ -41,7 +41,7 @@ _REQUIRED = dict(
 
 
 def _positions(value, fit, axes):
-    """Resamples a table of positions, `[1, rows, D]`, in time and space.
+    """Resample a table of positions, `[1, rows, D]`, in time and space.
 
     Linear between the centres of tokens, each axis separately, as the authors'
     `_get_pos_embed` does. The row of the class token is unchanged.
@@ -64,7 +64,7 @@ def _positions(value, fit, axes):
 
 
 def _inflate(value, fit):
-    """Repeats a kernel of one frame over time, keeping its sum."""
+    """Repeat a kernel of one frame over time, keeping its sum."""
     frames = fit.shape[0]
     if value.shape[0] != 1 or frames == 1:
         return value
@@ -72,7 +72,7 @@ def _inflate(value, fit):
 
 
 def _fit_patches(value, fit):
-    """Fits the patch kernel to other numbers of frames and channels."""
+    """Fit the patch kernel to other numbers of frames and channels."""
     value = _inflate(value, fit)
     flat = value.reshape(-1, *value.shape[2:])
     folded = resize.fold_channels(flat, fit.shape[3])

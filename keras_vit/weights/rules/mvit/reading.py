@@ -85,7 +85,7 @@ def _read_stages(shape_of, paths, settings):
     widths = [shape_of(f"blocks_{i}/norm1/gamma", 1)[0] for i in range(count)]
     queries, keys = ([kernel(i, x) for i in range(count)] for x in "qk")
     sizes = {shape[:3] for shape in (*queries, *keys) if shape}
-    found = dict(pooling_mode="conv") if sizes else {}
+    found: dict = dict(pooling_mode="conv") if sizes else {}
     if settings is None:
         if len(sizes) == 1 and all(keys):
             (found["pooling_size"],) = sizes

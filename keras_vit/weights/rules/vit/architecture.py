@@ -64,6 +64,23 @@ def attention_rows(
     return rows + table.layer_rows({f"{path}/out": f"{name}/{out}"}, last)
 
 
+def add_class_row(arrays: dict, positions: str) -> None:
+    """Add a row of zeros for the class token to position embeddings."""
+    _, tokens, width = arrays[positions].shape
+    arrays[positions] = arrays[positions].map(
+        lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
+        (1, tokens + 1, width),
+    )
+
+
+def merge_class_row(arrays: dict, positions: str, token: str) -> None:
+    """Add the class token's position embedding to the token itself."""
+    first, grid = np.split(arrays[positions], [1], axis=1)
+    if first.any():
+        arrays[token] = arrays[token] + first
+    arrays[positions] = grid
+
+
 def fields(metadata: dict) -> dict:
     """Return the metadata of the parts of a ViT that determine its arrays.
 

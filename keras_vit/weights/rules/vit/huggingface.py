@@ -16,10 +16,8 @@ _MAE_DECODER = re.compile(r"decoder\.(decoder_\w+|mask_token)(\..*)?")
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
 # Defaults of `ViTConfig`, which published files omit. An encoder of MAE or MSN
 # has the same arrays.
-_VIT = dict(hidden_act="gelu", layer_norm_eps=1e-12, num_attention_heads=12)
-_DEFAULTS = dict(
-    vit=_VIT, vit_mae=_VIT, vit_msn=_VIT | dict(layer_norm_eps=1e-6)
-)
+_VIT = transformers.defaults(1e-12)
+_DEFAULTS = dict(vit=_VIT, vit_mae=_VIT, vit_msn=transformers.defaults(1e-6))
 _GELU = {None: None, "gelu": False, "gelu_tanh": True}
 
 

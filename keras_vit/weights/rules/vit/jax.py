@@ -15,7 +15,12 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
-from keras_vit.weights.rules.vit.architecture import attention_rows, expand
+from keras_vit.weights.rules.vit.architecture import (
+    add_class_row,
+    attention_rows,
+    expand,
+    merge_class_row,
+)
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
@@ -26,7 +31,10 @@ _NAMES_2020 = {
     "MlpBlock_0": "MlpBlock_3",
 }
 _BLOCK = re.compile(r"Transformer/encoderblock_(\d+)/")
-_STACKED = "Transformer/encoderblock/"
+_STACKED, _STACKED_0 = (
+    "Transformer/encoderblock/",
+    "Transformer/encoderblock_0/",
+)
 _UNIT = re.compile(r"block(\d+)/unit(\d+)/")
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
@@ -98,11 +106,7 @@ def flatten(
     if positions != POSITIONS:
         table.add(arrays, POSITIONS, arrays.pop(positions))
     if token_apart:
-        _, tokens, width = arrays[POSITIONS].shape
-        arrays[POSITIONS] = arrays[POSITIONS].map(
-            lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
-            (1, tokens + 1, width),
-        )
+        add_class_row(arrays, POSITIONS)
     return arrays, NamingScheme(
         year_2020, params, stacked, positions, token_apart
     )
@@ -114,11 +118,7 @@ def restore(
     """Convert linen arrays to a naming scheme; the inverse of `flatten`."""
     arrays = dict(arrays)
     if scheme.token_apart and "cls" in arrays:
-        first, grid = np.split(arrays[POSITIONS], [1], axis=1)
-        # The position embedding of the token is added to the token itself.
-        if first.any():
-            arrays["cls"] = arrays["cls"] + first
-        arrays[POSITIONS] = grid
+        merge_class_row(arrays, POSITIONS, "cls")
     arrays[scheme.positions] = arrays.pop(POSITIONS)
     if scheme.year_2020:
         arrays = {
@@ -128,17 +128,15 @@ def restore(
             for name, array in arrays.items()
         }
     if scheme.stacked:
-        blocks = {}
-        for name in list(arrays):
-            match = _BLOCK.match(name)
-            if match:
-                blocks.setdefault(name[match.end() :], {})[int(match[1])] = (
-                    arrays.pop(name)
-                )
-        for name, parts in blocks.items():
-            arrays[_STACKED + name] = np.stack(
-                [parts[i] for i in range(len(parts))]
-            )
+        for name in [n for n in arrays if n.startswith(_STACKED_0)]:
+            rest = name.removeprefix(_STACKED_0)
+            names = [
+                f"Transformer/encoderblock_{i}/{rest}"
+                for i in range(table.count(arrays, _BLOCK))
+            ]
+            parts = [arrays[name] for name in names]
+            arrays[_STACKED + rest] = np.stack(parts)
+        arrays = {n: a for n, a in arrays.items() if not _BLOCK.match(n)}
     if scheme.params:
         arrays = {f"params/{name}": array for name, array in arrays.items()}
     return arrays

@@ -7,13 +7,16 @@ vision_transformer_hybrid.py of timm 1.0.
 import math
 import re
 
-import numpy as np
-
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table, timm_config
 from keras_vit.weights.rules.encoder import rows, timm
 from keras_vit.weights.rules.vit import timm_names
-from keras_vit.weights.rules.vit.architecture import fields, is_published
+from keras_vit.weights.rules.vit.architecture import (
+    add_class_row,
+    fields,
+    is_published,
+    merge_class_row,
+)
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _UNIT = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.")
@@ -55,7 +58,7 @@ def flatten(
         raise ValueError(
             f"expected `pos_embed` of 3 axes; found shape {positions.shape}"
         )
-    _, tokens, width = positions.shape
+    tokens = positions.shape[1]
     grid = metadata.get("grid")
     if grid is None and "image_size" in metadata:
         kernel = arrays["patch_embed.proj.weight"].shape[2:]
@@ -68,10 +71,7 @@ def flatten(
     if apart is None:
         apart = math.isqrt(tokens) ** 2 == tokens
     if apart:
-        arrays["pos_embed"] = positions.map(
-            lambda a: np.concatenate([np.zeros_like(a[:, :1]), a], axis=1),
-            (1, tokens + 1, width),
-        )
+        add_class_row(arrays, "pos_embed")
     return arrays, apart
 
 
@@ -82,16 +82,11 @@ def _stem_scale(names):
     return 2 ** (1 + max(1, len(stages)))
 
 
-def restore(
-    arrays: dict[str, np.ndarray], apart: bool
-) -> dict[str, np.ndarray]:
+def restore(arrays: dict, apart: bool) -> dict:
     """Invert `flatten`."""
     arrays = dict(arrays)
     if apart:
-        first, grid = np.split(arrays["pos_embed"], [1], axis=1)
-        if first.any():
-            arrays["cls_token"] = arrays["cls_token"] + first
-        arrays["pos_embed"] = grid
+        merge_class_row(arrays, "pos_embed", "cls_token")
     return arrays
 
 
