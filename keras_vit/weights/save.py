@@ -200,7 +200,7 @@ def _check_path(path, target, format):
 
 def _complete(metadata):
     metadata = dict(classes=None, class_names=None) | metadata
-    if "image_size" not in metadata:
+    if "image_size" not in metadata and "grid" in metadata:
         pairs = zip(metadata["grid"], metadata["stride"], strict=True)
         metadata["image_size"] = tuple(n * s for n, s in pairs)
     if isinstance(metadata.get("patch_size"), int):

@@ -30,3 +30,13 @@ def library():
 @pytest.fixture(scope="module")
 def timm(library):
     return library("timm")
+
+
+@pytest.fixture(scope="module")
+def transformers(library):
+    return library("transformers")
+
+
+@pytest.fixture(scope="module")
+def keras_hub(library):
+    return library("keras_hub")

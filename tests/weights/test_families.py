@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import realistic
 from functional import arrays_of, difference, golden, values_of
 from keras import ops
 
@@ -120,8 +121,6 @@ def test_a_gated_mixer_is_refused(tmp_path):
 
 
 def make_timm(timm, case):
-    import torch
-
     if case == "mixer":
         model = timm.models.mlp_mixer.MlpMixer(
             num_classes=5,
@@ -138,15 +137,7 @@ def make_timm(timm, case):
             width_factor=1,
             num_classes=5,
         )
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        with torch.no_grad():
-            if parameter.ndim == 1:
-                parameter += 0.3 * noise
-            else:
-                parameter.copy_(noise * 1.5 / parameter[0].numel() ** 0.5)
-    return model.eval()
+    return realistic.fill_torch(model)
 
 
 @pytest.mark.filterwarnings("ignore")  # what timm warns of is its own

@@ -26,11 +26,6 @@ SMALL = dict(
 UNUSED = re.compile(r"embeddings\.mask_token$|^pooler\.dense\.")
 
 
-@pytest.fixture(scope="module")
-def transformers(library):
-    return library("transformers")
-
-
 def written(name, folder):
     """Writes a case with this package; returns it, its config and scaled
     images."""

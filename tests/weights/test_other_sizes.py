@@ -184,11 +184,6 @@ SQUARES = ("DINOv2", "CLIP", "SigLIP", "BEiT")  # of transformers
 RECTANGLE, SQUARE, OTHER = (2, 3), (3, 3), (4, 3)  # in patches
 
 
-@pytest.fixture(scope="module")
-def transformers(library):
-    return library("transformers")
-
-
 def make(case, format, grid):
     """Returns a model of a case for images of a grid of patches."""
     constructor, arguments, extra = CASES[case]

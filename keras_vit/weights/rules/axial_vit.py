@@ -111,6 +111,7 @@ FORMATS = {
         ),
         required=lambda metadata: dict(classifier="'gap' or 'token'"),
         naming_schemes={"jax": None},
+        refused=lambda metadata, format: [],
         differences=lambda m: table.pixel_differences(m, 127.5),
     ),
 }

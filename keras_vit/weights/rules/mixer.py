@@ -219,7 +219,6 @@ FORMATS = {
         requires=(r"MixerBlock_0/token_mixing/Dense_0/kernel",),
         read_config=_authors_config,
         naming_schemes={"jax": None},
-        refused=table.refuse_pre_logits,
         differences=lambda m: _differences(m, "the authors' code", True, 127.5),
     ),
     "timm": _format(

@@ -24,6 +24,14 @@ _BRANCHES = {
 _AXES = ("vertical", "horizontal")
 # Fields with the same name in their config.
 _SAME = ("token_expansion_factor", "channel_expansion_factor")
+# Fields with a value for each level: the name here -> theirs.
+_LEVEL_FIELDS = dict(
+    depths="depth",
+    hidden_sizes="dim",
+    patch_sizes="patch_size",
+    raft_sizes="raft_size",
+    embedding_kernels="embedding_kernels",
+)
 
 
 def _embedding(kernels, patches_alone):
@@ -212,10 +220,8 @@ def _read_config(config):
         image_size=configs.pair(config, "pretrained_image_size"),
         channels=configs.integer(config, "in_channels"),
     )
-    for name, key in (
-        ("patch_sizes", "patch_size"),
-        ("raft_sizes", "raft_size"),
-    ):
+    for name in ("patch_sizes", "raft_sizes"):
+        key = _LEVEL_FIELDS[name]
         sizes = tuple(configs.integer(level, key) for level in levels)
         found[name] = sizes if sizes and None not in sizes else None
     kernels = [level.get("embedding_kernels") for level in levels]
@@ -229,18 +235,10 @@ def _read_config(config):
 
 def _config_of(metadata):
     """Return the arguments of the authors' class; inverts `_read_config`."""
-    levels = []
-    for i, depth in enumerate(metadata["depths"]):
-        level = dict(
-            depth=depth,
-            dim=metadata["hidden_sizes"][i],
-            patch_size=metadata["patch_sizes"][i],
-        )
-        if metadata.get("raft_sizes"):
-            level["raft_size"] = metadata["raft_sizes"][i]
-        if metadata.get("embedding_kernels"):
-            level["embedding_kernels"] = list(metadata["embedding_kernels"][i])
-        levels.append(level)
+    levels: list[dict] = [{} for _ in metadata["depths"]]
+    for name, key in _LEVEL_FIELDS.items():
+        for level, value in zip(levels, metadata.get(name) or (), strict=False):
+            level[key] = list(value) if isinstance(value, tuple) else value
     size = metadata.get("pretrained_image_size") or metadata["image_size"]
     return dict(
         layers=levels,
@@ -341,7 +339,6 @@ FORMATS = {
         required=_required,
         naming_schemes={"authors": None},
         config_of=_config_of,
-        refused=table.refuse_pre_logits,
         differences=imagenet.differences,
     ),
 }

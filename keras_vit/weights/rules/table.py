@@ -94,6 +94,11 @@ class Rule:
     transform: Transform = SAME
 
 
+def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
+    """List the hidden layer before the head; a `Format.refused`."""
+    return ["pre_logits"] if metadata.get("representation_size") else []
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Format:
     """A format of the checkpoints of a family.
@@ -129,7 +134,7 @@ class Format:
         config_of: Returns the config.json to write beside the arrays, given
             metadata; None writes an npz file.
         refused: Lists the properties that the format cannot store, given
-            metadata and the name of the format.
+            metadata and the name of the format; a hidden layer before the head.
         differences: Lists what the other library computes differently, given
             metadata.
     """
@@ -147,7 +152,7 @@ class Format:
     check: Callable = lambda found, wanted: None
     naming_schemes: dict[str, object] = dataclasses.field(default_factory=dict)
     config_of: Callable | None = None
-    refused: Callable = lambda metadata, format: []
+    refused: Callable = refuse_pre_logits
     differences: Callable = lambda metadata: []
 
     def recognises(self, names) -> bool:
@@ -266,11 +271,6 @@ def no_grid(metadata: dict) -> None:
 def without_module(arrays: dict, specified: dict) -> tuple[dict, None]:
     """Remove the prefix that data parallelism adds to names; a `flatten`."""
     return rename(arrays, lambda name: name.removeprefix("module.")), None
-
-
-def refuse_pre_logits(metadata: dict, format: str = "") -> list[str]:
-    """List the hidden layer before the head; a `Format.refused`."""
-    return ["pre_logits"] if metadata.get("representation_size") else []
 
 
 def listed(has: dict) -> list[str]:

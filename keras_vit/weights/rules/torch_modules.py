@@ -57,7 +57,6 @@ AUTHORS: dict = dict(
     read_config=lambda config: dict(imagenet.PIXELS),
     naming_schemes={"authors": None},
     config_of=lambda metadata: dict(num_classes=metadata["classes"]),
-    refused=table.refuse_pre_logits,
     differences=imagenet.differences,
 )
 
@@ -108,15 +107,14 @@ def authors(
             image_size=configs.pair(config, "img_size"),
             **read_config(config),
         ),
-        config_of=lambda metadata: dict(
-            img_size=list(metadata["image_size"]),
+        config_of=lambda metadata: configs.known(
+            img_size=metadata.get("image_size"),
             in_chans=metadata["channels"],
             num_classes=metadata["classes"],
             **config_of(metadata),
         ),
         required=lambda metadata: {k: str(v) for k, v in unseen.items()},
         naming_schemes={"authors": None},
-        refused=table.refuse_pre_logits,
         differences=imagenet.differences,
         **(dict(restore=restore) | kwargs),
     )

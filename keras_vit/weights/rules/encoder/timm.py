@@ -81,8 +81,8 @@ _HEADS = {
     1792: 16,
     4096: 32,
 }
-# Patterns of architectures whose GELU is another.
-_TANH = re.compile(
+# Architectures whose GELU is the tanh form: some of the SigLIP towers.
+TANH = re.compile(
     r"vit_base_patch32_siglip_(gap_)?256|vit_giantopt_patch16_siglip_.*"
     r"|vit_large_patch16_siglip_(gap_)?512|vit_so400m_patch16_siglip_.*"
 )
@@ -294,7 +294,7 @@ def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
             activation="gelu",
             default_heads=not found["hidden_size"],
         )
-        if _TANH.fullmatch(name):
+        if TANH.fullmatch(name):
             found["activation"] = "gelu_tanh"
         elif "quickgelu" in name:
             found["activation"] = "quick_gelu"

@@ -223,7 +223,6 @@ FORMATS = {
         config_of=lambda metadata: slowfast.write(
             metadata, tables.blocks_of(metadata)
         ),
-        refused=table.refuse_pre_logits,
     ),
     "torchvision": _format(
         tables.torchvision_rows(),

@@ -126,12 +126,9 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
 def settings(config: dict) -> dict:
     """Return the numerics of timm and the metadata in its config."""
     arguments = configs.section(config, "model_args")
-    name = timm_config.architecture_of(config)
+    name = timm_config.architecture_of(config) or ""
     activation = configs.choice(arguments, "act_layer", ("gelu", "gelu_tanh"))
-    heads, width = timm_names.HEADS_AND_WIDTH.get(name or "") or (
-        None,
-        None,
-    )
+    heads, width = timm_names.HEADS_AND_WIDTH.get(name, (None, None))
     found = timm_config.read(config) | dict(
         resnet_numerics="timm",
         num_heads=configs.integer(arguments, "num_heads") or heads,
@@ -149,9 +146,10 @@ def settings(config: dict) -> dict:
     if activation:
         found["gelu_approximate"] = activation == "gelu_tanh"
     elif heads:
-        found["gelu_approximate"] = name in timm_names.TANH
+        found["gelu_approximate"] = bool(timm.TANH.fullmatch(name))
     if heads and found["no_embed_class"] is None:
-        found["no_embed_class"] = name in timm_names.NO_EMBED_CLASS
+        apart = timm_names.NO_EMBED_CLASS.fullmatch(name)
+        found["no_embed_class"] = bool(apart)
     return configs.known(**found)
 
 

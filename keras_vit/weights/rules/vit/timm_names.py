@@ -3,8 +3,10 @@
 A config of timm has the name of an architecture and the arguments that differ
 from it; the number of heads and the form of GELU of the architecture are only
 in timm's code. Taken from timm 1.0.31, in which all of these add 1e-6 in
-LayerNorm.
+LayerNorm. `encoder.timm.TANH` has those whose GELU is the tanh form.
 """
+
+import re
 
 # (heads, width): architectures.
 _SIZES = {
@@ -49,15 +51,5 @@ _SIZES = {
 HEADS_AND_WIDTH = {
     name: size for size, names in _SIZES.items() for name in names.split()
 }
-# Seven of the eighteen SigLIP towers; timm builds the others with erf.
-TANH = frozenset(
-    """
-    vit_base_patch32_siglip_gap_256 vit_large_patch16_siglip_gap_512
-    vit_so400m_patch16_siglip_gap_256 vit_so400m_patch16_siglip_gap_384
-    vit_so400m_patch16_siglip_gap_512 vit_giantopt_patch16_siglip_gap_256
-    vit_giantopt_patch16_siglip_gap_384""".split()
-)
 # Their position embeddings have no row for the class token.
-NO_EMBED_CLASS = frozenset(
-    "flexivit_small flexivit_base flexivit_large vit_base_mci_224".split()
-)
+NO_EMBED_CLASS = re.compile(r"flexivit_(small|base|large)|vit_base_mci_224")
