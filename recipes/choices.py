@@ -21,15 +21,15 @@ def find_optimizer(text: str) -> tuple:
         ValueError: If there is no such class.
     """
     found, positional, keywords = _find(
-        "optimizer", text, keras.optimizers, OPTIMIZERS
+        "optim.name", text, keras.optimizers, OPTIMIZERS
     )
     is_optimizer = isinstance(found, type) and issubclass(
         found, keras.optimizers.Optimizer
     )
     if not is_optimizer or positional:
         raise ValueError(
-            "`optimizer` must be a class of optimizers, with arguments by "
-            f"name. Received: optimizer={text!r}"
+            "`optim.name` must be a class of optimizers, with arguments by "
+            f"name. Received: optim.name={text!r}"
         )
     return found, keywords
 
@@ -45,7 +45,7 @@ def find_schedule(text: str) -> tuple:
     Raises:
         ValueError: If there is no such name.
     """
-    return _find("schedule", text, keras.optimizers.schedules, SCHEDULES)
+    return _find("schedule.name", text, keras.optimizers.schedules, SCHEDULES)
 
 
 def made(argument: str, text: str, make, *positional, **keywords):
@@ -75,7 +75,7 @@ def _find(argument, text, package, known):
     ]
     if name not in classes:
         remedy = (
-            "AdamW is 'adam' with `weight_decay`"
+            "AdamW is 'adam' with `optim.weight_decay`"
             if name == "adamw"
             else "Nearest names: "
             f"{difflib.get_close_matches(name, [*classes, *known]) or classes}"

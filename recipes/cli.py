@@ -20,19 +20,19 @@ from ml_collections import config_flags
 from keras_vit import distribution
 from keras_vit.models import families
 from keras_vit_cli import command
-from recipes import start
+from recipes import fields, start
 
 # The fields that most runs change, first in --help.
 COMMON = (
-    "model",
-    "weights",
-    "dataset",
-    "image_size",
-    "batch_size",
-    "num_epochs",
-    "total_steps",
-    "base_lr",
-    "eval_every",
+    "model.name",
+    "model.weights",
+    "data.dataset",
+    "data.image_size",
+    "data.batch_size",
+    "schedule.num_epochs",
+    "schedule.total_steps",
+    "optim.base_lr",
+    "evaluation.every",
     "seed",
 )
 
@@ -105,13 +105,14 @@ def _other_names(config, file):
     parameters = inspect.signature(get_config).parameters.values()
     if [x.default for x in parameters] != [""]:
         return None
-    own, names = get_config(), ("model", "dataset", "weights")
-    if all(getattr(own, name) == getattr(config, name) for name in names):
+    own, paths = get_config(), ("model.name", "data.dataset", "model.weights")
+    if all(fields.get(own, path) == fields.get(config, path) for path in paths):
         return None
     # Other models have weights, or are trained as the small one.
     titles = {family.title for family in families.FAMILIES.values()}
-    model = config.model if config.model in titles else own.model
-    return f"{model},{config.dataset}"
+    model = config.model.name
+    model = model if model in titles else own.model.name
+    return f"{model},{config.data.dataset}"
 
 
 def _override(config, arguments):
@@ -188,9 +189,12 @@ def _broken_file(file, error):
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == file]
     place = f", line {lines[-1]}" if lines else ""
+    # An unknown keyword of a Config, or attribute of one.
+    unknown = re.findall(r"(?:argument|attribute) '(\w+)'", str(error))
     return (
         "The file of --config must be Python that runs. Received: "
         f"{file!r}{place}: {type(error).__name__}: {error}"
+        + fields.hint(unknown)
     )
 
 
@@ -216,7 +220,13 @@ def _check_types(config, prefix="--config."):
             _check_types(value, f"{prefix}{name}.")
         elif not _is_of(value, kind):
             raise ValueError(
-                f"{prefix}{name} must be {_in_words(kind)}. Received: {value!r}"
+                f"{prefix}{name} must be {_in_words(kind)}. Received: "
+                f"{value!r}"
+                + (
+                    fields.hint([name])
+                    if dataclasses.is_dataclass(kind)
+                    else ""
+                )
             )
 
 
@@ -226,10 +236,9 @@ def _wrong_value(config, message):
     if match is None:
         return f"{message}."
     path, value = match.groups()
-    *parents, name = path.split(".")
-    for parent in parents:
-        config = getattr(config, parent)
-    kind = typing.get_type_hints(type(config))[name]
+    parent, _, name = path.rpartition(".")
+    holder = fields.get(config, parent) if parent else config
+    kind = typing.get_type_hints(type(holder))[name]
     return f"--config.{path} must be {_in_words(kind)}. Received: {value!r}"
 
 
@@ -259,52 +268,60 @@ def _in_words(kind):
 
 
 def _check_fields(config, arguments):
-    """Refuses an override of a field that does not exist."""
+    """Refuse an override of a field that does not exist."""
+    paths = [path for path, _ in _values(config)]
     for argument in arguments:
         match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
-        holder = config
-        for name in match[1].split(".") if match else ():
-            names = (
-                [field.name for field in dataclasses.fields(holder)]
-                if dataclasses.is_dataclass(holder)
-                else []
-            )
-            if name not in names:
-                near = difflib.get_close_matches(name, names, n=3) or names
-                raise ValueError(
-                    f"--config.{match[1]} must name a field of the config. "
-                    f"{name!r} is none; nearest: {', '.join(near) or 'none'}."
-                )
-            holder = getattr(holder, name)
+        if match is None or (path := match[1]) in paths:
+            continue
+        # The runs of a sweep have their fields in `run`.
+        inner = path.removeprefix("run.")
+        prefix = path.removesuffix(inner)
+        current = prefix + fields.current(inner)
+        if current != path and current in paths:
+            raise ValueError(f"--config.{path} is now --config.{current}.")
+        near = difflib.get_close_matches(current, paths, n=3)
+        last = path.split(".")[-1]
+        near += [x for x in paths if x.split(".")[-1] == last and x not in near]
+        raise ValueError(
+            f"--config.{path} must name a field of the config. Nearest: "
+            f"{', '.join(near) or 'none'}."
+        )
 
 
 def _help(run, config):
-    """Returns the description of the recipe, its fields and their values.
+    """Return the description of the recipe, its fields and their values.
 
-    Common fields come first, and those of nested configs apart.
+    Common fields come first, then each group of fields.
     """
-    groups = {"Common fields": [], "Other fields": []}
-    for path, value in _values(config):
-        parent, _, name = path.rpartition(".")
-        title = f"Fields of {parent}" if parent else "Other fields"
-        if name in COMMON and parent in ("", "run"):
-            title = "Common fields"
-        groups.setdefault(title, []).append(f"  --config.{path}={value}")
-    common = ["Common fields:", *groups.pop("Common fields"), "  --workdir="]
-    lines = [inspect.getdoc(run), "", *common, "", inspect.getdoc(config)]
-    for title, fields in groups.items():
-        lines += ["", f"{title}:", *fields]
+    values = {path: f"  --config.{path}={x}" for path, x in _values(config)}
+    common = [p for p in values if p.removeprefix("run.") in COMMON]
+    lines = [inspect.getdoc(run), "", "Common fields:"]
+    lines += [*(values[path] for path in common), "  --workdir="]
+    for parent, group in _groups(config):
+        own = [
+            values[path]
+            for path in values
+            if path.rpartition(".")[0] == parent and path not in common
+        ]
+        lines += ["", f"{parent}: {inspect.getdoc(group)}".lstrip(": "), *own]
     return "\n".join([*lines, "", "--debug shows the traceback of an error."])
 
 
-def _values(config, prefix=""):
-    """Yields (path, value) of all fields, those of nested configs last."""
-    nested = []
+def _groups(config, path=""):
+    """Yield (path, dataclass) of a config and of those nested in it."""
+    yield path, config
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            nested.append((value, f"{prefix}{field.name}."))
+            yield from _groups(value, f"{path}.{field.name}".lstrip("."))
+
+
+def _values(config, prefix=""):
+    """Yield (path, value) of all fields, also of nested configs."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _values(value, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name, value
-    for value, inner in nested:
-        yield from _values(value, inner)

@@ -217,9 +217,10 @@ def _evaluate(options):
 def _loss_note(model):
     """Returns why the loss differs from the one in the run's metrics.csv."""
     run = trained_on.config_beside(model)
-    if run is None or not run.label_smoothing:
+    if run is None or not run.optim.label_smoothing:
         return ""
-    return f"metrics.csv has it with label_smoothing={run.label_smoothing:g}"
+    smoothing = run.optim.label_smoothing
+    return f"metrics.csv has it with label_smoothing={smoothing:g}"
 
 
 def _measure_multi_label(model, batches, source, matched, options):
@@ -329,9 +330,10 @@ def _load_data(options):
         return evaluation.load_real(
             options.split or "validation", name=options.dataset, **places
         )
-    run = trained_on.config_beside(options.model)
-    if run is None or not trained_on.same_dataset(run.dataset, options.dataset):
-        run = experiment.Config()
+    config = trained_on.config_beside(options.model)
+    run = experiment.Data() if config is None else config.data
+    if not trained_on.same_dataset(run.dataset, options.dataset):
+        run = experiment.Data()
     for name, value in places.items():
         places[name] = value or getattr(run, name)
     fraction, seed = options.eval_fraction, options.split_seed

@@ -1,7 +1,7 @@
 """Trains a model on labelled images or videos, from weights or from scratch.
 
 python -m recipes.finetune
-python -m recipes.finetune --config.dataset=path/to/images --workdir=runs/mine
+python -m recipes.finetune --config.data.dataset=path/to/images
 python -m recipes.finetune --config=recipes/configs/finetune.py:ViTB16,cifar10
 python -m recipes.finetune --config=recipes/configs/video.py
 """
@@ -30,7 +30,7 @@ from recipes import (
 )
 from recipes import workdir as workdirs
 
-# The name under which config files use it.
+# The names under which config files use them.
 Architecture = experiment.Architecture
 Config = experiment.Config
 
@@ -51,7 +51,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     Usage:
         python -m recipes.finetune
             Scikit-learn's handwritten digits, from scratch.
-        python -m recipes.finetune --config.dataset=path/to/images
+        python -m recipes.finetune --config.data.dataset=path/to/images
             A small model from scratch on your own images.
         python -m recipes.finetune \\
             --config=recipes/configs/finetune.py:ViTB16,path/to/images
@@ -72,7 +72,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         "mean_average_precision" is logged as well.
     """
     workdir = workdirs.path_of(
-        workdir or workdirs.default(config.model, config.dataset)
+        workdir or workdirs.default(config.model.name, config.data.dataset)
     )
     experiment.check(config)
     devices = fitting.set_up(config)
@@ -82,7 +82,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         )
         finished = workdirs.is_finished(workdir, devices)
         if not finished:
-            inputs.check_weights(config)
+            inputs.check_weights(config.model)
         train, evaluation = inputs.load(config)
         described = inputs.describe(config, train, evaluation)
         workdirs.refuse_other_data(workdir, described)
@@ -112,7 +112,11 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
                     eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
                 )
                 drawn = _draw(
-                    workdir, images, labels, train.class_names, config.loss
+                    workdir,
+                    images,
+                    labels,
+                    train.class_names,
+                    config.optim.loss,
                 )
         if devices.is_main:
             _report(workdir, results, evaluation.num_examples, *drawn)
@@ -122,7 +126,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 def _train(config, workdir, devices, info, sources, batches, described):
     """Builds the model, writes config.json, and trains."""
     (train, evaluation), (train_batches, eval_batches) = sources, batches
-    devices.check_batch(config.batch_size, config.micro_batches)
+    devices.check_batch(config.data.batch_size, config.run.micro_batches)
     data.warn_if_scaled(train)
     # Fail on invalid settings before the workdir is written.
     train_batches(0)
@@ -134,7 +138,7 @@ def _train(config, workdir, devices, info, sources, batches, described):
     if devices.is_main:
         left_out, left_out_counts = inputs.left_out(train, evaluation)
         overlap = trained_on.overlap(
-            evaluation, config.dataset, config.weights, train
+            evaluation, config.data.dataset, config.model.weights, train
         )
         workdirs.say_other_backend(workdir)
         derived = dict(
@@ -157,20 +161,21 @@ def _train(config, workdir, devices, info, sources, batches, described):
             keras=keras.__version__,
         )
         workdirs.write_config(workdir, config, derived)
-        if config.broken == "skip":
+        if config.data.broken == "skip":
             inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
         size = "x".join(map(str, info.image_shape)) + " pixels"
         kind = "images"
         if info.num_frames:
             size, kind = f"{info.num_frames} frames of {size}", "clips"
         print(
-            f"{config.model} {inputs.origin(config)}, "
+            f"{config.model.name} {inputs.origin(config.model.weights)}, "
             f"{built.model.count_params():,} parameters, "
             f"{size}; "
             f"{train.num_examples} {kind} of {len(train.class_names)} classes "
             f"to train on, {evaluation.num_examples} to evaluate"
-            f"; {built.total_steps} steps of {config.batch_size}, evaluated "
-            f"every {built.eval_every}." + (left_out and f" {left_out}."),
+            f"; {built.total_steps} steps of {config.data.batch_size}, "
+            f"evaluated every {built.eval_every}."
+            + (left_out and f" {left_out}."),
             flush=True,
         )
         if overlap:

@@ -29,14 +29,14 @@ def set_up(config: experiment.Config) -> distribution.Devices:
         config: The config.
     """
     devices = distribution.setup(
-        config.devices,  # type: ignore[arg-type]
-        config.strategy,  # type: ignore[arg-type]
-        model_parallel=config.model_parallel,
-        **dataclasses.asdict(config.cluster),
+        config.run.devices,  # type: ignore[arg-type]
+        config.run.strategy,  # type: ignore[arg-type]
+        model_parallel=config.run.model_parallel,
+        **dataclasses.asdict(config.run.cluster),
     )
     compilation_cache.enable()
     keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.dtype_policy)
+    keras.config.set_dtype_policy(config.model.dtype_policy)
     return devices
 
 
@@ -85,9 +85,9 @@ def fit(
     ):
         checkpoints = training.Checkpoints(
             workdir / "checkpoints",
-            keep=config.keep_checkpoints,
+            keep=config.run.keep_checkpoints,
             is_main=devices.is_main,
-            restart=config.restart,
+            restart=config.run.restart,
         )
         if checkpoints.latest:
             # Makes the variables of the metrics, which are restored too.
@@ -97,7 +97,7 @@ def fit(
             trainer,
             total_steps=built.total_steps,
             eval_every=built.eval_every,
-            checkpoint_every=config.checkpoint_every,
+            checkpoint_every=config.run.checkpoint_every,
             steps_per_execution=built.steps_per_execution,
             must_stop=must_stop,
         )
@@ -128,7 +128,7 @@ def fit(
         epochs = -(-built.total_steps // built.eval_every)
         printed = console.Console(
             progress,
-            batch_size=config.batch_size,
+            batch_size=config.data.batch_size,
             eval_steps=eval_steps,
             schedule=built.schedule,
         )
@@ -160,11 +160,11 @@ def fit(
             distribution.any_process(devices, False)
         except FloatingPointError as error:
             raise ValueError(
-                f"{error} `base_lr` must be low enough for training to "
-                f"converge. Received: base_lr={config.base_lr}. Lower it, or "
-                "set `clip_norm` or `warmup_steps`. The last good checkpoint, "
-                f"of step {checkpoints.latest}, is kept in "
-                f"{checkpoints.directory}."
+                f"{error} `optim.base_lr` must be low enough for training to "
+                f"converge. Received: optim.base_lr={config.optim.base_lr}. "
+                "Lower it, or set `optim.clip_norm` or "
+                "`schedule.warmup_steps`. The last good checkpoint, of step "
+                f"{checkpoints.latest}, is kept in {checkpoints.directory}."
             ) from None
         except training.Preempted as stop:
             if devices.is_main:
@@ -238,7 +238,7 @@ def _naming_full_disk(workdir):
         raise OSError(
             f"The disk of {workdir} is full. Free space there, then run the "
             "same command again: it resumes from the last complete "
-            "checkpoint. `keep_checkpoints` limits their number."
+            "checkpoint. `run.keep_checkpoints` limits their number."
         ) from error
 
 
@@ -256,7 +256,7 @@ def _end_with_the_others(devices, checkpoints):
 
 def _callbacks(built, config, devices, workdir, progress, rows, measurements):
     callbacks = [progress]
-    if config.ema_momentum:
+    if config.optim.ema_momentum:
         # Callbacks after this one see the averaged weights.
         callbacks.append(training.SwapAverages(swap_on_epoch=True))
     callbacks.append(_SaveModels(built, workdir, devices, rows))
@@ -274,26 +274,17 @@ def _callbacks(built, config, devices, workdir, progress, rows, measurements):
 
 
 def _few_shot(model, config, train_source):
-    """Returns the callback of `fewshot_dataset`, if it is given."""
-    if not config.fewshot_dataset:
+    """Return the callback of `fewshot_dataset`, if it is given."""
+    if not config.evaluation.fewshot_dataset:
         return ()
     return (
         fewshot.callback(
             model,
-            config.fewshot_dataset,
-            config.fewshot_shots,
-            every=config.fewshot_every,
-            num_frames=config.num_frames,
-            frame_step=config.frame_step,
-            frame_rate=config.frame_rate,
+            fewshot.source_of(config),
+            config.evaluation.fewshot_shots,
+            every=config.evaluation.fewshot_every,
             seed=config.seed,
-            # The training set's own held-out images stay held out.
-            eval_fraction=config.eval_fraction,
-            split_seed=config.split_seed,
             train_source=train_source,
-            data_dir=config.data_dir,
-            manual_dir=config.manual_dir,
-            try_gcs=config.try_gcs,
         ),
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit import data
 from keras_vit.models import families
 from keras_vit.weights import registry
-from recipes.experiment import Config
+from recipes.experiment import Config, Source
 
 # Frames of a clip where neither the data set nor the model has a number.
 NUM_FRAMES = 16
@@ -54,17 +54,18 @@ class DatasetInfo:
         return (*frames, *self.image_shape)
 
 
-def check_weights(config) -> None:
+def check_weights(model) -> None:
     """Refuses a wrong name or path of weights, before images are fetched.
 
     Args:
-        config: A config with `model` and `weights`.
+        model: An object with `name` and `weights`, such as a
+            `recipes.experiment.Model`.
 
     Raises:
         ValueError: If there are no such weights.
     """
-    if config.weights:
-        registry.resolve(config.weights, config.model, download=False)
+    if model.weights:
+        registry.resolve(model.weights, model.name, download=False)
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:
@@ -76,28 +77,41 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
     Raises:
         ValueError: See `keras_vit.data.load`.
     """
-    train, evaluation = data.load(
-        config.dataset,
-        train_split=config.train_split,
-        eval_split=config.eval_split,
-        eval_fraction=config.eval_fraction,
-        seed=config.split_seed,
-        data_dir=config.data_dir,
-        manual_dir=config.manual_dir,
-        try_gcs=config.try_gcs,
-        broken=config.broken,  # type: ignore[arg-type]
-    )
-    if config.exclude:
-        train = data.leave_out(train, data.read_exclusions(config.exclude))
-    if config.dev_fraction:
+    settings = config.data
+    train, evaluation = load_source(settings)
+    if settings.exclude:
+        train = data.leave_out(train, data.read_exclusions(settings.exclude))
+    if settings.dev_fraction:
         train, evaluation = data.hold_out_dev(
-            train, config.dev_fraction, config.split_seed
+            train, settings.dev_fraction, settings.split_seed
         )
-    if config.shots:
-        train = data.keep_shots(train, config.shots, config.seed)
-    if config.train_images:
-        train = data.keep_images(train, config.train_images, config.seed)
+    if settings.shots:
+        train = data.keep_shots(train, settings.shots, config.seed)
+    if settings.train_images:
+        train = data.keep_images(train, settings.train_images, config.seed)
     return train, evaluation
+
+
+def load_source(source: Source) -> tuple[data.Source, data.Source]:
+    """Return the training and the evaluation part of a data set.
+
+    Args:
+        source: The data set.
+
+    Raises:
+        ValueError: See `keras_vit.data.load`.
+    """
+    return data.load(
+        source.dataset,
+        train_split=source.train_split,
+        eval_split=source.eval_split,
+        eval_fraction=source.eval_fraction,
+        seed=source.split_seed,
+        data_dir=source.data_dir,
+        manual_dir=source.manual_dir,
+        try_gcs=source.try_gcs,
+        broken=source.broken,  # type: ignore[arg-type]
+    )
 
 
 def describe(
@@ -110,7 +124,7 @@ def describe(
         train: The training part.
         evaluation: The evaluation part.
     """
-    path = os.path.expanduser(config.dataset)
+    path = os.path.expanduser(config.data.dataset)
     return dict(
         place=os.path.realpath(path) if os.path.exists(path) else "",
         train_images=train.num_examples,
@@ -120,17 +134,13 @@ def describe(
     )
 
 
-def origin(config: Config) -> str:
-    """Returns "from scratch (no weights)", or "from" and the weights.
+def origin(weights: str) -> str:
+    """Return "from scratch (no weights)", or "from" and the weights.
 
     Args:
-        config: The config.
+        weights: The field of a config.
     """
-    return (
-        f"from {config.weights}"
-        if config.weights
-        else ("from scratch (no weights)")
-    )
+    return f"from {weights}" if weights else "from scratch (no weights)"
 
 
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
@@ -184,12 +194,12 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         train: The training part, or an object with the same fields.
 
     Raises:
-        ValueError: If `config.image_size` is not a size.
+        ValueError: If `config.data.image_size` is not a size.
     """
     native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
         image_size=_image_size(config, train),
-        channels=config.channels or native_channels,
+        channels=config.data.channels or native_channels,
         class_names=train.class_names,
         train_images=train.num_examples,
         num_frames=_num_frames(config, train),
@@ -215,16 +225,17 @@ def pipelines(
         A function of (first step, shard_index, num_shards, num_replicas), and
         one of the last three.
     """
+    settings = config.data
     images = dict(
-        batch_size=config.batch_size,
+        batch_size=settings.batch_size,
         image_size=info.image_size,
         channels=info.channels,
         num_frames=info.num_frames,
-        frame_step=config.frame_step,
-        frame_rate=config.frame_rate,
+        frame_step=settings.frame_step,
+        frame_rate=settings.frame_rate,
     )
 
-    crop, resize = config.crop, config.resize
+    crop, resize = settings.crop, settings.resize
     if crop == "bit":
         of_rule, cropped = data.bit_hyper_rule(train.image_shape)
         # Scaled in proportion at another resolution.
@@ -236,13 +247,13 @@ def pipelines(
             train,
             **images,
             crop=crop,
-            min_area=config.min_area,
-            pad=config.pad or min(info.image_size) // 8,
+            min_area=settings.min_area,
+            pad=settings.pad or min(info.image_size) // 8,
             resize=resize,
-            flip=config.flip,
-            augment=config.augment,
-            repeats=config.repeats,
-            cache=config.cache,
+            flip=settings.flip,
+            augment=settings.augment,
+            repeats=settings.repeats,
+            cache=settings.cache,
             seed=config.seed,
             start_step=start_step,
             shard_index=shard_index,
@@ -254,7 +265,7 @@ def pipelines(
         return data.eval_batches(
             evaluation,
             **images,
-            resize=config.eval_resize,
+            resize=settings.eval_resize,
             shard_index=shard_index,
             num_shards=num_shards,
             num_replicas=num_replicas,
@@ -316,8 +327,8 @@ def size_notes(
         raise ValueError(
             "`image_size` must leave more than one patch, among which a model "
             f"attends or mixes. Received: one of {height}x{width} pixels. Set "
-            "--config.architecture.patch_size, or an --config.image_size with "
-            "other divisors, such as 32."
+            "--config.model.architecture.patch_size, or an "
+            "--config.data.image_size with other divisors, such as 32."
         )
     own = _own_size(source)
     if own and (own[0] < height or own[1] < width):
@@ -351,9 +362,9 @@ def _num_frames(config, source):
     shapes = {}
     for family in families.FAMILIES.values():
         shapes |= family.input_shapes
-    of_model = shapes.get(config.model, ())
+    of_model = shapes.get(config.model.name, ())
     own = of_model[0] if len(of_model) == 4 else NUM_FRAMES
-    return _frames_of(source, config.num_frames, own)
+    return _frames_of(source, config.data.num_frames, own)
 
 
 def _frames_of(source, asked, default=NUM_FRAMES):
@@ -369,15 +380,15 @@ def _frames_of(source, asked, default=NUM_FRAMES):
 
 def _image_size(config, source):
     """Returns (height, width) in pixels; those of the source by default."""
-    size = config.image_size
+    size = config.data.image_size
     if len(size) == 1:
         size = size * 2
     if len(size) != 2 or not all(isinstance(n, int) and n >= 0 for n in size):
         raise ValueError(
-            "`image_size` must be one or two numbers of pixels, height and "
-            f"width. Received: image_size={config.image_size}"
+            "`data.image_size` must be one or two numbers of pixels, height "
+            f"and width. Received: data.image_size={config.data.image_size}"
         )
-    if not any(size) and config.crop == "bit":
+    if not any(size) and config.data.crop == "bit":
         return (data.bit_hyper_rule(source.image_shape)[1],) * 2
     if any(size):
         return size
@@ -390,8 +401,8 @@ def _round_to_patches(config):
     """Returns a function that rounds a side up to patches of a named model."""
     sizes = {}
     for family in families.FAMILIES.values():
-        sizes |= family.variants.get(config.model, {})
-    patch = config.architecture.patch_size or sizes.get("patch_size", 1)
+        sizes |= family.variants.get(config.model.name, {})
+    patch = config.model.architecture.patch_size or sizes.get("patch_size", 1)
 
     def fit(side):
         return side if side % patch == 0 else max(2, -(-side // patch)) * patch

@@ -1,7 +1,7 @@
 r"""Trains a model on images without labels, for fine-tuning (B.1.2).
 
 python -m recipes.masked_patch
-python -m recipes.masked_patch --config.dataset=path/to/images
+python -m recipes.masked_patch --config.data.dataset=path/to/images
 python -m recipes.masked_patch \
     --config=recipes/configs/masked_patch.py:ViTB16,jft300m
 """
@@ -33,8 +33,9 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "masked_patch.py"
 class Config(experiment.Config):
     """The model, the data and the training. 0 and "" mean off.
 
-    The other fields are those of recipes/experiment.py; loss, head_bias and
-    label_smoothing, which concern classes, have no effect.
+    The other fields are those of recipes/experiment.py; optim.loss,
+    model.head_bias and optim.label_smoothing, which concern classes, have no
+    effect.
 
     Attributes:
         target: The prediction target of a corrupted patch: "mean_colour" (3
@@ -55,11 +56,11 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     Usage:
         python -m recipes.masked_patch
             Scikit-learn's handwritten digits.
-        python -m recipes.masked_patch --config.dataset=path/to/images
+        python -m recipes.masked_patch --config.data.dataset=path/to/images
             Your own images.
         python -m recipes.masked_patch \\
             --config=recipes/configs/masked_patch.py:ViTB16,jft300m \\
-            --config.dataset=path/to/images
+            --config.data.dataset=path/to/images
             As the paper does.
 
     The workdir, "runs/", the data set's name and "-masked_patch" unless
@@ -72,7 +73,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         Loss, accuracy (for colours) and step of the last evaluation, over the
         corrupted patches; those of the best one as "best_loss" and so on.
     """
-    name = workdirs.default(config.model, config.dataset)
+    name = workdirs.default(config.model.name, config.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-masked_patch")
     experiment.check(config)
     devices = fitting.set_up(config)
@@ -94,8 +95,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 def _train(config, workdir, devices):
     """Builds the model, writes config.json, and trains."""
-    devices.check_batch(config.batch_size, config.micro_batches)
-    inputs.check_weights(config)
+    devices.check_batch(config.data.batch_size, config.run.micro_batches)
+    inputs.check_weights(config.model)
 
     # Model, optimizer, training step.
     train, evaluation = inputs.load(config)
@@ -176,7 +177,7 @@ def _begin(config, workdir, devices, built, info, sources, described, notes):
     """Writes config.json and prints a summary of the run."""
     train, evaluation = sources
     overlap = trained_on.overlap(
-        evaluation, config.dataset, config.weights, train
+        evaluation, config.data.dataset, config.model.weights, train
     )
     workdirs.say_other_backend(workdir)
     left_out, left_out_counts = inputs.left_out(train, evaluation)
@@ -200,16 +201,16 @@ def _begin(config, workdir, devices, built, info, sources, described, notes):
         keras=keras.__version__,
     )
     workdirs.write_config(workdir, config, derived)
-    if config.broken == "skip":
+    if config.data.broken == "skip":
         inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
     height, width = info.image_size
     print(
-        f"{config.model} {inputs.origin(config)}, "
+        f"{config.model.name} {inputs.origin(config.model.weights)}, "
         f"{built.model.count_params():,} parameters, "
         f"{rows}x{columns} patches of {height}x{width}x{info.channels} "
         f"pixels, {config.corrupted:.0%} of them corrupted; "
         f"{info.train_images} images to train on, {evaluation.num_examples} "
-        f"to evaluate; {built.total_steps} steps of {config.batch_size}, "
+        f"to evaluate; {built.total_steps} steps of {config.data.batch_size}, "
         f"evaluated every {built.eval_every}." + (left_out and f" {left_out}."),
         flush=True,
     )
@@ -232,8 +233,8 @@ def _report(config, workdir, results):
             f"{title} evaluation (step {step}), of corrupted patches: {values}."
         )
     command = ["python", "-m", "recipes.finetune"]
-    command.append(f"--config.dataset={config.dataset}")
-    command.append(f"--config.weights={workdir / 'last.keras'}")
+    command.append(f"--config.data.dataset={config.data.dataset}")
+    command.append(f"--config.model.weights={workdir / 'last.keras'}")
     command.append(f"--workdir={workdir}-finetuned")
     print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)
 

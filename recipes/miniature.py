@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import keras
 
-from recipes import cli, experiment, finetune, miniature_report
+from recipes import cli, experiment, fields, finetune, miniature_report
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
@@ -46,9 +46,9 @@ class Config:
     """The runs to train.
 
     Attributes:
-        run: The config of each run, as in recipes.pretrain. Its model,
-            architecture and train_images are replaced, and its seed is the
-            first seed.
+        run: The config of each run, as in recipes.pretrain. Its model.name,
+            model.architecture and data.train_images are replaced, and its seed
+            is the first seed.
         sizes: Numbers of training images, besides all of them.
         num_seeds: Number of runs of each model and size.
         num_processes: Number of runs at a time, each in its own process with
@@ -92,7 +92,7 @@ def run(config: Config, workdir: str = "") -> dict:
         ValueError: If a field is invalid.
     """
     _check(config)
-    name = workdirs.default("ViT", config.run.dataset)
+    name = workdirs.default("ViT", config.run.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-miniature")
     workdir.mkdir(parents=True, exist_ok=True)
     planned = plan(config)
@@ -116,33 +116,30 @@ def plan(config: Config) -> dict[str, experiment.Config]:
         for size in (0, *sorted(config.sizes, reverse=True)):
             for name in MODELS:
                 planned[f"{name}_{size or 'all'}_{seed}"] = _changed(
-                    config.run, name, seed, train_images=size
+                    config.run, name, seed, {"data.train_images": size}
                 )
-        average = dict(classifier="gap")
-        for name, architecture, rate in (
-            ("no_positions", dict(position_embedding="none"), 1),
-            ("average", average, 1),
-            ("average_low_rate", average, LOW_RATE),
-        ):
+        average = {"model.architecture.classifier": "gap"}
+        low_rate = config.run.optim.base_lr * LOW_RATE
+        for name, changes in {
+            "no_positions": {"model.architecture.position_embedding": "none"},
+            "average": average,
+            "average_low_rate": average | {"optim.base_lr": low_rate},
+        }.items():
             planned[f"ViT_{name}_{seed}"] = _changed(
-                config.run,
-                "ViT",
-                seed,
-                architecture,
-                base_lr=config.run.base_lr * rate,
+                config.run, "ViT", seed, changes
             )
     return planned
 
 
-def _changed(run, name, seed, architecture=None, **fields):
+def _changed(run, name, seed, changes):
     model, sizes = MODELS[name]
-    return dataclasses.replace(
-        run,
-        model=model,
-        architecture=experiment.Architecture(**sizes | (architecture or {})),
-        seed=seed,
-        **fields,
-    )
+    architecture = experiment.Architecture(**sizes)
+    common = {
+        "model.name": model,
+        "model.architecture": architecture,
+        "seed": seed,
+    }
+    return fields.changed(run, common | changes)
 
 
 def _train_all(planned, workdir, num_processes):

@@ -79,7 +79,7 @@ def measure(
 
 
 def _sizes(planned):
-    return {config.train_images for config in planned.values()} - {0}
+    return {config.data.train_images for config in planned.values()} - {0}
 
 
 def _by_model(accuracies):

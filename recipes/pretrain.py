@@ -1,7 +1,7 @@
 r"""Trains a model from scratch on many images, for fine-tuning.
 
 python -m recipes.pretrain
-python -m recipes.pretrain --config.dataset=path/to/images --workdir=runs/mine
+python -m recipes.pretrain --config.data.dataset=path/to/images
 python -m recipes.pretrain \
     --config=recipes/configs/pretrain.py:ViTB16,imagenet2012
 """
@@ -20,11 +20,11 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
     Usage:
         python -m recipes.pretrain
             Scikit-learn's handwritten digits, as a first example.
-        python -m recipes.pretrain --config.dataset=path/to/images
+        python -m recipes.pretrain --config.data.dataset=path/to/images
             Your own images.
         python -m recipes.pretrain \\
             --config=recipes/configs/pretrain.py:ViTL16,imagenet21k \\
-            --config.dataset=path/to/images
+            --config.data.dataset=path/to/images
             A row of the paper's Table 3.
 
     The workdir is "runs/", the data set's name and "-pretrained" unless given;
@@ -33,7 +33,7 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
     Returns:
         Those of recipes.finetune: of the last evaluation, and of the best.
     """
-    name = workdirs.default(config.model, config.dataset)
+    name = workdirs.default(config.model.name, config.data.dataset)
     return finetune.run(config, workdir or f"{name}-pretrained")
 
 

@@ -5,9 +5,7 @@ python -m recipes.study --config=recipes/configs/study.py:table_8,path/to/images
 python -m recipes.study --config=recipes/configs/study.py:figure_4,jft300m
 """
 
-import copy
 import dataclasses
-import functools
 import json
 import math
 import pathlib
@@ -16,12 +14,12 @@ import keras
 import numpy as np
 
 import keras_vit
-from keras_vit import data
 from keras_vit.inspection import pictures
 from recipes import (
     cli,
     experiment,
     fewshot,
+    fields,
     finetune,
     fitting,
     inputs,
@@ -39,7 +37,7 @@ class Times:
     """A multiple of the run's value of a field.
 
     Attributes:
-        factor: Factor of the value. A `train_images` of 0 counts as the
+        factor: Factor of the value. A `data.train_images` of 0 counts as the
             number of training images.
     """
 
@@ -54,8 +52,8 @@ class Variant:
         name: The name of its folder.
         line: Its line in the figure; "" is a point of every line.
         x: Its position on the x axis, where the study does not compute it.
-        changes: Its changes of the run: field, such as
-            "architecture.num_layers" -> value or `Times`.
+        changes: Its changes of the run: path of a field, such as
+            "model.architecture.num_layers" -> value or `Times`.
     """
 
     name: str
@@ -72,8 +70,8 @@ class Config:
         name: The last part of the workdir's name.
         title: The title of the figure.
         run: The config that the variants share.
-        variants: The runs. One that changes `train_images` is trained for as
-            many steps as on all images.
+        variants: The runs. One that changes `data.train_images` is trained for
+            as many steps as on all images.
         transfers: Sweeps that fine-tune each model. If there are any, their
             accuracies are the results. Model, weights and seed are those of
             the variant, and each sweep ends with one run.
@@ -118,7 +116,7 @@ def run(config: Config, workdir: str = "") -> list[dict]:
             Another study, on your own images.
         python -m recipes.study \\
             --config=recipes/configs/study.py:table_8,jft300m \\
-            --config.run.dataset=path/to/images
+            --config.run.data.dataset=path/to/images
             The paper's own models and training.
 
     Writes results.json, the figure and a folder for each variant and seed, like
@@ -135,7 +133,7 @@ def run(config: Config, workdir: str = "") -> list[dict]:
         ValueError: If the config is invalid, or the workdir holds a run with
             another config.
     """
-    name = workdirs.default("ViT", config.run.dataset)
+    name = workdirs.default("ViT", config.run.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-{config.name}")
     _check(config)
     devices = fitting.set_up(config.run)
@@ -153,7 +151,7 @@ def run(config: Config, workdir: str = "") -> list[dict]:
 def _configs(config):
     """Returns name -> config of each variant."""
     count = 0
-    if any("train_images" in v.changes for v in config.variants):
+    if any("data.train_images" in v.changes for v in config.variants):
         count = inputs.load(config.run)[0].num_examples
     return {
         variant.name: config_of(config.run, variant, count)
@@ -174,28 +172,27 @@ def config_of(
     Raises:
         ValueError: If the variant multiplies a field that is 0.
     """
-    run = copy.deepcopy(run)
-    for path, value in variant.changes.items():
-        *parents, name = path.split(".")
-        holder = functools.reduce(getattr, parents, run)
-        if isinstance(value, Times):
-            base = getattr(holder, name)
-            if name == "train_images":
-                base = base or num_images
-            if not base:
-                raise ValueError(
-                    f"`run.{path}` must be positive, because variant "
-                    f"{variant.name!r} multiplies it. Received: {base}"
-                )
-            multiple = base * value.factor
-            if isinstance(base, int):
-                multiple = max(1, round(multiple))
-            value = multiple
-        setattr(holder, name, copy.deepcopy(value))
-    if "train_images" in variant.changes and not run.total_steps:
-        passes = run.num_epochs * num_images * run.repeats
-        run.total_steps = max(1, passes // run.batch_size)
-        run.num_epochs = 0
+    changes = dict(variant.changes)
+    for path, value in changes.items():
+        if not isinstance(value, Times):
+            continue
+        base = fields.get(run, path)
+        if path == "data.train_images":
+            base = base or num_images
+        if not base:
+            raise ValueError(
+                f"`run.{path}` must be positive, because variant "
+                f"{variant.name!r} multiplies it. Received: {base}"
+            )
+        multiple = base * value.factor
+        if isinstance(base, int):
+            multiple = max(1, round(multiple))
+        changes[path] = multiple
+    run = fields.changed(run, changes)
+    if "data.train_images" in changes and not run.schedule.total_steps:
+        passes = run.schedule.num_epochs * num_images * run.data.repeats
+        run.schedule.total_steps = max(1, passes // run.data.batch_size)
+        run.schedule.num_epochs = 0
     return run
 
 
@@ -249,20 +246,20 @@ def _run(config, folder):
 
 def _transfer(config, to, folder):
     """Fine-tunes a trained model; returns the result on that data set."""
-    dataset = pathlib.Path(to.run.dataset).name
-    run = dataclasses.replace(
-        to.run,
-        model=config.model,
-        weights=str(folder / "last.keras"),
-        seed=config.seed,
-    )
+    dataset = pathlib.Path(to.run.data.dataset).name
+    changes = {
+        "model.name": config.model.name,
+        "model.weights": str(folder / "last.keras"),
+        "seed": config.seed,
+    }
+    run = fields.changed(to.run, changes)
     folder = folder.with_name(f"{folder.name}-{dataset}")
     print(f"\nTransfer to {dataset}: {folder}", flush=True)
     to = dataclasses.replace(to, run=run, num_seeds=1)
     found = sweep.run(to, str(folder))
     chosen = {name: found[name] for name in ("setup", "base_lr")}
     # Its setup may have its own batch size.
-    run = dataclasses.replace(run, **to.setups[found["setup"]])
+    run = fields.changed(run, to.setups[found["setup"]])
     result = _result(run, folder / f"seed_{run.seed}", "last")
     return result | {"dataset": dataset, "chosen": chosen}
 
@@ -270,12 +267,13 @@ def _transfer(config, to, folder):
 def _result(config, folder, report):
     """Returns the accuracy of a finished run, and its curve over epochs."""
     name = "val_accuracy"
-    if config.fewshot_dataset:
-        dataset = pathlib.Path(config.fewshot_dataset).name
-        name = f"{dataset}/{config.fewshot_shots[0]}-shot"
+    if config.evaluation.fewshot_dataset:
+        dataset = pathlib.Path(config.evaluation.fewshot_dataset).name
+        name = f"{dataset}/{config.evaluation.fewshot_shots[0]}-shot"
     rows = workdirs.read_log(folder / "metrics.csv")
     derived = _derived(folder)
-    per_epoch = derived["train_images"] * config.repeats / config.batch_size
+    examples = derived["train_images"] * config.data.repeats
+    per_epoch = examples / config.data.batch_size
     curve = [
         (int(row["step"]) / per_epoch, float(row[name]))
         for row in rows
@@ -287,15 +285,8 @@ def _result(config, folder, report):
         epoch = fitting.results(rows)["best_step"] / per_epoch
         accuracy = min(curve, key=lambda point: abs(point[0] - epoch))[1]
     eval_images = derived.get("eval_images", 0)
-    if config.fewshot_dataset:
-        _, test = data.load(
-            config.fewshot_dataset,
-            seed=config.split_seed,
-            eval_fraction=config.eval_fraction,
-            data_dir=config.data_dir,
-            manual_dir=config.manual_dir,
-            try_gcs=config.try_gcs,
-        )
+    if config.evaluation.fewshot_dataset:
+        _, test = inputs.load_source(fewshot.source_of(config))
         eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
 
@@ -324,9 +315,10 @@ def _report(config, rows, workdir):
         paths = [_draw_positions(row, workdir) for row in rows]
     else:
         y_label = "accuracy"
-        if config.run.fewshot_dataset and not config.transfers:
-            name = pathlib.Path(config.run.fewshot_dataset).name
-            y_label = f"{name} {config.run.fewshot_shots[0]}-shot accuracy"
+        if config.run.evaluation.fewshot_dataset and not config.transfers:
+            name = pathlib.Path(config.run.evaluation.fewshot_dataset).name
+            shots = config.run.evaluation.fewshot_shots[0]
+            y_label = f"{name} {shots}-shot accuracy"
         draw = getattr(study_figures, f"draw_{config.figure}")
         draw(rows, config.title, config.x_label, y_label, paths[0])
     print("\n".join(map(str, [workdir / "results.json", *paths])), flush=True)

@@ -12,7 +12,7 @@ import pathlib
 import keras
 import numpy as np
 
-from recipes import cli, experiment, finetune, fitting
+from recipes import cli, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "sweep.py"
@@ -23,11 +23,12 @@ class Config:
     """What to choose from, and what to run with it.
 
     Attributes:
-        run: The config of each run, that of recipes.finetune; its base_lr and
-            dev_fraction are set here, and its seed is the first one.
+        run: The config of each run, that of recipes.finetune; its
+            optim.base_lr and data.dev_fraction are set here, and its seed is
+            the first one.
         base_lrs: The learning rates to try.
-        setups: Name -> changes of fields of `run`, each tried with every rate;
-            a name "" is not written.
+        setups: Name -> changes of `run`, such as {"data.crop": "bit"}, each
+            tried with every rate; a name "" is not written.
         dev_fraction: Share of the training images in the dev split.
         num_seeds: Number of final runs on all training images, with consecutive
             seeds from that of `run`.
@@ -70,7 +71,7 @@ def run(config: Config, workdir: str = "") -> dict:
         mean and standard deviation (None for one seed), all of the last
         evaluation.
     """
-    name = workdirs.default(config.run.model, config.run.dataset)
+    name = workdirs.default(config.run.model.name, config.run.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-sweep")
     _check(config)
     devices = fitting.set_up(config.run)
@@ -89,29 +90,35 @@ def _sweep(config, workdir):
     num_runs = len(pairs) + config.num_seeds
     count = itertools.count(1)
 
-    def accuracy(folder, pair, **changes):
+    def accuracy(folder, pair, changes):
         print(f"\nRun {next(count)} of {num_runs}: {folder}", flush=True)
         keras.utils.clear_session()  # frees the previous run
-        changed = dataclasses.replace(_changed(config, *pair), **changes)
+        changed = fields.changed(_changed(config, *pair), changes)
         # That of the last evaluation: the best one would be selected on the
         # images on which it is measured.
         return finetune.run(changed, str(workdir / folder))["accuracy"]
 
     tried = {
-        name: accuracy(f"lr_{name}", pair, dev_fraction=config.dev_fraction)
+        name: accuracy(
+            f"lr_{name}", pair, {"data.dev_fraction": config.dev_fraction}
+        )
         for name, pair in pairs.items()
     }
     chosen = max(tried, key=tried.get)  # the first of equal ones
     setup, base_lr = pairs[chosen]
     seeds = [config.run.seed + i for i in range(config.num_seeds)]
     accuracies = [
-        accuracy(f"seed_{seed}", pairs[chosen], dev_fraction=0.0, seed=seed)
+        accuracy(
+            f"seed_{seed}",
+            pairs[chosen],
+            {"data.dev_fraction": 0.0, "seed": seed},
+        )
         for seed in seeds
     ]
     return dict(
-        model=config.run.model,
-        weights=config.run.weights,
-        dataset=config.run.dataset,
+        model=config.run.model.name,
+        weights=config.run.model.weights,
+        dataset=config.run.data.dataset,
         dev_accuracies=tried,
         setup=setup,
         base_lr=base_lr,
@@ -139,8 +146,8 @@ def _name(setup, base_lr):
 
 def _changed(config, setup, base_lr):
     """Returns the config of a run of this setup and rate."""
-    changes = config.setups[setup] | {"base_lr": base_lr}
-    return dataclasses.replace(config.run, **changes)
+    changes = config.setups[setup] | {"optim.base_lr": base_lr}
+    return fields.changed(config.run, changes)
 
 
 def _report(workdir, results):
@@ -170,12 +177,13 @@ def _check(config):
             "`base_lrs` must be one or more different learning rates. "
             f"Received: base_lrs={config.base_lrs}"
         )
-    fields = {field.name for field in dataclasses.fields(config.run)}
-    changed = itertools.chain(*config.setups.values())
-    if not config.setups or not fields.issuperset(changed):
+    paths = fields.flat(dataclasses.asdict(config.run))
+    changed = set(itertools.chain(*config.setups.values()))
+    if not config.setups or not changed <= set(paths):
         raise ValueError(
             "`setups` must be one or more names, each with changes of fields "
-            f"of `run`. Received: setups={config.setups}"
+            'of `run`, such as {"bit": {"data.crop": "bit"}}. Received: '
+            f"setups={config.setups}" + fields.hint(changed - set(paths))
         )
     for pair in _pairs(config).values():
         experiment.check(_changed(config, *pair))

@@ -1,35 +1,35 @@
 """Which images a model was trained on, and which of them it is measured on."""
 
-import dataclasses
 import json
 import os
 import pathlib
 
 from keras_vit import data
-from recipes import experiment, inputs
+from recipes import experiment, fields, inputs
 
 # The fields of a config that select the training images, and the one of the
 # loss that differs between training and evaluation.
 FIELDS = (
-    "dataset",
-    "train_split",
-    "eval_split",
-    "eval_fraction",
-    "split_seed",
+    "data.dataset",
+    "data.train_split",
+    "data.eval_split",
+    "data.eval_fraction",
+    "data.split_seed",
+    "data.data_dir",
+    "data.manual_dir",
+    "data.try_gcs",
+    "data.exclude",
+    "data.dev_fraction",
+    "data.shots",
+    "data.train_images",
     "seed",
-    "data_dir",
-    "manual_dir",
-    "try_gcs",
-    "exclude",
-    "dev_fraction",
-    "shots",
-    "train_images",
-    "label_smoothing",
+    "model.weights",
+    "optim.label_smoothing",
 )
 
 
 def config_beside(model: str | os.PathLike) -> experiment.Config | None:
-    """Returns the part of config.json beside a model that is about its data.
+    """Return the part of config.json beside a model that is about its data.
 
     Args:
         model: A file of a run, such as runs/digits/last.keras, or the name of
@@ -44,16 +44,16 @@ def config_beside(model: str | os.PathLike) -> experiment.Config | None:
         return None
     try:
         content = json.loads((path.parent / "config.json").read_text())
-        fields = content["config"]
+        there = fields.stored(content["config"])
         # Earlier versions split by `seed`.
-        fields = {"split_seed": fields["seed"], **fields}
+        there = {"data.split_seed": there["seed"], **there}
         place = content.get("derived", {}).get("data", {}).get("place", "")
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    known = {name: fields[name] for name in FIELDS if name in fields}
+    known = {path: there[path] for path in FIELDS if path in there}
     if place:  # `dataset` may be relative to another folder
-        known["dataset"] = place
-    return experiment.Config(**known, weights=fields.get("weights", ""))
+        known["data.dataset"] = place
+    return fields.changed(experiment.Config(), known)
 
 
 def same_dataset(first: str, second: str) -> bool:
@@ -104,19 +104,21 @@ def overlap(
                 f"{count} of the {total} evaluation {kind} were trained on to "
                 f"make {weights}"
             )
-        weights = config.weights
+        weights = config.model.weights
     return "; ".join(sentences)
 
 
 def _count(measured, dataset, config):
     """Returns the number of measured images that a run was trained on."""
-    place = _place(config.dataset)
-    if not (os.path.exists(place) or same_dataset(config.dataset, dataset)):
+    place = _place(config.data.dataset)
+    if not (
+        os.path.exists(place) or same_dataset(config.data.dataset, dataset)
+    ):
         # A data set of TFDS would be downloaded, and a folder that is gone
         # cannot be compared.
         return None if os.path.isabs(place) else 0
-    if config.exclude and not os.path.exists(config.exclude):
-        config = dataclasses.replace(config, exclude="")
+    if config.data.exclude and not os.path.exists(config.data.exclude):
+        config = fields.changed(config, {"data.exclude": ""})
     try:
         train, _ = inputs.load(config)
     except (OSError, ValueError):

@@ -89,46 +89,46 @@ def build(
     objective = objective or _classification(config, info)
     model_arguments = _model_arguments(config, info.image_size)
     # A model of images is applied to each frame of a clip.
-    by_frame = info.num_frames and not _takes_video(config.model)
-    model = getattr(keras_vit, config.model)(
-        weights=config.weights or None,
+    by_frame = info.num_frames and not _takes_video(config.model.name)
+    model = getattr(keras_vit, config.model.name)(
+        weights=config.model.weights or None,
         include_top=objective.include_top,
         input_shape=info.image_shape if by_frame else info.input_shape,
         class_names=info.class_names,
-        head_bias_init=config.head_bias,
-        remat=config.remat,
+        head_bias_init=config.model.head_bias,
+        remat=config.model.remat,
         **model_arguments,
     )
 
-    per_epoch = info.train_images * config.repeats
+    per_epoch = info.train_images * config.data.repeats
     limit = max(per_epoch, SMALL_BATCH)
-    if not config.total_steps and config.batch_size > limit:
+    if not config.schedule.total_steps and config.data.batch_size > limit:
         raise ValueError(
-            f"`batch_size` must be at most {limit} for the {per_epoch} images "
-            "of an epoch, unless `total_steps` is given too. Received: "
-            f"batch_size={config.batch_size}"
+            f"`data.batch_size` must be at most {limit} for the {per_epoch} "
+            "images of an epoch, unless `schedule.total_steps` is given too. "
+            f"Received: data.batch_size={config.data.batch_size}"
         )
-    steps_per_epoch = max(1, per_epoch // config.batch_size)
-    total_steps = config.total_steps or max(
-        1, config.num_epochs * per_epoch // config.batch_size
+    steps_per_epoch = max(1, per_epoch // config.data.batch_size)
+    total_steps = config.schedule.total_steps or max(
+        1, config.schedule.num_epochs * per_epoch // config.data.batch_size
     )
-    warmup_steps = min(config.warmup_steps, total_steps // 5)
+    warmup_steps = min(config.schedule.warmup_steps, total_steps // 5)
     schedule = _schedule(config, total_steps, warmup_steps)
-    eval_every = min(config.eval_every or steps_per_epoch, total_steps)
+    eval_every = min(config.evaluation.every or steps_per_epoch, total_steps)
     steps_per_execution = _steps_per_execution(
         config, kind, total_steps, eval_every
     )
 
-    if config.tune == "head":
+    if config.model.tune == "head":
         training.train_head_only(model)
-    elif config.tune == "lora":
-        training.train_low_rank(model, config.lora_rank)
+    elif config.model.tune == "lora":
+        training.train_low_rank(model, config.model.lora_rank)
     predictor = objective.predictor(model)
     if by_frame:
         predictor = evaluation.average_scores(predictor, info.num_frames)
-    trainer = training.accumulate(predictor, config.micro_batches)
+    trainer = training.accumulate(predictor, config.run.micro_batches)
     trainer.compile(
-        optimizer=_optimizer(config, schedule, trainer, model),
+        optimizer=_optimizer(config.optim, schedule, trainer, model),
         loss=objective.loss,
         # Weighted, so that the padding of evaluation does not count.
         weighted_metrics=objective.metrics,
@@ -159,12 +159,12 @@ def _takes_video(name):
 def _model_arguments(config, image_size):
     """Returns the arguments of the constructor that describe the
     architecture."""
-    arguments = dataclasses.asdict(config.architecture)
+    arguments = dataclasses.asdict(config.model.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
     family = {family.title: family for family in FAMILIES.values()}.get(
-        config.model
+        config.model.name
     )
-    if family is None or config.weights:
+    if family is None or config.model.weights:
         return arguments
     arguments = family.small | arguments
     fields = [field.name for field in dataclasses.fields(family.config)]
@@ -184,15 +184,15 @@ def _model_arguments(config, image_size):
 def _steps_per_execution(config, kind, total_steps, eval_every):
     """Returns the steps in one call to the device; stops are between two
     calls."""
-    common = math.gcd(total_steps, eval_every, config.checkpoint_every)
-    asked = config.steps_per_execution
+    common = math.gcd(total_steps, eval_every, config.run.checkpoint_every)
+    asked = config.run.steps_per_execution
     if asked:
         if common % asked:
             raise ValueError(
-                "`steps_per_execution` must divide the steps, those between "
-                f"evaluations and between checkpoints: {total_steps}, "
-                f"{eval_every} and {config.checkpoint_every}. Received: "
-                f"steps_per_execution={asked}"
+                "`run.steps_per_execution` must divide the steps, those "
+                f"between evaluations and between checkpoints: {total_steps}, "
+                f"{eval_every} and {config.run.checkpoint_every}. Received: "
+                f"run.steps_per_execution={asked}"
             )
         return asked
     # With TensorFlow each call to a TPU costs milliseconds. Other devices would
@@ -203,66 +203,66 @@ def _steps_per_execution(config, kind, total_steps, eval_every):
 
 
 def _schedule(config, total_steps, warmup_steps):
-    """Returns a linear warm-up from 0, then a decay over the other steps."""
-    if config.schedule == "linear":
-        return training.LinearDecay(config.base_lr, total_steps, warmup_steps)
-    if config.schedule == "step":
+    """Return a linear warm-up from 0, then a decay over the other steps."""
+    base_lr, settings = config.optim.base_lr, config.schedule
+    if settings.name == "linear":
+        return training.LinearDecay(base_lr, total_steps, warmup_steps)
+    if settings.name == "step":
         return training.StepDecay(
-            config.base_lr, total_steps, config.decay_at, warmup_steps
+            base_lr, total_steps, settings.decay_at, warmup_steps
         )
-    if config.schedule != "cosine":
-        make, further, keywords = choices.find_schedule(config.schedule)
-        first = (config.base_lr, total_steps - warmup_steps)
+    if settings.name != "cosine":
+        make, further, keywords = choices.find_schedule(settings.name)
+        first = (base_lr, total_steps - warmup_steps)
         schedule = choices.made(
-            "schedule", config.schedule, make, *first, *further, **keywords
+            "schedule.name", settings.name, make, *first, *further, **keywords
         )
         if not warmup_steps:
             return schedule
         return training.WarmUp(schedule, warmup_steps)
-    alpha = config.final_lr / config.base_lr
+    alpha = settings.final_lr / base_lr
     if not warmup_steps:
         return keras.optimizers.schedules.CosineDecay(
-            config.base_lr, total_steps, alpha
+            base_lr, total_steps, alpha
         )
     return keras.optimizers.schedules.CosineDecay(
         0.0,
         total_steps - warmup_steps,
         alpha,
-        warmup_target=config.base_lr,
+        warmup_target=base_lr,
         warmup_steps=warmup_steps,
     )
 
 
-def _optimizer(config, schedule, trainer, model):
+def _optimizer(settings, schedule, trainer, model):
     arguments = dict(
         learning_rate=schedule,
-        weight_decay=config.weight_decay or None,
-        global_clipnorm=config.clip_norm or None,
-        use_ema=config.ema_momentum > 0,
-        ema_momentum=config.ema_momentum,
+        weight_decay=settings.weight_decay or None,
+        global_clipnorm=settings.clip_norm or None,
+        use_ema=settings.ema_momentum > 0,
+        ema_momentum=settings.ema_momentum,
     )
-    if config.optimizer == "sgd":
+    if settings.name == "sgd":
         optimizer_class = keras.optimizers.SGD
-        arguments["momentum"] = config.momentum
-    elif config.optimizer == "lamb":
+        arguments["momentum"] = settings.momentum
+    elif settings.name == "lamb":
         optimizer_class = keras.optimizers.Lamb
         arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-6)
-    elif config.optimizer != "adam":
-        optimizer_class, keywords = choices.find_optimizer(config.optimizer)
-        arguments["weight_decay"] = config.weight_decay  # AdamW takes no None
-        arguments |= keywords
-    else:
+    elif settings.name == "adam":
         optimizer_class = keras.optimizers.Adam
         # Section 4.1, and Flax' epsilon.
         arguments |= dict(beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+    else:
+        optimizer_class, keywords = choices.find_optimizer(settings.name)
+        # AdamW takes no None.
+        arguments |= dict(weight_decay=settings.weight_decay) | keywords
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
-    if config.layer_decay:
-        optimizer_class = training.scale_rates(
-            optimizer_class, training.depth_factor(model, config.layer_decay)
-        )
+    if settings.layer_decay:
+        factor = training.depth_factor(model, settings.layer_decay)
+        optimizer_class = training.scale_rates(optimizer_class, factor)
     optimizer = choices.made(
-        "optimizer", config.optimizer, optimizer_class, **arguments
+        "optim.name", settings.name, optimizer_class, **arguments
     )
     optimizer.exclude_from_weight_decay(
         [v for v in trainer.trainable_variables if v.name != "kernel"]
@@ -271,16 +271,16 @@ def _optimizer(config, schedule, trainer, model):
 
 
 def _classification(config, info):
-    if info.multi_label and config.loss != "sigmoid":
+    if info.multi_label and config.optim.loss != "sigmoid":
         raise ValueError(
-            "`loss` must be 'sigmoid' for a data set whose images may have "
-            f"several labels. Received: loss={config.loss!r}"
+            "`optim.loss` must be 'sigmoid' for a data set whose images may "
+            f"have several labels. Received: optim.loss={config.optim.loss!r}"
         )
-    if config.loss == "sigmoid":
-        loss = training.SigmoidCrossentropy(config.label_smoothing)
+    if config.optim.loss == "sigmoid":
+        loss = training.SigmoidCrossentropy(config.optim.label_smoothing)
     else:
         loss = keras.losses.CategoricalCrossentropy(
-            from_logits=True, label_smoothing=config.label_smoothing
+            from_logits=True, label_smoothing=config.optim.label_smoothing
         )
     return Objective(
         # A second model of the same variables, since the saved model has no

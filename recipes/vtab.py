@@ -15,7 +15,7 @@ import keras
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from recipes import cli, experiment, finetune, fitting
+from recipes import cli, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
@@ -26,9 +26,9 @@ class Config:
     """The config of all tasks.
 
     Attributes:
-        run: The config of each run, that of recipes.finetune; its dataset is
-            set here, and its crop and flip are switched off if they would
-            change the label.
+        run: The config of each run, that of recipes.finetune; its data.dataset
+            is set here, and data.crop and data.flip are switched off if they
+            would change the label.
         tasks: Names of `keras_vit.data.vtab.TASKS`, all by default.
         base_lrs: Learning rates to select from; () is that of `run`.
         total_steps: Numbers of steps to select from; () is that of `run`.
@@ -57,12 +57,12 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
         images are not cropped, and not flipped.
     """
     properties = vtab.task_of(task)
-    return dataclasses.replace(
-        config,
-        dataset=f"{vtab.PREFIX}{task}",
-        crop=config.crop if properties.crop else "none",
-        flip=config.flip and properties.flip,
-    )
+    changes = {
+        "data.dataset": f"{vtab.PREFIX}{task}",
+        "data.crop": config.data.crop if properties.crop else "none",
+        "data.flip": config.data.flip and properties.flip,
+    }
+    return fields.changed(config, changes)
 
 
 def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
@@ -78,7 +78,7 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
             The ViT-L/16 of Table 9, pre-trained on ImageNet-21k. TFDS downloads
             and prepares the data sets, except that the archives of
             diabetic_retinopathy and resisc45 must be placed in
-            --config.run.manual_dir by hand.
+            --config.run.data.manual_dir by hand.
         python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16
             Another model.
         python -m recipes.vtab --config.base_lrs=0.003,0.01 \\
@@ -102,9 +102,9 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     if not isinstance(config, Config):
         raise ValueError(
             "`config` must be that of all tasks, recipes/configs/vtab.py:MODEL."
-            f" Received: one of fine-tuning on {config.dataset!r}"
+            f" Received: one of fine-tuning on {config.data.dataset!r}"
         )
-    name = workdirs.default(config.run.model, "vtab")
+    name = workdirs.default(config.run.model.name, "vtab")
     workdir = workdirs.path_of(workdir or name)
     # A flag's "dtd,dmlab" is one string.
     tasks = ",".join(config.tasks).split(",")
@@ -127,12 +127,17 @@ def _candidates(config):
     """Returns the runs to select from by the names of their folders."""
     run = config.run
     return {
-        f"lr_{base_lr:g}_steps_{steps}": dataclasses.replace(
-            run, base_lr=base_lr, total_steps=steps, eval_every=steps
+        f"lr_{base_lr:g}_steps_{steps}": fields.changed(
+            run,
+            {
+                "optim.base_lr": base_lr,
+                "schedule.total_steps": steps,
+                "evaluation.every": steps,
+            },
         )
         for base_lr, steps in itertools.product(
-            config.base_lrs or (run.base_lr,),
-            config.total_steps or (run.total_steps,),
+            config.base_lrs or (run.optim.base_lr,),
+            config.total_steps or (run.schedule.total_steps,),
         )
         if config.base_lrs or config.total_steps
     }
@@ -144,9 +149,8 @@ def _select(candidates, workdir, devices, tasks):
         return next(iter(candidates.values()), None)
     scores = {}
     for name, run in candidates.items():
-        run = dataclasses.replace(
-            run, train_split="train800", eval_split="val200"
-        )
+        splits = {"data.train_split": "train800", "data.eval_split": "val200"}
+        run = fields.changed(run, splits)
         found = _run_tasks(run, workdir / name, devices, tasks)["accuracies"]
         scores[name] = statistics.fmean(found[task] for task in tasks)
     best = max(scores, key=scores.get)  # the first of equal ones

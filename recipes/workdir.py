@@ -15,10 +15,9 @@ import time
 import keras
 
 from keras_vit import distribution
+from recipes import fields
 
 LOCK = "run.lock"
-# Fields that have other names in config.json of earlier versions.
-RENAMED_FIELDS = {"trained": "tune"}
 
 
 def default(model: str, dataset: str) -> str:
@@ -102,7 +101,7 @@ def refuse_other_config(
     Args:
         workdir: The folder, which need not exist.
         config: The dataclass.
-        free: Fields that may differ.
+        free: Paths of the fields, and groups of them, that may differ.
 
     Returns:
         Whether the workdir was begun, with the same config.
@@ -115,22 +114,24 @@ def refuse_other_config(
     except FileNotFoundError:
         return False
     try:
-        there = _flat(json.loads(text)["config"])
-        there = {RENAMED_FIELDS.get(k, k): v for k, v in there.items()}
-        if "seed" in there and hasattr(config, "split_seed"):
-            there.setdefault("split_seed", there["seed"])  # as it was drawn
+        there = fields.stored(json.loads(text)["config"])
+        if "seed" in there and hasattr(config, "data"):
+            # Earlier versions drew the split by it.
+            there.setdefault("data.split_seed", there["seed"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             "`workdir` must be a new folder or that of a run. Received: "
             f"{str(workdir)!r}, whose config.json no run has written"
         ) from None
     # Fields that did not exist when the run was begun have their defaults.
-    there = _flat(_as_json(type(config)())) | there
-    here = _flat(_as_json(config))
+    there = fields.flat(_as_json(type(config)())) | there
+    here = fields.flat(_as_json(config))
     difference = [
-        f"  {name}: {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in dict.fromkeys((*there, *here))
-        if there.get(name) != here.get(name) and name.split(".")[0] not in free
+        f"  {path}: {there.get(path)!r} there, {here.get(path)!r} here"
+        for path in dict.fromkeys((*there, *here))
+        if there.get(path) != here.get(path)
+        and (path in here or there[path] not in (0, "", []))  # one that is gone
+        and not any(f"{path}.".startswith(f"{each}.") for each in free)
     ]
     if difference:
         raise ValueError(
@@ -369,13 +370,3 @@ def _as_json(config):
     """Returns the config as JSON reads it back, with lists instead of
     tuples."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
-
-
-def _flat(tree, prefix=""):
-    flat = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -15,7 +15,7 @@ import sys
 import keras
 
 from keras_vit import training
-from recipes import experiment, finetune
+from recipes import experiment, fields, finetune
 
 
 def main(arguments):
@@ -56,11 +56,11 @@ def main(arguments):
     training.Progress = TickingProgress
     # Of a finished run, pictures that no test of processes looks at.
     finetune._draw = lambda *arguments: ([], False)
-    config = arguments["config"]
-    config["architecture"] = experiment.Architecture(**config["architecture"])
-    config["cluster"] = experiment.Cluster(**config.get("cluster", {}))
+    config = fields.changed(
+        experiment.Config(), fields.stored(arguments["config"])
+    )
     sys.addaudithook(on_event)
-    results = finetune.run(experiment.Config(**config), workdir)
+    results = finetune.run(config, workdir)
     print(json.dumps(results))
     if "count" in arguments:
         with open(arguments["count"], "w") as file:

@@ -152,10 +152,8 @@ def parse(command, patch):
             _, words = parser_of(command.program).parse_known_args(words)
         config, *_ = cli.parse(["", *words], module.DEFAULT_CONFIG)
         # What is the user's own, tests/recipes/test_choices.py trains with.
-        if (
-            isinstance(config, experiment.Config)
-            and ":" not in config.optimizer
-        ):
+        is_run = isinstance(config, experiment.Config)
+        if is_run and ":" not in config.optim.name:
             experiment.check(config)
         return
 

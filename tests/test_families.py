@@ -88,8 +88,8 @@ def test_forward_reads_on_one_page(family):
 
 
 def test_a_field_is_of_one_type_in_all_families():
-    # A flag of the recipes, --config.architecture.FIELD, has one type: call
-    # what each stage of a pyramid has `depths`, not `num_layers`.
+    # A flag of the recipes, --config.model.architecture.FIELD, has one type:
+    # call what each stage of a pyramid has `depths`, not `num_layers`.
     found = {}
     for family in families.FAMILIES.values():
         for name, kind in typing.get_type_hints(family.config).items():

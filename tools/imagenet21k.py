@@ -5,7 +5,7 @@
 ARCHIVE is read once and not unpacked: a tar, gzipped or not, of one tar of
 images for each synset (winter21_whole.tar.gz, fall11_whole.tar), or a folder
 of such n*.tar files. The folder OUT appears only when it is complete; train on
-it with --config.dataset=OUT. Images are identified as WNID/FILE.
+it with --config.data.dataset=OUT. Images are identified as WNID/FILE.
 
 There is no official split. A share of the images, selected by a hash of their
 names, becomes the split "validation". Every image is decoded once, since a

@@ -3,10 +3,10 @@
     python -m tools.near_duplicates --pretrain=imagenet2012 \\
         --test=cifar10 --test=oxford_iiit_pet --output=list.csv
 
-A data set is a value of --config.dataset, or NAME@SPLIT of TFDS or TFRecords;
-without a split it is the part on which recipes train, or evaluate. The list has
-a line for each pair: the name (in TFRecords), file or index of the pre-training
-example, the test set, the test example, and their distance, see
+A data set is a value of --config.data.dataset, or NAME@SPLIT of TFDS or
+TFRecords; without a split it is the part on which recipes train, or evaluate.
+The list has a line for each pair: the name (in TFRecords), file or index of the
+pre-training example, the test set, the test example, and their distance, see
 tools/fingerprints.
 
 Arguments after -- are options of Apache Beam. Without them the pipeline runs in
@@ -104,7 +104,7 @@ def cut_into_parts(
     """Divides data sets into parts for workers.
 
     Args:
-        datasets: Values of --config.dataset, or NAME@SPLIT.
+        datasets: Values of --config.data.dataset, or NAME@SPLIT.
         role: "pretrain" for the part on which recipes train, "test" for the
             part on which they evaluate.
         data_dir: Where TFDS keeps prepared data; "" is its default.

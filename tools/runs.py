@@ -8,26 +8,29 @@ import pathlib
 import re
 import sys
 
+from recipes import fields
+
 # Fields of a config that identify the experiment, its machine or its seed; runs
 # that only differ in these are repetitions of one another.
 NON_HYPERPARAMETERS = {
-    "cache",
-    "cluster",
-    "data_dir",
-    "dataset",
-    "devices",
-    "keep_checkpoints",
-    "manual_dir",
-    "model",
-    "model_parallel",
+    "data.cache",
+    "data.data_dir",
+    "data.dataset",
+    "data.manual_dir",
+    "data.try_gcs",
+    "model.name",
+    "model.weights",
+    "run.cluster.coordinator",
+    "run.cluster.num_processes",
+    "run.cluster.process_id",
+    "run.cluster.tpu",
+    "run.devices",
+    "run.keep_checkpoints",
+    "run.model_parallel",
+    "run.steps_per_execution",
+    "run.strategy",
     "seed",
-    "steps_per_execution",
-    "strategy",
-    "try_gcs",
-    "weights",
 }
-# Fields that have other names in config.json of earlier versions.
-RENAMED_FIELDS = {"trained": "tune"}
 # The paper's names of pre-training data sets.
 PRETRAINING = {
     "imagenet2012": "ImageNet",
@@ -114,27 +117,27 @@ def _read(folder):
     """Returns a run; raises ValueError if it cannot be reported."""
     try:
         content = json.loads((folder / "config.json").read_text())
-        config, derived = content["config"], content["derived"]
+        config, derived = fields.stored(content["config"]), content["derived"]
         with open(folder / "metrics.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         steps = tuple(int(row["step"]) for row in rows)
         curve = tuple(100 * float(row["val_accuracy"]) for row in rows)
         total_steps = derived["total_steps"]
-        is_dev = config.get("dev_fraction") or (
-            config["eval_split"] not in TEST_SPLITS
+        is_dev = config.get("data.dev_fraction") or (
+            config["data.eval_split"] not in TEST_SPLITS
         )
         setting = {
-            RENAMED_FIELDS.get(name, name): value
-            for name, value in _flat(config).items()
-            if name.split(".")[0] not in NON_HYPERPARAMETERS
+            path: value
+            for path, value in config.items()
+            if path not in NON_HYPERPARAMETERS
         }
-        pretraining, epochs = _pretraining(config["weights"])
+        pretraining, epochs = _pretraining(config["model.weights"])
         run = Run(
             folder=folder,
-            model=paper_name(config["model"]),
+            model=paper_name(config["model.name"]),
             pretraining=pretraining,
             epochs=epochs,
-            dataset=_dataset(config["dataset"]),
+            dataset=_dataset(config["data.dataset"]),
             setting=setting,
             seed=config["seed"],
             accuracy=curve[-1] if curve else math.nan,
@@ -193,20 +196,11 @@ def _pretraining(weights):
     path = pathlib.Path(weights).expanduser()
     beside = path.parent / "config.json"
     if path.is_file() and beside.is_file():
-        config = json.loads(beside.read_text())["config"]
-        name = _dataset(config["dataset"])
-        return PRETRAINING.get(name, name), config["num_epochs"] or None
+        config = fields.stored(json.loads(beside.read_text())["config"])
+        name = _dataset(config["data.dataset"])
+        epochs = config["schedule.num_epochs"]
+        return PRETRAINING.get(name, name), epochs or None
     for part in path.parts[:-1]:
         if part in PRETRAINING:  # the layout of the authors' release
             return PRETRAINING[part], None
     return path.stem if path.exists() else weights, None
-
-
-def _flat(tree, prefix=""):
-    flat = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

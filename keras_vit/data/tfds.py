@@ -166,8 +166,8 @@ def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
         # TFDS' own error may have dozens of lines.
         raise ValueError(
             f"`dataset` {name!r} must be downloaded by hand into a folder, "
-            "which is given as `manual_dir` (--config.manual_dir=FOLDER of a "
-            f"recipe). Received: manual_dir={manual_dir!r}. "
+            "which is given as `manual_dir` (--config.data.manual_dir=FOLDER "
+            f"of a recipe). Received: manual_dir={manual_dir!r}. "
             f"{textwrap.shorten(str(error), 200, placeholder=' ...')}\n"
             f"{textwrap.shorten(steps, 400, placeholder=' ...')}"
         ) from error

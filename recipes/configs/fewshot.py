@@ -20,13 +20,11 @@ def get_config(arguments: str = "ViT,digits") -> fewshot.Config:
             f"ViTB16,cifar10. Received: {arguments!r}"
         )
     if model == "ViT":
-        return fewshot.Config(dataset=dataset)
-    entry = registry.default(model)
-    if entry is None:
-        return fewshot.Config(model=model, dataset=dataset)
-    return fewshot.Config(
-        model=model,
-        dataset=dataset,
-        weights=entry.name,
-        include_top=entry.classes is not None,
+        return fewshot.Config(data=fewshot.Data(dataset=dataset))
+    config = fewshot.Config(
+        model=fewshot.Model(name=model), data=fewshot.Data(dataset=dataset)
     )
+    if entry := registry.default(model):
+        config.model.weights = entry.name
+        config.model.include_top = entry.classes is not None
+    return config

@@ -67,29 +67,32 @@ def _quick_try():
     (docs/benchmarks.md).
     """
     config = _from_scratch("ViT", "digits")
-    config.image_size = (16,)
-    config.architecture = experiment.Architecture(
+    config.data.image_size = (16,)
+    config.model.architecture = experiment.Architecture(
         patch_size=1, num_layers=2, resnet_units=(1,), resnet_width=0.5
     )
-    config.num_epochs = 50
+    config.schedule.num_epochs = 50
     return config
 
 
 def _from_scratch(model, dataset):
     return experiment.Config(
-        model=model,
-        dataset=dataset,
-        crop="pad",
-        flip=dataset != "digits",  # a mirrored 2 is not a 2
-        batch_size=64,
-        num_epochs=80,
-        warmup_steps=100,
-        base_lr=0.2,
-        optimizer="sgd",
-        momentum=0.9,
-        clip_norm=1.0,
-        label_smoothing=0.1,
-        eval_every=100,
+        model=experiment.Model(name=model),
+        data=experiment.Data(
+            dataset=dataset,
+            crop="pad",
+            flip=dataset != "digits",  # a mirrored 2 is not a 2
+            batch_size=64,
+        ),
+        schedule=experiment.Schedule(num_epochs=80, warmup_steps=100),
+        optim=experiment.Optim(
+            base_lr=0.2,
+            name="sgd",
+            momentum=0.9,
+            clip_norm=1.0,
+            label_smoothing=0.1,
+        ),
+        evaluation=experiment.Evaluation(every=100),
     )
 
 
@@ -101,29 +104,29 @@ def from_weights(model: str, dataset: str) -> experiment.Config:
         dataset: The data set.
     """
     config = experiment.Config(
-        model=model,
-        weights=_weights(model),
-        dataset=dataset,
-        image_size=(_image_size(model),),
-        flip=True,
-        batch_size=512,
-        warmup_steps=500,
-        optimizer="sgd",
-        momentum=0.9,
-        clip_norm=1.0,
+        model=experiment.Model(name=model, weights=_weights(model)),
+        data=experiment.Data(
+            dataset=dataset,
+            image_size=(_image_size(model),),
+            flip=True,
+            batch_size=512,
+        ),
+        schedule=experiment.Schedule(warmup_steps=500),
+        optim=experiment.Optim(name="sgd", momentum=0.9, clip_norm=1.0),
     )
     name = re.split(r"[/:]", dataset)[0]
     if name not in TABLE_4:
         # Few images: smaller batches, with the rate scaled in proportion.
-        config.num_epochs, config.batch_size, config.base_lr = 20, 64, 0.003
+        config.data.batch_size, config.optim.base_lr = 64, 0.003
+        config.schedule.num_epochs = 20
         return config
-    config.total_steps, _ = TABLE_4[name]
-    config.base_lr = DEFAULT_LR.get(name, 0.01)
+    config.schedule.total_steps, _ = TABLE_4[name]
+    config.optim.base_lr = DEFAULT_LR.get(name, 0.01)
     if name == "imagenet2012":
-        config.eval_split = "validation"
+        config.data.eval_split = "validation"
         if model in IMAGENET_SIZE:
-            config.image_size = (IMAGENET_SIZE[model],)
-            config.ema_momentum = 0.9999
+            config.data.image_size = (IMAGENET_SIZE[model],)
+            config.optim.ema_momentum = 0.9999
     return config
 
 
@@ -146,22 +149,24 @@ def _hyper_rule(model, dataset):
     name = re.split(r"[/:]", dataset)[0]
     total_steps, decay_at, augment = HYPER_RULE[SIZES.get(name, "small")]
     return experiment.Config(
-        model=model,
-        weights=_weights(model),
-        dataset=dataset,
-        eval_split="validation" if name == "imagenet2012" else "",
-        crop="bit",
-        flip=True,
-        augment=augment,
-        batch_size=512,
-        total_steps=total_steps,
-        warmup_steps=500,
-        base_lr=0.003,
-        schedule="step",
-        decay_at=decay_at,
-        optimizer="sgd",
-        momentum=0.9,
-        clip_norm=0.0,
+        model=experiment.Model(name=model, weights=_weights(model)),
+        data=experiment.Data(
+            dataset=dataset,
+            eval_split="validation" if name == "imagenet2012" else "",
+            crop="bit",
+            flip=True,
+            augment=augment,
+            batch_size=512,
+        ),
+        schedule=experiment.Schedule(
+            total_steps=total_steps,
+            warmup_steps=500,
+            name="step",
+            decay_at=decay_at,
+        ),
+        optim=experiment.Optim(
+            base_lr=0.003, name="sgd", momentum=0.9, clip_norm=0.0
+        ),
     )
 
 

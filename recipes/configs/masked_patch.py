@@ -5,10 +5,10 @@ masked_patch.py:ViT,DATASET       another data set, the same way
 masked_patch.py:ViTB16,DATASET    as in the paper on JFT-300M
 
 DATASET is the name of a data set in TensorFlow Datasets, a folder of images or
-an npz file; for jft300m, --config.dataset gives the path of the images.
+an npz file; for jft300m, --config.data.dataset gives the path of the images.
 """
 
-from recipes import masked_patch
+from recipes import experiment, masked_patch
 
 
 def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
@@ -22,38 +22,37 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
     if model == "ViT":
         return _small(dataset)
     return masked_patch.Config(
-        model=model,
-        dataset=dataset,
-        image_size=(224,),
-        crop="inception",
-        flip=True,
-        # About 14 epochs of JFT-300M.
-        total_steps=1_000_000,
-        batch_size=4096,
-        optimizer="adam",
-        base_lr=2e-4,
-        warmup_steps=10_000,
-        schedule="cosine",
-        clip_norm=0.0,
-        checkpoint_every=5_000,
-        eval_every=5_000,
-        dtype_policy="mixed_bfloat16",
+        model=experiment.Model(name=model, dtype_policy="mixed_bfloat16"),
+        data=experiment.Data(
+            dataset=dataset,
+            image_size=(224,),
+            crop="inception",
+            flip=True,
+            batch_size=4096,
+        ),
+        schedule=experiment.Schedule(
+            total_steps=1_000_000,  # about 14 epochs of JFT-300M
+            warmup_steps=10_000,
+            name="cosine",
+        ),
+        optim=experiment.Optim(name="adam", base_lr=2e-4, clip_norm=0.0),
+        run=experiment.Run(checkpoint_every=5_000),
+        evaluation=experiment.Evaluation(every=5_000),
     )
 
 
 def _small(dataset):
     """Returns the same training for a small model, which takes minutes."""
     return masked_patch.Config(
-        dataset=dataset,
-        crop="pad",
-        flip=dataset != "digits",  # a mirrored 2 is not a 2
-        batch_size=64,
-        num_epochs=90,
-        warmup_steps=200,
-        base_lr=2e-3,
-        optimizer="adam",
-        clip_norm=1.0,
-        eval_every=500,
+        data=experiment.Data(
+            dataset=dataset,
+            crop="pad",
+            flip=dataset != "digits",  # a mirrored 2 is not a 2
+            batch_size=64,
+        ),
+        schedule=experiment.Schedule(num_epochs=90, warmup_steps=200),
+        optim=experiment.Optim(base_lr=2e-3, name="adam", clip_norm=1.0),
+        evaluation=experiment.Evaluation(every=500),
         # Predict all 4x4 pixels: the mean of a small patch has little detail.
         target="downsized",
     )

@@ -12,15 +12,15 @@ from recipes.configs import pretrain
 def get_config(dataset: str = "cifar10") -> miniature.Config:
     """Returns the config for a data set."""
     run = pretrain.get_config(f"ViT,{dataset},short")
-    run.image_size = (32,)
-    run.channels = 3
-    run.eval_fraction = 0.1
-    run.cache = True
-    run.num_epochs = 0
-    run.total_steps = 1_600
-    run.eval_every = 400
-    run.dtype_policy = "mixed_bfloat16"
+    run.data.image_size = (32,)
+    run.data.channels = 3
+    run.data.eval_fraction = 0.1
+    run.data.cache = True
+    run.schedule.num_epochs = 0
+    run.schedule.total_steps = 1_600
+    run.evaluation.every = 400
+    run.model.dtype_policy = "mixed_bfloat16"
     if dataset == "digits":
-        run.flip = False  # a mirrored 2 is not a 2
+        run.data.flip = False  # a mirrored 2 is not a 2
         return miniature.Config(run=run, sizes=(100, 1_000))
     return miniature.Config(run=run)

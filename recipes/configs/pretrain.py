@@ -16,14 +16,14 @@ pretrain.py:RaftMLP,cifar10,short    a small model on small photographs, from
 
 DATASET is "imagenet2012" (from TFDS), "imagenet21k" or "jft300m". Another name
 of TFDS, a folder of images or an npz file is trained like ImageNet.
---config.dataset gives the path of the images of imagenet21k and jft300m.
+--config.data.dataset gives the path of the images of imagenet21k and jft300m.
 """
 
 import fnmatch
 
 import keras_vit
 from keras_vit.models import axial_vit, bit, families, mixer, raft_mlp, vit
-from recipes import experiment
+from recipes import experiment, fields
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
 # Where the table gives two numbers of epochs, this is the larger. From the
@@ -68,20 +68,20 @@ MULTI_LABEL = ("imagenet21k", "jft300m")
 
 # Families that train as DeiT does, and what they change.
 DEIT = {
-    "as_mlp": dict(warmup_epochs=20, clip_norm=5.0),  # Swin's
-    "conv_mlp": dict(base_lr=5e-4, ema_momentum=0.99996),
+    "as_mlp": {"warmup_epochs": 20, "optim.clip_norm": 5.0},  # Swin's
+    "conv_mlp": {"optim.base_lr": 5e-4, "optim.ema_momentum": 0.99996},
     "cycle_mlp": {},
-    "eamlp": dict(base_lr=5e-4, num_epochs=310),  # T2T-ViT's
+    "eamlp": {"optim.base_lr": 5e-4, "schedule.num_epochs": 310},  # T2T-ViT's
     "ff_only": {},
-    "gmlp": dict(batch_size=4096, warmup_epochs=32),  # 10,000 steps
+    "gmlp": {"data.batch_size": 4096, "warmup_epochs": 32},  # 10,000 steps
     "hire_mlp": {},
-    "res_mlp": dict(
-        optimizer="lamb",
-        base_lr=5e-3,
-        weight_decay=0.2,
-        num_epochs=400,
-        batch_size=2048,
-    ),
+    "res_mlp": {
+        "optim.name": "lamb",
+        "optim.base_lr": 5e-3,
+        "optim.weight_decay": 0.2,
+        "schedule.num_epochs": 400,
+        "data.batch_size": 2048,
+    },
 }
 # Stochastic depth where it is not DeiT's 0.1.
 DROP_PATH = {
@@ -163,14 +163,16 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
     return _published(
         model,
         dataset,
-        architecture=architecture,
-        num_epochs=epochs,
-        warmup_steps=10_000,
-        base_lr=base_lr,
-        schedule=schedule,
-        optimizer="adam",
-        weight_decay=weight_decay,
-        clip_norm=0.0 if multi_label else 1.0,
+        {
+            "model.architecture": architecture,
+            "schedule.num_epochs": epochs,
+            "schedule.warmup_steps": 10_000,
+            "optim.base_lr": base_lr,
+            "schedule.name": schedule,
+            "optim.name": "adam",
+            "optim.weight_decay": weight_decay,
+            "optim.clip_norm": 0.0 if multi_label else 1.0,
+        },
     )
 
 
@@ -181,23 +183,23 @@ def _post_activation():
     )
 
 
-def _published(model, dataset, **fields):
+def _published(model, dataset, changes):
     """Returns the settings that all published pre-training shares."""
     multi_label = dataset in MULTI_LABEL
-    common = dict(
-        model=model,
-        dataset=dataset,
-        image_size=(224,),
-        crop="inception",
-        flip=True,
-        batch_size=4096,
-        loss="sigmoid" if multi_label else "softmax",
-        head_bias=-10.0 if multi_label else 0.0,
-        checkpoint_every=5_000,
-        eval_every=5_000,
-        dtype_policy="mixed_bfloat16",
-    )
-    return experiment.Config(**common | fields)
+    common = {
+        "model.name": model,
+        "data.dataset": dataset,
+        "data.image_size": (224,),
+        "data.crop": "inception",
+        "data.flip": True,
+        "data.batch_size": 4096,
+        "optim.loss": "sigmoid" if multi_label else "softmax",
+        "model.head_bias": -10.0 if multi_label else 0.0,
+        "run.checkpoint_every": 5_000,
+        "evaluation.every": 5_000,
+        "model.dtype_policy": "mixed_bfloat16",
+    }
+    return fields.changed(experiment.Config(), common | changes)
 
 
 def _mixer(model, dataset):
@@ -205,21 +207,23 @@ def _mixer(model, dataset):
     return _published(
         model,
         dataset,
-        architecture=experiment.Architecture(drop_path_rate=0.1),
-        augment=(
-            "RandAugment(num_ops=2, factor=0.45)",  # magnitude 15
-            "MixUp(alpha=0.5)",
-        ),
-        num_epochs=300,
-        warmup_steps=10_000,
-        base_lr=1e-3,
-        schedule="linear",
-        optimizer="adam",
-        # There 1e-4, not multiplied by the learning rate.
-        weight_decay=0.1,
-        clip_norm=1.0,
-        loss="sigmoid",
-        head_bias=-6.9,
+        {
+            "model.architecture": experiment.Architecture(drop_path_rate=0.1),
+            "data.augment": (
+                "RandAugment(num_ops=2, factor=0.45)",  # magnitude 15
+                "MixUp(alpha=0.5)",
+            ),
+            "schedule.num_epochs": 300,
+            "schedule.warmup_steps": 10_000,
+            "optim.base_lr": 1e-3,
+            "schedule.name": "linear",
+            "optim.name": "adam",
+            # There 1e-4, not multiplied by the learning rate.
+            "optim.weight_decay": 0.1,
+            "optim.clip_norm": 1.0,
+            "optim.loss": "sigmoid",
+            "model.head_bias": -6.9,
+        },
     )
 
 
@@ -233,29 +237,31 @@ def _raft_mlp(model, dataset):
     return _published(
         model,
         dataset,
-        architecture=experiment.Architecture(drop_path_rate=0.1),
-        crop="resize",
-        resize=256,
-        eval_resize=256,
-        augment=(
-            "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
-            "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
-            "RandAugment()",
-            # Cutout in one image of four; scaled, this value becomes zero.
-            "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
-            "MixUp(alpha=0.8)",
-            "CutMix()",
-        ),
-        batch_size=2048,
-        num_epochs=305,
-        warmup_steps=5 * 1_281_167 // 2048,
-        base_lr=2e-3,
-        final_lr=1e-5,
-        schedule="cosine",
-        optimizer="adam",
-        weight_decay=0.05,
-        clip_norm=0.0,
-        label_smoothing=0.1,
+        {
+            "model.architecture": experiment.Architecture(drop_path_rate=0.1),
+            "data.crop": "resize",
+            "data.resize": 256,
+            "data.eval_resize": 256,
+            "data.augment": (
+                "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
+                "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
+                "RandAugment()",
+                # Cutout in one image of four; scaled, this value becomes zero.
+                "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
+                "MixUp(alpha=0.8)",
+                "CutMix()",
+            ),
+            "data.batch_size": 2048,
+            "schedule.num_epochs": 305,
+            "schedule.warmup_steps": 5 * 1_281_167 // 2048,
+            "optim.base_lr": 2e-3,
+            "schedule.final_lr": 1e-5,
+            "schedule.name": "cosine",
+            "optim.name": "adam",
+            "optim.weight_decay": 0.05,
+            "optim.clip_norm": 0.0,
+            "optim.label_smoothing": 0.1,
+        },
     )
 
 
@@ -275,31 +281,31 @@ def _deit(model, dataset):
     0 and 9.
     """
     changes = dict(DEIT[_family_of(model)])
-    batch_size = changes.pop("batch_size", 1024)
+    batch_size = changes.pop("data.batch_size", 1024)
     warmup_epochs = changes.pop("warmup_epochs", 5)
-    fields = dict(
-        architecture=experiment.Architecture(
+    common = {
+        "model.architecture": experiment.Architecture(
             drop_path_rate=DROP_PATH.get(model, 0.1)
         ),
-        min_area=0.08,
-        augment=(
+        "data.min_area": 0.08,
+        "data.augment": (
             "RandAugment(num_ops=2, factor=0.27)",
             "RandomErasing(factor=(0.25, 0.25))",
             "MixUp(alpha=0.8)",
             "CutMix()",
         ),
-        batch_size=batch_size,
-        num_epochs=300,
-        warmup_steps=warmup_epochs * 1_281_167 // batch_size,
-        base_lr=1e-3,
-        final_lr=1e-5,
-        schedule="cosine",
-        optimizer="adam",
-        weight_decay=0.05,
-        clip_norm=0.0,
-        label_smoothing=0.1,
-    )
-    return _published(model, dataset, **fields | changes)
+        "data.batch_size": batch_size,
+        "schedule.num_epochs": 300,
+        "schedule.warmup_steps": warmup_epochs * 1_281_167 // batch_size,
+        "optim.base_lr": 1e-3,
+        "schedule.final_lr": 1e-5,
+        "schedule.name": "cosine",
+        "optim.name": "adam",
+        "optim.weight_decay": 0.05,
+        "optim.clip_norm": 0.0,
+        "optim.label_smoothing": 0.1,
+    }
+    return _published(model, dataset, common | changes)
 
 
 def _short(model, dataset):
@@ -309,68 +315,72 @@ def _short(model, dataset):
     augmentation only flips and shifts remain, which help within a few epochs.
     """
     return experiment.Config(
-        model=model,
-        dataset=dataset,
-        crop="pad",
-        flip=True,
-        batch_size=128,
-        num_epochs=30,
-        warmup_steps=300,
-        base_lr=2e-3,
-        final_lr=1e-5,
-        schedule="cosine",
-        optimizer="adam",
-        weight_decay=0.05,
-        clip_norm=1.0,
-        label_smoothing=0.1,
+        model=experiment.Model(name=model),
+        data=experiment.Data(
+            dataset=dataset, crop="pad", flip=True, batch_size=128
+        ),
+        schedule=experiment.Schedule(
+            num_epochs=30, warmup_steps=300, final_lr=1e-5, name="cosine"
+        ),
+        optim=experiment.Optim(
+            base_lr=2e-3,
+            name="adam",
+            weight_decay=0.05,
+            clip_norm=1.0,
+            label_smoothing=0.1,
+        ),
     )
 
 
 def _sgd(model, dataset):
     """Returns BiT with SGD: as in big_vision; on JFT-300M as in its paper."""
-    fields = dict(
-        num_epochs=90,
-        warmup_steps=5_000,
-        base_lr=0.03 * 4096 / 256,
-        schedule="cosine",
-        optimizer="sgd",
-        momentum=0.9,
+    changes = {
+        "schedule.num_epochs": 90,
+        "schedule.warmup_steps": 5_000,
+        "optim.base_lr": 0.03 * 4096 / 256,
+        "schedule.name": "cosine",
+        "optim.name": "sgd",
+        "optim.momentum": 0.9,
         # Multiplied by the learning rate. With a momentum of 0.9 this equals
         # L2 regularisation of 1e-4, which momentum multiplies by 10.
-        weight_decay=1e-3,
-        clip_norm=0.0,
-    )
+        "optim.weight_decay": 1e-3,
+        "optim.clip_norm": 0.0,
+    }
     if dataset == "jft300m":
         # Table 7; BiT-L divides the rate at epochs 10, 23, 30 and 37 of 40.
-        fields |= dict(
-            architecture=_post_activation(),
-            num_epochs=7,
-            schedule="step",
-            decay_at=(0.25, 0.575, 0.75, 0.925),
-        )
+        changes |= {
+            "model.architecture": _post_activation(),
+            "schedule.num_epochs": 7,
+            "schedule.name": "step",
+            "schedule.decay_at": (0.25, 0.575, 0.75, 0.925),
+        }
     elif dataset not in MULTI_LABEL:
-        fields |= dict(base_lr=0.1 * 4096 / 256, warmup_steps=1_000)
-    return _published(model, dataset, **fields)
+        changes |= {
+            "optim.base_lr": 0.1 * 4096 / 256,
+            "schedule.warmup_steps": 1_000,
+        }
+    return _published(model, dataset, changes)
 
 
 def _for_a_look(model, dataset):
     """Returns the same training for a small model, which takes a minute."""
     return experiment.Config(
-        model=model,
-        dataset=dataset,
-        architecture=experiment.Architecture(
-            dropout_rate=0.1 if model == "ViT" else 0.0
+        model=experiment.Model(
+            name=model,
+            architecture=experiment.Architecture(
+                dropout_rate=0.1 if model == "ViT" else 0.0
+            ),
         ),
-        crop="pad",
-        batch_size=64,
-        num_epochs=60,
-        warmup_steps=200,
-        base_lr=2e-3,
-        schedule="linear",
-        optimizer="adam",
-        weight_decay=0.1,
-        clip_norm=1.0,
-        eval_every=100,
-        # As the paper evaluates pre-training, section 4.1.
-        fewshot_dataset="digits" if dataset == "digits" else "",
+        data=experiment.Data(dataset=dataset, crop="pad", batch_size=64),
+        schedule=experiment.Schedule(
+            num_epochs=60, warmup_steps=200, name="linear"
+        ),
+        optim=experiment.Optim(
+            base_lr=2e-3, name="adam", weight_decay=0.1, clip_norm=1.0
+        ),
+        evaluation=experiment.Evaluation(
+            every=100,
+            # As the paper evaluates pre-training, section 4.1.
+            fewshot_dataset="digits" if dataset == "digits" else "",
+        ),
     )

@@ -5,7 +5,7 @@ study.py:STUDY,DATASET       figure_4, figure_8, figure_9, figure_10, figure_13,
                              table_5, table_7 or table_8
 
 With jft300m, imagenet21k or imagenet2012 the models and their training are
-those of Table 3, and --config.run.dataset gives the path of the images.
+those of Table 3, and --config.run.data.dataset gives the path of the images.
 Accuracy is few-shot on ImageNet where the paper reports that. With another
 name of TFDS, a folder of images or an npz file the models are small enough for
 processors, images have 32 pixels per side, and accuracy is measured on the
@@ -21,14 +21,14 @@ figure_9   class token or average, the average also with 3/8 of the rate
 figure_10  7 or 14 epochs, rate 2e-4 or 4e-4, weight decay 0.01 or 0.1
 figure_13  axial models beside ViTs and a ResNet, against cost
 table_5    weight decay, dropout and label smoothing, tuned as in section 4.3
-           for the smaller sets; --config.run.train_images selects subsets
+           for the smaller sets; --config.run.data.train_images selects subsets
 table_7    SGD against Adam, then fine-tuning
 table_8    position embeddings, and where they are added
 """
 
 import dataclasses
 
-from recipes import experiment, study
+from recipes import experiment, fields, study
 from recipes.configs import pretrain, sweep
 from recipes.study import Times, Variant
 
@@ -73,23 +73,24 @@ def _run(model, dataset):
     if dataset in PAPER:
         run = pretrain.get_config(f"{model},{dataset}")
         if dataset != "imagenet2012":
-            run.fewshot_dataset, run.fewshot_shots = "imagenet2012", (5,)
+            run.evaluation.fewshot_dataset = "imagenet2012"
+            run.evaluation.fewshot_shots = (5,)
         return run
     run = pretrain.get_config(f"ViT,{dataset}")
     is_digits = dataset == "digits"
-    run.architecture = experiment.Architecture(
+    run.model.architecture = experiment.Architecture(
         **SMALL, patch_size=2 if is_digits else 4
     )
-    run.image_size = (0,) if is_digits else (32,)
-    run.flip = not is_digits  # a mirrored 2 is not a 2
-    run.num_epochs = 20
-    run.fewshot_dataset = ""
+    run.data.image_size = (0,) if is_digits else (32,)
+    run.data.flip = not is_digits  # a mirrored 2 is not a 2
+    run.schedule.num_epochs = 20
+    run.evaluation.fewshot_dataset = ""
     return run
 
 
 def _figure_4(run):
     """Compares several models on subsets of the pre-training set."""
-    if run.dataset not in PAPER:
+    if run.data.dataset not in PAPER:
         models = {
             "ResNet": _difference(run, _of_defaults(run, "BiT")),
             "ViT": {},
@@ -98,7 +99,7 @@ def _figure_4(run):
     else:
         models = {
             line: _difference(
-                run, pretrain.get_config(f"{model},{run.dataset}")
+                run, pretrain.get_config(f"{model},{run.data.dataset}")
             )
             for line, model in (
                 ("ResNet50x1", "BiTR50x1"),
@@ -110,10 +111,10 @@ def _figure_4(run):
             )
         }
         # ViT-B/32 with all hidden dimensions halved, trained like ViT-B/32.
-        half = 384 if run.architecture.representation_size else 0
+        half = 384 if run.model.architecture.representation_size else 0
         models["ViT-b/32"] = {
-            "model": "ViTS32",
-            "architecture.representation_size": half,
+            "model.name": "ViTS32",
+            "model.architecture.representation_size": half,
         }
     shares = {"3": 0.03, "10": 0.1, "30": 0.3, "100": 1.0}
     return study.Config(
@@ -124,7 +125,7 @@ def _figure_4(run):
             Variant(
                 name=f"{_folder(line)}_{percent}_percent",
                 line=line,
-                changes={**changes, "train_images": Times(share)},
+                changes={**changes, "data.train_images": Times(share)},
             )
             for line, changes in models.items()
             for percent, share in shares.items()
@@ -137,21 +138,21 @@ def _figure_4(run):
 
 def _figure_8(run):
     """Scales depth, width, MLP and patch size separately, and all together."""
-    if run.dataset in PAPER:
-        run.architecture = dataclasses.replace(
-            run.architecture,
+    if run.data.dataset in PAPER:
+        run.model.architecture = dataclasses.replace(
+            run.model.architecture,
             num_layers=8,
             hidden_size=1024,
             num_heads=16,  # of width 64, as in all of Table 1 except H/14
             mlp_dim=2048,
             patch_size=32,
             representation_size=1024
-            * bool(run.architecture.representation_size),
+            * bool(run.model.architecture.representation_size),
         )
     else:
-        run.architecture.patch_size *= 2  # variants divide it
+        run.model.architecture.patch_size *= 2  # variants divide it
     width = ["hidden_size", "num_heads"]
-    if run.architecture.representation_size:
+    if run.model.architecture.representation_size:
         width.append("representation_size")
     everything = ("num_layers", *width, "mlp_dim")
     lines = {
@@ -190,7 +191,7 @@ def _figure_8(run):
 
 def _figure_9(run):
     """Compares the class token with the average, which needs another rate."""
-    gap = {"architecture.classifier": "gap"}
+    gap = {"model.architecture.classifier": "gap"}
     return study.Config(
         name="figure_9",
         title="Class token against global average pooling",
@@ -201,7 +202,7 @@ def _figure_9(run):
             Variant(
                 name="gap_lower_rate",
                 line="average, 3/8 of the rate",
-                changes=gap | {"base_lr": Times(3 / 8)},
+                changes=gap | {"optim.base_lr": Times(3 / 8)},
             ),
         ),
         figure="curves",
@@ -211,7 +212,7 @@ def _figure_9(run):
 
 def _figure_10(run):
     """Compares position embeddings learned with other hyper-parameters."""
-    short = {"num_epochs": Times(1 / 2)}
+    short = {"schedule.num_epochs": Times(1 / 2)}
     return study.Config(
         name="figure_10",
         title="Position embeddings with other hyper-parameters",
@@ -221,7 +222,10 @@ def _figure_10(run):
                 name="half_epochs_half_rate_low_decay",
                 line="half the epochs and the rate, a tenth of the decay",
                 changes=short
-                | {"base_lr": Times(1 / 2), "weight_decay": Times(1 / 10)},
+                | {
+                    "optim.base_lr": Times(1 / 2),
+                    "optim.weight_decay": Times(1 / 10),
+                },
             ),
             Variant(name="half_epochs", line="half the epochs", changes=short),
             Variant(name="base", line="all epochs"),
@@ -240,17 +244,17 @@ def _figure_13(run):
         "ViT-B/16": "ViTB16",
         "ResNet50": "BiTR50x1",
     }
-    if run.dataset in PAPER:
+    if run.data.dataset in PAPER:
         lines = {
             line: _difference(
-                run, pretrain.get_config(f"{model},{run.dataset}")
+                run, pretrain.get_config(f"{model},{run.data.dataset}")
             )
             for line, model in models.items()
         }
     else:
         lines = {
             "Axial-ResNet": _difference(run, _of_defaults(run, "AxialResNet")),
-            "Axial-ViT": {"model": "AxialViT"},
+            "Axial-ViT": {"model.name": "AxialViT"},
             "ViT": {},
             "ResNet": _difference(run, _of_defaults(run, "BiT")),
         }
@@ -269,8 +273,9 @@ def _figure_13(run):
 
 def _table_5(run):
     """Varies weight decay, dropout and label smoothing on smaller sets."""
-    if not run.fewshot_dataset:  # do not select by the evaluation images
-        run.dev_fraction = 0.01 if run.dataset in PAPER else 0.1
+    # Do not select by the evaluation images.
+    if not run.evaluation.fewshot_dataset:
+        run.data.dev_fraction = 0.01 if run.data.dataset in PAPER else 0.1
     return study.Config(
         name="table_5",
         title="Regularisation",
@@ -281,9 +286,9 @@ def _table_5(run):
                 line=f"dropout {dropout:g}, smoothing {smooth:g}",
                 x=decay,
                 changes={
-                    "weight_decay": decay,
-                    "architecture.dropout_rate": dropout,
-                    "label_smoothing": smooth,
+                    "optim.weight_decay": decay,
+                    "model.architecture.dropout_rate": dropout,
+                    "optim.label_smoothing": smooth,
                 },
             )
             for dropout in (0.0, 0.1)
@@ -296,19 +301,20 @@ def _table_5(run):
 
 def _table_7(run):
     """Fine-tunes ResNets pre-trained with SGD and with Adam on other sets."""
-    if run.dataset not in PAPER:
+    if run.data.dataset not in PAPER:
         run = _of_defaults(run, "BiT")
-        to = sweep.get_config(f"BiT,{run.dataset}")
-        to.run.image_size, to.run.num_epochs = run.image_size, 10
+        to = sweep.get_config(f"BiT,{run.data.dataset}")
+        to.run.data.image_size = run.data.image_size
+        to.run.schedule.num_epochs = 10
         transfers = (to,)
-        models = {"ResNet": (run, dataclasses.replace(run, **_sgd(run)))}
+        models = {"ResNet": (run, fields.changed(run, _sgd(run)))}
     else:
         transfers = tuple(
             sweep.get_config(f"BiTR50x1,{name}") for name in TRANSFERS
         )
         models = {
             line: tuple(
-                pretrain.get_config(f"{model},{run.dataset}{ending}")
+                pretrain.get_config(f"{model},{run.data.dataset}{ending}")
                 for ending in ("", ",sgd")
             )
             for line, model in (
@@ -336,13 +342,13 @@ def _table_7(run):
 
 def _sgd(run):
     """Returns BiT's training, its rate scaled with the batch size."""
-    return dict(
-        optimizer="sgd",
-        base_lr=0.03 * run.batch_size / 256,
-        schedule="cosine",
-        weight_decay=1e-3,
-        clip_norm=0.0,
-    )
+    return {
+        "optim.name": "sgd",
+        "optim.base_lr": 0.03 * run.data.batch_size / 256,
+        "schedule.name": "cosine",
+        "optim.weight_decay": 1e-3,
+        "optim.clip_norm": 0.0,
+    }
 
 
 def _table_8(run):
@@ -363,8 +369,8 @@ def _table_8(run):
                 line=line,
                 x=placement,
                 changes={
-                    "architecture.position_embedding": kind,
-                    "architecture.position_placement": placement,
+                    "model.architecture.position_embedding": kind,
+                    "model.architecture.position_placement": placement,
                 },
             )
             for line, (kind, placements) in kinds.items()
@@ -377,23 +383,22 @@ def _table_8(run):
 def _of_defaults(run, model):
     """Returns the same training of another small model."""
     architecture = experiment.Architecture()
-    return dataclasses.replace(run, model=model, architecture=architecture)
+    return fields.changed(
+        run, {"model.name": model, "model.architecture": architecture}
+    )
 
 
-def _scaled(factor, *fields):
-    return {f"architecture.{field}": Times(factor) for field in fields}
+def _scaled(factor, *names):
+    return {f"model.architecture.{name}": Times(factor) for name in names}
 
 
-def _difference(run, other, prefix=""):
-    """Returns the changes that turn a config into another."""
-    changes = {}
-    for field in dataclasses.fields(run):
-        here, there = (getattr(config, field.name) for config in (run, other))
-        if dataclasses.is_dataclass(here):
-            changes |= _difference(here, there, f"{prefix}{field.name}.")
-        elif here != there and not field.name.startswith("fewshot"):
-            changes[prefix + field.name] = there
-    return changes
+def _difference(run, other):
+    """Return the changes that turn a config into another, trained alike."""
+    return {
+        path: value
+        for path, value in fields.difference(run, other).items()
+        if not path.startswith("evaluation.fewshot")
+    }
 
 
 def _folder(line):

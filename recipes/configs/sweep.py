@@ -8,11 +8,10 @@ sweep.py:BiTR50x1,DATASET  the same rates with the setups of ViT and of BiT, as
 DATASET is the same as in finetune.py.
 """
 
-import dataclasses
 import re
 
 from keras_vit.models import bit
-from recipes import sweep
+from recipes import fields, sweep
 from recipes.configs import finetune
 
 # Fractions of the training images by which the paper selects learning rates.
@@ -28,14 +27,16 @@ DEV_FRACTIONS = {
 def get_config(arguments: str = "ViT,digits") -> sweep.Config:
     """Returns the config of "MODEL,DATASET"."""
     run = finetune.get_config(arguments)
-    name = re.split(r"[/:]", run.dataset)[0]
+    name = re.split(r"[/:]", run.data.dataset)[0]
     setups = {"": {}}
-    if run.model in bit.VARIANTS:
-        rule, run = run, finetune.from_weights(run.model, run.dataset)
-        setups = {"vit": {}, "bit": _changes(run, rule)}
-    if run.model in finetune.TITLES:
+    if run.model.name in bit.VARIANTS:
+        rule, run = run, finetune.from_weights(run.model.name, run.data.dataset)
+        changes = fields.difference(run, rule)
+        changes.pop("optim.base_lr", None)
+        setups = {"vit": {}, "bit": changes}
+    if run.model.name in finetune.TITLES:
         # Short, because there are several runs.
-        run.num_epochs = 20
+        run.schedule.num_epochs = 20
         base_lrs = (0.05, 0.1, 0.2)
     elif name in finetune.TABLE_4:
         _, base_lrs = finetune.TABLE_4[name]
@@ -48,13 +49,3 @@ def get_config(arguments: str = "ViT,digits") -> sweep.Config:
         dev_fraction=DEV_FRACTIONS.get(name, 0.1),
         num_seeds=3,
     )
-
-
-def _changes(run, other):
-    """Returns the fields that turn a config into another, but for the rate."""
-    return {
-        field.name: getattr(other, field.name)
-        for field in dataclasses.fields(run)
-        if field.name != "base_lr"
-        and getattr(other, field.name) != getattr(run, field.name)
-    }

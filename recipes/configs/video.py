@@ -41,25 +41,26 @@ def get_config(arguments: str = "MViT") -> experiment.Config:
             f"{list(KINETICS)}. Received: {arguments!r}"
         )
     config = experiment.Config(
-        model=model,
-        dataset=dataset or "moving_digits",
-        crop="none",  # a clip shows all of the motion
-        batch_size=50,
-        num_epochs=6,
-        warmup_steps=100,
-        base_lr=3e-3,
-        optimizer="adam",
-        weight_decay=0.05,
-        clip_norm=1.0,
-        eval_every=120,
+        model=experiment.Model(name=model),
+        data=experiment.Data(
+            dataset=dataset or "moving_digits",
+            crop="none",  # a clip shows all of the motion
+            batch_size=50,
+        ),
+        schedule=experiment.Schedule(num_epochs=6, warmup_steps=100),
+        optim=experiment.Optim(
+            base_lr=3e-3, name="adam", weight_decay=0.05, clip_norm=1.0
+        ),
+        evaluation=experiment.Evaluation(every=120),
     )
     if model == "MViT":
-        config.architecture.cube_stride = (2, 4, 4)
+        config.model.architecture.cube_stride = (2, 4, 4)
     if dataset:
-        config.num_frames, config.frame_step = 16, 4
-        config.image_size, config.eval_resize = (112,), 128
-        config.crop, config.min_area, config.flip = "inception", 0.08, True
-        config.eval_every = 0
+        config.data.num_frames, config.data.frame_step = 16, 4
+        config.data.image_size, config.data.eval_resize = (112,), 128
+        config.data.crop, config.data.min_area = "inception", 0.08
+        config.data.flip = True
+        config.evaluation.every = 0
     return config
 
 
@@ -76,37 +77,45 @@ def _kinetics(model, dataset):
     frame_step, drop_path_rate = KINETICS[model]
     batch_size, repeats = 512, 2
     return experiment.Config(
-        model=model,
-        dataset=dataset,
-        architecture=experiment.Architecture(
-            drop_path_rate=drop_path_rate, head_dropout_rate=0.5
+        model=experiment.Model(
+            name=model,
+            architecture=experiment.Architecture(
+                drop_path_rate=drop_path_rate, head_dropout_rate=0.5
+            ),
+            dtype_policy="mixed_bfloat16",
         ),
-        frame_step=frame_step,
-        frame_rate=30.0,
-        image_size=(224,),
-        eval_resize=256,
-        crop="inception",
-        min_area=0.08,
-        flip=True,
-        augment=(
-            "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
-            "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
-            "RandAugment(num_ops=4, factor=0.21)",
-            "RandomErasing(factor=(0.25, 0.25))",
-            "MixUp(alpha=0.8)",
-            "CutMix()",
+        data=experiment.Data(
+            dataset=dataset,
+            frame_step=frame_step,
+            frame_rate=30.0,
+            image_size=(224,),
+            eval_resize=256,
+            crop="inception",
+            min_area=0.08,
+            flip=True,
+            augment=(
+                "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
+                "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
+                "RandAugment(num_ops=4, factor=0.21)",
+                "RandomErasing(factor=(0.25, 0.25))",
+                "MixUp(alpha=0.8)",
+                "CutMix()",
+            ),
+            repeats=repeats,
+            batch_size=batch_size,
         ),
-        repeats=repeats,
-        batch_size=batch_size,
-        num_epochs=200,
-        warmup_steps=30 * repeats * NUM_VIDEOS // batch_size,
-        base_lr=1.6e-3,
-        final_lr=1e-6,
-        optimizer="adam",
-        weight_decay=0.05,
-        clip_norm=1.0,
-        label_smoothing=0.1,
-        eval_every=5_000,
-        checkpoint_every=5_000,
-        dtype_policy="mixed_bfloat16",
+        schedule=experiment.Schedule(
+            num_epochs=200,
+            warmup_steps=30 * repeats * NUM_VIDEOS // batch_size,
+            final_lr=1e-6,
+        ),
+        optim=experiment.Optim(
+            base_lr=1.6e-3,
+            name="adam",
+            weight_decay=0.05,
+            clip_norm=1.0,
+            label_smoothing=0.1,
+        ),
+        evaluation=experiment.Evaluation(every=5_000),
+        run=experiment.Run(checkpoint_every=5_000),
     )

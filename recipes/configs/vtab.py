@@ -6,9 +6,7 @@ vtab.py:MODEL,TASK    one task, for recipes.finetune
 TASK is one of `keras_vit.data.vtab.TASKS`, such as clevr_count.
 """
 
-import dataclasses
-
-from recipes import experiment, vtab
+from recipes import experiment, fields, vtab
 from recipes.configs import finetune
 
 
@@ -21,21 +19,23 @@ def get_config(arguments: str = "ViTL16") -> vtab.Config | experiment.Config:
             f"ViTB16,clevr_count. Received: {arguments!r}"
         )
     run = finetune.get_config(f"{model},vtab")
-    side = run.image_size[0] or 384
-    run = dataclasses.replace(
+    side = run.data.image_size[0] or 384
+    run = fields.changed(
         run,
-        image_size=(side,),
-        channels=3,
-        # Preprocessed as in BiT, except for the resolution: 448 and 384.
-        crop="resize",
-        resize=side * 448 // 384,
-        flip=True,
-        batch_size=512,
-        total_steps=2_500,
-        num_epochs=0,
-        base_lr=0.01,
-        # Evaluate once, at the end: the best of several evaluations would be
-        # selected by the test images.
-        eval_every=2_500,
+        {
+            "data.image_size": (side,),
+            "data.channels": 3,
+            # Preprocessed as in BiT, except for the resolution: 448 and 384.
+            "data.crop": "resize",
+            "data.resize": side * 448 // 384,
+            "data.flip": True,
+            "data.batch_size": 512,
+            "schedule.total_steps": 2_500,
+            "schedule.num_epochs": 0,
+            "optim.base_lr": 0.01,
+            # Evaluate once, at the end: the best of several evaluations would
+            # be selected by the test images.
+            "evaluation.every": 2_500,
+        },
     )
     return vtab.config_of(run, task) if task else vtab.Config(run=run)

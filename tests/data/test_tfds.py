@@ -74,7 +74,9 @@ class NumbersByHand(NumberedImages):
 
 
 def test_a_set_that_is_downloaded_by_hand_is_refused_in_few_lines(tmp_path):
-    with pytest.raises(ValueError, match="--config.manual_dir=FOLDER") as info:
+    with pytest.raises(
+        ValueError, match="--config.data.manual_dir=FOLDER"
+    ) as info:
         data.load(
             "numbers_by_hand", data_dir=str(tmp_path), manual_dir="nowhere"
         )

@@ -3,32 +3,10 @@
 import catalogue
 import pytest
 import realistic
+from small_runs import small_config
 
 import keras_vit
 from recipes import finetune
-
-
-def small_config(**changes):
-    return finetune.Config(
-        **dict(
-            dataset="digits",
-            architecture=finetune.Architecture(
-                patch_size=4,
-                hidden_size=16,
-                num_layers=2,
-                num_heads=2,
-                mlp_dim=32,
-            ),
-            crop="pad",
-            batch_size=32,
-            total_steps=5,
-            eval_every=2,
-            warmup_steps=1,
-            base_lr=0.01,
-            optimizer="adam",
-        )
-        | changes
-    )
 
 
 @pytest.fixture(scope="session")

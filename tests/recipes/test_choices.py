@@ -35,7 +35,7 @@ def run(*flags):
 
 
 def test_the_pages_example_trains(mine, tmp_path):
-    run(mine, "--config.num_epochs=1")
+    run(mine, "--config.schedule.num_epochs=1")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "mine:stripes" in json.dumps(config)
     assert (tmp_path / "run" / "last.keras").is_file()
@@ -70,7 +70,7 @@ def test_names_of_keras_and_of_the_user_are_found(mine):
         (choices.find_optimizer, "Lion(0.9)", "arguments by name"),
         (choices.find_optimizer, "Lion(x=y)", "with literal arguments"),
         (choices.find_optimizer, "nowhere:Signs", "file nowhere.py"),
-        (choices.find_schedule, "cosinus", "`schedule` must be one of"),
+        (choices.find_schedule, "cosinus", "`schedule.name` must be one of"),
     ],
 )
 def test_other_names_are_refused(mine, find, text, words):
@@ -82,10 +82,10 @@ def test_other_names_are_refused(mine, find, text, words):
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("optimizer='Lion(banana=1)'", "banana"),
-        ("schedule=PiecewiseConstantDecay", "`schedule` must take"),
-        ("dataset=mine:Signs", "`keras_vit.data.Source`"),
-        ("augment='\"mine:Signs\"'", "`augment` must name a Keras layer"),
+        ("optim.name='Lion(banana=1)'", "banana"),
+        ("schedule.name=PiecewiseConstantDecay", "`schedule.name` must take"),
+        ("data.dataset=mine:Signs", "`keras_vit.data.Source`"),
+        ("data.augment='\"mine:Signs\"'", "`augment` must name a Keras layer"),
     ],
 )
 def test_what_they_do_not_take_is_said(mine, flag, words):

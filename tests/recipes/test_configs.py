@@ -8,6 +8,7 @@ import re
 import mocked
 import numpy as np
 import pytest
+from small_runs import changed
 
 from keras_vit import data
 from keras_vit.data import augment
@@ -17,6 +18,7 @@ from recipes import (
     cli,
     experiment,
     fewshot,
+    fields,
     finetune,
     inputs,
     masked_patch,
@@ -199,12 +201,20 @@ def test_configs_are_the_rows_of_table_4(model, dataset):
     assert config.dev_fraction == dev_fraction
     run = config.run
     assert run == config_of(finetune, f"{model},{dataset}")
-    assert run.total_steps == steps
-    assert run.base_lr in base_lrs
+    assert run.schedule.total_steps == steps
+    assert run.optim.base_lr in base_lrs
     # Table 4's caption and appendix B.1.1.
-    assert (run.optimizer, run.momentum, run.weight_decay) == ("sgd", 0.9, 0)
-    assert (run.schedule, run.batch_size, run.clip_norm) == ("cosine", 512, 1)
-    assert run.head_bias == 0 and run.loss == "softmax"
+    assert (run.optim.name, run.optim.momentum, run.optim.weight_decay) == (
+        "sgd",
+        0.9,
+        0,
+    )
+    assert (run.schedule.name, run.data.batch_size, run.optim.clip_norm) == (
+        "cosine",
+        512,
+        1,
+    )
+    assert run.model.head_bias == 0 and run.optim.loss == "softmax"
     size, average = (384,), 0.0
     if dataset == "imagenet2012" and model in ("ViTL16", "ViTH14"):
         size, average = ((512,) if model == "ViTL16" else (518,)), 0.9999
@@ -212,19 +222,34 @@ def test_configs_are_the_rows_of_table_4(model, dataset):
         size = (378,)
     elif model == "MixerB16":
         size = (224,)
-    assert (run.image_size, run.ema_momentum) == (size, average)
+    assert (run.data.image_size, run.optim.ema_momentum) == (size, average)
 
 
 @pytest.mark.parametrize("dataset", HYPER_RULE)
 def test_bit_is_fine_tuned_by_its_hyper_rule(dataset):
     run = config_of(finetune, f"BiTR50x1,{dataset}")
     steps, decay_at, mixes = HYPER_RULE[dataset]
-    assert (run.total_steps, run.batch_size, run.base_lr) == (steps, 512, 0.003)
-    assert tuple(round(steps * share) for share in run.decay_at) == decay_at
-    assert (run.schedule, run.optimizer, run.momentum) == ("step", "sgd", 0.9)
-    assert (run.weight_decay, run.clip_norm, run.crop) == (0, 0, "bit")
-    assert run.augment == (("MixUp(alpha=0.1)",) if mixes else ())
-    assert (run.weights, run.image_size) == ("imagenet21k", (0,))
+    assert (
+        run.schedule.total_steps,
+        run.data.batch_size,
+        run.optim.base_lr,
+    ) == (steps, 512, 0.003)
+    assert (
+        tuple(round(steps * share) for share in run.schedule.decay_at)
+        == decay_at
+    )
+    assert (run.schedule.name, run.optim.name, run.optim.momentum) == (
+        "step",
+        "sgd",
+        0.9,
+    )
+    assert (run.optim.weight_decay, run.optim.clip_norm, run.data.crop) == (
+        0,
+        0,
+        "bit",
+    )
+    assert run.data.augment == (("MixUp(alpha=0.1)",) if mixes else ())
+    assert (run.model.weights, run.data.image_size) == ("imagenet21k", (0,))
 
 
 @pytest.mark.parametrize("dataset", [*TABLE_4, "path/to/images"])
@@ -233,17 +258,17 @@ def test_resnets_are_swept_with_the_setups_of_vit_and_of_bit(dataset):
     same_as_vit = config_of(sweep, f"ViTB16,{dataset}")
     assert config.base_lrs == same_as_vit.base_lrs
     assert config.dev_fraction == same_as_vit.dev_fraction
-    assert dataclasses.replace(config.run, model="ViTB16") == same_as_vit.run
+    assert changed(config.run, model="ViTB16") == same_as_vit.run
     rule = config_of(finetune, f"BiTR50x1,{dataset}")
-    assert rule.base_lr in config.base_lrs
-    changes = config.setups.pop("bit") | {"base_lr": rule.base_lr}
-    assert dataclasses.replace(config.run, **changes) == rule
+    assert rule.optim.base_lr in config.base_lrs
+    changes = config.setups.pop("bit") | {"optim.base_lr": rule.optim.base_lr}
+    assert fields.changed(config.run, changes) == rule
     assert config.setups == {"vit": {}}
 
 
 def test_table_7_takes_the_better_setup():
     for to in config_of(study, "table_7,jft300m").transfers:
-        assert to == config_of(sweep, f"BiTR50x1,{to.run.dataset}")
+        assert to == config_of(sweep, f"BiTR50x1,{to.run.data.dataset}")
 
 
 @pytest.mark.parametrize(
@@ -272,39 +297,50 @@ def test_mlps_derive_from_the_protocol_of_deit(model, changes):
     deit |= dict(weight_decay=0.05, label_smoothing=0.1, schedule="cosine")
     deit |= dict(warmup_steps=6_255, clip_norm=0.0, ema_momentum=0.0)
     for name, value in (deit | changes).items():
-        assert getattr(run, name) == value
+        assert fields.get(run, fields.current(name)) == value
     rates = dict(HireMLPTiny=0.1, ConvMLPS=0.1, ASMLPS=0.3, GMLPS16=0.05)
     rates["ResMLPS24"] = 0.2
-    assert run.architecture.drop_path_rate == rates[model]
+    assert run.model.architecture.drop_path_rate == rates[model]
 
 
 def test_raft_mlp_is_trained_as_by_its_authors():
     run = config_of(pretrain, "RaftMLPS,imagenet2012")
-    assert (run.num_epochs, run.batch_size, run.optimizer) == (
+    assert (run.schedule.num_epochs, run.data.batch_size, run.optim.name) == (
         305,
         2048,
         "adam",
     )
-    assert (run.weight_decay, run.label_smoothing, run.resize) == (
+    assert (
+        run.optim.weight_decay,
+        run.optim.label_smoothing,
+        run.data.resize,
+    ) == (
         0.05,
         0.1,
         256,
     )
     steps = 305 * 1_281_167 // 2048
-    rate = training_step._schedule(run, steps, run.warmup_steps)
+    rate = training_step._schedule(run, steps, run.schedule.warmup_steps)
     rates = [float(rate(step)) for step in (0, 3_127, steps)]
     np.testing.assert_allclose(rates, [0, 2e-3, 1e-5], rtol=1e-4)
-    of_image, of_batch = augment.find_layers(run.augment, 1000)
+    of_image, of_batch = augment.find_layers(run.data.augment, 1000)
     assert [len(of_image), len(of_batch)] == [3, 2]
 
 
 @pytest.mark.parametrize("task", tasks.TASKS)
 def test_vtab_trains_as_in_table_4(task):
     run = config_of(vtab, f"ViTB16,{task}")
-    assert (run.dataset, run.total_steps) == (f"vtab/{task}", 2_500)
-    assert (run.base_lr, run.batch_size) == (0.01, 512)
-    assert (run.schedule, run.weight_decay, run.clip_norm) == ("cosine", 0, 1)
-    assert run.image_size == (384,)
+    assert (run.data.dataset, run.schedule.total_steps) == (
+        f"vtab/{task}",
+        2_500,
+    )
+    assert (run.optim.base_lr, run.data.batch_size) == (0.01, 512)
+    assert (run.schedule.name, run.optim.weight_decay, run.optim.clip_norm) == (
+        "cosine",
+        0,
+        1,
+    )
+    assert run.data.image_size == (384,)
 
 
 # Of each family, or model, a small architecture.
@@ -332,31 +368,31 @@ def family_of(model):
 
 def shrunk(config):
     """The same training of a small model, for two steps."""
-    family, is_variant = family_of(config.model)
+    family, is_variant = family_of(config.model.name)
     side = 2
     if is_variant:
-        side = family.variants[config.model].get("patch_size", 16)
+        side = family.variants[config.model.name].get("patch_size", 16)
     small = SMALL.get(family.name, family.small)
-    small = SMALL.get(config.model, small)
-    if vit.VARIANTS.get(config.model, {}).get("resnet_units"):
+    small = SMALL.get(config.model.name, small)
+    if vit.VARIANTS.get(config.model.name, {}).get("resnet_units"):
         side *= 16
         # One stage: more of them are the same code, compiled longer.
         small = small | dict(resnet_units=(1,))
-    size = min(config.architecture.representation_size, 8)
-    return dataclasses.replace(
+    size = min(config.model.architecture.representation_size, 8)
+    return changed(
         config,
         architecture=dataclasses.replace(
-            config.architecture, representation_size=size, **small
+            config.model.architecture, representation_size=size, **small
         ),
         weights="",
         image_size=(2 * side,) if is_variant else (0,),
-        resize=3 * side if config.crop == "resize" else 0,
+        resize=3 * side if config.data.crop == "resize" else 0,
         batch_size=4,
         total_steps=2,
         num_epochs=0,
         eval_every=0,
         checkpoint_every=0,
-        dev_fraction=0.5 * bool(config.dev_fraction),  # of 12 images
+        dev_fraction=0.5 * bool(config.data.dev_fraction),  # of 12 images
         dtype_policy="float32",  # a processor compiles the other slowly
     )
 
@@ -384,15 +420,15 @@ def train_shrunk(config):
 
 
 def shrunk_few_shot(config):
-    return dataclasses.replace(
-        config,
-        model="ViT",
-        weights="",
-        shots=(1,),
-        num_draws=1,
-        neighbours=(1,),
-        max_train_images=100,
-    )
+    changes = {
+        "model.name": "ViT",
+        "model.weights": "",
+        "data.max_train_images": 100,
+        "shots": (1,),
+        "num_draws": 1,
+        "neighbours": (1,),
+    }
+    return fields.changed(config, changes)
 
 
 # What only `inputs.load` and `inputs.pipelines` read. Whatever it is, batches
@@ -428,17 +464,18 @@ OF_INPUTS = (
 def trained_config(recipe, argument):
     """The config that a recipe trains with, on a set that can be mocked."""
     config = config_of(recipe, argument)
-    config = getattr(config, "run", config)  # of a sweep, a study, all of VTAB
-    if config.dataset == "vtab":
+    if not isinstance(config, experiment.Config | fewshot.Config):
+        config = config.run  # of a sweep, a study, all of VTAB
+    if config.data.dataset == "vtab":
         config = vtab.config_of(config, "dtd")
     # No set of TFDS: whoever has these images says where they are.
-    if config.dataset in ("jft300m", "imagenet21k", "path/to/images"):
-        config = dataclasses.replace(config, dataset="cifar10")
-    if config.dataset == "path/to/videos":
-        config = dataclasses.replace(
+    if config.data.dataset in ("jft300m", "imagenet21k", "path/to/images"):
+        config = changed(config, dataset="cifar10")
+    if config.data.dataset == "path/to/videos":
+        config = changed(
             config,
             dataset="moving_digits",
-            channels=3 if config.augment else 0,  # colours to jitter
+            channels=3 if config.data.augment else 0,  # colours to jitter
         )
     return config
 
@@ -467,16 +504,17 @@ def program_of(recipe, config):
     field of the shrunk config what `kind_of` keeps. A field that is added to
     the config distinguishes programs until it is listed in OF_INPUTS.
     """
-    source = config.dataset.partition("/")[0]
+    source = config.data.dataset.partition("/")[0]
     known = ("digits", "moving_digits", "vtab")
     source = source if source in known else "tfds"
     if recipe is fewshot:
         return "fewshot", source, kind_of(shrunk_few_shot(config))
     way = "masked_patch" if recipe is masked_patch else "training"
-    family, is_variant = family_of(config.model)
+    family, is_variant = family_of(config.model.name)
     model = f"a variant of {family.name}" if is_variant else family.name
-    of_step = {name: getattr(experiment.Config(), name) for name in OF_INPUTS}
-    config = dataclasses.replace(shrunk(config), model=model, **of_step)
+    default = experiment.Config()
+    of_step = {f"data.{x}": getattr(default.data, x) for x in OF_INPUTS}
+    config = fields.changed(shrunk(config), of_step | {"model.name": model})
     return way, source, kind_of(config)
 
 
@@ -515,11 +553,11 @@ def input_of(recipe, config):
     That each task of VTAB gives batches, tests/data/test_vtab.py shows.
     """
     config = config if recipe is fewshot else shrunk(config)
-    source = config.dataset.partition("/")[0]
+    source = config.data.dataset.partition("/")[0]
     source = source if source in ("digits", "vtab") else "tfds"
-    config = dataclasses.replace(config, dataset=source)
-    fields = ("image_size", "channels", *OF_INPUTS)
-    return tuple(kind_of(getattr(config, name, "")) for name in fields)
+    config = changed(config, dataset=source)
+    names = ("image_size", "channels", *OF_INPUTS)
+    return tuple(kind_of(getattr(config.data, name, "")) for name in names)
 
 
 @pytest.mark.backend_independent
@@ -532,9 +570,7 @@ def test_every_experiment_is_trained_or_the_same_program_is():
     config = trained_config(finetune, "")
     numbers = dict(base_lr=0.5, batch_size=7, weight_decay=0.0)
     program = program_of(finetune, config)
-    assert program == program_of(
-        finetune, dataclasses.replace(config, **numbers)
-    )
+    assert program == program_of(finetune, changed(config, **numbers))
     for change in (
         dict(model="ViTB16"),
         dict(dataset="cifar10"),
@@ -555,8 +591,8 @@ def test_every_experiment_is_trained_or_the_same_program_is():
         dict(architecture=experiment.Architecture(dropout_rate=0.1)),
         dict(architecture=experiment.Architecture(representation_size=8)),
     ):
-        changed = dataclasses.replace(config, **change)
-        assert program_of(finetune, changed) != program, change
+        other = changed(config, **change)
+        assert program_of(finetune, other) != program, change
     vit, hybrid = (
         program_of(pretrain, trained_config(pretrain, f"{model},jft300m"))
         for model in ("ViTB16", "R50ViTB16")
@@ -633,7 +669,9 @@ def test_two_steps_of_every_program_run(tmp_path, recipe, argument):
 def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
     config = trained_config(recipe, argument)
     if recipe is fewshot:
-        config = experiment.Config(dataset=config.dataset, num_epochs=1)
+        config = changed(
+            experiment.Config(), dataset=config.data.dataset, num_epochs=1
+        )
     with mocked.mocked_tfds(12):
         info, train_batches, eval_batches = batches_of(shrunk(config))
         for batches in (train_batches(0), eval_batches()):

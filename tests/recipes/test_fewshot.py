@@ -6,11 +6,12 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+from small_runs import changed
 
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.evaluation.features import labels_of
-from recipes import cli, fewshot
+from recipes import cli, experiment, fewshot
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -25,7 +26,10 @@ def parse(*arguments):
 
 
 def run(tmp_path, **changes):
-    return fewshot.run(fewshot.Config(**changes), str(tmp_path / "run"))
+    own = ("shots", "num_draws", "neighbours")
+    own = {name: changes.pop(name) for name in own if name in changes}
+    config = changed(fewshot.Config(**own), **changes)
+    return fewshot.run(config, str(tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +135,11 @@ def test_weights_are_available_at_another_image_size(best, tmp_path):
     assert found["neighbours"][0]["temperature"] is None
 
 
-def test_the_callback_of_the_recipes_keeps_few_images(best):
+def test_the_callback_of_the_recipes_keeps_few_images(best, monkeypatch):
     model = keras.models.load_model(best)
     model.compile("sgd", "mse")
-    few_shot = fewshot.callback(model, "digits", (1, 3), max_test_images=50)
+    monkeypatch.setattr(fewshot, "MAX_TEST_IMAGES", 50)
+    few_shot = fewshot.callback(model, experiment.Source(), (1, 3))
     labels = [labels_of(batch) for batch in few_shot.train]
     assert np.bincount(np.concatenate(labels)).tolist() == [6] * 10
     assert sum(len(labels_of(x)) for x in few_shot.test) == 50
@@ -147,23 +152,24 @@ def test_the_callback_of_the_recipes_keeps_few_images(best):
     assert 0.1 < history["digits/3-shot"][0] < 1
     assert "digits/1-shot" in history
     with pytest.raises(ValueError, match="Received: shots=400"):
-        fewshot.callback(model, "digits", (200,))
+        fewshot.callback(model, experiment.Source(), (200,))
 
 
 def test_flags_and_configs():
     config, workdir = parse(
-        "--config.shots=1,5", "--config.weights=x", "--workdir=here"
+        "--config.shots=1,5", "--config.model.weights=x", "--workdir=here"
     )
-    assert (config.shots, config.weights, workdir) == ((1, 5), "x", "here")
+    assert (config.shots, workdir) == ((1, 5), "here")
+    assert config.model.weights == "x"
     file = fewshot.DEFAULT_CONFIG
     config, _ = parse(f"--config={file}:ViTB16,cifar10")
-    assert (config.model, config.weights) == ("ViTB16", "imagenet21k")
+    assert config.model == fewshot.Model(name="ViTB16", weights="imagenet21k")
     config, _ = parse(f"--config={file}:ViTS16,mine")
-    assert config.weights == "augreg"
+    assert config.model.weights == "augreg"
     config, _ = parse(f"--config={file}:DINOv2B14,mine")
-    assert config.weights == "hf://facebook/dinov2-base"
-    assert not config.include_top  # its files have no head
-    assert parse(f"--config={file}:MixerS32,mine")[0].weights == ""
+    assert config.model.weights == "hf://facebook/dinov2-base"
+    assert not config.model.include_top  # its files have no head
+    assert parse(f"--config={file}:MixerS32,mine")[0].model.weights == ""
     with pytest.raises(ValueError, match="must be MODEL,DATASET"):
         parse(f"--config={file}:ViTB16")
 
@@ -171,7 +177,7 @@ def test_flags_and_configs():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "ViTX9"}, "Received: model='ViTX9'"),
+        ({"model": "ViTX9"}, "Received: model.name='ViTX9'"),
         ({"layer": "encoderblock_9"}, "Received: layer='encoderblock_9'"),
         ({"shots": (5000,)}, "Received: shots=5000"),
     ],

@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data, distribution, training
 from keras_vit.models.families import FAMILIES
-from recipes import finetune, inputs, training_step
+from recipes import experiment, finetune, inputs, training_step
 from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend("torch")
@@ -66,8 +66,8 @@ def test_a_run_leaves_everything_in_its_workdir(digits_run):
 def test_config_json_holds_all_fields_resolved(digits_run):
     config, workdir, *_ = digits_run
     written = json.loads((workdir / "config.json").read_text())
-    assert written["config"]["base_lr"] == config.base_lr
-    assert written["config"]["architecture"]["hidden_size"] == 16
+    assert written["config"]["optim"]["base_lr"] == config.optim.base_lr
+    assert written["config"]["model"]["architecture"]["hidden_size"] == 16
     derived = written["derived"]
     assert derived["image_size"] == [8, 8]
     assert derived["channels"] == 1
@@ -265,7 +265,7 @@ def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     )
     with pytest.raises(ValueError, match="dark/broken.jpg"):
         finetune.run(config, str(tmp_path / "run"))
-    config.broken = "skip"
+    config.data.broken = "skip"
     finetune.run(config, str(tmp_path / "other"))
     written = json.loads((tmp_path / "other" / "config.json").read_text())
     assert written["derived"]["skipped_images"] == 1
@@ -298,13 +298,13 @@ def test_the_small_model_takes_patches_that_fit(
         "patch_size": patch_size,
         "num_layers": 2,
     }
-    config.model = "ViTB16"
+    config.model.name = "ViTB16"
     assert training_step._model_arguments(config, image_size) == {
         "num_layers": 2
     }
 
 
-def test_weight_decay_is_for_kernels_alone(make_config):
+def test_weight_decay_is_for_kernels_alone():
     model = keras_vit.ViT(
         patch_size=4,
         hidden_size=8,
@@ -315,7 +315,7 @@ def test_weight_decay_is_for_kernels_alone(make_config):
         classes=2,
     )
     optimizer = training_step._optimizer(
-        make_config(weight_decay=0.1), 0.1, model, model
+        experiment.Optim(weight_decay=0.1), 0.1, model, model
     )
     assert optimizer.weight_decay == 0.1
     decayed = {
@@ -324,10 +324,8 @@ def test_weight_decay_is_for_kernels_alone(make_config):
         if optimizer._use_weight_decay(variable)
     }
     assert decayed == {"kernel"}
-    assert (
-        training_step._optimizer(make_config(), 0.1, model, model).weight_decay
-        is None
-    )
+    optimizer = training_step._optimizer(experiment.Optim(), 0.1, model, model)
+    assert optimizer.weight_decay is None
 
 
 def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
@@ -344,22 +342,25 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
     ("changes", "message"),
     [
         (dict(model="ViTB61"), "Nearest names: .*ViTB16"),
-        (dict(optimizer="adamw"), "`optimizer` must be one of"),
-        (dict(crop="centre"), "`crop` must be one of"),
-        (dict(batch_size=0), "`batch_size` must be at least 1"),
-        (dict(total_steps=-1), "`total_steps` must be at least 0"),
-        (dict(total_steps=0), "`total_steps` or `num_epochs`"),
-        (dict(ema_momentum=1.0), "`ema_momentum` .* below 1"),
-        (dict(label_smoothing=float("nan")), "`label_smoothing`"),
-        (dict(base_lr=0.0), "`base_lr` must be a positive number"),
+        (dict(optimizer="adamw"), "`optim.name` must be one of"),
+        (dict(crop="centre"), "`data.crop` must be one of"),
+        (dict(batch_size=0), "`data.batch_size` must be at least 1"),
+        (dict(total_steps=-1), "`schedule.total_steps` must be at least 0"),
+        (
+            dict(total_steps=0),
+            "`schedule.total_steps` or `schedule.num_epochs`",
+        ),
+        (dict(ema_momentum=1.0), "`optim.ema_momentum` .* below 1"),
+        (dict(label_smoothing=float("nan")), "`optim.label_smoothing`"),
+        (dict(base_lr=0.0), "`optim.base_lr` must be a positive number"),
         (
             dict(batch_size=100_000, total_steps=0, num_epochs=2),
-            "`batch_size` must be at most 1438",
+            "`data.batch_size` must be at most 1438",
         ),
         (dict(image_size=(4,)), "must leave more than one patch"),
         (dict(image_size=(8, 0)), "`image_size` must be"),
-        (dict(image_size=(8, 8, 1)), "`image_size` must be"),
-        (dict(image_size=("a",)), "`image_size` must be"),
+        (dict(image_size=(8, 8, 1)), "`data.image_size` must be"),
+        (dict(image_size=("a",)), "`data.image_size` must be"),
         (dict(channels=5), "`channels` must be"),
         (dict(dataset="digit"), "Nearest names: .*digits"),
         (dict(dataset="./nowhere"), "which is not there"),
@@ -368,7 +369,7 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(image_size=(10,)), "multiples of the patch, 4x4"),
         (
             dict(architecture=finetune.Architecture(classifier="unpooled")),
-            "`architecture.classifier`",
+            "`model.architecture.classifier`",
         ),
         (
             dict(architecture=finetune.Architecture(num_heads=7)),
@@ -389,7 +390,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, make_config):
     config = make_config(
         optimizer="sgd", base_lr=1e30, clip_norm=0.0, warmup_steps=0
     )
-    with pytest.raises(ValueError, match="step [123](\\.| gave).*`base_lr`"):
+    with pytest.raises(ValueError, match="step [123](\\.| gave).*`optim.base"):
         finetune.run(config, str(tmp_path))
 
 

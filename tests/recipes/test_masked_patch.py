@@ -9,6 +9,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+from small_runs import changed
 
 import keras_vit
 from keras_vit import training
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.backend("torch")
 
 
 def small_config(**changes):
-    return masked_patch.Config(
+    return changed(
+        masked_patch.Config(),
         **dict(
             dataset="digits",
             architecture=experiment.Architecture(
@@ -40,7 +42,7 @@ def small_config(**changes):
             fewshot_shots=(1,),
             fewshot_every=2,
         )
-        | changes
+        | changes,
     )
 
 
@@ -67,18 +69,24 @@ def run(tmp_path_factory):
 
 
 def test_the_paper_trains_a_million_steps():
-    config = config_of(":ViTB16,jft300m", "--config.dataset=path")
-    assert (config.total_steps, config.batch_size) == (1_000_000, 4096)
-    assert (config.optimizer, config.base_lr) == ("adam", 2e-4)
-    assert (config.warmup_steps, config.schedule) == (10_000, "cosine")
+    config = config_of(":ViTB16,jft300m", "--config.data.dataset=path")
+    assert (config.schedule.total_steps, config.data.batch_size) == (
+        1_000_000,
+        4096,
+    )
+    assert (config.optim.name, config.optim.base_lr) == ("adam", 2e-4)
+    assert (config.schedule.warmup_steps, config.schedule.name) == (
+        10_000,
+        "cosine",
+    )
     assert (config.target, config.corrupted) == ("mean_colour", 0.5)
-    assert (config.dataset, config.image_size) == ("path", (224,))
+    assert (config.data.dataset, config.data.image_size) == ("path", (224,))
     experiment.check(config)
 
 
 def test_the_argument_names_model_and_data_set():
     assert config_of("", "--config.target=pixels").target == "pixels"
-    assert config_of(":ViT,mine").architecture.patch_size == 0
+    assert config_of(":ViT,mine").model.architecture.patch_size == 0
     with pytest.raises(ValueError, match="MODEL,DATASET.*'ViTB16'"):
         config_of(":ViTB16")
 
@@ -107,7 +115,7 @@ def test_few_shot_accuracy_is_that_of_the_saved_model(run):
     assert [value == value for value in measured] == [False, True, True]
     # Not of the model that is trained, whose output is predicted colours.
     model = keras.models.load_model(run[0] / "last.keras", compile=False)
-    callback = fewshot.callback(model, "digits", (1,))
+    callback = fewshot.callback(model, experiment.Source(), (1,))
     trained = keras.Model()
     trained.stop_training = True
     callback.set_model(trained)
@@ -178,7 +186,7 @@ def test_a_finished_run_only_draws_its_curves_again(
     assert masked_patch.run(small_config(), str(workdir)) == run[1]
     printed = capsys.readouterr().out
     assert "is finished: nothing is trained" in printed
-    assert f"--config.weights={workdir / 'last.keras'}" in printed
+    assert f"--config.model.weights={workdir / 'last.keras'}" in printed
     after = (workdir / "metrics.csv").stat()
     assert (after.st_mtime_ns, after.st_ino) == (
         before.st_mtime_ns,
@@ -209,7 +217,7 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
     [
         (dict(target="colour"), "`target` must be one of .*'colour'"),
         (dict(corrupted=0.0), "`fraction` must be above 0.*fraction=0"),
-        (dict(batch_size=0), "`batch_size` must be at least 1"),
+        (dict(batch_size=0), "`data.batch_size` must be at least 1"),
     ],
 )
 def test_wrong_fields_are_refused_before_the_workdir_is_written(

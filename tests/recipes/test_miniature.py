@@ -7,6 +7,7 @@ import math
 import matplotlib
 import numpy as np
 import pytest
+from small_runs import changed
 
 import keras_vit
 from keras_vit.inspection import costs
@@ -19,6 +20,7 @@ from recipes import (
     uncertainty,
 )
 
+RUN = changed(experiment.Config(), num_epochs=1)
 SIZES = {"ResNet": "BiT", "Hybrid": "ViT", "ViT": "ViT"}
 
 
@@ -69,26 +71,28 @@ def test_all_models_cost_the_same():
 @pytest.mark.backend_independent
 def test_a_model_without_positions_and_two_of_averages_are_planned():
     config = miniature.Config(
-        run=experiment.Config(base_lr=0.8, num_epochs=1, seed=3),
+        run=changed(experiment.Config(), base_lr=0.8, num_epochs=1, seed=3),
         sizes=(10, 20),
         num_seeds=2,
     )
     planned = miniature.plan(config)
     assert len(planned) == 2 * (3 * 3 + 3)
     assert {run.seed for run in planned.values()} == {3, 4}
-    assert planned["ResNet_20_4"].train_images == 20
-    assert planned["ResNet_20_4"].model == "BiT"
-    assert planned["Hybrid_all_3"].architecture.resnet_units == (1,)
+    assert planned["ResNet_20_4"].data.train_images == 20
+    assert planned["ResNet_20_4"].model.name == "BiT"
+    assert planned["Hybrid_all_3"].model.architecture.resnet_units == (1,)
     plain, without, average, low = (
         planned[f"ViT_{name}_3"]
         for name in ("all", "no_positions", "average", "average_low_rate")
     )
-    assert plain.train_images == without.train_images == 0
-    assert without.architecture == dataclasses.replace(
-        plain.architecture, position_embedding="none"
+    assert plain.data.train_images == without.data.train_images == 0
+    assert without.model.architecture == dataclasses.replace(
+        plain.model.architecture, position_embedding="none"
     )
-    assert average.architecture.classifier == "gap"
-    assert (average.base_lr, low.base_lr) == pytest.approx((0.8, 0.3))
+    assert average.model.architecture.classifier == "gap"
+    assert (average.optim.base_lr, low.optim.base_lr) == pytest.approx(
+        (0.8, 0.3)
+    )
 
 
 @pytest.mark.backend_independent
@@ -211,11 +215,11 @@ def test_runs_share_processes_and_an_error_ends_all(monkeypatch):
         (dict(sizes=(0, 5)), "sizes"),
         (dict(num_seeds=0), "num_seeds"),
         (dict(num_processes=-1), "num_processes"),
-        (dict(run=experiment.Config(num_epochs=1, base_lr=-1.0)), "base_lr"),
+        (dict(run=changed(RUN, base_lr=-1.0)), "optim.base_lr"),
     ],
 )
 def test_what_a_miniature_cannot_be_is_refused(tmp_path, fields, named):
-    fields = dict(run=experiment.Config(num_epochs=1)) | fields
+    fields = dict(run=RUN) | fields
     with pytest.raises(ValueError, match=f"`{named}`"):
         miniature.run(miniature.Config(**fields), str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()

@@ -76,7 +76,7 @@ def test_a_run_learns_several_labels(
 @pytest.mark.backend("torch")
 def test_softmax_is_refused(folder, tmp_path, make_config):
     config = make_config(dataset=folder, image_size=(8,))
-    with pytest.raises(ValueError, match="`loss` must be 'sigmoid'"):
+    with pytest.raises(ValueError, match="`optim.loss` must be 'sigmoid'"):
         finetune.run(config, str(tmp_path))
 
 

@@ -70,7 +70,7 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
     config = make_config(
         optimizer="adam", weight_decay=weight_decay, clip_norm=1.0
     )
-    optimizer = training_step._optimizer(config, rate, layer, layer)
+    optimizer = training_step._optimizer(config.optim, rate, layer, layer)
     optimizer.build([layer.kernel, layer.bias])
 
     first = {name: np.zeros_like(v) for name, v in values.items()}
@@ -103,8 +103,7 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
 def test_adam_has_the_authors_constants(make_config):
     layer = keras.layers.Dense(3)
     layer.build((None, 4))
-    optimizer = training_step._optimizer(
-        make_config(optimizer="adam"), 0.1, layer, layer
-    )
+    settings = make_config(optimizer="adam").optim
+    optimizer = training_step._optimizer(settings, 0.1, layer, layer)
     assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
     assert optimizer.epsilon == 1e-8  # Keras' own is 1e-7

@@ -1,7 +1,9 @@
 """No command measures on training images without saying so."""
 
+import dataclasses
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -29,17 +31,6 @@ def leaky(tmp_path):
     return str(tmp_path / "leaky.npz")
 
 
-def masked_config(make_config, dataset):
-    config = make_config(dataset=dataset, total_steps=2)
-    names = masked_patch.Config.__dataclass_fields__.keys() - {
-        "target",
-        "corrupted",
-    }
-    return masked_patch.Config(
-        **{name: getattr(config, name) for name in names}
-    )
-
-
 @pytest.mark.parametrize(
     "command", ["finetune", "masked_patch", "sweep", "fewshot", "callback"]
 )
@@ -51,13 +42,19 @@ def test_shared_images_are_counted(
     if command == "finetune":
         finetune.run(config, workdir)
     elif command == "masked_patch":
-        masked_patch.run(masked_config(make_config, leaky), workdir)
+        groups = {
+            f.name: getattr(config, f.name) for f in dataclasses.fields(config)
+        }
+        masked_patch.run(masked_patch.Config(**groups), workdir)
     elif command == "sweep":  # and vtab, study, miniature: runs of finetune
         sweep.run(
             sweep.Config(run=config, base_lrs=(0.1,), num_seeds=1), workdir
         )
     elif command == "fewshot":
-        fewshot.run(fewshot.Config(dataset=leaky, shots=(1,)), workdir)
+        fewshot.run(
+            fewshot.Config(data=fewshot.Data(dataset=leaky), shots=(1,)),
+            workdir,
+        )
     else:
         # Measured on other images than those that the run holds out.
         config = make_config(
@@ -75,8 +72,7 @@ def test_every_recipe_that_measures_is_above():
     measuring = {
         path.stem
         for path in folder.glob("*.py")
-        if "data.load(" in path.read_text()
-        or "inputs.load(" in path.read_text()
+        if re.search(r"data\.load\(|inputs\.load(_source)?\(", path.read_text())
     }
     assert measuring == {
         "inputs",
@@ -164,7 +160,7 @@ def test_a_config_of_an_earlier_version_splits_by_its_seed(tmp_path):
         json.dumps({"config": {"dataset": "digits", "seed": 3}})
     )
     config = trained_on.config_beside(tmp_path / "last.keras")
-    assert (config.seed, config.split_seed) == (3, 3)
+    assert (config.seed, config.data.split_seed) == (3, 3)
     assert trained_on.config_beside(tmp_path / "other.keras") is None
 
 

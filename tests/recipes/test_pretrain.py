@@ -65,53 +65,62 @@ def config_of(argument):
 def test_configs_are_the_rows_of_table_3(argument):
     config = config_of(argument)
     assert (
-        config.num_epochs,
-        config.base_lr,
-        config.schedule,
-        config.weight_decay,
-        config.architecture.dropout_rate,
+        config.schedule.num_epochs,
+        config.optim.base_lr,
+        config.schedule.name,
+        config.optim.weight_decay,
+        config.model.architecture.dropout_rate,
     ) == TABLE_3[argument]
-    assert (config.batch_size, config.warmup_steps) == (4096, 10_000)
-    assert (config.image_size, config.optimizer) == ((224,), "adam")
+    assert (config.data.batch_size, config.schedule.warmup_steps) == (
+        4096,
+        10_000,
+    )
+    assert (config.data.image_size, config.optim.name) == ((224,), "adam")
     imagenet = argument.endswith("imagenet2012")
-    assert config.clip_norm == (1.0 if imagenet else 0.0)
-    assert config.loss == ("softmax" if imagenet else "sigmoid")
-    assert config.head_bias == (0.0 if imagenet else -10.0)
+    assert config.optim.clip_norm == (1.0 if imagenet else 0.0)
+    assert config.optim.loss == ("softmax" if imagenet else "sigmoid")
+    assert config.model.head_bias == (0.0 if imagenet else -10.0)
     experiment.check(config)
 
 
 @pytest.mark.parametrize("model", ["BiTR50x1", "BiTR152x2"])
 def test_resnets_of_table_7_have_sgd_beside_adam(model):
     adam, sgd = (config_of(f"{model},jft300m{end}") for end in ("", ",sgd"))
-    assert (adam.optimizer, sgd.optimizer) == ("adam", "sgd")
-    assert adam.num_epochs == sgd.num_epochs == 7
+    assert (adam.optim.name, sgd.optim.name) == ("adam", "sgd")
+    assert adam.schedule.num_epochs == sgd.schedule.num_epochs == 7
     # BiT's own: 0.03 for a batch of 256, and 1e-4 of L2, which a momentum of
     # 0.9 multiplies by 10.
-    assert (sgd.base_lr, sgd.momentum) == (0.03 * 16, 0.9)
-    assert sgd.weight_decay == pytest.approx(1e-4 / (1 - 0.9))
-    assert adam.architecture == sgd.architecture
-    assert adam.architecture.activation_order == "post_activation"
+    assert (sgd.optim.base_lr, sgd.optim.momentum) == (0.03 * 16, 0.9)
+    assert sgd.optim.weight_decay == pytest.approx(1e-4 / (1 - 0.9))
+    assert adam.model.architecture == sgd.model.architecture
+    assert adam.model.architecture.activation_order == "post_activation"
     for config in (adam, sgd):
         experiment.check(config)
 
 
 def test_mixer_and_bit_are_pre_trained_as_big_vision_does():
     mixer = config_of("MixerB16,imagenet2012")
-    assert (mixer.num_epochs, mixer.base_lr) == (300, 1e-3)
-    assert (mixer.schedule, mixer.warmup_steps) == ("linear", 10_000)
-    assert (mixer.loss, mixer.head_bias) == ("sigmoid", -6.9)
+    assert (mixer.schedule.num_epochs, mixer.optim.base_lr) == (300, 1e-3)
+    assert (mixer.schedule.name, mixer.schedule.warmup_steps) == (
+        "linear",
+        10_000,
+    )
+    assert (mixer.optim.loss, mixer.model.head_bias) == ("sigmoid", -6.9)
     # Theirs is not multiplied by the learning rate.
-    assert mixer.weight_decay * mixer.base_lr == pytest.approx(1e-4)
-    assert mixer.architecture.drop_path_rate == 0.1
+    assert mixer.optim.weight_decay * mixer.optim.base_lr == pytest.approx(1e-4)
+    assert mixer.model.architecture.drop_path_rate == 0.1
     for dataset, rate, warmup in (
         ("imagenet2012", 0.1, 1_000),
         ("imagenet21k", 0.03, 5_000),
     ):
         bit = config_of(f"BiTR101x1,{dataset}")
-        assert (bit.num_epochs, bit.base_lr) == (90, rate * 16)
-        assert (bit.schedule, bit.warmup_steps) == ("cosine", warmup)
-        assert bit.weight_decay == 1e-3
-        assert bit.architecture.activation_order == ""
+        assert (bit.schedule.num_epochs, bit.optim.base_lr) == (90, rate * 16)
+        assert (bit.schedule.name, bit.schedule.warmup_steps) == (
+            "cosine",
+            warmup,
+        )
+        assert bit.optim.weight_decay == 1e-3
+        assert bit.model.architecture.activation_order == ""
     for config in (mixer, bit):
         experiment.check(config)
 
@@ -120,15 +129,15 @@ def test_mixer_and_bit_are_pre_trained_as_big_vision_does():
 @pytest.mark.parametrize("model", ["MLPMixer", "MixerS16", "BiT"])
 def test_digits_train_without_other_flags(tmp_path, model):
     config = cli.parse(
-        ["finetune", f"--config.model={model}"], finetune.DEFAULT_CONFIG
+        ["finetune", f"--config.model.name={model}"], finetune.DEFAULT_CONFIG
     )[0]
     experiment.check(config)
     train, evaluation = inputs.load(config)
     info = inputs.dataset_info(config, train)
     assert info.image_size == ((32, 32) if model == "MixerS16" else (8, 8))
     # But for the depth of the large one, and the number of steps.
-    config.architecture.num_layers = 1 if model == "MixerS16" else 0
-    config.total_steps, config.batch_size = 2, 16
+    config.model.architecture.num_layers = 1 if model == "MixerS16" else 0
+    config.schedule.total_steps, config.data.batch_size = 2, 16
     images, _ = inputs.pipelines(config, info, train, evaluation)
     trainer = training_step.build(config, info).trainer
     history = trainer.fit(

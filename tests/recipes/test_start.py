@@ -33,12 +33,18 @@ def run(tmp_path):
 
 
 def test_a_recipe_says_what_starts_before_it_imports_keras(run):
-    flags = ("--config.dataset=photos", "--config.seed", "1", "--workdir", "w")
+    flags = (
+        "--config.data.dataset=photos",
+        "--config.seed",
+        "1",
+        "--workdir",
+        "w",
+    )
     printed, stopped_at, _ = run("recipes.pretrain", *flags)
     assert stopped_at == "keras\n"
     assert printed == (
         "Starting recipes.pretrain on jax with recipes/configs/pretrain.py "
-        "--config.dataset=photos --config.seed 1 --workdir=w "
+        "--config.data.dataset=photos --config.seed 1 --workdir=w "
         "(importing libraries)\n"
     )
 

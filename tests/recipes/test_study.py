@@ -1,11 +1,13 @@
 """Studies: variants of a run, their table and their figure."""
 
+import copy
 import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import changed
 
 from recipes import cli, experiment, study, study_figures, uncertainty
 from recipes.study import Times, Variant
@@ -16,11 +18,11 @@ def config_of(argument, **changes):
     words = ["", f"--config={study.DEFAULT_CONFIG}:{argument}"]
     config, *_ = cli.parse(words, study.DEFAULT_CONFIG)
     tiny = dict(num_layers=2, hidden_size=8, num_heads=2, mlp_dim=8)
-    if config.run.model == "ViT":
-        config.run.architecture = dataclasses.replace(
-            config.run.architecture, **tiny
+    if config.run.model.name == "ViT":
+        config.run.model.architecture = dataclasses.replace(
+            config.run.model.architecture, **tiny
         )
-    config.run = dataclasses.replace(
+    config.run = changed(
         config.run, **dict(batch_size=16, total_steps=4, eval_every=2) | changes
     )
     return config
@@ -91,10 +93,10 @@ def test_the_average_is_trained_with_a_lower_rate_too(tmp_path):
         "average, 3/8 of the rate",
     ]
     assert token == config.run
-    assert average.architecture.classifier == "gap"
-    assert average.base_lr == token.base_lr
-    assert lower.architecture.classifier == "gap"
-    assert lower.base_lr == pytest.approx(7.5e-4)
+    assert average.model.architecture.classifier == "gap"
+    assert average.optim.base_lr == token.optim.base_lr
+    assert lower.model.architecture.classifier == "gap"
+    assert lower.optim.base_lr == pytest.approx(7.5e-4)
 
 
 @pytest.mark.backend("torch")
@@ -112,8 +114,8 @@ def test_a_model_of_sgd_is_fine_tuned(tmp_path):
     config = config_of("table_7,digits")
     config.variants = config.variants[1:]
     [to] = config.transfers
-    to.run.total_steps, to.run.eval_every = 2, 2
-    to.base_lrs, to.setups = (0.1,), {"small": {"batch_size": 8}}
+    to.run.schedule.total_steps, to.run.evaluation.every = 2, 2
+    to.base_lrs, to.setups = (0.1,), {"small": {"data.batch_size": 8}}
     [row] = study.run(config, str(tmp_path))
     assert (row["line"], row["x"]) == ("ResNet, SGD", "digits")
     folder = tmp_path / "ResNet_SGD"
@@ -125,8 +127,9 @@ def test_a_model_of_sgd_is_fine_tuned(tmp_path):
     [[(epochs, accuracy)]] = row["curves"]
     assert epochs == pytest.approx(2 * 8 / 1438)
     assert row["accuracies"] == [accuracy]
-    assert before["optimizer"] == "sgd" and before["model"] == "BiT"
-    assert after["weights"] == str(folder / "seed_0" / "last.keras")
+    assert before["optim"]["name"] == "sgd"
+    assert before["model"]["name"] == "BiT"
+    assert after["model"]["weights"] == str(folder / "seed_0" / "last.keras")
 
 
 def fake_run(accuracy_of):
@@ -139,7 +142,9 @@ def fake_run(accuracy_of):
         for i, accuracy in enumerate(accuracy_of(config)):
             lines.append(f"{10 * (i + 1)},{accuracy},1.0")
         (path / "metrics.csv").write_text("\n".join([*lines, ""]))
-        derived = dict(train_images=config.train_images or 100, eval_images=359)
+        derived = dict(
+            train_images=config.data.train_images or 100, eval_images=359
+        )
         content = json.dumps(dict(derived=derived))
         (path / "config.json").write_text(content)
 
@@ -293,7 +298,8 @@ def test_few_shot_accuracy_counts_where_it_is_measured(tmp_path, monkeypatch):
 
 @pytest.mark.backend_independent
 def test_a_variant_multiplies_what_the_run_has():
-    run = experiment.Config(
+    run = changed(
+        experiment.Config(),
         architecture=experiment.Architecture(num_layers=3, hidden_size=8),
         base_lr=0.5,
         num_epochs=7,
@@ -302,19 +308,19 @@ def test_a_variant_multiplies_what_the_run_has():
     variant = Variant(
         name="a",
         changes={
-            "architecture.num_layers": Times(1 / 2),
-            "base_lr": Times(3),
-            "model": "BiT",
-            "train_images": Times(0.03),
+            "model.architecture.num_layers": Times(1 / 2),
+            "optim.base_lr": Times(3),
+            "model.name": "BiT",
+            "data.train_images": Times(0.03),
         },
     )
-    changed = study.config_of(run, variant, num_images=1000)
-    assert changed.architecture.num_layers == 2  # of 1.5, to the even
-    assert changed.architecture.hidden_size == 8
-    assert (changed.base_lr, changed.model) == (1.5, "BiT")
-    assert (changed.train_images, changed.total_steps) == (30, 700)
-    assert run == dataclasses.replace(run, base_lr=0.5)
-    assert (run.architecture.num_layers, run.num_epochs) == (3, 7)
+    before = copy.deepcopy(run)
+    found = study.config_of(run, variant, num_images=1000)
+    assert found.model.architecture.num_layers == 2  # of 1.5, to the even
+    assert found.model.architecture.hidden_size == 8
+    assert (found.optim.base_lr, found.model.name) == (1.5, "BiT")
+    assert (found.data.train_images, found.schedule.total_steps) == (30, 700)
+    assert run == before
 
 
 @pytest.mark.backend_independent
@@ -327,12 +333,12 @@ def test_a_variant_multiplies_what_the_run_has():
         (dict(figure="pie"), "`figure` must be one of"),
         (dict(num_seeds=0), "`num_seeds` must be at least 1"),
         (
-            dict(variants=(Variant(name="a", changes={"pad": Times(2)}),)),
-            "`run.pad` must be positive, because variant 'a'",
+            dict(variants=(Variant(name="a", changes={"data.pad": Times(2)}),)),
+            "`run.data.pad` must be positive, because variant 'a'",
         ),
         (
-            dict(variants=(Variant(name="a", changes={"model": "VIT"}),)),
-            "`model` must be a constructor",
+            dict(variants=(Variant(name="a", changes={"model.name": "VIT"}),)),
+            "`model.name` must be a constructor",
         ),
     ],
 )

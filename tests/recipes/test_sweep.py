@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from small_runs import changed
 
 from recipes import cli, experiment, sweep
 
@@ -52,7 +53,8 @@ def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     assert chosen_by["train_images"] + chosen_by["eval_images"] == 1438
     assert chosen_by["eval_images"] == pytest.approx(144, abs=5)
     last_seed = config_in(tmp_path / "seed_6")["config"]
-    assert (last_seed["base_lr"], last_seed["seed"]) == (results["base_lr"], 6)
+    assert last_seed["optim"]["base_lr"] == results["base_lr"]
+    assert last_seed["seed"] == 6
 
     # Once more there is nothing left to do; of one seed there is no deviation.
     monkeypatch.setattr(sweep.fitting, "fit", lambda *_, **__: 1 / 0)
@@ -72,7 +74,7 @@ def test_a_resnet_is_swept_with_the_setups_of_vit_and_bit(
     file = f"{sweep.DEFAULT_CONFIG}:BiTR50x1,oxford_iiit_pet"
     config, *_ = cli.parse(["", f"--config={file}"], sweep.DEFAULT_CONFIG)
     small = experiment.Architecture(num_units=(1,), width_factor=0.5)
-    config.run = dataclasses.replace(
+    config.run = changed(
         make_config(model="BiT", architecture=small, total_steps=3),
         eval_every=3,
         eval_fraction=0.05,
@@ -91,8 +93,8 @@ def test_a_resnet_is_swept_with_the_setups_of_vit_and_bit(
     assert f"setup {results['setup']} and base_lr" in capsys.readouterr().out
     for setup, schedule in (("vit", "cosine"), ("bit", "step")):
         run = config_in(tmp_path / f"lr_0.003_{setup}")["config"]
-        assert run["schedule"] == schedule
-    assert not run["clip_norm"]
+        assert run["schedule"]["name"] == schedule
+    assert not run["optim"]["clip_norm"]
 
 
 @pytest.mark.backend_independent
@@ -104,12 +106,15 @@ def test_the_pair_is_chosen_by_the_dev_split_alone(
     def run(config, workdir):
         ran.append(config)
         dev = {(32, 0.1): 0.5, (32, 0.2): 0.6, (8, 0.1): 0.8, (8, 0.2): 0.7}
-        accuracy = dev[config.batch_size, config.base_lr]
-        return {"accuracy": accuracy if config.dev_fraction else 1 - accuracy}
+        accuracy = dev[config.data.batch_size, config.optim.base_lr]
+        return {
+            "accuracy": accuracy if config.data.dev_fraction else 1 - accuracy
+        }
 
     monkeypatch.setattr(sweep.finetune, "run", run)
     # The rates of a sweep replace that of a setup.
-    setups = {"large": {}, "small": {"batch_size": 8, "base_lr": 9.0}}
+    small = {"data.batch_size": 8, "optim.base_lr": 9.0}
+    setups = {"large": {}, "small": small}
     config = sweep.Config(
         run=make_config(), base_lrs=(0.1, 0.2), setups=setups, num_seeds=2
     )
@@ -118,7 +123,7 @@ def test_the_pair_is_chosen_by_the_dev_split_alone(
     assert max(results["dev_accuracies"].values()) == 0.8
     assert results["accuracy_mean"] == pytest.approx(0.2)
     assert len(ran) == 6
-    assert {(c.batch_size, c.base_lr) for c in ran[4:]} == {(8, 0.1)}
+    assert {(c.data.batch_size, c.optim.base_lr) for c in ran[4:]} == {(8, 0.1)}
 
 
 @pytest.mark.backend("tensorflow")
@@ -142,12 +147,13 @@ def test_a_sweep_of_one_seed_reports_no_deviation(
     [
         (dict(base_lrs=()), "`base_lrs` must be one or more"),
         (dict(base_lrs=(0.1, 0.1)), "different learning rates"),
-        (dict(base_lrs=(0.1, -1.0)), "`base_lr` must be a positive"),
+        (dict(base_lrs=(0.1, -1.0)), "`optim.base_lr` must be a positive"),
         (dict(dev_fraction=1.0), "`dev_fraction` must lie between"),
         (dict(num_seeds=0), "`num_seeds` must be at least 1"),
         (dict(setups={}), "`setups` must be one or more"),
         (dict(setups={"a": {"rate": 1}}), "changes of fields of `run`"),
-        (dict(setups={"a": {"schedule": "step"}}), "`decay_at` must be"),
+        (dict(setups={"a": {"crop": "pad"}}), "crop is now data.crop"),
+        (dict(setups={"a": {"schedule.name": "step"}}), "`schedule.decay_at`"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from small_runs import changed
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -28,7 +29,8 @@ SMALL = dict(
 
 
 def small_config(**changes):
-    return experiment.Config(
+    return changed(
+        experiment.Config(),
         **dict(
             model="MViT",
             architecture=experiment.Architecture(**SMALL),
@@ -40,7 +42,7 @@ def small_config(**changes):
             warmup_steps=0,
             optimizer="adam",
         )
-        | changes
+        | changes,
     )
 
 
@@ -119,14 +121,13 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
 def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
     workdir, _ = video_run
     config = fewshot.Config(
-        model="MViT",
-        weights=str(workdir / "last.keras"),
-        dataset="moving_digits",
-        max_train_images=80,
+        model=fewshot.Model(name="MViT", weights=str(workdir / "last.keras")),
+        data=fewshot.Data(
+            dataset="moving_digits", max_train_images=80, batch_size=200
+        ),
         shots=(2,),
         num_draws=1,
         neighbours=(3,),
-        batch_size=200,
     )
     found = fewshot.run(config, str(tmp_path))
     assert "80 videos of 8 classes" in capsys.readouterr().out
@@ -152,7 +153,7 @@ def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
     )
     accuracy = (guesses == test[1]).mean()
     assert found["neighbours"][0]["accuracy"] == pytest.approx(accuracy)
-    config.dataset = "digits"
+    config.data.dataset = "digits"
     with pytest.raises(ValueError, match="takes videos, which 'digits'"):
         fewshot.run(config, str(tmp_path))
 
@@ -168,10 +169,9 @@ def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
         input_shape=(16, 16, 1),
         classes=8,
     )
-    few_shot = fewshot.callback(
-        model, "moving_digits", (1,), num_frames=3, max_test_images=64
-    )
-    [batch] = few_shot.test
+    source = experiment.Source(dataset="moving_digits", num_frames=3)
+    few_shot = fewshot.callback(model, source, (1,))
+    batch = next(iter(few_shot.test))
     clips = np.asarray(batch["images"])
     assert clips.shape[1:] == (3, 16, 16, 1)
     found, _ = evaluation.features(few_shot.measured, [batch])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from small_runs import changed
 
 from keras_vit.data import vtab as tasks
 from recipes import cli, experiment, vtab
@@ -25,30 +26,34 @@ def config_of(argument, *flags):
 def test_every_task_is_fine_tuned_as_the_paper_has_it(task):
     config = config_of(f"ViTL16,{task}")
     experiment.check(config)
-    assert config.dataset == f"vtab/{task}"
-    assert (config.total_steps, config.base_lr) == (2500, 0.01)
-    assert (config.batch_size, config.image_size) == (512, (384,))
-    assert (config.optimizer, config.momentum, config.clip_norm) == (
+    assert config.data.dataset == f"vtab/{task}"
+    assert (config.schedule.total_steps, config.optim.base_lr) == (2500, 0.01)
+    assert (config.data.batch_size, config.data.image_size) == (512, (384,))
+    assert (
+        config.optim.name,
+        config.optim.momentum,
+        config.optim.clip_norm,
+    ) == (
         "sgd",
         0.9,
         1.0,
     )
-    assert (config.weight_decay, config.schedule) == (0.0, "cosine")
-    assert (config.train_split, config.eval_split) == ("", "")
+    assert (config.optim.weight_decay, config.schedule.name) == (0.0, "cosine")
+    assert (config.data.train_split, config.data.eval_split) == ("", "")
     # The test images are looked at once.
-    assert config.eval_every == config.total_steps
+    assert config.evaluation.every == config.schedule.total_steps
     properties = tasks.TASKS[task]
-    assert config.crop == ("resize" if properties.crop else "none")
-    assert config.resize == 448
-    assert config.flip == properties.flip
+    assert config.data.crop == ("resize" if properties.crop else "none")
+    assert config.data.resize == 448
+    assert config.data.flip == properties.flip
 
 
 def test_flags_reach_every_task():
-    config = config_of("ViTH14", "--config.run.base_lr=0.003")
+    config = config_of("ViTH14", "--config.run.optim.base_lr=0.003")
     assert config.tasks == tuple(tasks.TASKS)
     # 384 pixels are no whole number of patches.
-    assert (config.run.image_size, config.run.resize) == ((378,), 441)
-    assert vtab.config_of(config.run, "dmlab").base_lr == 0.003
+    assert (config.run.data.image_size, config.run.data.resize) == ((378,), 441)
+    assert vtab.config_of(config.run, "dmlab").optim.base_lr == 0.003
 
 
 @pytest.mark.parametrize("argument", ["ViTB16,", ",dtd", ""])
@@ -92,12 +97,13 @@ def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
     assert written == results
     # Not cropped, which would change the label.
     task = json.loads((tmp_path / "kitti_distance/config.json").read_text())
-    assert (task["config"]["crop"], task["config"]["flip"]) == ("none", True)
+    assert task["config"]["data"]["crop"] == "none"
+    assert task["config"]["data"]["flip"]
 
     # Once more there is nothing left to do.
     assert vtab.run(config, str(tmp_path)) == results
-    other = vtab.Config(run=dataclasses.replace(run, base_lr=0.5))
-    with pytest.raises(ValueError, match="base_lr: 0.01 there, 0.5 here"):
+    other = vtab.Config(run=changed(run, base_lr=0.5))
+    with pytest.raises(ValueError, match="optim.base_lr: 0.01 there, 0.5 here"):
         vtab.run(other, str(tmp_path))
 
 
@@ -109,7 +115,7 @@ def test_rate_and_steps_are_selected_by_validation_images(
 
     def run(config, folder):
         runs.append((config, folder))
-        best = (config.base_lr, config.total_steps) == (0.003, 9)
+        best = (config.optim.base_lr, config.schedule.total_steps) == (0.003, 9)
         return {"accuracy": 0.9 if best else 0.5}
 
     monkeypatch.setattr(vtab.finetune, "run", run)
@@ -123,28 +129,29 @@ def test_rate_and_steps_are_selected_by_validation_images(
     *tried, dtd, dmlab = runs
     assert len(tried) == 8
     for each, folder in tried:
-        assert (each.train_split, each.eval_split) == ("train800", "val200")
-        name = f"lr_{each.base_lr:g}_steps_{each.total_steps}"
+        splits = (each.data.train_split, each.data.eval_split)
+        assert splits == ("train800", "val200")
+        name = f"lr_{each.optim.base_lr:g}_steps_{each.schedule.total_steps}"
         assert folder.startswith(str(tmp_path / name))
-        assert each.eval_every == each.total_steps
-    assert [each.dataset for each, _ in (dtd, dmlab)] == [
+        assert each.evaluation.every == each.schedule.total_steps
+    assert [each.data.dataset for each, _ in (dtd, dmlab)] == [
         "vtab/dtd",
         "vtab/dmlab",
     ]
     for each, _ in (dtd, dmlab):
-        assert (each.base_lr, each.total_steps) == (0.003, 9)
-        assert (each.train_split, each.eval_split) == ("", "")
+        assert (each.optim.base_lr, each.schedule.total_steps) == (0.003, 9)
+        assert (each.data.train_split, each.data.eval_split) == ("", "")
     written = json.loads((tmp_path / "selection.json").read_text())
     assert written["selected"] == "lr_0.003_steps_9"
     assert written["scores"]["lr_0.01_steps_4"] == 0.5
-    with pytest.raises(ValueError, match="`base_lr` must be a positive"):
+    with pytest.raises(ValueError, match="`optim.base_lr` must be a positive"):
         wrong = dataclasses.replace(config, base_lrs=(0.1, -1.0))
         vtab.run(wrong, str(tmp_path / "wrong"))
     # One of each is not selected.
     del runs[:]
     one = dataclasses.replace(config, base_lrs=(0.1,), total_steps=())
     vtab.run(one, str(tmp_path / "one"))
-    assert [each.base_lr for each, _ in runs] == [0.1, 0.1]
+    assert [each.optim.base_lr for each, _ in runs] == [0.1, 0.1]
 
 
 @pytest.mark.backend("tensorflow")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import json
 import os
 import pathlib
 import socket
@@ -10,9 +11,18 @@ import sys
 
 import keras
 import pytest
+from small_runs import changed
 
 from keras_vit import distribution
-from recipes import fewshot, finetune, masked_patch, pretrain, sweep, vtab
+from recipes import (
+    experiment,
+    fewshot,
+    finetune,
+    masked_patch,
+    pretrain,
+    sweep,
+    vtab,
+)
 from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend_independent
@@ -75,23 +85,48 @@ def test_another_config_is_refused_with_the_difference(tmp_path):
     assert "size" not in str(refusal.value)
 
 
-def test_a_run_begun_under_the_earlier_name_of_a_field_resumes(tmp_path):
-    text = '{"config": {"batch_size": 8, "trained": "head"}}'
-    pathlib.Path(tmp_path, "config.json").write_text(text)
-    fields = [("batch_size", int, 32), ("tune", str, "all")]
-    config = dataclasses.make_dataclass("Config", fields)
-    assert workdirs.refuse_other_config(tmp_path, config(8, "head"))
-    with pytest.raises(ValueError, match="tune: 'head' there, 'all' here"):
-        workdirs.refuse_other_config(tmp_path, config(8, "all"))
+def test_a_run_begun_with_a_flat_config_resumes(tmp_path):
+    flat = dict(
+        model="ViT",
+        architecture=dict(num_layers=2, of_another_version=0),
+        batch_size=8,
+        trained="head",
+        optimizer="adam",
+        schedule="linear",
+        eval_every=10,
+        seed=3,
+        cluster=dict(num_processes=2),
+    )
+    pathlib.Path(tmp_path, "config.json").write_text(
+        json.dumps(dict(config=flat))
+    )
+    config = changed(
+        experiment.Config(),
+        architecture=experiment.Architecture(num_layers=2),
+        batch_size=8,
+        tune="head",
+        optimizer="adam",
+        schedule="linear",
+        eval_every=10,
+        seed=3,
+        split_seed=3,  # by which earlier versions split
+    )
+    free = experiment.RUNTIME_FIELDS
+    assert workdirs.refuse_other_config(tmp_path, config, free)
+    other = changed(config, tune="all", batch_size=9)
+    with pytest.raises(ValueError, match="batch_size: 8 there") as error:
+        workdirs.refuse_other_config(tmp_path, other, free)
+    assert "  model.tune: 'head' there, 'all' here\n" in str(error.value)
+    assert "cluster" not in str(error.value)
 
 
 def test_a_field_that_did_not_exist_then_has_its_default(tmp_path):
-    text = '{"config": {"batch_size": 8}}'
+    text = '{"config": {"width": 8}}'
     pathlib.Path(tmp_path, "config.json").write_text(text)
-    fields = [("batch_size", int, 32), ("num_frames", int, 0)]
+    fields = [("width", int, 32), ("height", int, 0)]
     config = dataclasses.make_dataclass("Config", fields)
     assert workdirs.refuse_other_config(tmp_path, config(8))
-    with pytest.raises(ValueError, match="num_frames: 0 there, 4 here"):
+    with pytest.raises(ValueError, match="height: 0 there, 4 here"):
         workdirs.refuse_other_config(tmp_path, config(8, 4))
 
 

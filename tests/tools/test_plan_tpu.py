@@ -329,23 +329,34 @@ def test_a_report_says_what_does_not_fit():
     parts = planner._with_program(
         dataclasses.replace(plan, micro_batches=4), program()
     )
-    assert "--config.micro_batches=4, 128 images" in report.report(parts)
+    assert "--config.run.micro_batches=4, 128 images" in report.report(parts)
 
 
 def test_a_sweep_is_all_combinations():
     config = experiment.Config()
     found = command_line.settings(
-        "batch=64,128; remat=0,True;strategy=data", config
+        "data.batch_size=64,128; model.remat=0,True;run.strategy=data", config
     )
-    assert found[1] == dict(batch_size=64, remat=True, strategy="data")
+    assert found[1] == {
+        "data.batch_size": 64,
+        "model.remat": True,
+        "run.strategy": "data",
+    }
     assert len(found) == 4
 
 
 @pytest.mark.parametrize(
-    "sweep", ["batch", "colour=1", "batch_size=many", "architecture=1"]
+    ("sweep", "message"),
+    [
+        ("seed", "--sweep must be fields"),
+        ("colour=1", "--sweep must be fields"),
+        ("data.batch_size=many", "--sweep must give values"),
+        ("model=1", "model is now model.name"),
+        ("batch_size=8", "batch_size is now data.batch_size"),
+    ],
 )
-def test_an_invalid_sweep_is_refused(sweep):
-    with pytest.raises(ValueError, match="--sweep"):
+def test_an_invalid_sweep_is_refused(sweep, message):
+    with pytest.raises(ValueError, match=message):
         command_line.settings(sweep, experiment.Config())
 
 
@@ -383,8 +394,8 @@ def plan(*arguments):
         [
             *(sys.executable, "-m", "tools.plan_tpu", *arguments),
             "--config=recipes/configs/pretrain.py:ViT,cifar10",
-            "--config.architecture.num_layers=1",
-            "--config.architecture.dropout_rate=0",
+            "--config.model.architecture.num_layers=1",
+            "--config.model.architecture.dropout_rate=0",
         ],
         capture_output=True,
         text=True,
@@ -419,7 +430,10 @@ def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
 @pytest.mark.slow
 def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     batch = 2**19
-    batch_flags = f"--config.batch_size={batch}", "--config.total_steps=100"
+    batch_flags = (
+        f"--config.data.batch_size={batch}",
+        "--config.schedule.total_steps=100",
+    )
     found = json.loads(plan("v5e-8", "--json", *batch_flags))
     check_gradients_are_summed_once(found)
     assert not found["fits"]

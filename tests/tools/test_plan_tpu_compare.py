@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pytest
+from small_runs import changed
 
 from keras_vit.models import vit
 from recipes import experiment
@@ -100,7 +101,9 @@ def test_what_they_cannot_express_is_refused(name, changes, named):
 
 
 def test_a_config_with_another_step_is_refused():
-    config = experiment.Config(strategy="fsdp", dtype_policy="float16")
+    config = changed(
+        experiment.Config(), strategy="fsdp", dtype_policy="float16"
+    )
     tpu = slices.find("v3-8")
     with pytest.raises(ValueError, match=r"strategy='fsdp'.*dtype_policy"):
         compare.make(config, tpu, "nowhere")

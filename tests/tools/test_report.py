@@ -114,8 +114,8 @@ def test_runs_that_differ_in_a_setting_are_not_averaged(tmp_path):
     write_run(tmp_path / "a", [0.5], base_lr=0.01)
     write_run(tmp_path / "b", [0.7], base_lr=0.03)
     row = row_of(make_report(tmp_path, tmp_path)["table_2"], "CIFAR-10")
-    assert row["ViT-B/16 (I21k), base_lr=0.01"] == "50.00"
-    assert row["ViT-B/16 (I21k), base_lr=0.03"] == "70.00"
+    assert row["ViT-B/16 (I21k), optim.base_lr=0.01"] == "50.00"
+    assert row["ViT-B/16 (I21k), optim.base_lr=0.03"] == "70.00"
 
 
 def test_a_heading_names_a_run_in_five_words(tmp_path):
@@ -145,7 +145,9 @@ def test_a_heading_names_a_run_in_five_words(tmp_path):
         "ViT-B/16, run 2",
     ]
     settings = row_of(tables["runs"], "ViT-B/16, run 2")["settings"]
-    assert settings == "base_lr=0.03, crop=crop 0.03, clip_norm=3.0"
+    assert settings == (
+        "optim.base_lr=0.03, data.crop=crop 0.03, optim.clip_norm=3.0"
+    )
     text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "## Runs: the settings in which they differ" in text
 

@@ -216,7 +216,7 @@ def _check(name, settings):
     if name == "vision_transformer" and settings.dtype != "float32":
         raise ValueError(
             "The ViT of vision_transformer computes in float32; compare it "
-            "with --config.dtype_policy=float32"
+            "with --config.model.dtype_policy=float32"
         )
 
 

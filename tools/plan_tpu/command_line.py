@@ -3,9 +3,9 @@ r"""Plans what training needs and costs on a TPU slice, without a TPU.
 python -m tools.plan_tpu v3-8
 python -m tools.plan_tpu v3-8 \
     --config=recipes/configs/pretrain.py:ViTL16,imagenet21k
-python -m tools.plan_tpu v5e-256 --config.strategy=fsdp --json
-python -m tools.plan_tpu v5e-8 --sweep="batch_size=512,1024; remat=False,True"
-python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.batch_size=1024
+python -m tools.plan_tpu v5e-256 --config.run.strategy=fsdp --json
+python -m tools.plan_tpu v5e-8 --sweep="data.batch_size=512,1024"
+python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.data.batch_size=1024
 
 Compiles the training step of the recipe with the TPU compiler of libtpu (pip
 install -r requirements/tpu-plan.txt) and prints its memory, operations,
@@ -16,12 +16,12 @@ recipes.finetune; weights are neither read nor downloaded.
 
 import argparse
 import ast
-import dataclasses
 import itertools
 import json
 import pathlib
 
 from keras_vit_cli import command
+from recipes import fields
 from tools.plan_tpu import compare, planner, report, slices
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / "recipes" / "configs"
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         "--sweep",
         metavar="FIELDS",
         help="a table over fields of the config:\n"
-        "--sweep='batch_size=1024,2048; remat=False,True; strategy=data,fsdp'",
+        "--sweep='data.batch_size=1024,2048; model.remat=False,True'",
     )
     parser.add_argument(
         "--no_search",
@@ -72,27 +72,34 @@ def main(arguments: list[str]) -> int:
 
 
 def settings(sweep: str, config) -> list[dict]:
-    """Returns the combinations of "field=value,value; field=value".
+    """Return the combinations of "path=value,value; path=value".
 
     Raises:
         ValueError: If `sweep` has another form.
     """
-    fields = {}
+    found = {}
     for part in filter(str.strip, sweep.split(";")):
         name, equals, values = part.partition("=")
-        name = {"batch": "batch_size"}.get(name.strip(), name.strip())
-        value = getattr(config, name, None)
+        name = name.strip()
+        value = _value(config, name)
         if not equals or not isinstance(value, bool | int | float | str):
             raise ValueError(
                 "--sweep must be fields of the config and their values, such "
-                "as 'batch_size=1024,2048; remat=False,True'. "
-                f"Received: {part.strip()!r}"
+                "as 'data.batch_size=1024,2048; model.remat=False,True'. "
+                f"Received: {part.strip()!r}" + fields.hint([name])
             )
-        fields[name] = [_as(type(value), v.strip()) for v in values.split(",")]
+        found[name] = [_as(type(value), v.strip()) for v in values.split(",")]
     return [
-        dict(zip(fields, values, strict=True))
-        for values in itertools.product(*fields.values())
+        dict(zip(found, values, strict=True))
+        for values in itertools.product(*found.values())
     ]
+
+
+def _value(config, path):
+    try:
+        return fields.get(config, path)
+    except AttributeError:
+        return None
 
 
 def _as(kind, text):
@@ -114,7 +121,7 @@ def _config(arguments):
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
     experiment.check(config)
-    return dataclasses.replace(config, weights="")
+    return fields.changed(config, {"model.weights": ""})
 
 
 def _compare(config, tpu, flags):
@@ -131,7 +138,7 @@ def _sweep(config, tpu, flags):
     """Prints a row for each combination."""
     rows = []
     for changes in settings(flags.sweep, config):
-        changed = dataclasses.replace(config, **changes)
+        changed = fields.changed(config, changes)
         plan = planner.make(changed, tpu, search=False, split=False)
         rows.append((changes, plan))
         if not flags.json:

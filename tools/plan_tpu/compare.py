@@ -2,19 +2,20 @@
 
 import dataclasses
 
+from recipes import fields
 from tools.plan_tpu import authors, compiler, planner, slices
 
 # Fields of a config that the authors' step has no counterpart of: the value
 # with which both steps compute the same.
-_SAME = dict(
-    strategy="data",
-    optimizer="adam",
-    micro_batches=1,
-    remat=False,
-    tune="all",
-    layer_decay=0.0,
-    ema_momentum=0.0,
-)
+_SAME = {
+    "run.strategy": "data",
+    "run.micro_batches": 1,
+    "optim.name": "adam",
+    "optim.layer_decay": 0.0,
+    "optim.ema_momentum": 0.0,
+    "model.remat": False,
+    "model.tune": "all",
+}
 _DTYPES = {"mixed_bfloat16": "bfloat16", "float32": "float32"}
 
 
@@ -55,48 +56,49 @@ def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
     Raises:
         ValueError: If the two cannot be the same.
     """
-    different = [k for k, v in _SAME.items() if getattr(config, k) != v]
-    if config.dtype_policy not in _DTYPES:
-        different.append("dtype_policy")
+    different = [k for k, v in _SAME.items() if fields.get(config, k) != v]
+    dtype_policy = config.model.dtype_policy
+    if dtype_policy not in _DTYPES:
+        different.append("model.dtype_policy")
     if different:
         raise ValueError(
             "--compare needs a config that the authors' step can follow: "
-            f"{_SAME} and a dtype_policy of {list(_DTYPES)}. Received: "
-            + ", ".join(f"{k}={getattr(config, k)!r}" for k in different)
+            f"{_SAME} and a model.dtype_policy of {list(_DTYPES)}. Received: "
+            + ", ".join(f"{k}={fields.get(config, k)!r}" for k in different)
         )
     name, module = authors.load(checkout)
     info = planner.dataset_info(config)
     step, built = planner.make_step(config, info, tpu)
     if built.model.family != "vit":
         raise ValueError(
-            f"--compare needs a ViT. Received: model={config.model!r}"
+            f"--compare needs a ViT. Received: model.name={config.model.name!r}"
         )
     settings = authors.Settings(
         architecture=built.model.architecture,
-        representation_size=config.architecture.representation_size,
+        representation_size=config.model.architecture.representation_size,
         num_classes=len(info.class_names),
         image_shape=built.model.input_shape[1:],
-        dtype=_DTYPES[config.dtype_policy],
+        dtype=_DTYPES[dtype_policy],
         loss=built.trainer.loss,
         learning_rate=built.schedule,
-        weight_decay=config.weight_decay,
-        clip_norm=config.clip_norm,
+        weight_decay=config.optim.weight_decay,
+        clip_norm=config.optim.clip_norm,
     )
     model = authors.model(name, module, settings)
-    planner.say(f"Compiling {config.model} twice for {tpu.name}: minutes.")
+    planner.say(f"Compiling {config.model.name} twice for {tpu.name}: minutes.")
     return Comparison(
         tpu=tpu,
-        model=config.model,
-        dataset=config.dataset,
-        dtype_policy=config.dtype_policy,
-        batch_size=config.batch_size,
-        clip_norm=config.clip_norm,
-        weight_decay=config.weight_decay,
+        model=config.model.name,
+        dataset=config.data.dataset,
+        dtype_policy=dtype_policy,
+        batch_size=config.data.batch_size,
+        clip_norm=config.optim.clip_norm,
+        weight_decay=config.optim.weight_decay,
         dropout_rate=built.model.architecture.dropout_rate,
         repository=name,
-        ours=_or_needs(step.compile, config.batch_size),
+        ours=_or_needs(step.compile, config.data.batch_size),
         theirs=_or_needs(
-            authors.compile_step, model, settings, tpu, config.batch_size
+            authors.compile_step, model, settings, tpu, config.data.batch_size
         ),
     )
 

@@ -8,6 +8,7 @@ import functools
 import sys
 import types
 
+from recipes import fields
 from tools.plan_tpu import compiler, largest_batch, report, slices
 
 # Data sets that need not be installed: training images, classes, and the side
@@ -47,18 +48,19 @@ def make(
     """
     info = dataset_info(config)
     step, built = make_step(config, info, tpu)
-    say(f"Compiling {config.model} for {tpu.name}: seconds to minutes.")
+    say(f"Compiling {config.model.name} for {tpu.name}: seconds to minutes.")
     plan = report.Plan(
         tpu=tpu,
-        **{
-            name: getattr(config, name)
-            for name in ("model", "dataset", "strategy", "remat", "batch_size")
-        },
+        model=config.model.name,
+        dataset=config.data.dataset,
+        strategy=config.run.strategy,
+        remat=config.model.remat,
+        batch_size=config.data.batch_size,
         model_parallel=tpu.num_devices // step.num_replicas,
-        micro_batches=config.micro_batches,
+        micro_batches=config.run.micro_batches,
         num_replicas=step.num_replicas,
         total_steps=built.total_steps,
-        paper_core_days=PAPER.get((config.model, config.dataset)),
+        paper_core_days=PAPER.get((config.model.name, config.data.dataset)),
     )
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         largest = None
@@ -82,9 +84,9 @@ def dataset_info(config):
     """Returns the properties of the data set that the experiment uses."""
     from recipes import inputs
 
-    if config.dataset not in DATASETS:
+    if config.data.dataset not in DATASETS:
         return inputs.dataset_info(config, inputs.load(config)[0])
-    images, classes, side = DATASETS[config.dataset]
+    images, classes, side = DATASETS[config.data.dataset]
     source = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
         class_names=tuple(map(str, range(classes))),
@@ -105,24 +107,24 @@ def make_step(config, info, tpu: slices.Slice):
 
     devices = slices.devices(tpu)
     model_parallel = 1
-    if "tensor" in config.strategy:
+    if "tensor" in config.run.strategy:
         hosts = collections.Counter(d.process_index for d in devices)
-        model_parallel = config.model_parallel or min(hosts.values())
-    layout = layouts.distribution(config.strategy, devices, model_parallel)
-    keras.config.set_dtype_policy(config.dtype_policy)
+        model_parallel = config.run.model_parallel or min(hosts.values())
+    layout = layouts.distribution(config.run.strategy, devices, model_parallel)
+    keras.config.set_dtype_policy(config.model.dtype_policy)
     built = []
 
     def build():
         built.append(training_step.build(config, info, "tpu"))
         return built[0].trainer
 
-    step = compiler.Step(build, layout, tpu, config.micro_batches)
+    step = compiler.Step(build, layout, tpu, config.run.micro_batches)
     distribution.check_model(layout, built[0].model)
     distribution.Devices(
         kind="tpu",
         num_devices=tpu.num_devices,
         num_replicas=step.num_replicas,
-    ).check_batch(config.batch_size, config.micro_batches)
+    ).check_batch(config.data.batch_size, config.run.micro_batches)
     return step, built[0]
 
 
@@ -133,7 +135,8 @@ def _step(config, info, tpu):
 def _largest(config, info, tpu, step):
     """Returns the largest number of images that fit on each replica at once."""
     replicas = step.num_replicas
-    config = dataclasses.replace(config, micro_batches=1, batch_size=replicas)
+    changes = {"run.micro_batches": 1, "data.batch_size": replicas}
+    config = fields.changed(config, changes)
     ask = functools.partial(_step, config, info, tpu)
     with contextlib.closing(largest_batch.CompilerProcess(ask)) as asker:
         return largest_batch.largest(
@@ -164,13 +167,13 @@ def _compile(plan, config, info, step, split):
     parts = [k for k in range(2, each + 1) if each % k == 0]
     fixed = step.state_bytes
     for k in parts if split else ():
-        part = fixed + (plan.needs - fixed) * config.micro_batches / k
+        part = fixed + (plan.needs - fixed) * config.run.micro_batches / k
         # Out of reach, even if the compiler saves as much as it can.
         hopeless = plan.available and part > 1.5 * plan.available
-        if k <= config.micro_batches or hopeless:
+        if k <= config.run.micro_batches or hopeless:
             continue
-        say(f"It does not fit; compiling with micro_batches={k}.")
-        split_config = dataclasses.replace(config, micro_batches=k)
+        say(f"It does not fit; compiling with run.micro_batches={k}.")
+        split_config = fields.changed(config, {"run.micro_batches": k})
         try:
             program = _step(split_config, info, plan.tpu).compile(
                 plan.batch_size

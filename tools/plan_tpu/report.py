@@ -84,7 +84,7 @@ def report(plan: Plan) -> str:
             lines.append("No smaller parts were found to fit.")
     if plan.program and plan.micro_batches > 1:
         lines.append(
-            f"Planned with --config.micro_batches={plan.micro_batches}, "
+            f"Planned with --config.run.micro_batches={plan.micro_batches}, "
             f"{_images(each // plan.micro_batches)} at once, which trains the "
             "same."
         )

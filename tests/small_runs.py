@@ -1,0 +1,30 @@
+"""Configs of runs that take seconds."""
+
+from recipes import fields, finetune
+
+
+def small_config(**changes):
+    """A config with changes, which `changed` explains."""
+    small = dict(
+        dataset="digits",
+        architecture=finetune.Architecture(
+            patch_size=4, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=32
+        ),
+        crop="pad",
+        batch_size=32,
+        total_steps=5,
+        eval_every=2,
+        warmup_steps=1,
+        base_lr=0.01,
+        optimizer="adam",
+    )
+    return changed(finetune.Config(), **small | changes)
+
+
+def changed(config, **changes):
+    """A copy of a config with other values.
+
+    Fields have their names of flat configs: that of "optim.base_lr" is base_lr.
+    """
+    changes = {fields.current(name): x for name, x in changes.items()}
+    return fields.changed(config, changes)
