@@ -11,7 +11,7 @@ from keras_vit_cli import arguments, command
 
 @command.entry
 def main(words: list[str]) -> int:
-    """Runs a command.
+    """Run a command.
 
     Args:
         words: The arguments; by default those of sys.argv.

@@ -62,7 +62,7 @@ an image was not classified, with 2 if the server did not answer."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns the parser of `keras-vit` and all its commands."""
+    """Return the parser of `keras-vit` and all its commands."""
     top = Parser(
         prog="keras-vit",
         description="Vision Transformers in Keras 3, from the shell.",
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _version():
-    """Returns the version, which is read because importing takes seconds."""
+    """Return the version, which is read because importing takes seconds."""
     spec = importlib.util.find_spec("keras_vit")
     text = pathlib.Path(spec.origin).read_text(encoding="utf-8")
     return re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)[1]

@@ -53,7 +53,7 @@ def _protocol(options):
 
 
 def _batches(paths, size):
-    """Yields ([(path, bytes)], [(path, error)]), of `size` paths each."""
+    """Yield ([(path, bytes)], [(path, error)]), of `size` paths each."""
     for i in range(0, len(paths), size):
         batch, errors = [], []
         for path in paths[i : i + size]:
@@ -110,12 +110,12 @@ def _print_answer(path, answer, options):
 
 
 def probabilities_of(answer: dict):
-    """Returns the probabilities of an answer, whose scores may be logits."""
+    """Return the probabilities of an answer, whose scores may be logits."""
     return answer.get("probabilities", answer["scores"])
 
 
 def why(answer: dict) -> str:
-    """Returns why an image is not valid; earlier versions did not answer it."""
+    """Return why an image is not valid; earlier versions did not answer it."""
     reason = answer.get("reason", "undecodable, or too large")
     return reason.decode() if isinstance(reason, bytes) else reason
 
@@ -127,7 +127,7 @@ def _print_error(path, error, as_json):
 
 
 def _finite(score):
-    """Returns a number that JSON has, or None."""
+    """Return a number that JSON has, or None."""
     return float(score) if math.isfinite(score) else None
 
 
@@ -145,7 +145,7 @@ def _served(options):
 
 
 def _rest(images, options):
-    """Returns an answer (scores, classes, indices, valid) an image."""
+    """Return an answer (scores, classes, indices, valid) an image."""
     outputs = ("scores", "classes", "indices", "valid")
     return ask_rest(images, options, "serving_default", outputs)
 
@@ -192,7 +192,7 @@ def ask_rest(
 
 
 def signatures_of(served) -> list[str]:
-    """Returns the names of the signatures of a model, asked over REST.
+    """Return the names of the signatures of a model, asked over REST.
 
     Args:
         served: As for `ask_rest`.
@@ -214,7 +214,7 @@ def signatures_of(served) -> list[str]:
 
 
 def _fetch(verb, served, body=None):
-    """Returns the JSON of GET, or with a body of POST, on a model."""
+    """Return the JSON of GET, or with a body of POST, on a model."""
     version = "" if served.version is None else f"/versions/{served.version}"
     model = urllib.parse.quote(served.model, safe="")
     request = urllib.request.Request(
@@ -280,7 +280,7 @@ def _other_model(options, outputs):
 
 
 def _grpc(images, options):
-    """Returns an answer (scores, classes, indices, valid) an image."""
+    """Return an answer (scores, classes, indices, valid) an image."""
     try:
         import grpc
         import tensorflow as tf

@@ -59,7 +59,7 @@ def _underscored(match):
 
 
 def entry(main):
-    """Decorates `main(arguments)` of a command.
+    """Decorate `main(arguments)` of a command.
 
     An error that the user caused is reported, and the exit status is 2.
 
@@ -84,7 +84,7 @@ def entry(main):
 
 
 def report(error: Exception, debug: bool = False) -> None:
-    """Prints the message of one of `USER_ERRORS` to stderr.
+    """Print the message of one of `USER_ERRORS` to stderr.
 
     Args:
         error: The exception.
@@ -97,7 +97,7 @@ def report(error: Exception, debug: bool = False) -> None:
 
 
 def _message(error):
-    """Returns the message; for an error of another library, also its origin."""
+    """Return the message; for an error of another library, also its origin."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
@@ -121,7 +121,7 @@ def _message(error):
 
 
 def prepare(needed: tuple[str, ...] = ()) -> None:
-    """Prepares the programs of a package, in its `__init__.py`.
+    """Prepare the programs of a package, in its `__init__.py`.
 
     Args:
         needed: Modules without which none of them starts.
@@ -156,7 +156,7 @@ def _require(module):
 
 
 def choose_backend() -> str:
-    """Selects an installed backend, as `import keras_vit` does, but at once.
+    """Select an installed backend, as `import keras_vit` does, but at once.
 
     Returns:
         Its name.
@@ -168,7 +168,7 @@ def choose_backend() -> str:
 
 
 def _installation():
-    """Returns what keras_vit._installation defines, without keras_vit."""
+    """Return what keras_vit._installation defines, without keras_vit."""
     package = pathlib.Path(__file__).parents[1] / "keras_vit"
     return runpy.run_path(str(package / "_installation.py"))
 
@@ -223,7 +223,7 @@ class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _filtered_stderr(level):
-    """Captures the output to file descriptor 2, including that of C++."""
+    """Capture the output to file descriptor 2, including that of C++."""
     try:
         stderr = os.dup(2)
     except OSError:  # it is closed
@@ -244,7 +244,7 @@ def _filtered_stderr(level):
 
 
 def _kept(text, level):
-    """Yields the lines that are not log lines, or have at least this level."""
+    """Yield the lines that are not log lines, or have at least this level."""
     for line in text.splitlines(keepends=True):
         # "I0000 00:00:1795.05 6671 port.cc:153] ..." or, before 2.17,
         # "2026-11-22 02:04:30.5: I tensorflow/...".

@@ -7,7 +7,7 @@ from keras_vit.weights import checkpoint, registry, save
 
 
 def run(flags) -> int:
-    """Converts, and prints the result; returns 0."""
+    """Convert, and print the result; return 0."""
     if os.path.exists(flags.destination) and not flags.overwrite:
         raise ValueError(
             f"DST exists: {flags.destination!r}. Pass --overwrite to replace "
@@ -21,32 +21,38 @@ def run(flags) -> int:
     if flags.num_heads:
         source = checkpoint.with_metadata(source, num_heads=flags.num_heads)
     if flags.format == "keras_vit":
-        if not flags.destination.endswith(".keras"):
-            raise ValueError(
-                "DST must end in .keras for --format keras_vit. Received: "
-                f"{flags.destination!r}"
-            )
-        given = dict(
-            num_heads=flags.num_heads,
-            position_grid=flags.position_grid,
-            pixel_mean=flags.pixel_mean,
-            pixel_std=flags.pixel_std,
-        )
-        model = keras_vit.from_pretrained(
-            path,
-            include_top=source.metadata["classes"] is not None,
-            **{key: value for key, value in given.items() if value},
-        )
-        model.save(flags.destination)
-    else:
-        if "num_heads" in source.metadata and not source.metadata["num_heads"]:
-            raise ValueError(
-                f"{path!r} does not specify its number of heads; give it with "
-                "--num_heads."
-            )
+        _save_model(path, source, flags)
+    elif source.metadata.get("num_heads", 1):
         save.convert(
             source, flags.destination, flags.format, flags.allow_differences
         )
+    else:
+        raise ValueError(
+            f"{path!r} does not specify its number of heads; give it with "
+            "--num_heads."
+        )
+    _print(path, source, flags)
+    return 0
+
+
+def _save_model(path, source, flags):
+    """Write a checkpoint as a .keras file."""
+    if not flags.destination.endswith(".keras"):
+        raise ValueError(
+            "DST must end in .keras for --format keras_vit. Received: "
+            f"{flags.destination!r}"
+        )
+    names = ("num_heads", "position_grid", "pixel_mean", "pixel_std")
+    given = {name: getattr(flags, name) for name in names}
+    model = keras_vit.from_pretrained(
+        path,
+        include_top=source.metadata["classes"] is not None,
+        **{key: value for key, value in given.items() if value},
+    )
+    model.save(flags.destination)
+
+
+def _print(path, source, flags):
     metadata = source.metadata
     summary = dict(
         blocks=metadata.get("num_layers"),
@@ -59,21 +65,18 @@ def run(flags) -> int:
     )
     if "gelu_approximate" in metadata:
         summary["GELU"] = "tanh" if metadata["gelu_approximate"] else "exact"
-    summary = {
-        key: value for key, value in summary.items() if value is not None
-    }
+    words = [f"{key} {x}" for key, x in summary.items() if x is not None]
     print(f"read {path}: {source.format_name}, {len(source.arrays)} arrays")
-    print("  " + ", ".join(f"{key} {value}" for key, value in summary.items()))
+    print(f"  {', '.join(words)}")
     if metadata.get("resnet_units") is not None:
         print(f"  ResNet stem of {metadata['resnet_units']} units")
     if flags.format == "keras_vit" and metadata["representation_size"]:
         left_out = metadata["classes"] is None
         print("  pre_logits left out" if left_out else "  pre_logits kept")
     print(f"wrote {flags.destination}: {flags.format}")
-    return 0
 
 
 def _by(pair):
-    """Returns "8x4" for (8, 4), and None for None."""
+    """Return "8x4" for (8, 4), and None for None."""
     pair = (pair, pair) if isinstance(pair, int) else pair
     return pair and "x".join(map(str, pair))

@@ -29,7 +29,7 @@ FILES = dict(
 
 
 def run(options) -> int:
-    """Exports as the command line specifies; returns 0."""
+    """Export as the command line specifies; return 0."""
     _export(options)
     return 0
 
@@ -106,7 +106,7 @@ def _load(options):
 
 
 def _read(path, shape):
-    """Returns an image, or the first clip of a video, of a model's size."""
+    """Return an image, or the first clip of a video, of a model's size."""
     *frames, height, width, channels = shape
     if not frames:
         return data.read_image(path, (height, width), channels)
@@ -166,7 +166,7 @@ def _export_version(model, options, images, activation, metadata):
 
 
 def _of_the_run(workdir, name):
-    """Returns the metadata of a model in its recipe's workdir."""
+    """Return the metadata of a model in its recipe's workdir."""
     metadata = {}
     config = os.path.join(workdir, "config.json")
     metrics = os.path.join(workdir, "metrics.csv")
@@ -194,12 +194,12 @@ def _of_the_run(workdir, name):
 
 
 def _public(name):
-    """Keeps the folders of this machine out of the card."""
+    """Keep the folders of this machine out of the card."""
     return os.path.basename(name) if os.path.isabs(name) else name
 
 
 def _commit(path):
-    """Returns the commit of the repository that contains the model, or None."""
+    """Return the commit of the repository that contains the model, or None."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],

@@ -100,7 +100,7 @@ class KerasClassifier:
         self.takes_video = len(model.input_shape) == 5
 
     def predict(self, paths):
-        """Yields (path, image, probabilities or what is wrong)."""
+        """Yield (path, image, probabilities or what is wrong)."""
         found, images = [], []
         for path in paths:
             try:
@@ -125,7 +125,7 @@ class KerasClassifier:
 
 
 def load_classifier(name: str):
-    """Loads what the command line calls MODEL, to classify files.
+    """Load what the command line calls MODEL, to classify files.
 
     Args:
         name: A .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS or a checkpoint.
@@ -166,7 +166,7 @@ def load_classifier(name: str):
 
 
 def load(name: str) -> keras.Model:
-    """Loads a model by what the command line calls it.
+    """Load a model by what the command line calls it.
 
     Args:
         name: A .keras file, CONSTRUCTOR:WEIGHTS or a checkpoint.
@@ -215,7 +215,7 @@ def _naming_model(name):
 def find(
     images: list[str], extensions: tuple[str, ...] = EXTENSIONS
 ) -> list[str]:
-    """Returns the files that the command line names, in a stable order.
+    """Return the files that the command line names, in a stable order.
 
     Args:
         images: Files, folders and patterns.
@@ -249,7 +249,7 @@ def find(
 
 
 def _printer(kind):
-    """Returns what prints an image's (index, name, score) rows."""
+    """Return what prints an image's (index, name, score) rows."""
     writer = csv.writer(sys.stdout)
     if kind == "csv":
         writer.writerow(["image", "rank", "index", "class", "score"])

@@ -60,7 +60,7 @@ def run(options, classifier, paths: list[str]) -> int:
 
 
 def _read(path, model, sampling):
-    """Returns the start and end of clips in seconds, and the clips."""
+    """Return the start and end of clips in seconds, and the clips."""
     height, width, channels = model.input_shape[2:]
 
     def plan(*size):
@@ -86,13 +86,13 @@ def _scores(classifier, clips):
 
 
 def _best(names, scores, count):
-    """Returns the best classes as (index, name, score)."""
+    """Return the best classes as (index, name, score)."""
     top = np.argsort(-scores)[:count]
     return [(int(n), names[n], float(scores[n])) for n in top]
 
 
 def _printer(kind):
-    """Returns what prints the rows of a video and of its clips."""
+    """Return what prints the rows of a video and of its clips."""
     writer = csv.writer(sys.stdout)
     if kind == "csv":
         columns = ["start", "end", "rank", "index", "class", "score"]

@@ -12,7 +12,7 @@ class Classifier:
     """Says what is on files, as TF Serving would."""
 
     def __init__(self, directory: str | os.PathLike):
-        """Loads a version's directory.
+        """Load a version's directory.
 
         Args:
             directory: A directory written by `keras_vit.export_savedmodel`.
@@ -41,7 +41,7 @@ class Classifier:
             self.names = file.read().splitlines()
 
     def predict(self, paths):
-        """Yields (path, None, probabilities or what is wrong)."""
+        """Yield (path, None, probabilities or what is wrong)."""
         read, contents = [], []
         for path in paths:
             try:
@@ -66,7 +66,7 @@ class Classifier:
             yield path, None, row if valid else wrong
 
     def ask(self, signature: str, images: list[bytes]) -> dict:
-        """Calls a signature that takes `image_bytes`.
+        """Call a signature that takes `image_bytes`.
 
         Args:
             signature: Its name.

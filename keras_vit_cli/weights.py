@@ -8,7 +8,7 @@ from keras_vit.weights import augreg, download, registry, released
 
 
 def run(options) -> int:
-    """Runs one of the commands below; returns 1 if files do not verify."""
+    """Run one of the commands below; return 1 if files do not verify."""
     return globals()[f"_{options.command}"](options)
 
 

@@ -11,7 +11,7 @@ SCHEDULES = ("cosine", "linear", "step")
 
 
 def find_optimizer(text: str) -> tuple:
-    """Returns the class of an optimizer, and arguments besides the fields'.
+    """Return the class of an optimizer, and arguments besides the fields'.
 
     Args:
         text: A class of `keras.optimizers` or "module:Class" of the user's own,
@@ -35,7 +35,7 @@ def find_optimizer(text: str) -> tuple:
 
 
 def find_schedule(text: str) -> tuple:
-    """Returns the maker of a schedule, and its further arguments.
+    """Return the maker of a schedule, and its further arguments.
 
     Args:
         text: A class of `keras.optimizers.schedules` or "module:name" of the
@@ -49,7 +49,7 @@ def find_schedule(text: str) -> tuple:
 
 
 def made(argument: str, text: str, make, *positional, **keywords):
-    """Calls what `text` names; an error of its arguments names the field.
+    """Call what `text` names; an error of its arguments names the field.
 
     Raises:
         ValueError: If it does not take the arguments.

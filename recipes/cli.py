@@ -38,7 +38,7 @@ COMMON = (
 
 
 def main(run, default_config: str | os.PathLike) -> None:
-    """Runs a recipe with the config of the command line.
+    """Run a recipe with the config of the command line.
 
     Args:
         run: The recipe, a function of (config, workdir).
@@ -69,7 +69,7 @@ def main(run, default_config: str | os.PathLike) -> None:
 
 
 def parse(argv: list[str], default_config: str | os.PathLike):
-    """Reads a command line.
+    """Read a command line.
 
     Args:
         argv: Program and arguments: `--config=FILE[:ARGUMENT]`,
@@ -96,7 +96,7 @@ def parse(argv: list[str], default_config: str | os.PathLike):
 
 
 def _other_names(config, file):
-    """Returns "MODEL,DATASET" where these are not those of a quick try.
+    """Return "MODEL,DATASET" where these are not those of a quick try.
 
     A file whose get_config() needs no argument sets what fits its own model
     and data set: the size of digits, and that they are not flipped.
@@ -116,7 +116,7 @@ def _other_names(config, file):
 
 
 def _override(config, arguments):
-    """Returns a config with the fields that are given on the command line.
+    """Return a config with the fields that are given on the command line.
 
     Args:
         config: The config.
@@ -156,7 +156,7 @@ def _name_main_module():
 
 
 def _load(file_and_argument):
-    """Returns what the file's get_config() returns."""
+    """Return what the file's get_config() returns."""
     file, *argument = file_and_argument.split(":", 1)
     try:
         module = runpy.run_path(file)
@@ -182,7 +182,7 @@ def _load(file_and_argument):
 
 
 def _broken_file(file, error):
-    """Returns the exception of the file of --config, and its line."""
+    """Return the exception of the file of --config, and its line."""
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
     else:
@@ -231,7 +231,7 @@ def _check_types(config, prefix="--config."):
 
 
 def _wrong_value(config, message):
-    """Returns what a field must be, instead of the error of a conversion."""
+    """Return what a field must be, instead of the error of a conversion."""
     match = re.match(r"flag --config\.([\w.]+)=(.*?): ", message, re.DOTALL)
     if match is None:
         return f"{message}."

@@ -15,7 +15,7 @@ MAX_BYTES = 2 * 2**30
 
 
 def enable() -> str | None:
-    """Makes JAX save what it compiles, and use what earlier runs saved.
+    """Make JAX save what it compiles, and use what earlier runs saved.
 
     The directory is in the cache of Keras; the oldest programs are removed when
     it exceeds 2 GiB. JAX' own settings take precedence:
@@ -47,7 +47,7 @@ def enable() -> str | None:
 
 
 def _machine():
-    """Returns a name of the processor type: compiled code is for one type."""
+    """Return a name of the processor type: compiled code is for one type."""
     about = f"{platform.machine()} {platform.processor()}"
     info = pathlib.Path("/proc/cpuinfo")
     if info.is_file():

@@ -127,7 +127,7 @@ class Console(keras.callbacks.Callback):
         )
 
     def close(self):
-        """Ends the bar, so that the next output starts on a new line."""
+        """End the bar, so that the next output starts on a new line."""
         if self._bar:
             print(flush=True)
         self._bar = ""
@@ -152,7 +152,7 @@ class Console(keras.callbacks.Callback):
         )
 
     def _time_left(self):
-        """Returns the remaining time: that of the steps at the last rate, and
+        """Return the remaining time: that of the steps at the last rate, and
         of the evaluations."""
         progress = self.progress
         steps = progress.total_steps - progress.step
@@ -213,7 +213,7 @@ def _rate(value):
 
 
 def _duration(seconds):
-    """Returns a duration such as 4:05, 2:04:05 or 3 d 2 h."""
+    """Return a duration such as 4:05, 2:04:05 or 3 d 2 h."""
     minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:

@@ -55,7 +55,7 @@ serves this page, which deletes it within two hours.
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Serves the page until it is interrupted.
+    """Serve the page until it is interrupted.
 
     Args:
         arguments: Command-line arguments without the program's name; by
@@ -94,13 +94,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _stop(number, frame):
-    """Ends the program with its exit handlers, which a signal would skip."""
+    """End the program with its exit handlers, which a signal would skip."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
 def build(names: list[str], folder: str | None = None):
-    """Loads the models and returns the page, a `gradio.Blocks`.
+    """Load the models and return the page, a `gradio.Blocks`.
 
     Args:
         names: Models, as given on the command line.
@@ -132,7 +132,7 @@ def build(names: list[str], folder: str | None = None):
 
 
 def launch(page, host: str = "127.0.0.1", port: int | None = None):
-    """Starts serving the page, in threads of this process.
+    """Start serving the page, in threads of this process.
 
     Args:
         page: The page that `build` returned.
@@ -162,7 +162,7 @@ def launch(page, host: str = "127.0.0.1", port: int | None = None):
 
 @functools.cache
 def _gradio():
-    """Imports Gradio without telemetry, with a folder removed at exit."""
+    """Import Gradio without telemetry, with a folder removed at exit."""
     # By default both packages report usage.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -178,7 +178,7 @@ def _folder_of_uploads():
 
 
 def _upload_component():
-    """Adds an image input that passes on the uploaded file unchanged."""
+    """Add an image input that passes on the uploaded file unchanged."""
     gr = _gradio()
     upload = gr.Image(
         label="Image",
@@ -235,7 +235,7 @@ def _page(models, indices, folder):
 
 
 def _add_examples(upload):
-    """Adds a button for each of the photographs in scikit-learn."""
+    """Add a button for each of the photographs in scikit-learn."""
     gr = _gradio()
     (sklearn,) = importlib.util.find_spec("sklearn").submodule_search_locations
     # Gradio serves no files of other folders than its own.
@@ -258,7 +258,7 @@ def _add_examples(upload):
 
 
 def _panel(name, number):
-    """Adds the panel of a model; returns the components an upload changes."""
+    """Add the panel of a model; return the components an upload changes."""
     gr = _gradio()
     with gr.Column(min_width=320, elem_classes="model"):
         gr.HTML(demo_drawing.heading(name))
@@ -293,7 +293,7 @@ def _panel(name, number):
 
 
 def _judge(file, models, indices, folder):
-    """Returns the message and each panel's contents for an upload."""
+    """Return the message and each panel's contents for an upload."""
     gr = _gradio()
     hidden = gr.Slider(visible=False)
     nothing = ["", None, "", hidden, hidden, ""] * len(models)
@@ -313,7 +313,7 @@ def _judge(file, models, indices, folder):
 
 
 def _contents(path, image, model, index, folder):
-    """Returns the contents of a panel for an image."""
+    """Return the contents of a panel for an image."""
     gr = _gradio()
     answer = model.ask(path)
     classes = demo_drawing.classes(answer.classes)

@@ -57,13 +57,13 @@ class Maps:
 
 
 def heading(name: str) -> str:
-    """Returns the heading of a model: its address, or the end of its path."""
+    """Return the heading of a model: its address, or the end of its path."""
     short = name if "://" in name else "/".join(name.split(os.sep)[-2:])
     return f"<h3>{html.escape(short)}</h3>"
 
 
 def note(height: int, width: int, name: str) -> str:
-    """Returns the line under a classified image."""
+    """Return the line under a classified image."""
     text = f"{name}: {width} x {height} pixels"
     if name.lower().endswith((".gif", ".webp")):
         text += ". Of an animation, the first frame is classified."
@@ -71,12 +71,12 @@ def note(height: int, width: int, name: str) -> str:
 
 
 def problem(text: str) -> str:
-    """Returns the error message that is shown in place of an answer."""
+    """Return the error message that is shown in place of an answer."""
     return f'<p class="problem" role="alert">{html.escape(text)}</p>'
 
 
 def classes(rows: tuple[tuple[str, float], ...]) -> str:
-    """Returns the top classes as bars.
+    """Return the top classes as bars.
 
     Args:
         rows: (name, probability), in descending order of probability.
@@ -93,7 +93,7 @@ def classes(rows: tuple[tuple[str, float], ...]) -> str:
 
 
 def maps(state: Maps | None, layer: int, head: int) -> str:
-    """Returns attention rollout and the map of a head.
+    """Return attention rollout and the map of a head.
 
     Args:
         state: The attention to draw; None draws nothing.
@@ -121,7 +121,7 @@ def maps(state: Maps | None, layer: int, head: int) -> str:
 def nearest(
     found: list[tuple[np.ndarray, str, float]], vote: str | None
 ) -> str:
-    """Returns the nearest images.
+    """Return the nearest images.
 
     Args:
         found: (pixels, name, cosine similarity), nearest first.
@@ -138,7 +138,7 @@ def nearest(
 
 
 def _overlay(pixels, attention, title):
-    """Returns an image overlaid with its attention, and the caption.
+    """Return an image overlaid with its attention, and the caption.
 
     The colour shows each patch's share of attention. Its full strength is the
     largest share, but at least twice the uniform share. Attention that is

@@ -26,7 +26,7 @@ class Shown:
 
 
 def read_shown(path: str) -> Shown:
-    """Reads an image file, if decoding it is cheap.
+    """Read an image file, if decoding it is cheap.
 
     Raises:
         ValueError: If the file does not decode, or states too many pixels.
@@ -57,7 +57,7 @@ def read_shown(path: str) -> Shown:
 
 
 def _damage(path, content):
-    """Returns why an image cannot be read."""
+    """Return why an image cannot be read."""
     from PIL import Image
 
     try:
@@ -72,7 +72,7 @@ def _damage(path, content):
 
 
 def thumbnail(pixels: np.ndarray) -> np.ndarray:
-    """Returns an image with no side longer than `SHOWN`."""
+    """Return an image with no side longer than `SHOWN`."""
     from PIL import Image
 
     image = Image.fromarray(pixels)

@@ -37,7 +37,7 @@ class Answer:
 
 
 def load(name: str):
-    """Loads a model by its name on the command line.
+    """Load a model by its name on the command line.
 
     Args:
         name: A model as `keras-vit predict` takes it, or the address of one on
@@ -65,7 +65,7 @@ def load(name: str):
 
 
 def best(names: list[str], scores: np.ndarray) -> tuple:
-    """Returns (name, probability) of the top classes."""
+    """Return (name, probability) of the top classes."""
     return tuple(
         (names[i], float(scores[i])) for i in np.argsort(-scores)[:TOP_K]
     )
@@ -92,7 +92,7 @@ class KerasModel:
         return Answer(classes, rollout[0], tuple(each[0] for each in heads))
 
     def features(self, paths: list[str]) -> list[np.ndarray | None]:
-        """Returns the representations, the inputs of the classifier's head."""
+        """Return the representations, the inputs of the classifier's head."""
         *size, channels = self._model.input_shape[1:]
         images = {}
         for path in paths:
@@ -126,7 +126,7 @@ class SavedModel:
         return Answer(classes, *maps({k: v[0] for k, v in found.items()}))
 
     def features(self, paths: list[str]) -> list[np.ndarray | None]:
-        """Returns the answers of the signature `features`."""
+        """Return the answers of the signature `features`."""
         answers = self._classifier.ask("features", read(paths))
         return [
             row if valid else None
@@ -174,7 +174,7 @@ class ServedModel:
         return Answer(tuple(pairs), *maps(found))
 
     def features(self, paths: list[str]) -> list[np.ndarray | None]:
-        """Returns the answers of the signature `features`."""
+        """Return the answers of the signature `features`."""
         return [
             np.array(answer["features"]) if answer["valid"] else None
             for answer in self._ask("features", ("features", "valid"), paths)
@@ -189,7 +189,7 @@ class ServedModel:
 
 
 def maps(found: dict) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Returns rollout and each layer's maps of a result of `attention`."""
+    """Return rollout and each layer's maps of a result of `attention`."""
     layers = sorted(
         (name for name in found if name.startswith("layer_")),
         key=lambda name: int(name.removeprefix("layer_")),
@@ -199,7 +199,7 @@ def maps(found: dict) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
 
 
 def read(paths: list[str]) -> list[bytes]:
-    """Returns the contents of files."""
+    """Return the contents of files."""
     contents = []
     for path in paths:
         with open(path, "rb") as file:
@@ -211,7 +211,7 @@ class Neighbours:
     """The images of a folder, indexed by a model's representation."""
 
     def __init__(self, model, paths: list[str], report):
-        """Computes the representation of every image that decodes.
+        """Compute the representation of every image that decodes.
 
         Args:
             model: A model that `load` returned.
@@ -244,7 +244,7 @@ class Neighbours:
     def nearest(
         self, path: str, count: int = 6
     ) -> tuple[list[tuple[str, float]], str | None]:
-        """Returns the nearest images, and the class that they vote for.
+        """Return the nearest images, and the class that they vote for.
 
         Args:
             path: An image file that the model has classified.

@@ -48,7 +48,7 @@ OBJECTNET = "objectnet"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Evaluates as the command line asks.
+    """Evaluate as the command line asks.
 
     Args:
         arguments: Command-line arguments without the program's name; by
@@ -73,31 +73,59 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+# Name, default and meaning of each option; its type is that of the default.
+OPTIONS = (
+    (
+        "dataset",
+        "imagenet2012",
+        "name of TFDS, folder of images or videos, npz file, digits or "
+        "moving_digits",
+    ),
+    (
+        "split",
+        "",
+        "split of TFDS (test or, without it, validation); else 'train' is what "
+        "runs train on and all others what they hold out",
+    ),
+    (
+        "data_dir",
+        "",
+        "where TFDS keeps data, or the unpacked archive of ObjectNet",
+    ),
+    ("manual_dir", "", "where TFDS finds archives"),
+    ("seed", 0, "seed of --shuffle_frames (0)"),
+    (
+        "resize",
+        0,
+        "shorter side in pixels before a central crop; 0 for no crop",
+    ),
+    ("num_frames", 0, "frames of a clip (the model's own)"),
+    ("frame_step", 1, "frames of a video between those of a clip (1)"),
+    (
+        "frame_rate",
+        0.0,
+        "frames per second of --frame_step; 0 for each file's own",
+    ),
+    ("clips", 1, "clips of each video (1)"),
+    ("crops", 1, "crops of each clip along its longer side (1)"),
+    ("batch_size", 64, "images at a time (64)"),
+)
+FLAGS = (
+    ("try_gcs", "read TFDS from Google Cloud"),
+    ("shuffle_frames", "measure on clips with shuffled frames as well"),
+    ("by_index", "match classes by their order, regardless of names"),
+    ("json", "print JSON, no table"),
+)
+
+
 def _add_arguments(parser):
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument(
-        "--dataset",
-        default="imagenet2012",
-        help="name of TFDS, folder of images or videos, npz file, digits or "
-        "moving_digits",
-    )
-    parser.add_argument(
-        "--split",
-        default="",
-        help="split of TFDS (test or, without it, validation); else 'train' "
-        "is what runs train on and all others what they hold out",
-    )
-    parser.add_argument(
-        "--data_dir",
-        default="",
-        help="where TFDS keeps data, or the unpacked archive of ObjectNet",
-    )
-    parser.add_argument(
-        "--manual_dir", default="", help="where TFDS finds archives"
-    )
-    parser.add_argument(
-        "--try_gcs", action="store_true", help="read TFDS from Google Cloud"
-    )
+    for name, default, meaning in OPTIONS:
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=meaning
+        )
+    for name, meaning in FLAGS:
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     parser.add_argument(
         "--eval_fraction",
         type=float,
@@ -108,46 +136,6 @@ def _add_arguments(parser):
         "--split_seed",
         type=int,
         help="seed of drawing the held-out part (that of the run, or 0)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of --shuffle_frames (0)"
-    )
-    parser.add_argument(
-        "--resize",
-        type=int,
-        default=0,
-        help="shorter side in pixels before a central crop; 0 for no crop",
-    )
-    for name, kind, default, meaning in (
-        ("num_frames", int, 0, "frames of a clip (the model's own)"),
-        ("frame_step", int, 1, "frames of a video between those of a clip (1)"),
-        (
-            "frame_rate",
-            float,
-            0.0,
-            "frames per second of --frame_step; 0 for each file's own",
-        ),
-        ("clips", int, 1, "clips of each video (1)"),
-        ("crops", int, 1, "crops of each clip along its longer side (1)"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=kind, default=default, help=meaning
-        )
-    parser.add_argument(
-        "--shuffle_frames",
-        action="store_true",
-        help="measure on clips with shuffled frames as well",
-    )
-    parser.add_argument(
-        "--by_index",
-        action="store_true",
-        help="match classes by their order, regardless of names",
-    )
-    parser.add_argument(
-        "--batch_size", type=int, default=64, help="images at a time (64)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, no table"
     )
     parser.add_argument(
         "--output", metavar="RESULTS.json", help="write JSON to a file as well"
@@ -215,7 +203,7 @@ def _evaluate(options):
 
 
 def _loss_note(model):
-    """Returns why the loss differs from the one in the run's metrics.csv."""
+    """Return why the loss differs from the one in the run's metrics.csv."""
     run = trained_on.config_beside(model)
     if run is None or not run.optim.label_smoothing:
         return ""
@@ -224,7 +212,7 @@ def _loss_note(model):
 
 
 def _measure_multi_label(model, batches, source, matched, options):
-    """Returns the metrics of images with several labels."""
+    """Return the metrics of images with several labels."""
     scores, targets = evaluation.scores_and_targets(model, batches)
     mean, of_classes = evaluation.mean_average_precision(scores, targets)
     return dict(
@@ -240,7 +228,7 @@ def _measure_multi_label(model, batches, source, matched, options):
 
 
 def _measure(model, batches, num_classes, activation, counts_as=None):
-    """Returns the accuracies and loss of the model, and its predictions.
+    """Return the accuracies and loss of the model, and its predictions.
 
     `counts_as` gives the class that each class counts as.
     """
@@ -261,7 +249,7 @@ def _measure(model, batches, num_classes, activation, counts_as=None):
 
 
 def _views(model, source, num_frames, activation, options):
-    """Returns batches of a source, a model for them, and an activation.
+    """Return batches of a source, a model for them, and an activation.
 
     The activation is the one that the model's scores still need.
     """
@@ -289,7 +277,7 @@ def _views(model, source, num_frames, activation, options):
 
 
 def _match_classes(model, source, options):
-    """Returns a model with the data set's class order, and how it matched."""
+    """Return a model with the data set's class order, and how it matched."""
     of_model, names = model.get_layer("head").class_names, source.class_names
     if options.by_index:
         return model, "by index, as requested"
@@ -320,7 +308,7 @@ def _some(names, limit=5):
 
 
 def _load_data(options):
-    """Returns the images, and their ReaL labels if the data set has any."""
+    """Return the images, and their ReaL labels if the data set has any."""
     places = dict(
         data_dir=options.data_dir,
         manual_dir=options.manual_dir,

@@ -16,17 +16,16 @@ import keras
 import numpy as np
 
 import keras_vit
-from keras_vit import data, distribution, evaluation
+from keras_vit import data, evaluation
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.inspection import figures
 from recipes import (
+    begin,
     cli,
     experiment,
     fewshot,
     fitting,
     inputs,
-    trained_on,
-    training_step,
 )
 from recipes import workdir as workdirs
 
@@ -83,37 +82,25 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         finished = workdirs.is_finished(workdir, devices)
         if not finished:
             inputs.check_weights(config.model)
-        train, evaluation = inputs.load(config)
-        described = inputs.describe(config, train, evaluation)
-        workdirs.refuse_other_data(workdir, described)
-        info = inputs.dataset_info(config, train)
-        train_batches, eval_batches = inputs.pipelines(
-            config, info, train, evaluation
-        )
+        images = inputs.prepare(config, workdir)
+        train, evaluation = images.train, images.evaluation
+        batches = inputs.pipelines(config, images.info, train, evaluation)
         with naming_broken_files(train, evaluation):
             if finished:
                 workdirs.say_finished(workdir, devices)
             else:
-                _train(
-                    config,
-                    workdir,
-                    devices,
-                    info,
-                    (train, evaluation),
-                    (train_batches, eval_batches),
-                    described,
-                )
+                _train(config, workdir, devices, images, batches)
             results = fitting.results(
                 workdirs.read_log(workdir / "metrics.csv")
             )
             if devices.is_main:
                 # Evenly spaced images, so that all classes are shown.
-                images, labels = _every_nth(
-                    eval_batches(), max(1, evaluation.num_examples // NUM_SHOWN)
+                shown, labels = _every_nth(
+                    batches[1](), max(1, evaluation.num_examples // NUM_SHOWN)
                 )
                 drawn = _draw(
                     workdir,
-                    images,
+                    shown,
                     labels,
                     train.class_names,
                     config.optim.loss,
@@ -123,89 +110,40 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     return results
 
 
-def _train(config, workdir, devices, info, sources, batches, described):
-    """Builds the model, writes config.json, and trains."""
-    (train, evaluation), (train_batches, eval_batches) = sources, batches
-    devices.check_batch(config.data.batch_size, config.run.micro_batches)
-    data.warn_if_scaled(train)
-    # Fail on invalid settings before the workdir is written.
-    train_batches(0)
-    eval_steps = int(eval_batches().cardinality())
-    with devices.scope():
-        built = training_step.build(config, info, devices.kind)
-    distribution.check_model(devices.strategy, built.model)
-    notes = inputs.size_notes(info, train, built.model)
-    if devices.is_main:
-        left_out, left_out_counts = inputs.left_out(train, evaluation)
-        overlap = trained_on.overlap(
-            evaluation, config.data.dataset, config.model.weights, train
-        )
-        workdirs.say_other_backend(workdir)
-        derived = dict(
-            model=built.model_arguments,
-            num_parameters=built.model.count_params(),
-            image_size=info.image_size,
-            channels=info.channels,
-            num_frames=info.num_frames,
-            classes=len(train.class_names),
-            train_images=train.num_examples,
-            eval_images=evaluation.num_examples,
-            data=described,
-            overlap=overlap,
-            **left_out_counts,
-            total_steps=built.total_steps,
-            warmup_steps=built.warmup_steps,
-            eval_every=built.eval_every,
-            devices=f"{devices.num_devices} {devices.kind}",
-            backend=keras.backend.backend(),
-            keras=keras.__version__,
-        )
-        workdirs.write_config(workdir, config, derived)
-        if config.data.broken == "skip":
-            inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
-        size = "x".join(map(str, info.image_shape)) + " pixels"
-        kind = "images"
-        if info.num_frames:
-            size, kind = f"{info.num_frames} frames of {size}", "clips"
-        print(
-            f"{config.model.name} {inputs.origin(config.model.weights)}, "
-            f"{built.model.count_params():,} parameters, "
-            f"{size}; "
-            f"{train.num_examples} {kind} of {len(train.class_names)} classes "
-            f"to train on, {evaluation.num_examples} to evaluate"
-            f"; {built.total_steps} steps of {config.data.batch_size}, "
-            f"evaluated every {built.eval_every}."
-            + (left_out and f" {left_out}."),
-            flush=True,
-        )
-        if overlap:
-            notes.append(f"WARNING: {overlap}.")
-        for note in notes:
-            print(note, flush=True)
+def _train(config, workdir, devices, images, batches):
+    """Build the model, write config.json, and train."""
+    built = begin.build(config, devices, images)
+    eval_steps = fitting.check_batches(batches)
+    info = images.info
+    size = "x".join(map(str, info.image_shape)) + " pixels"
+    kind = "images"
+    if info.num_frames:
+        size, kind = f"{info.num_frames} frames of {size}", "clips"
+    kind = f"{kind} of {len(info.class_names)} classes"
+    begin.announce(config, workdir, devices, images, built, size, kind)
     fitting.fit(
         built,
         config,
         devices,
         workdir,
-        train_batches,
-        eval_batches,
+        batches,
         eval_steps=eval_steps,
-        measurements=_measurements(config, info, built.model, *sources),
-        train_source=train,
+        measurements=_measurements(config, images, built.model),
+        train_source=images.train,
     )
 
 
-def _measurements(config, info, model, train, held_out):
-    """Returns what is logged of several labels besides the accuracy."""
-    if not info.multi_label:
+def _measurements(config, images, model):
+    """Return what is logged of several labels besides the accuracy."""
+    if not images.info.multi_label:
         return ()
-    part = fewshot.at_most(held_out, NUM_MEASURED)
-    _, batches = inputs.pipelines(config, info, train, part)
+    part = fewshot.at_most(images.evaluation, NUM_MEASURED)
+    _, batches = inputs.pipelines(config, images.info, images.train, part)
     return (evaluation.MeanAveragePrecision(batches(), model),)
 
 
 def _draw(workdir, images, labels, class_names, loss):
-    """Writes the figures and the examples.
+    """Write the figures and the examples.
 
     Returns:
         The paths of the examples, and whether attention was drawn.
@@ -251,7 +189,7 @@ def _draw(workdir, images, labels, class_names, loss):
 
 
 def _report(workdir, results, num_images, examples, with_rollout):
-    """Prints the results, the files, and how to use the model."""
+    """Print the results, the files, and how to use the model."""
     print(
         f"\nLast evaluation (step {results['step']}): "
         f"{results['accuracy']:.2%} of {num_images} evaluation images right."
@@ -284,7 +222,7 @@ def _report(workdir, results, num_images, examples, with_rollout):
 
 @contextlib.contextmanager
 def naming_broken_files(*sources):
-    """Replaces a decoding error by one that names the file."""
+    """Replace a decoding error by one that names the file."""
     try:
         yield
     except tensorflow().errors.OpError as error:
@@ -296,7 +234,7 @@ def naming_broken_files(*sources):
 
 
 def _every_nth(batches, n):
-    """Returns some images as uint8 and their labels, evenly spaced."""
+    """Return some images as uint8 and their labels, evenly spaced."""
     examples = batches.unbatch().filter(lambda x: x["weights"] > 0)
     chosen = examples.shard(n, 0).take(NUM_SHOWN)
     images, labels = zip(
@@ -308,7 +246,7 @@ def _every_nth(batches, n):
 
 
 def _write_examples(images, names, workdir):
-    """Writes files to try the model on; returns their paths."""
+    """Write files to try the model on; return their paths."""
     if images.shape[-1] not in (1, 3):
         return []
     is_video = images.ndim == 5

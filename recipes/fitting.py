@@ -23,7 +23,7 @@ from recipes import workdir as workdirs
 
 
 def set_up(config: experiment.Config) -> distribution.Devices:
-    """Returns the devices of a run; must be the first call of a recipe.
+    """Return the devices of a run; must be the first call of a recipe.
 
     Args:
         config: The config.
@@ -40,19 +40,35 @@ def set_up(config: experiment.Config) -> distribution.Devices:
     return devices
 
 
+def check_batches(batches: tuple[Callable, Callable]) -> int:
+    """Refuse invalid settings of batches before the workdir is written.
+
+    Args:
+        batches: As `fit` takes them.
+
+    Returns:
+        The number of batches to evaluate.
+
+    Raises:
+        ValueError: If there can be no such batches.
+    """
+    train_batches, eval_batches = batches
+    train_batches(0)
+    return int(eval_batches().cardinality())
+
+
 def fit(
     built: training_step.TrainingStep,
     config: experiment.Config,
     devices: distribution.Devices,
     workdir: pathlib.Path,
-    train_batches: Callable,
-    eval_batches: Callable,
+    batches: tuple[Callable, Callable],
     *,
     eval_steps: int,
     train_source: data.Source,
     measurements: tuple[keras.callbacks.Callback, ...] = (),
 ) -> None:
-    """Trains from the newest checkpoint of the workdir, or from the start.
+    """Train from the newest checkpoint of the workdir, or from the start.
 
     Args:
         built: The model and its training step.
@@ -61,9 +77,9 @@ def fit(
         workdir: Receives checkpoints/, metrics.csv, tensorboard/, and the
             models of the last and of the best evaluation, last.keras and
             best.keras.
-        train_batches: A function of (first step, shard_index, num_shards,
-            num_replicas).
-        eval_batches: A function of (shard_index, num_shards, num_replicas).
+        batches: The batches of training, a function of (first step,
+            shard_index, num_shards, num_replicas), and those of evaluation, a
+            function of the last three.
         eval_steps: Number of batches to evaluate.
         train_source: The training images.
         measurements: Callbacks that add to the logs of evaluations.
@@ -74,7 +90,7 @@ def fit(
         SystemExit: On SIGTERM (143) and Ctrl-C (130), after the state was
             saved.
     """
-    trainer = built.trainer
+    train_batches, eval_batches = batches
     evaluation = devices.batches(
         lambda *shard: data.as_pairs(eval_batches(*shard))
     )
@@ -83,49 +99,17 @@ def fit(
         devices.training_scope(),
         distribution.preemption(devices) as must_stop,
     ):
-        checkpoints = training.Checkpoints(
-            workdir / "checkpoints",
-            keep=config.run.keep_checkpoints,
-            is_main=devices.is_main,
-            restart=config.run.restart,
+        progress = _progress(
+            built, config, devices, workdir, evaluation, must_stop
         )
-        if checkpoints.latest:
-            # Makes the variables of the metrics, which are restored too.
-            trainer.evaluate(evaluation, steps=1, verbose=0)
-        progress = training.Progress(
-            checkpoints,
-            trainer,
-            total_steps=built.total_steps,
-            eval_every=built.eval_every,
-            checkpoint_every=config.run.checkpoint_every,
-            steps_per_execution=built.steps_per_execution,
-            must_stop=must_stop,
-        )
-        if devices.is_main:
-            print(
-                f"Training with {keras.backend.backend()} on "
-                f"{devices.num_devices} {devices.kind}; results go to "
-                f"{workdir}.",
-                flush=True,
-            )
-        if progress.step and devices.is_main:
-            print(f"Resuming from step {progress.step}.", flush=True)
-        log = workdir / "metrics.csv"
-        rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
         first_step = progress.step
         train = devices.batches(
             lambda *shard: data.as_pairs(train_batches(first_step, *shard))
         )
+        measurements += _few_shot(built.model, config, train_source)
         callbacks = _callbacks(
-            built,
-            config,
-            devices,
-            workdir,
-            progress,
-            rows,
-            (*measurements, *_few_shot(built.model, config, train_source)),
+            built, config, devices, workdir, progress, measurements
         )
-        epochs = -(-built.total_steps // built.eval_every)
         printed = console.Console(
             progress,
             batch_size=config.data.batch_size,
@@ -135,56 +119,100 @@ def fit(
         if devices.is_main:
             callbacks.append(printed)
         try:
-            with contextlib.closing(printed):
-                trainer.fit(
-                    train,
-                    steps_per_epoch=built.eval_every,
-                    initial_epoch=progress.epoch,
-                    epochs=epochs,
-                    validation_data=evaluation,
-                    validation_steps=eval_steps,
-                    callbacks=_Callbacks(
-                        callbacks,
-                        add_history=True,
-                        model=trainer,
-                        verbose=0,
-                        epochs=epochs,
-                        steps=built.eval_every,
-                    ),
-                    shuffle=False,  # the batches are shuffled already
-                    verbose=0,
-                )
-            if reason := must_stop():  # since the last step
-                raise training.Preempted(built.total_steps, reason)
-            # The log is complete before another process reads it.
-            distribution.any_process(devices, False)
-        except FloatingPointError as error:
-            raise ValueError(
-                f"{error} `optim.base_lr` must be low enough for training to "
-                f"converge. Received: optim.base_lr={config.optim.base_lr}. "
-                "Lower it, or set `optim.clip_norm` or "
-                "`schedule.warmup_steps`. The last good checkpoint, of step "
-                f"{checkpoints.latest}, is kept in {checkpoints.directory}."
-            ) from None
-        except training.Preempted as stop:
-            if devices.is_main:
-                print(
-                    f"{stop} Run the same command again to resume.", flush=True
-                )
-            sys.exit(128 + stop.reason)  # as shells count
-        except Exception:
-            if devices.num_processes > 1:
-                _end_with_the_others(devices, checkpoints)
-            raise
+            with (
+                _explaining_ends(config, devices, progress.checkpoints),
+                contextlib.closing(printed),
+            ):
+                _fit(built, train, evaluation, eval_steps, progress, callbacks)
+                if reason := must_stop():  # since the last step
+                    raise training.Preempted(built.total_steps, reason)
+                # The log is complete before another process reads it.
+                distribution.any_process(devices, False)
         finally:
-            checkpoints.close()
+            progress.checkpoints.close()
             _close_logs(callbacks)
+
+
+def _progress(built, config, devices, workdir, evaluation, must_stop):
+    """Return the callback of checkpoints, which has restored the newest."""
+    checkpoints = training.Checkpoints(
+        workdir / "checkpoints",
+        keep=config.run.keep_checkpoints,
+        is_main=devices.is_main,
+        restart=config.run.restart,
+    )
+    if checkpoints.latest:
+        # Makes the variables of the metrics, which are restored too.
+        built.trainer.evaluate(evaluation, steps=1, verbose=0)
+    progress = training.Progress(
+        checkpoints,
+        built.trainer,
+        total_steps=built.total_steps,
+        eval_every=built.eval_every,
+        checkpoint_every=config.run.checkpoint_every,
+        steps_per_execution=built.steps_per_execution,
+        must_stop=must_stop,
+    )
+    if devices.is_main:
+        print(
+            f"Training with {keras.backend.backend()} on "
+            f"{devices.num_devices} {devices.kind}; results go to {workdir}.",
+            flush=True,
+        )
+        if progress.step:
+            print(f"Resuming from step {progress.step}.", flush=True)
+    return progress
+
+
+def _fit(built, train, evaluation, eval_steps, progress, callbacks):
+    epochs = -(-built.total_steps // built.eval_every)
+    built.trainer.fit(
+        train,
+        steps_per_epoch=built.eval_every,
+        initial_epoch=progress.epoch,
+        epochs=epochs,
+        validation_data=evaluation,
+        validation_steps=eval_steps,
+        callbacks=_Callbacks(
+            callbacks,
+            add_history=True,
+            model=built.trainer,
+            verbose=0,
+            epochs=epochs,
+            steps=built.eval_every,
+        ),
+        shuffle=False,  # the batches are shuffled already
+        verbose=0,
+    )
+
+
+@contextlib.contextmanager
+def _explaining_ends(config, devices, checkpoints):
+    """Say why training ends before its last step, and what to do."""
+    try:
+        yield
+    except FloatingPointError as error:
+        raise ValueError(
+            f"{error} `optim.base_lr` must be low enough for training to "
+            f"converge. Received: optim.base_lr={config.optim.base_lr}. Lower "
+            "it, or set `optim.clip_norm` or `schedule.warmup_steps`. The last "
+            f"good checkpoint, of step {checkpoints.latest}, is kept in "
+            f"{checkpoints.directory}."
+        ) from None
+    except training.Preempted as stop:
+        if devices.is_main:
+            print(f"{stop} Run the same command again to resume.", flush=True)
+        sys.exit(128 + stop.reason)  # as shells count
+    except Exception:
+        if devices.num_processes > 1:
+            _end_with_the_others(devices, checkpoints)
+        raise
 
 
 def results(
     rows: list[dict[str, str]], best_by: str = "accuracy"
 ) -> dict[str, float]:
-    """Returns the results of the last evaluation, and those of the best.
+    """Return the results of the last evaluation, and those of the best.
 
     The best evaluation is selected on the evaluation images, so the result to
     report is the last one.
@@ -211,7 +239,7 @@ def _evaluation(row):
 
 
 def _best(rows, best_by):
-    """The row that best.keras is from."""
+    """Return the row that best.keras is from."""
     name = f"val_{best_by}"
     best = rows[0]
     for row in rows[1:]:
@@ -229,7 +257,7 @@ def _is_better(value, best, best_by):
 
 @contextlib.contextmanager
 def _naming_full_disk(workdir):
-    """Replaces the error of a full disk, which Orbax raises without a path."""
+    """Replace the error of a full disk, which Orbax raises without a path."""
     try:
         yield
     except Exception as error:  # of several types, by the library that writes
@@ -243,7 +271,7 @@ def _naming_full_disk(workdir):
 
 
 def _end_with_the_others(devices, checkpoints):
-    """Ends this process now; a normal exit would wait for the others."""
+    """End this process now; a normal exit would wait for the others."""
     traceback.print_exc()
     print(
         f"Process {devices.process_index} of {devices.num_processes} ends, "
@@ -254,7 +282,9 @@ def _end_with_the_others(devices, checkpoints):
     os._exit(1)
 
 
-def _callbacks(built, config, devices, workdir, progress, rows, measurements):
+def _callbacks(built, config, devices, workdir, progress, measurements):
+    log = workdir / "metrics.csv"
+    rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
     callbacks = [progress]
     if config.optim.ema_momentum:
         # Callbacks after this one see the averaged weights.
@@ -263,9 +293,7 @@ def _callbacks(built, config, devices, workdir, progress, rows, measurements):
     callbacks += measurements
     if devices.is_main:
         callbacks += [
-            keras.callbacks.CSVLogger(
-                workdir / "metrics.csv", append=bool(rows)
-            ),
+            keras.callbacks.CSVLogger(log, append=bool(rows)),
             keras.callbacks.TensorBoard(
                 str(workdir / "tensorboard"), write_graph=False
             ),

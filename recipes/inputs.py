@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit import data
 from keras_vit.models import families
 from keras_vit.weights import registry
+from recipes import workdir as workdirs
 from recipes.experiment import Config, Source
 
 # Frames of a clip where neither the data set nor the model has a number.
@@ -54,6 +55,45 @@ class DatasetInfo:
         return (*frames, *self.image_shape)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """The images or videos of a run.
+
+    Attributes:
+        train: The training part.
+        evaluation: The evaluation part.
+        described: What config.json holds of them; see `describe`.
+        info: Their properties.
+    """
+
+    train: data.Source
+    evaluation: data.Source
+    described: dict
+    info: DatasetInfo
+
+
+def prepare(config: Config, workdir: pathlib.Path) -> Inputs:
+    """Return the images of a run.
+
+    Args:
+        config: The config.
+        workdir: The folder of the run, which need not exist.
+
+    Raises:
+        ValueError: If the data set cannot be loaded, or is not the one with
+            which the workdir was begun.
+    """
+    train, evaluation = load(config)
+    described = describe(config, train, evaluation)
+    workdirs.refuse_other_data(workdir, described)
+    return Inputs(
+        train=train,
+        evaluation=evaluation,
+        described=described,
+        info=dataset_info(config, train),
+    )
+
+
 def check_weights(model) -> None:
     """Refuses a wrong name or path of weights, before images are fetched.
 
@@ -69,7 +109,7 @@ def check_weights(model) -> None:
 
 
 def load(config: Config) -> tuple[data.Source, data.Source]:
-    """Returns the training and the evaluation source.
+    """Return the training and the evaluation source.
 
     Args:
         config: The config.
@@ -117,7 +157,7 @@ def load_source(source: Source) -> tuple[data.Source, data.Source]:
 def describe(
     config: Config, train: data.Source, evaluation: data.Source
 ) -> dict:
-    """Returns what config.json holds of the images: place, counts, digests.
+    """Return what config.json holds of the images: place, counts, digests.
 
     Args:
         config: The config.
@@ -144,7 +184,7 @@ def origin(weights: str) -> str:
 
 
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
-    """Describes which files of a folder are not used.
+    """Describe which files of a folder are not used.
 
     Args:
         train: The training part.
@@ -173,7 +213,7 @@ def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
 def write_skipped(
     path: pathlib.Path, train: data.Source, evaluation: data.Source
 ) -> None:
-    """Writes the path of each file that does not decode, and the reason.
+    """Write the path of each file that does not decode, and the reason.
 
     Args:
         path: The CSV file.
@@ -186,7 +226,7 @@ def write_skipped(
 
 
 def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
-    """Returns the properties of a data set that a run uses.
+    """Return the properties of a data set that a run uses.
 
     Args:
         config: The config, which may specify another size than that of the data
@@ -213,7 +253,7 @@ def pipelines(
     train: data.Source,
     evaluation: data.Source,
 ) -> tuple[Callable, Callable]:
-    """Returns functions that make the batches of training and evaluation.
+    """Return functions that make the batches of training and evaluation.
 
     Args:
         config: The config.
@@ -275,7 +315,7 @@ def pipelines(
 
 
 def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
-    """Returns the frames of the clips that a model is given.
+    """Return the frames of the clips that a model is given.
 
     Args:
         model: A model of videos, or one of images that sees each frame by
@@ -309,7 +349,7 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
 def size_notes(
     info: DatasetInfo, source: data.Source, model: keras.Model
 ) -> list[str]:
-    """Returns sentences about images that are enlarged, and few tokens.
+    """Return sentences about images that are enlarged, and few tokens.
 
     Args:
         info: The properties of the data set.
@@ -345,7 +385,7 @@ def size_notes(
 
 
 def _own_size(source):
-    """Returns (height, width) of the images, the median of some files."""
+    """Return (height, width) of the images, the median of some files."""
     if source.image_shape:
         return source.image_shape[:2]
     sizes = []
@@ -358,7 +398,7 @@ def _own_size(source):
 
 
 def _num_frames(config, source):
-    """Returns the frames of a clip for a model that is not built yet."""
+    """Return the frames of a clip for a model that is not built yet."""
     shapes = {}
     for family in families.FAMILIES.values():
         shapes |= family.input_shapes
@@ -379,7 +419,7 @@ def _frames_of(source, asked, default=NUM_FRAMES):
 
 
 def _image_size(config, source):
-    """Returns (height, width) in pixels; those of the source by default."""
+    """Return (height, width) in pixels; those of the source by default."""
     size = config.data.image_size
     if len(size) == 1:
         size = size * 2
@@ -398,7 +438,7 @@ def _image_size(config, source):
 
 
 def _round_to_patches(config):
-    """Returns a function that rounds a side up to patches of a named model."""
+    """Return a function that rounds a side up to patches of a named model."""
     sizes = {}
     for family in families.FAMILIES.values():
         sizes |= family.variants.get(config.model.name, {})

@@ -10,18 +10,15 @@ import dataclasses
 import pathlib
 import shlex
 
-import keras
-
-from keras_vit import data, distribution
 from keras_vit.inspection import figures
 from keras_vit.training import masked_patch
 from recipes import (
+    begin,
     cli,
     experiment,
     finetune,
     fitting,
     inputs,
-    trained_on,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -94,16 +91,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 
 def _train(config, workdir, devices):
-    """Builds the model, writes config.json, and trains."""
-    devices.check_batch(config.data.batch_size, config.run.micro_batches)
+    """Build the model, write config.json, and train."""
     inputs.check_weights(config.model)
-
-    # Model, optimizer, training step.
-    train, evaluation = inputs.load(config)
-    data.warn_if_scaled(train)
-    described = inputs.describe(config, train, evaluation)
-    workdirs.refuse_other_data(workdir, described)
-    info = inputs.dataset_info(config, train)
+    images = inputs.prepare(config, workdir)
     objective = training_step.Objective(
         predictor=lambda model: masked_patch.predictor(model, config.target),
         loss=masked_patch.loss(config.target),
@@ -111,16 +101,35 @@ def _train(config, workdir, devices):
         include_top=False,
         best_by="loss",
     )
-    with devices.scope():
-        built = training_step.build(config, info, devices.kind, objective)
-    model = built.model
-    distribution.check_model(devices.strategy, model)
-    notes = inputs.size_notes(info, train, model)
+    built = begin.build(config, devices, images, objective)
+    rows, columns = grid = built.model.metadata["grid"]
+    batches = _batches(config, images, grid)
+    eval_steps = fitting.check_batches(batches)
+    height, width, channels = images.info.image_shape
+    size = (
+        f"{rows}x{columns} patches of {height}x{width}x{channels} pixels, "
+        f"{config.corrupted:.0%} of them corrupted"
+    )
+    begin.announce(config, workdir, devices, images, built, size, "images")
+    with finetune.naming_broken_files(images.train, images.evaluation):
+        fitting.fit(
+            built,
+            config,
+            devices,
+            workdir,
+            batches,
+            eval_steps=eval_steps,
+            train_source=images.train,
+        )
 
-    # Data.
-    images, eval_images = inputs.pipelines(config, info, train, evaluation)
+
+def _batches(config, images, grid):
+    """Return functions that make corrupted images and their targets."""
+    train, evaluation = inputs.pipelines(
+        config, images.info, images.train, images.evaluation
+    )
     corruption = dict(
-        grid_size=model.metadata["grid"],
+        grid_size=grid,
         target=config.target,
         fraction=config.corrupted,
         seed=config.seed,
@@ -128,7 +137,7 @@ def _train(config, workdir, devices):
 
     def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
         return masked_patch.batches(
-            images(start_step, shard_index, num_shards),
+            train(start_step, shard_index, num_shards),
             **corruption,
             start_step=start_step,
             shard_index=shard_index,
@@ -138,90 +147,18 @@ def _train(config, workdir, devices):
 
     def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
         return masked_patch.batches(
-            eval_images(shard_index, num_shards),
+            evaluation(shard_index, num_shards),
             **corruption,
             shard_index=shard_index,
             num_shards=num_shards,
             num_replicas=num_replicas,
         )
 
-    # Fail on invalid settings before the workdir is written.
-    train_batches(0)
-    eval_steps = int(eval_batches().cardinality())
-    if devices.is_main:
-        _begin(
-            config,
-            workdir,
-            devices,
-            built,
-            info,
-            (train, evaluation),
-            described,
-            notes,
-        )
-
-    with finetune.naming_broken_files(train, evaluation):
-        fitting.fit(
-            built,
-            config,
-            devices,
-            workdir,
-            train_batches,
-            eval_batches,
-            eval_steps=eval_steps,
-            train_source=train,
-        )
-
-
-def _begin(config, workdir, devices, built, info, sources, described, notes):
-    """Writes config.json and prints a summary of the run."""
-    train, evaluation = sources
-    overlap = trained_on.overlap(
-        evaluation, config.data.dataset, config.model.weights, train
-    )
-    workdirs.say_other_backend(workdir)
-    left_out, left_out_counts = inputs.left_out(train, evaluation)
-    rows, columns = built.model.metadata["grid"]
-    derived = dict(
-        model=built.model_arguments,
-        num_parameters=built.model.count_params(),
-        image_size=info.image_size,
-        channels=info.channels,
-        patches=(rows, columns),
-        train_images=info.train_images,
-        eval_images=evaluation.num_examples,
-        data=described,
-        overlap=overlap,
-        **left_out_counts,
-        total_steps=built.total_steps,
-        warmup_steps=built.warmup_steps,
-        eval_every=built.eval_every,
-        devices=f"{devices.num_devices} {devices.kind}",
-        backend=keras.backend.backend(),
-        keras=keras.__version__,
-    )
-    workdirs.write_config(workdir, config, derived)
-    if config.data.broken == "skip":
-        inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
-    height, width = info.image_size
-    print(
-        f"{config.model.name} {inputs.origin(config.model.weights)}, "
-        f"{built.model.count_params():,} parameters, "
-        f"{rows}x{columns} patches of {height}x{width}x{info.channels} "
-        f"pixels, {config.corrupted:.0%} of them corrupted; "
-        f"{info.train_images} images to train on, {evaluation.num_examples} "
-        f"to evaluate; {built.total_steps} steps of {config.data.batch_size}, "
-        f"evaluated every {built.eval_every}." + (left_out and f" {left_out}."),
-        flush=True,
-    )
-    if overlap:
-        notes.append(f"WARNING: {overlap}.")
-    for note in notes:
-        print(note, flush=True)
+    return train_batches, eval_batches
 
 
 def _report(config, workdir, results):
-    """Prints the results and the command to fine-tune."""
+    """Print the results and the command to fine-tune."""
     for title, prefix in (("\nLast", ""), ("Best", "best_")):
         values = ", ".join(
             f"{name} {results[prefix + name]:.4g}"

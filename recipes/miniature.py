@@ -105,7 +105,7 @@ def run(config: Config, workdir: str = "") -> dict:
 
 
 def plan(config: Config) -> dict[str, experiment.Config]:
-    """Returns the config of each run by name.
+    """Return the config of each run by name.
 
     Args:
         config: The config of all runs.
@@ -143,7 +143,7 @@ def _changed(run, name, seed, changes):
 
 
 def _train_all(planned, workdir, num_processes):
-    """Returns the accuracy of each run by its name."""
+    """Return the accuracy of each run by its name."""
     accuracies = {}
 
     def say(name, accuracy):
@@ -179,7 +179,7 @@ def _train(config: experiment.Config, workdir: pathlib.Path) -> float:
 
 @contextlib.contextmanager
 def _processes(number):
-    """Yields a function that starts another in one of several processes.
+    """Yield a function that starts another in one of several processes.
 
     After an error, waiting calls are cancelled.
     """

@@ -8,7 +8,7 @@ YES, PARTLY, NO = "reproduced", "reproduced in part", "not reproduced"
 
 
 def claims(results: dict) -> list[tuple[str, str, str, str]]:
-    """Returns (what is claimed, where in the paper, result, verdict).
+    """Return (what is claimed, where in the paper, result, verdict).
 
     A difference counts if it is more than twice its standard error, which is
     that of two independent draws of the evaluation images.
@@ -125,7 +125,7 @@ def _average(results):
 
 
 def _differences(results, one, other):
-    """Returns (size, difference, twice its standard error) for each size."""
+    """Return (size, difference, twice its standard error) for each size."""
     return [
         (size, *_difference(results, (one, choice), (other, choice)))
         for size, choice in zip(
@@ -135,7 +135,7 @@ def _differences(results, one, other):
 
 
 def choices_of_sizes(results: dict) -> list[str]:
-    """Returns the names of the runs of each of `sizes`.
+    """Return the names of the runs of each of `sizes`.
 
     Args:
         results: Those of `miniature_report.measure`.
@@ -148,13 +148,13 @@ def _choice_difference(results, choice):
 
 
 def _difference(results, one, other):
-    """Returns the difference of the means, and twice its standard error."""
+    """Return the difference of the means, and twice its standard error."""
     samples = [results["accuracies"][model][c] for model, c in (one, other)]
     return uncertainty.difference(*(result_of(results, s) for s in samples))
 
 
 def result_of(results: dict, sample: list[float]) -> tuple[float, float]:
-    """Returns the mean accuracy and its standard error.
+    """Return the mean accuracy and its standard error.
 
     Args:
         results: Those of `miniature_report.measure`.
@@ -172,7 +172,7 @@ def _listed(results, one, other):
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Returns Spearman's coefficient; ties have the mean of their ranks.
+    """Return Spearman's coefficient; ties have the mean of their ranks.
 
     Args:
         x, y: `[N]`.

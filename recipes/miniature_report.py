@@ -23,7 +23,7 @@ def measure(
     accuracies: dict[str, float],
     workdir: pathlib.Path,
 ) -> dict:
-    """Returns all numbers, and draws the figures of the trained ViT.
+    """Return all numbers, and draw the figures of the trained ViT.
 
     Args:
         planned: The config of each run by name, "MODEL_SIZE_SEED" or
@@ -83,7 +83,7 @@ def _sizes(planned):
 
 
 def _by_model(accuracies):
-    """Turns "MODEL_CHOICE_SEED" into model -> choice -> list by seed."""
+    """Turn "MODEL_CHOICE_SEED" into model -> choice -> list by seed."""
     found = {}
     for name in sorted(accuracies):
         model, _, rest = name.partition("_")
@@ -95,7 +95,7 @@ def _by_model(accuracies):
 
 
 def _evaluation_images(config, train, evaluation):
-    """Returns some evaluation images, `[B, H, W, C]`, from all classes."""
+    """Return some evaluation images, `[B, H, W, C]`, from all classes."""
     info = inputs.dataset_info(config, train)
     _, batches = inputs.pipelines(config, info, train, evaluation)
     every = max(1, evaluation.num_examples // NUM_IMAGES)
@@ -105,7 +105,7 @@ def _evaluation_images(config, train, evaluation):
 
 
 def position_structure(similarity: np.ndarray) -> dict[str, float]:
-    """Returns how much of the grid is in the position embeddings.
+    """Return how much of the grid is in the position embeddings.
 
     Args:
         similarity: One of `inspection.position_similarity`,
@@ -138,7 +138,7 @@ def position_structure(similarity: np.ndarray) -> dict[str, float]:
 
 
 def write(results: dict, workdir: pathlib.Path) -> None:
-    """Writes report.md, accuracy.png and choices.png, and prints the report.
+    """Write report.md, accuracy.png and choices.png, and print the report.
 
     Args:
         results: Those of `measure`.
@@ -152,7 +152,7 @@ def write(results: dict, workdir: pathlib.Path) -> None:
 
 
 def report(results: dict) -> str:
-    """Returns the tables and the claims as Markdown.
+    """Return the tables and the claims as Markdown.
 
     Args:
         results: Those of `measure`.

@@ -6,7 +6,7 @@ import keras_vit_cli
 
 
 def main(words: list[str]) -> int:
-    """Runs `keras-vit predict` with the given arguments."""
+    """Run `keras-vit predict` with the given arguments."""
     return keras_vit_cli.main(["predict", *words])
 
 

@@ -27,7 +27,7 @@ class Options(typing.NamedTuple):
 
 
 def announce(arguments: list[str], module: str) -> None:
-    """Checks the flags of a recipe, and prints what starts.
+    """Check the flags of a recipe, and print what starts.
 
     Of the modules that are no recipe with a config, nothing is printed.
 
@@ -62,7 +62,7 @@ def announce(arguments: list[str], module: str) -> None:
 
 
 def read(argv: list[str], default_config: str | os.PathLike) -> Options:
-    """Reads the flags of all recipes.
+    """Read the flags of all recipes.
 
     Args:
         argv: Program and arguments.
@@ -100,7 +100,7 @@ def read(argv: list[str], default_config: str | os.PathLike) -> Options:
 
 @contextlib.contextmanager
 def naming_help():
-    """Adds to the error of a command line where the flags are listed."""
+    """Add to the error of a command line where the flags are listed."""
     try:
         yield
     except ValueError as error:

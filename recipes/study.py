@@ -149,7 +149,7 @@ def run(config: Config, workdir: str = "") -> list[dict]:
 
 
 def _configs(config):
-    """Returns name -> config of each variant."""
+    """Return name -> config of each variant."""
     count = 0
     if any("data.train_images" in v.changes for v in config.variants):
         count = inputs.load(config.run)[0].num_examples
@@ -162,7 +162,7 @@ def _configs(config):
 def config_of(
     run: experiment.Config, variant: Variant, num_images: int = 0
 ) -> experiment.Config:
-    """Returns the config of a variant.
+    """Return the config of a variant.
 
     Args:
         run: The config that the variants share.
@@ -265,7 +265,7 @@ def _transfer(config, to, folder):
 
 
 def _result(config, folder, report):
-    """Returns the accuracy of a finished run, and its curve over epochs."""
+    """Return the accuracy of a finished run, and its curve over epochs."""
     name = "val_accuracy"
     if config.evaluation.fewshot_dataset:
         dataset = pathlib.Path(config.evaluation.fewshot_dataset).name
@@ -301,7 +301,7 @@ def _macs(folder):
 
 
 def _report(config, rows, workdir):
-    """Prints a table and draws the figure."""
+    """Print a table and draw the figure."""
     wide = max(len(row["name"]) for row in rows)
     print(f"\n{'':{wide}}  {config.x_label[:24]:>24}  accuracy")
     for row in rows:

@@ -84,7 +84,7 @@ def draw_points(
 
 
 def _place(x, shift, is_number):
-    """Returns where a point is drawn: those of one x are side by side."""
+    """Return where a point is drawn: those of one x are side by side."""
     return x * 1.02**shift if is_number else x + 0.12 * shift
 
 
@@ -153,13 +153,13 @@ def draw_curves(
 
 
 def _result(row):
-    """Returns mean and standard error."""
+    """Return mean and standard error."""
     error = uncertainty.standard_error(row["accuracies"], row["eval_images"])
     return row["accuracy"], error
 
 
 def _reference(rows, k):
-    """Returns the index of the row that a row is compared with.
+    """Return the index of the row that a row is compared with.
 
     It is the first line's at the same x, or else the first row.
     """
@@ -185,7 +185,7 @@ def _interval(rows):
 
 
 def _ticks(places):
-    """Returns the places if they are few, or else powers of two in between."""
+    """Return the places if they are few, or else powers of two in between."""
     if len(places) <= 6:
         return sorted(places)
     low, high = math.log2(min(places)), math.log2(max(places))

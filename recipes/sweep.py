@@ -44,7 +44,7 @@ class Config:
 
 
 def run(config: Config, workdir: str = "") -> dict:
-    """Tries each setup and learning rate on a dev split, and reports the best.
+    """Try each setup and learning rate on a dev split, and report the best.
 
     The pair with the highest accuracy on the held-out images is used to train
     on all training images, once for each seed, and tested on the evaluation
@@ -133,7 +133,7 @@ def _sweep(config, workdir):
 
 
 def _pairs(config):
-    """Returns name -> (setup, base_lr) of what is tried."""
+    """Return name -> (setup, base_lr) of what is tried."""
     return {
         _name(*pair): pair
         for pair in itertools.product(config.setups, config.base_lrs)
@@ -145,13 +145,13 @@ def _name(setup, base_lr):
 
 
 def _changed(config, setup, base_lr):
-    """Returns the config of a run of this setup and rate."""
+    """Return the config of a run of this setup and rate."""
     changes = config.setups[setup] | {"optim.base_lr": base_lr}
     return fields.changed(config.run, changes)
 
 
 def _report(workdir, results):
-    """Prints what was tried, and the accuracy with the best."""
+    """Print what was tried, and the accuracy with the best."""
     setup, rate = results["setup"], f"{results['base_lr']:g}"
     chosen = _name(setup, results["base_lr"])
     print("\nbase_lr   dev accuracy (last evaluation)")

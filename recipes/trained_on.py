@@ -57,7 +57,7 @@ def config_beside(model: str | os.PathLike) -> experiment.Config | None:
 
 
 def same_dataset(first: str, second: str) -> bool:
-    """Returns whether two values of `dataset` name the same data set.
+    """Return whether two values of `dataset` name the same data set.
 
     Args:
         first, second: Names or paths.
@@ -71,7 +71,7 @@ def overlap(
     weights: str | os.PathLike = "",
     train: data.Source | None = None,
 ) -> str:
-    """Describes how many of the measured images a model was trained on.
+    """Describe how many of the measured images a model was trained on.
 
     Args:
         measured: The images to measure on.
@@ -109,7 +109,7 @@ def overlap(
 
 
 def _count(measured, dataset, config):
-    """Returns the number of measured images that a run was trained on."""
+    """Return the number of measured images that a run was trained on."""
     place = _place(config.data.dataset)
     if not (
         os.path.exists(place) or same_dataset(config.data.dataset, dataset)
@@ -127,7 +127,7 @@ def _count(measured, dataset, config):
 
 
 def place_of(dataset: str) -> str:
-    """Returns the absolute path of a data set, "" for a name.
+    """Return the absolute path of a data set, "" for a name.
 
     Args:
         dataset: A path, or a name such as "digits" or one of TFDS.

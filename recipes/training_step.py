@@ -75,7 +75,7 @@ def build(
     kind: str = "cpu",
     objective: Objective | None = None,
 ) -> TrainingStep:
-    """Makes the model and compiles its training step.
+    """Make the model and compile its training step.
 
     Args:
         config: A config that `check` accepts.
@@ -100,21 +100,9 @@ def build(
         **model_arguments,
     )
 
-    per_epoch = info.train_images * config.data.repeats
-    limit = max(per_epoch, SMALL_BATCH)
-    if not config.schedule.total_steps and config.data.batch_size > limit:
-        raise ValueError(
-            f"`data.batch_size` must be at most {limit} for the {per_epoch} "
-            "images of an epoch, unless `schedule.total_steps` is given too. "
-            f"Received: data.batch_size={config.data.batch_size}"
-        )
-    steps_per_epoch = max(1, per_epoch // config.data.batch_size)
-    total_steps = config.schedule.total_steps or max(
-        1, config.schedule.num_epochs * per_epoch // config.data.batch_size
-    )
+    total_steps, eval_every = _steps(config, info)
     warmup_steps = min(config.schedule.warmup_steps, total_steps // 5)
     schedule = _schedule(config, total_steps, warmup_steps)
-    eval_every = min(config.evaluation.every or steps_per_epoch, total_steps)
     steps_per_execution = _steps_per_execution(
         config, kind, total_steps, eval_every
     )
@@ -148,8 +136,26 @@ def build(
     )
 
 
+def _steps(config, info):
+    """Return the number of steps, and the steps between evaluations."""
+    per_epoch = info.train_images * config.data.repeats
+    batch_size, settings = config.data.batch_size, config.schedule
+    limit = max(per_epoch, SMALL_BATCH)
+    if not settings.total_steps and batch_size > limit:
+        raise ValueError(
+            f"`data.batch_size` must be at most {limit} for the {per_epoch} "
+            "images of an epoch, unless `schedule.total_steps` is given too. "
+            f"Received: data.batch_size={batch_size}"
+        )
+    total_steps = settings.total_steps or max(
+        1, settings.num_epochs * per_epoch // batch_size
+    )
+    each = config.evaluation.every or max(1, per_epoch // batch_size)
+    return total_steps, min(each, total_steps)
+
+
 def _takes_video(name):
-    """Returns whether a constructor makes models of videos."""
+    """Return whether a constructor makes models of videos."""
     return any(
         family.takes_video and name in (family.title, *family.variants)
         for family in FAMILIES.values()
@@ -157,7 +163,7 @@ def _takes_video(name):
 
 
 def _model_arguments(config, image_size):
-    """Returns the arguments of the constructor that describe the
+    """Return the arguments of the constructor that describe the
     architecture."""
     arguments = dataclasses.asdict(config.model.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
@@ -182,7 +188,7 @@ def _model_arguments(config, image_size):
 
 
 def _steps_per_execution(config, kind, total_steps, eval_every):
-    """Returns the steps in one call to the device; stops are between two
+    """Return the steps in one call to the device; stops are between two
     calls."""
     common = math.gcd(total_steps, eval_every, config.run.checkpoint_every)
     asked = config.run.steps_per_execution

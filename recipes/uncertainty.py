@@ -6,7 +6,7 @@ GREY = "#9a9a9a"  # of what shows no difference
 
 
 def standard_error(accuracies: list[float], num_images: int) -> float:
-    """Returns the standard error of a mean accuracy.
+    """Return the standard error of a mean accuracy.
 
     It is that of drawing the evaluation images, and of several seeds also that
     of their differences. Two right and two wrong answers are added to those of
@@ -35,7 +35,7 @@ def standard_error(accuracies: list[float], num_images: int) -> float:
 def difference(
     one: tuple[float, float], other: tuple[float, float]
 ) -> tuple[float, float]:
-    """Returns one result less another, and twice its standard error.
+    """Return one result less another, and twice its standard error.
 
     Args:
         one, other: Mean and standard error of each.
@@ -44,7 +44,7 @@ def difference(
 
 
 def differ(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Returns whether results differ by more than twice the standard error.
+    """Return whether results differ by more than twice the standard error.
 
     Args:
         one, other: Mean and standard error of each; of an unknown error
@@ -55,7 +55,7 @@ def differ(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def describe(accuracies: list[list[float]], num_images: list[int]) -> str:
-    """Returns what a figure says of its intervals.
+    """Return what a figure says of its intervals.
 
     Args:
         accuracies: Those of the seeds, of each result.

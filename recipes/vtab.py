@@ -43,7 +43,7 @@ class Config:
 
 
 def config_of(config: experiment.Config, task: str) -> experiment.Config:
-    """Returns the config of fine-tuning on one task.
+    """Return the config of fine-tuning on one task.
 
     Args:
         config: The config of all tasks.
@@ -124,7 +124,7 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
 
 
 def _candidates(config):
-    """Returns the runs to select from by the names of their folders."""
+    """Return the runs to select from by the names of their folders."""
     run = config.run
     return {
         f"lr_{base_lr:g}_steps_{steps}": fields.changed(
@@ -144,7 +144,7 @@ def _candidates(config):
 
 
 def _select(candidates, workdir, devices, tasks):
-    """Returns the run that is best on validation images, None without any."""
+    """Return the run that is best on validation images, None without any."""
     if len(candidates) < 2:
         return next(iter(candidates.values()), None)
     scores = {}
@@ -185,7 +185,7 @@ def _run_tasks(run, workdir, devices, tasks):
 
 
 def _accuracies(workdir):
-    """Returns the results of the finished tasks."""
+    """Return the results of the finished tasks."""
     try:
         content = json.loads((workdir / "results.json").read_text())
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def _results(accuracies):
 
 
 def _table(results):
-    """Returns the accuracies by group, and the means, as text."""
+    """Return the accuracies by group, and the means, as text."""
     lines = []
     for group in vtab.GROUPS:
         mean = results["scores"].get(group)

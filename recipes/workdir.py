@@ -21,7 +21,7 @@ LOCK = "run.lock"
 
 
 def default(model: str, dataset: str) -> str:
-    """Returns "runs/digits", or "runs/cifar10-ViTB16" for a named model.
+    """Return "runs/digits", or "runs/cifar10-ViTB16" for a named model.
 
     Args:
         model: The constructor; "ViT" is omitted.
@@ -33,7 +33,7 @@ def default(model: str, dataset: str) -> str:
 
 
 def path_of(workdir: str | os.PathLike) -> pathlib.Path:
-    """Returns the path of a workdir; "~" is the home directory.
+    """Return the path of a workdir; "~" is the home directory.
 
     Args:
         workdir: As given to a recipe.
@@ -60,7 +60,7 @@ def path_of(workdir: str | os.PathLike) -> pathlib.Path:
 
 @contextlib.contextmanager
 def lock(workdir: pathlib.Path, devices: distribution.Devices):
-    """Holds a workdir for one run, whose processes must all call it.
+    """Hold a workdir for one run, whose processes must all call it.
 
     The main process takes an advisory lock of the operating system (`flock`)
     on the file run.lock, which contains its name. The lock ends with its
@@ -173,7 +173,7 @@ def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
 
 
 def read_derived(workdir: pathlib.Path) -> dict:
-    """Returns what config.json has under "derived"; {} without the file.
+    """Return what config.json has under "derived"; {} without the file.
 
     Args:
         workdir: The folder, which need not exist.
@@ -186,7 +186,7 @@ def read_derived(workdir: pathlib.Path) -> dict:
 
 
 def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
-    """Writes config.json, and the folder for it.
+    """Write config.json, and the folder for it.
 
     Args:
         workdir: The folder.
@@ -199,7 +199,7 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
 
 
 def write_json(path: pathlib.Path, content: dict) -> None:
-    """Writes a file atomically.
+    """Write a file atomically.
 
     Args:
         path: The file.
@@ -209,7 +209,7 @@ def write_json(path: pathlib.Path, content: dict) -> None:
 
 
 def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
-    """Returns whether training in a workdir has reached its last step.
+    """Return whether training in a workdir has reached its last step.
 
     Args:
         workdir: The folder of recipes.finetune or recipes.masked_patch.
@@ -221,7 +221,7 @@ def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
 
 
 def say_other_backend(workdir: pathlib.Path) -> None:
-    """Prints that a run was begun with another backend, if it was.
+    """Print that a run was begun with another backend, if it was.
 
     Args:
         workdir: Its folder, which need not exist.
@@ -238,7 +238,7 @@ def say_other_backend(workdir: pathlib.Path) -> None:
 
 
 def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
-    """Prints what starting a finished run again does.
+    """Print what starting a finished run again does.
 
     Args:
         workdir: Its folder.
@@ -266,7 +266,7 @@ def _is_finished(workdir):
 
 
 def read_log(path: pathlib.Path) -> list[dict[str, str]]:
-    """Returns the complete rows of a log.
+    """Return the complete rows of a log.
 
     Args:
         path: A CSV file, which need not exist.
@@ -275,7 +275,7 @@ def read_log(path: pathlib.Path) -> list[dict[str, str]]:
 
 
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
-    """Removes the rows after a step from a log, and returns the others.
+    """Remove the rows after a step from a log, and return the others.
 
     Args:
         path: A CSV file with a column "step", which need not exist.
@@ -292,7 +292,7 @@ def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
 
 
 def _complete_lines(path):
-    """Returns the complete lines; the last one may be truncated."""
+    """Return the complete lines; the last one may be truncated."""
     try:
         with open(path, newline="") as file:
             lines = file.read().splitlines(keepends=True)
@@ -302,7 +302,7 @@ def _complete_lines(path):
 
 
 def _lock(workdir):
-    """Returns the descriptor of the locked file."""
+    """Return the descriptor of the locked file."""
     path = workdir / LOCK
     while True:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -341,7 +341,7 @@ def _lock(workdir):
 
 
 def _unlock(workdir, descriptor):
-    """Removes the file before unlocking: a process that has opened it
+    """Remove the file before unlocking: a process that has opened it
     retries."""
     (workdir / LOCK).unlink(missing_ok=True)
     os.close(descriptor)
@@ -350,7 +350,7 @@ def _unlock(workdir, descriptor):
 
 
 def _holder(descriptor):
-    """Returns the text that the holder of the lock has written."""
+    """Return the text that the holder of the lock has written."""
     for _ in range(10):
         if text := os.pread(descriptor, 1000, 0).decode(errors="replace"):
             return text
@@ -359,7 +359,7 @@ def _holder(descriptor):
 
 
 def _replace(path, text):
-    """Writes a file atomically."""
+    """Write a file atomically."""
     part = path.with_name(path.name + ".part")
     with open(part, "w", newline="") as file:
         file.write(text)
@@ -367,6 +367,6 @@ def _replace(path, text):
 
 
 def _as_json(config):
-    """Returns the config as JSON reads it back, with lists instead of
+    """Return the config as JSON reads it back, with lists instead of
     tuples."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

@@ -12,7 +12,7 @@ from recipes import fewshot
 
 
 def get_config(arguments: str = "ViT,digits") -> fewshot.Config:
-    """Returns the config of "MODEL,DATASET"."""
+    """Return the config of "MODEL,DATASET"."""
     model, comma, dataset = arguments.partition(",")
     if not (model and comma and dataset):
         raise ValueError(

@@ -42,7 +42,7 @@ TITLES = [family.title for family in families.FAMILIES.values()]
 
 
 def get_config(arguments: str = "") -> experiment.Config:
-    """Returns the config of "MODEL,DATASET"; without them, the quick try."""
+    """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
         return _quick_try()
     model, comma, dataset = arguments.partition(",")
@@ -131,7 +131,7 @@ def from_weights(model: str, dataset: str) -> experiment.Config:
 
 
 def _image_size(model):
-    """Returns the authors' fine-tuning resolution, in pixels per side."""
+    """Return the authors' fine-tuning resolution, in pixels per side."""
     if model in mixer.VARIANTS:
         return 224
     sizes = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
@@ -140,7 +140,7 @@ def _image_size(model):
 
 
 def _hyper_rule(model, dataset):
-    """Applies BiT-HyperRule, section 3.3; an unknown size counts as small.
+    """Apply BiT-HyperRule, section 3.3; an unknown size counts as small.
 
     Args:
         model: The name of a BiT constructor.
@@ -171,6 +171,6 @@ def _hyper_rule(model, dataset):
 
 
 def _weights(model):
-    """Returns the name of the weights to start from, "" without any."""
+    """Return the name of the weights to start from, "" without any."""
     entry = registry.default(model)
     return entry.name if entry else ""

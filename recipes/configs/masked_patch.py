@@ -12,7 +12,7 @@ from recipes import experiment, masked_patch
 
 
 def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
-    """Returns the config of "MODEL,DATASET"."""
+    """Return the config of "MODEL,DATASET"."""
     model, comma, dataset = arguments.partition(",")
     if not (model and comma and dataset):
         raise ValueError(
@@ -42,7 +42,7 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
 
 
 def _small(dataset):
-    """Returns the same training for a small model, which takes minutes."""
+    """Return the same training for a small model, which takes minutes."""
     return masked_patch.Config(
         data=experiment.Data(
             dataset=dataset,

@@ -10,7 +10,7 @@ from recipes.configs import pretrain
 
 
 def get_config(dataset: str = "cifar10") -> miniature.Config:
-    """Returns the config for a data set."""
+    """Return the config for a data set."""
     run = pretrain.get_config(f"ViT,{dataset},short")
     run.data.image_size = (32,)
     run.data.channels = 3

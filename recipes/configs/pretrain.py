@@ -99,7 +99,7 @@ DROP_PATH = {
 
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
-    """Returns the config of "MODEL,DATASET", with ",sgd" or ",short"."""
+    """Return the config of "MODEL,DATASET", with ",sgd" or ",short"."""
     model, comma, dataset = arguments.partition(",")
     dataset, *kind = dataset.split(",")
     if not (model and comma and dataset) or kind not in (
@@ -136,6 +136,11 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _deit(model, dataset)
     if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
         return _sgd(model, dataset)
+    return _table_3(model, dataset)
+
+
+def _table_3(model, dataset):
+    """Return the training of a row of the paper's Table 3."""
     known = dataset if dataset in MULTI_LABEL else "imagenet2012"
     rows = [
         row[2:]
@@ -177,14 +182,14 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
 
 
 def _post_activation():
-    """Returns the ResNet architecture that the ViT paper's code uses."""
+    """Return the ResNet architecture that the ViT paper's code uses."""
     return experiment.Architecture(
         activation_order="post_activation", numerics="authors"
     )
 
 
 def _published(model, dataset, changes):
-    """Returns the settings that all published pre-training shares."""
+    """Return the settings that all published pre-training shares."""
     multi_label = dataset in MULTI_LABEL
     common = {
         "model.name": model,
@@ -203,7 +208,7 @@ def _published(model, dataset, changes):
 
 
 def _mixer(model, dataset):
-    """Returns Mixer-B/16's config of big_vision, configs/mlp_mixer_i1k.py."""
+    """Return Mixer-B/16's config of big_vision, configs/mlp_mixer_i1k.py."""
     return _published(
         model,
         dataset,
@@ -228,7 +233,7 @@ def _mixer(model, dataset):
 
 
 def _raft_mlp(model, dataset):
-    """Returns the authors' configs/settings: RaftMLP on ImageNet-1k.
+    """Return the authors' configs/settings: RaftMLP on ImageNet-1k.
 
     Their MixUp and CutMix draw once per batch, and CutMix draws its area from
     Beta(1, 1); Keras draws for each image. Their jitter multiplies brightness;
@@ -266,7 +271,7 @@ def _raft_mlp(model, dataset):
 
 
 def _family_of(model):
-    """Returns the name of the family of a constructor, or None."""
+    """Return the name of the family of a constructor, or None."""
     for family in families.FAMILIES.values():
         if model in family.variants:
             return family.name
@@ -274,7 +279,7 @@ def _family_of(model):
 
 
 def _deit(model, dataset):
-    """Returns DeiT's protocol (2012.12877, Table 9), as a family changes it.
+    """Return DeiT's protocol (2012.12877, Table 9), as a family changes it.
 
     DeiT applies either MixUp or CutMix to a batch, and draws the strength of
     RandAugment around 9 of 10; here both are applied, and strengths lie between
@@ -309,7 +314,7 @@ def _deit(model, dataset):
 
 
 def _short(model, dataset):
-    """Returns RaftMLP's training, shortened for some thousand photographs.
+    """Return RaftMLP's training, shortened for some thousand photographs.
 
     AdamW, the cosine schedule and label smoothing are the authors'. Of the
     augmentation only flips and shifts remain, which help within a few epochs.
@@ -333,7 +338,7 @@ def _short(model, dataset):
 
 
 def _sgd(model, dataset):
-    """Returns BiT with SGD: as in big_vision; on JFT-300M as in its paper."""
+    """Return BiT with SGD: as in big_vision; on JFT-300M as in its paper."""
     changes = {
         "schedule.num_epochs": 90,
         "schedule.warmup_steps": 5_000,
@@ -363,7 +368,7 @@ def _sgd(model, dataset):
 
 
 def _for_a_look(model, dataset):
-    """Returns the same training for a small model, which takes a minute."""
+    """Return the same training for a small model, which takes a minute."""
     return experiment.Config(
         model=experiment.Model(
             name=model,

@@ -56,7 +56,7 @@ TRANSFERS = (
 
 
 def get_config(arguments: str = "figure_8,digits") -> study.Config:
-    """Returns the config of "STUDY,DATASET"."""
+    """Return the config of "STUDY,DATASET"."""
     name, comma, dataset = arguments.partition(",")
     if name not in MODELS or not (comma and dataset):
         raise ValueError(
@@ -69,7 +69,7 @@ def get_config(arguments: str = "figure_8,digits") -> study.Config:
 
 
 def _run(model, dataset):
-    """Returns the config that the variants of a study share."""
+    """Return the config that the variants of a study share."""
     if dataset in PAPER:
         run = pretrain.get_config(f"{model},{dataset}")
         if dataset != "imagenet2012":
@@ -89,7 +89,7 @@ def _run(model, dataset):
 
 
 def _figure_4(run):
-    """Compares several models on subsets of the pre-training set."""
+    """Compare several models on subsets of the pre-training set."""
     if run.data.dataset not in PAPER:
         models = {
             "ResNet": _difference(run, _of_defaults(run, "BiT")),
@@ -190,7 +190,7 @@ def _figure_8(run):
 
 
 def _figure_9(run):
-    """Compares the class token with the average, which needs another rate."""
+    """Compare the class token with the average, which needs another rate."""
     gap = {"model.architecture.classifier": "gap"}
     return study.Config(
         name="figure_9",
@@ -211,7 +211,7 @@ def _figure_9(run):
 
 
 def _figure_10(run):
-    """Compares position embeddings learned with other hyper-parameters."""
+    """Compare position embeddings learned with other hyper-parameters."""
     short = {"schedule.num_epochs": Times(1 / 2)}
     return study.Config(
         name="figure_10",
@@ -235,7 +235,7 @@ def _figure_10(run):
 
 
 def _figure_13(run):
-    """Compares axial models with those that they are made from."""
+    """Compare axial models with those that they are made from."""
     models = {
         "AxialResNet-50": "AxialResNet50",
         "Axial-ViT-B/32": "AxialViTB32",
@@ -341,7 +341,7 @@ def _table_7(run):
 
 
 def _sgd(run):
-    """Returns BiT's training, its rate scaled with the batch size."""
+    """Return BiT's training, its rate scaled with the batch size."""
     return {
         "optim.name": "sgd",
         "optim.base_lr": 0.03 * run.data.batch_size / 256,
@@ -352,7 +352,7 @@ def _sgd(run):
 
 
 def _table_8(run):
-    """Compares no, 1-D, 2-D and relative position embeddings by placement."""
+    """Compare no, 1-D, 2-D and relative position embeddings by placement."""
     kinds = {
         "no embedding": ("none", ("stem",)),
         "1-D": ("learned_1d", ("stem", "every_layer", "every_layer_shared")),
@@ -381,7 +381,7 @@ def _table_8(run):
 
 
 def _of_defaults(run, model):
-    """Returns the same training of another small model."""
+    """Return the same training of another small model."""
     architecture = experiment.Architecture()
     return fields.changed(
         run, {"model.name": model, "model.architecture": architecture}

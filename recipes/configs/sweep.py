@@ -25,7 +25,7 @@ DEV_FRACTIONS = {
 
 
 def get_config(arguments: str = "ViT,digits") -> sweep.Config:
-    """Returns the config of "MODEL,DATASET"."""
+    """Return the config of "MODEL,DATASET"."""
     run = finetune.get_config(arguments)
     name = re.split(r"[/:]", run.data.dataset)[0]
     setups = {"": {}}

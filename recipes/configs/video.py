@@ -30,7 +30,7 @@ NUM_VIDEOS = 240_000
 
 
 def get_config(arguments: str = "MViT") -> experiment.Config:
-    """Returns the config of "MODEL" or "MODEL,DATASET"."""
+    """Return the config of "MODEL" or "MODEL,DATASET"."""
     model, _, dataset = arguments.partition(",")
     if model in KINETICS and dataset:
         return _kinetics(model, dataset)
@@ -65,7 +65,7 @@ def get_config(arguments: str = "MViT") -> experiment.Config:
 
 
 def _kinetics(model, dataset):
-    """Returns the authors' configs/Kinetics: MViT on Kinetics-400.
+    """Return the authors' configs/Kinetics: MViT on Kinetics-400.
 
     Evaluate with
     `recipes.evaluate --clips=5 --frame_step=4 --frame_rate=30 --resize=224`.

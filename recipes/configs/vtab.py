@@ -11,7 +11,7 @@ from recipes.configs import finetune
 
 
 def get_config(arguments: str = "ViTL16") -> vtab.Config | experiment.Config:
-    """Returns the config of "MODEL" or "MODEL,TASK"."""
+    """Return the config of "MODEL" or "MODEL,TASK"."""
     model, comma, task = arguments.partition(",")
     if not model or (comma and not task):
         raise ValueError(

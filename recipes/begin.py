@@ -1,0 +1,107 @@
+"""The beginning of a training run: its model, config.json and summary."""
+
+import pathlib
+
+import keras
+
+from keras_vit import data, distribution
+from recipes import experiment, inputs, trained_on, training_step
+from recipes import workdir as workdirs
+
+
+def build(
+    config: experiment.Config,
+    devices: distribution.Devices,
+    images: inputs.Inputs,
+    objective: training_step.Objective | None = None,
+) -> training_step.TrainingStep:
+    """Build the model and its training step on the devices.
+
+    Args:
+        config: The config.
+        devices: The devices.
+        images: The images to train on.
+        objective: The training objective; None is classification.
+
+    Raises:
+        ValueError: If the model cannot be built, or not divided among the
+            devices, or the weights do not fit it.
+    """
+    devices.check_batch(config.data.batch_size, config.run.micro_batches)
+    data.warn_if_scaled(images.train)
+    with devices.scope():
+        built = training_step.build(
+            config, images.info, devices.kind, objective
+        )
+    distribution.check_model(devices.strategy, built.model)
+    return built
+
+
+def announce(
+    config: experiment.Config,
+    workdir: pathlib.Path,
+    devices: distribution.Devices,
+    images: inputs.Inputs,
+    built: training_step.TrainingStep,
+    size: str,
+    kind: str,
+) -> None:
+    """Write config.json and skipped.csv, and print a summary of the run.
+
+    Args:
+        config: The config.
+        workdir: The folder, which need not exist.
+        devices: The devices; only the main process writes.
+        images: The images to train on.
+        built: The model and its training step.
+        size: The size of an input, in words.
+        kind: What an example is, in words.
+
+    Raises:
+        ValueError: If the model sees an image as a single token.
+    """
+    train, evaluation, info = images.train, images.evaluation, images.info
+    notes = inputs.size_notes(info, train, built.model)
+    if not devices.is_main:
+        return
+    left_out, left_out_counts = inputs.left_out(train, evaluation)
+    overlap = trained_on.overlap(
+        evaluation, config.data.dataset, config.model.weights, train
+    )
+    num_parameters = built.model.count_params()
+    workdirs.say_other_backend(workdir)
+    derived = dict(
+        model=built.model_arguments,
+        num_parameters=num_parameters,
+        image_size=info.image_size,
+        channels=info.channels,
+        num_frames=info.num_frames,
+        patches=built.model.metadata["grid"],
+        classes=len(train.class_names),
+        train_images=train.num_examples,
+        eval_images=evaluation.num_examples,
+        data=images.described,
+        overlap=overlap,
+        **left_out_counts,
+        total_steps=built.total_steps,
+        warmup_steps=built.warmup_steps,
+        eval_every=built.eval_every,
+        devices=f"{devices.num_devices} {devices.kind}",
+        backend=keras.backend.backend(),
+        keras=keras.__version__,
+    )
+    workdirs.write_config(workdir, config, derived)
+    if config.data.broken == "skip":
+        inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
+    print(
+        f"{config.model.name} {inputs.origin(config.model.weights)}, "
+        f"{num_parameters:,} parameters, {size}; {train.num_examples} {kind} "
+        f"to train on, {evaluation.num_examples} to evaluate; "
+        f"{built.total_steps} steps of {config.data.batch_size}, evaluated "
+        f"every {built.eval_every}." + (left_out and f" {left_out}."),
+        flush=True,
+    )
+    if overlap:
+        notes.append(f"WARNING: {overlap}.")
+    for note in notes:
+        print(note, flush=True)
