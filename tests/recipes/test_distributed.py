@@ -88,11 +88,10 @@ def assert_equal_to_rounding(workdir, expected):
 
 
 @pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize("devices", [2, 4])
-def test_mirrored_devices_train_as_one_device(tmp_path, alone, devices):
-    processes.run(tmp_path / "run", devices=devices, config=CONFIG)
+def test_mirrored_devices_train_as_one_device(tmp_path, alone):
+    processes.run(tmp_path / "run", devices=4, config=CONFIG)
     written = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert written["derived"]["devices"] == f"{devices} cpu"
+    assert written["derived"]["devices"] == "4 cpu"
     assert_equal_to_rounding(tmp_path / "run", alone)
 
 
