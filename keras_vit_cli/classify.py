@@ -23,9 +23,6 @@ class NoAnswer(Exception):
 def run(options) -> int:
     """Classifies as the command line asks.
 
-    Args:
-        options: The arguments, as parsed.
-
     Returns:
         The exit status: 0, 1 if an image could not be read or was not
         classified, 2 if the server could not be reached.
@@ -156,7 +153,6 @@ def ask_rest(
     """Asks a signature of a model about images.
 
     Args:
-        images: Contents of image files.
         served: Has the attributes server, "host:port"; model; version, an int
             or None; and timeout, in seconds.
         signature: Name of a signature that takes `image_bytes`.

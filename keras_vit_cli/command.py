@@ -84,12 +84,7 @@ def entry(main):
 
 
 def report(error: Exception, debug: bool = False) -> None:
-    """Print the message of one of `USER_ERRORS` to stderr.
-
-    Args:
-        error: The exception.
-        debug: Whether to print its traceback instead.
-    """
+    """Print the message of one of `USER_ERRORS` to stderr."""
     text = _message(error)
     if debug:
         text = "".join(traceback.format_exception(error)).rstrip()

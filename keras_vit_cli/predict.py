@@ -22,9 +22,6 @@ from keras_vit.inspection import figures
 def run(options) -> int:
     """Predicts as the command line asks.
 
-    Args:
-        options: The arguments, as parsed.
-
     Returns:
         The exit status: 1 if an image could not be read, else 0.
 
@@ -168,9 +165,6 @@ def load_classifier(name: str):
 def load(name: str) -> keras.Model:
     """Load a model by what the command line calls it.
 
-    Args:
-        name: A .keras file, CONSTRUCTOR:WEIGHTS or a checkpoint.
-
     Raises:
         ValueError: If it is none of these.
     """
@@ -218,7 +212,6 @@ def find(
     """Return the files that the command line names, in a stable order.
 
     Args:
-        images: Files, folders and patterns.
         extensions: Extensions of the files to read in a folder.
 
     Raises:

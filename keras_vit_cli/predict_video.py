@@ -20,9 +20,7 @@ def run(options, classifier, paths: list[str]) -> int:
     """Predicts for each clip of each file, one after the other in time.
 
     Args:
-        options: The arguments, as parsed.
         classifier: A model of videos with `model`, `names` and `activation`.
-        paths: The files.
 
     Returns:
         The exit status: 1 if a file could not be read, else 0.

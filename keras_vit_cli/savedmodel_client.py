@@ -14,9 +14,6 @@ class Classifier:
     def __init__(self, directory: str | os.PathLike):
         """Load a version's directory.
 
-        Args:
-            directory: A directory written by `keras_vit.export_savedmodel`.
-
         Raises:
             ValueError: If it is not a SavedModel of this package.
         """
@@ -70,7 +67,6 @@ class Classifier:
 
         Args:
             signature: Its name.
-            images: Contents of image files.
 
         Returns:
             Its outputs, arrays by name.

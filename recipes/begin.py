@@ -18,9 +18,6 @@ def build(
     """Build the model and its training step on the devices.
 
     Args:
-        config: The config.
-        devices: The devices.
-        images: The images to train on.
         objective: The training objective; None is classification.
 
     Raises:
@@ -49,13 +46,7 @@ def announce(
     """Write config.json and skipped.csv, and print a summary of the run.
 
     Args:
-        config: The config.
-        workdir: The folder, which need not exist.
-        devices: The devices; only the main process writes.
-        images: The images to train on.
-        built: The model and its training step.
         size: The size of an input, in words.
-        kind: What an example is, in words.
 
     Raises:
         ValueError: If the model sees an image as a single token.

@@ -40,11 +40,6 @@ COMMON = (
 def main(run, default_config: str | os.PathLike) -> None:
     """Run a recipe with the config of the command line.
 
-    Args:
-        run: The recipe, a function of (config, workdir).
-        default_config: Python file with `get_config()`, used without
-            `--config`.
-
     Raises:
         SystemExit: With status 2 after a user error; see `command.report`.
     """
@@ -70,12 +65,6 @@ def main(run, default_config: str | os.PathLike) -> None:
 
 def parse(argv: list[str], default_config: str | os.PathLike):
     """Read a command line.
-
-    Args:
-        argv: Program and arguments: `--config=FILE[:ARGUMENT]`,
-            `--config.FIELD=VALUE`, `--workdir=FOLDER`, `--debug`, `--help`.
-        default_config: Python file with `get_config()`, read without
-            `--config`.
 
     Returns:
         The config with its overrides, the workdir ("" if none is given), and
@@ -116,12 +105,7 @@ def _other_names(config, file):
 
 
 def _override(config, arguments):
-    """Return a config with the fields that are given on the command line.
-
-    Args:
-        config: The config.
-        arguments: Program and `--config.FIELD=VALUE`.
-    """
+    """Return a config with the fields that are given on the command line."""
     try:
         _check_types(config)
         _check_fields(config, arguments[1:])

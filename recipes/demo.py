@@ -103,7 +103,6 @@ def build(names: list[str], folder: str | None = None):
     """Load the models and return the page, a `gradio.Blocks`.
 
     Args:
-        names: Models, as given on the command line.
         folder: Folder in which to find the nearest images, or None.
 
     Raises:
@@ -135,8 +134,6 @@ def launch(page, host: str = "127.0.0.1", port: int | None = None):
     """Start serving the page, in threads of this process.
 
     Args:
-        page: The page that `build` returned.
-        host: Address to listen on.
         port: Port to listen on; None finds a free one.
 
     Returns:

@@ -76,11 +76,7 @@ def problem(text: str) -> str:
 
 
 def classes(rows: tuple[tuple[str, float], ...]) -> str:
-    """Return the top classes as bars.
-
-    Args:
-        rows: (name, probability), in descending order of probability.
-    """
+    """Return the top classes as bars."""
     bars = []
     for name, probability in rows:
         width = 100 * min(max(probability, 0), 1)

@@ -215,7 +215,6 @@ class Neighbours:
 
         Args:
             model: A model that `load` returned.
-            paths: Image files.
             report: Function that is called with the number of processed files.
 
         Raises:
@@ -247,7 +246,6 @@ class Neighbours:
         """Return the nearest images, and the class that they vote for.
 
         Args:
-            path: An image file that the model has classified.
             count: Number of images to return.
 
         Returns:

@@ -440,9 +440,6 @@ def check_range(name: str, value, low, high=None) -> None:
     """Refuse a number outside of a range.
 
     Args:
-        name: Name of the field.
-        value: The number.
-        low: The lowest number allowed.
         high: What the number must be below; None is no limit.
 
     Raises:

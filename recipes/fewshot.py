@@ -213,9 +213,6 @@ def source_of(config: experiment.Config) -> experiment.Source:
     """Return the data set of `evaluation.fewshot_dataset`.
 
     The training set's own held-out images stay held out.
-
-    Args:
-        config: The config of a run.
     """
     own = dataclasses.fields(experiment.Source)
     shared = {field.name: getattr(config.data, field.name) for field in own}
@@ -248,10 +245,7 @@ def callback(
     Args:
         model: The model to measure: the trained one, or another one of its
             variables.
-        source: The data set; see `source_of`.
-        shots: Numbers of labelled images per class.
         every: Number of evaluations from one measurement to the next.
-        seed: Seed of the draws.
         train_source: The images that the model is trained on; it is printed how
             many of them are among those to measure on.
 
@@ -288,7 +282,6 @@ def at_most(source: data.Source, count: int) -> data.Source:
     """Return a source of at most `count` examples.
 
     Args:
-        source: A source of `keras_vit.data.load`.
         count: Largest number of examples: spread evenly over files and arrays,
             or the first ones of a stream.
     """

@@ -58,12 +58,7 @@ def stored(content: Mapping) -> dict:
 
 
 def flat(tree: Mapping, prefix: str = "") -> dict:
-    """Return path -> value of nested dictionaries.
-
-    Args:
-        tree: The dictionaries.
-        prefix: The beginning of each path.
-    """
+    """Return path -> value of nested dictionaries."""
     values = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -77,7 +72,6 @@ def get(config, path: str):
     """Return the value of a field.
 
     Args:
-        config: The dataclass.
         path: The path of a field, such as "optim.base_lr".
     """
     return operator.attrgetter(path)(config)
@@ -87,7 +81,6 @@ def changed(config, changes: Mapping):
     """Return a copy of a config with other values.
 
     Args:
-        config: The dataclass, with nested ones.
         changes: Path -> value, such as {"optim.base_lr": 0.1}.
     """
     config = copy.deepcopy(config)
@@ -99,12 +92,7 @@ def changed(config, changes: Mapping):
 
 
 def difference(config, other, prefix: str = "") -> dict:
-    """Return the changes that turn a config into another.
-
-    Args:
-        config, other: Two dataclasses of one class.
-        prefix: The beginning of each path.
-    """
+    """Return the changes that turn a config into another."""
     changes = {}
     for field in dataclasses.fields(config):
         here, there = getattr(config, field.name), getattr(other, field.name)
@@ -116,11 +104,7 @@ def difference(config, other, prefix: str = "") -> dict:
 
 
 def hint(paths: Iterable[str]) -> str:
-    """Return a sentence that gives today's paths of moved fields, or "".
-
-    Args:
-        paths: Paths that a config does not have.
-    """
+    """Return a sentence that gives today's paths of moved fields, or ""."""
     moved = [
         f"{path} is now {current(path)}"
         for path in sorted(paths)

@@ -23,11 +23,7 @@ from recipes import workdir as workdirs
 
 
 def set_up(config: experiment.Config) -> distribution.Devices:
-    """Return the devices of a run; must be the first call of a recipe.
-
-    Args:
-        config: The config.
-    """
+    """Return the devices of a run; must be the first call of a recipe."""
     devices = distribution.setup(
         config.run.devices,  # type: ignore[arg-type]
         config.run.strategy,  # type: ignore[arg-type]
@@ -42,9 +38,6 @@ def set_up(config: experiment.Config) -> distribution.Devices:
 
 def check_batches(batches: tuple[Callable, Callable]) -> int:
     """Refuse invalid settings of batches before the workdir is written.
-
-    Args:
-        batches: As `fit` takes them.
 
     Returns:
         The number of batches to evaluate.
@@ -71,9 +64,6 @@ def fit(
     """Train from the newest checkpoint of the workdir, or from the start.
 
     Args:
-        built: The model and its training step.
-        config: Its config.
-        devices: The devices to train on.
         workdir: Receives checkpoints/, metrics.csv, tensorboard/, and the
             models of the last and of the best evaluation, last.keras and
             best.keras.
@@ -218,7 +208,6 @@ def results(
     report is the last one.
 
     Args:
-        rows: The rows of metrics.csv.
         best_by: "accuracy", of which more is better, or "loss".
 
     Returns:

@@ -76,7 +76,6 @@ def prepare(config: Config, workdir: pathlib.Path) -> Inputs:
     """Return the images of a run.
 
     Args:
-        config: The config.
         workdir: The folder of the run, which need not exist.
 
     Raises:
@@ -111,9 +110,6 @@ def check_weights(model) -> None:
 def load(config: Config) -> tuple[data.Source, data.Source]:
     """Return the training and the evaluation source.
 
-    Args:
-        config: The config.
-
     Raises:
         ValueError: See `keras_vit.data.load`.
     """
@@ -135,9 +131,6 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
 def load_source(source: Source) -> tuple[data.Source, data.Source]:
     """Return the training and the evaluation part of a data set.
 
-    Args:
-        source: The data set.
-
     Raises:
         ValueError: See `keras_vit.data.load`.
     """
@@ -157,13 +150,7 @@ def load_source(source: Source) -> tuple[data.Source, data.Source]:
 def describe(
     config: Config, train: data.Source, evaluation: data.Source
 ) -> dict:
-    """Return what config.json holds of the images: place, counts, digests.
-
-    Args:
-        config: The config.
-        train: The training part.
-        evaluation: The evaluation part.
-    """
+    """Return what config.json holds of the images: place, counts, digests."""
     path = os.path.expanduser(config.data.dataset)
     return dict(
         place=os.path.realpath(path) if os.path.exists(path) else "",
@@ -175,20 +162,12 @@ def describe(
 
 
 def origin(weights: str) -> str:
-    """Return "from scratch (no weights)", or "from" and the weights.
-
-    Args:
-        weights: The field of a config.
-    """
+    """Return "from scratch (no weights)", or "from" and the weights."""
     return f"from {weights}" if weights else "from scratch (no weights)"
 
 
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
     """Describe which files of a folder are not used.
-
-    Args:
-        train: The training part.
-        evaluation: The evaluation part.
 
     Returns:
         A sentence for the user, "" if there are none, and the counts for
@@ -213,13 +192,7 @@ def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
 def write_skipped(
     path: pathlib.Path, train: data.Source, evaluation: data.Source
 ) -> None:
-    """Write the path of each file that does not decode, and the reason.
-
-    Args:
-        path: The CSV file.
-        train: The training part.
-        evaluation: The evaluation part.
-    """
+    """Write the path of each file that does not decode, and the reason."""
     skipped = train.skipped | evaluation.skipped
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "reason"), *skipped.items()])
@@ -254,12 +227,6 @@ def pipelines(
     evaluation: data.Source,
 ) -> tuple[Callable, Callable]:
     """Return functions that make the batches of training and evaluation.
-
-    Args:
-        config: The config.
-        info: The properties of the data set.
-        train: The training part.
-        evaluation: The evaluation part.
 
     Returns:
         A function of (first step, shard_index, num_shards, num_replicas), and
@@ -320,7 +287,6 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
     Args:
         model: A model of videos, or one of images that sees each frame by
             itself.
-        source: The data set.
         asked: Frames of a clip; 0 is what the model takes, or else the data
             set's own number, or 16.
 
@@ -352,8 +318,6 @@ def size_notes(
     """Return sentences about images that are enlarged, and few tokens.
 
     Args:
-        info: The properties of the data set.
-        source: The training part.
         model: The model, of keras_vit.
 
     Raises:

@@ -105,11 +105,7 @@ def run(config: Config, workdir: str = "") -> dict:
 
 
 def plan(config: Config) -> dict[str, experiment.Config]:
-    """Return the config of each run by name.
-
-    Args:
-        config: The config of all runs.
-    """
+    """Return the config of each run by name."""
     planned = {}
     for i in range(config.num_seeds):
         seed = config.run.seed + i

@@ -12,9 +12,6 @@ def claims(results: dict) -> list[tuple[str, str, str, str]]:
 
     A difference counts if it is more than twice its standard error, which is
     that of two independent draws of the evaluation images.
-
-    Args:
-        results: Those of `miniature_report.measure`.
     """
     return [
         _overtaking(results),
@@ -135,11 +132,7 @@ def _differences(results, one, other):
 
 
 def choices_of_sizes(results: dict) -> list[str]:
-    """Return the names of the runs of each of `sizes`.
-
-    Args:
-        results: Those of `miniature_report.measure`.
-    """
+    """Return the names of the runs of each of `sizes`."""
     return [*map(str, results["sizes"][:-1]), "all"]
 
 
@@ -157,7 +150,6 @@ def result_of(results: dict, sample: list[float]) -> tuple[float, float]:
     """Return the mean accuracy and its standard error.
 
     Args:
-        results: Those of `miniature_report.measure`.
         sample: The accuracy of each seed.
     """
     error = uncertainty.standard_error(sample, results["eval_images"])

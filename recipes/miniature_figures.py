@@ -19,12 +19,7 @@ CHOICES = {
 
 
 def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
-    """Draws accuracy against training images, the paper's and ours.
-
-    Args:
-        results: Those of `miniature_report.measure`.
-        out_path: The picture to write.
-    """
+    """Draws accuracy against training images, the paper's and ours."""
     figure = figures.new_figure(9, 4)
     paper, ours = figure.subplots(1, 2)
     for name, style in (
@@ -74,12 +69,7 @@ def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
 
 
 def draw_choices(results: dict, out_path: pathlib.Path) -> None:
-    """Draws position embeddings and classifiers compared.
-
-    Args:
-        results: Those of `miniature_report.measure`.
-        out_path: The picture to write.
-    """
+    """Draws position embeddings and classifiers compared."""
     figure = figures.new_figure(9, 3.6)
     paper, ours = figure.subplots(1, 2, width_ratios=(2, 3))
     bars = {

@@ -29,7 +29,6 @@ def measure(
         planned: The config of each run by name, "MODEL_SIZE_SEED" or
             "ViT_CHOICE_SEED".
         accuracies: The accuracy of each run on the evaluation images.
-        workdir: Where the runs are; receives positions.png, distances.png.
 
     Returns:
         "costs", each model's MACs and parameters; "sizes", the numbers of
@@ -138,12 +137,7 @@ def position_structure(similarity: np.ndarray) -> dict[str, float]:
 
 
 def write(results: dict, workdir: pathlib.Path) -> None:
-    """Write report.md, accuracy.png and choices.png, and print the report.
-
-    Args:
-        results: Those of `measure`.
-        workdir: Where to.
-    """
+    """Write report.md, accuracy.png and choices.png, and print the report."""
     miniature_figures.draw_accuracies(results, workdir / "accuracy.png")
     miniature_figures.draw_choices(results, workdir / "choices.png")
     text = report(results)
@@ -152,11 +146,7 @@ def write(results: dict, workdir: pathlib.Path) -> None:
 
 
 def report(results: dict) -> str:
-    """Return the tables and the claims as Markdown.
-
-    Args:
-        results: Those of `measure`.
-    """
+    """Return the tables and the claims as Markdown."""
     header = ["", *(f"{size:,} images" for size in results["sizes"])]
     rows = [
         [

@@ -32,7 +32,6 @@ def announce(arguments: list[str], module: str) -> None:
     Of the modules that are no recipe with a config, nothing is printed.
 
     Args:
-        arguments: Those of the command line, without the program.
         module: Name of the module that `python -m` runs.
 
     Raises:
@@ -63,10 +62,6 @@ def announce(arguments: list[str], module: str) -> None:
 
 def read(argv: list[str], default_config: str | os.PathLike) -> Options:
     """Read the flags of all recipes.
-
-    Args:
-        argv: Program and arguments.
-        default_config: Python file used without `--config`.
 
     Raises:
         ValueError: If a flag is unknown or the config is no file.

@@ -165,8 +165,6 @@ def config_of(
     """Return the config of a variant.
 
     Args:
-        run: The config that the variants share.
-        variant: The variant.
         num_images: Number of training images, for variants that change it.
 
     Raises:

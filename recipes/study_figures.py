@@ -113,7 +113,6 @@ def draw_curves(
     first at its end.
 
     Args:
-        rows: As `recipes.study` returns them.
         title, x_label, y_label: Title of the figure and labels of its axes.
         out_path: The image to write; its suffix selects the format.
 

@@ -57,11 +57,7 @@ def config_beside(model: str | os.PathLike) -> experiment.Config | None:
 
 
 def same_dataset(first: str, second: str) -> bool:
-    """Return whether two values of `dataset` name the same data set.
-
-    Args:
-        first, second: Names or paths.
-    """
+    """Return whether two values of `dataset` name the same data set."""
     return _place(first) == _place(second)
 
 
@@ -78,7 +74,6 @@ def overlap(
         dataset: The `dataset` that they are from.
         weights: The model, or the weights that training starts from. The runs
             that made them are followed through config.json beside each file.
-        train: Images that it will be trained on.
 
     Returns:
         A sentence, or "" if no measured image is known to be trained on.

@@ -78,8 +78,6 @@ def build(
     """Make the model and compile its training step.
 
     Args:
-        config: A config that `check` accepts.
-        info: The properties of the data set.
         kind: Type of the devices, "cpu", "gpu" or "tpu".
         objective: The training objective; None is classification.
 

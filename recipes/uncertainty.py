@@ -35,11 +35,7 @@ def standard_error(accuracies: list[float], num_images: int) -> float:
 def difference(
     one: tuple[float, float], other: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return one result less another, and twice its standard error.
-
-    Args:
-        one, other: Mean and standard error of each.
-    """
+    """Return one result less another, and twice its standard error."""
     return one[0] - other[0], 2 * float(np.hypot(one[1], other[1]))
 
 
@@ -81,14 +77,7 @@ def _range(numbers, noun):
 def draw_segments(
     axes, x: list[float], results: list[tuple[float, float]], color: str
 ) -> None:
-    """Draws a line, grey and dotted between points that do not differ.
-
-    Args:
-        axes: Where to.
-        x: The places of the points.
-        results: Mean and standard error of each.
-        color: Of the other segments.
-    """
+    """Draws a line, grey and dotted between points that do not differ."""
     for i in range(len(x) - 1):
         ends = results[i : i + 2]
         is_shown = differ(*ends)

@@ -45,10 +45,6 @@ class Config:
 def config_of(config: experiment.Config, task: str) -> experiment.Config:
     """Return the config of fine-tuning on one task.
 
-    Args:
-        config: The config of all tasks.
-        task: Its name.
-
     Raises:
         ValueError: If there is no such task.
 

@@ -35,9 +35,6 @@ def default(model: str, dataset: str) -> str:
 def path_of(workdir: str | os.PathLike) -> pathlib.Path:
     """Return the path of a workdir; "~" is the home directory.
 
-    Args:
-        workdir: As given to a recipe.
-
     Raises:
         ValueError: If it is a URL, such as of a bucket, or a file.
     """
@@ -68,10 +65,6 @@ def lock(workdir: pathlib.Path, devices: distribution.Devices):
     supports that: NFS 4 does; with Cloud Storage FUSE it only works within one
     machine.
 
-    Args:
-        workdir: The folder, which is created if necessary.
-        devices: The result of `keras_vit.distribution.setup`.
-
     Raises:
         ValueError: If another run holds it; nothing in it is changed then.
     """
@@ -99,8 +92,6 @@ def refuse_other_config(
     begun.
 
     Args:
-        workdir: The folder, which need not exist.
-        config: The dataclass.
         free: Paths of the fields, and groups of them, that may differ.
 
     Returns:
@@ -147,7 +138,6 @@ def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
     """Refuses to resume on images other than those a run was begun with.
 
     Args:
-        workdir: The folder, which need not exist.
         found: The images that are there now, as `derived["data"]` of
             config.json describes them; see `recipes.inputs.describe`.
 
@@ -173,11 +163,7 @@ def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
 
 
 def read_derived(workdir: pathlib.Path) -> dict:
-    """Return what config.json has under "derived"; {} without the file.
-
-    Args:
-        workdir: The folder, which need not exist.
-    """
+    """Return what config.json has under "derived"; {} without the file."""
     try:
         content = json.loads((workdir / "config.json").read_text())
         return content["derived"]
@@ -189,8 +175,6 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
     """Write config.json, and the folder for it.
 
     Args:
-        workdir: The folder.
-        config: The dataclass.
         derived: Values of fields that the config leaves open.
     """
     workdir.mkdir(parents=True, exist_ok=True)
@@ -199,12 +183,7 @@ def write_config(workdir: pathlib.Path, config, derived: dict) -> None:
 
 
 def write_json(path: pathlib.Path, content: dict) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: The file.
-        content: Its content.
-    """
+    """Write a file atomically."""
     _replace(path, json.dumps(content, indent=2) + "\n")
 
 
@@ -212,7 +191,6 @@ def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
     """Return whether training in a workdir has reached its last step.
 
     Args:
-        workdir: The folder of recipes.finetune or recipes.masked_patch.
         devices: The result of `keras_vit.distribution.setup`; every process
             must call this, and gets the answer of the main one.
     """
@@ -221,11 +199,7 @@ def is_finished(workdir: pathlib.Path, devices: distribution.Devices) -> bool:
 
 
 def say_other_backend(workdir: pathlib.Path) -> None:
-    """Print that a run was begun with another backend, if it was.
-
-    Args:
-        workdir: Its folder, which need not exist.
-    """
+    """Print that a run was begun with another backend, if it was."""
     begun = read_derived(workdir).get("backend")
     backend = keras.backend.backend()
     if begun not in (None, backend):
@@ -238,12 +212,7 @@ def say_other_backend(workdir: pathlib.Path) -> None:
 
 
 def say_finished(workdir: pathlib.Path, devices: distribution.Devices) -> None:
-    """Print what starting a finished run again does.
-
-    Args:
-        workdir: Its folder.
-        devices: What `keras_vit.distribution.setup` returned.
-    """
+    """Print what starting a finished run again does."""
     if devices.is_main:
         print(
             f"The run in {workdir} is finished: nothing is trained, its "
@@ -266,11 +235,7 @@ def _is_finished(workdir):
 
 
 def read_log(path: pathlib.Path) -> list[dict[str, str]]:
-    """Return the complete rows of a log.
-
-    Args:
-        path: A CSV file, which need not exist.
-    """
+    """Return the complete rows of a log."""
     return list(csv.DictReader(_complete_lines(path)))
 
 
