@@ -21,7 +21,7 @@ class NoAnswer(Exception):
 
 
 def run(options) -> int:
-    """Classifies as the command line asks.
+    """Classify as the command line asks.
 
     Returns:
         The exit status: 0, 1 if an image could not be read or was not
@@ -69,7 +69,7 @@ def _batches(paths, size):
 
 
 def _classify(batch, ask, options):
-    """Asks for images, prints the answers, returns how many got none."""
+    """Ask for images, print the answers, return how many got none."""
     try:
         answers = ask([image for _, image in batch], options)
     except Refused as error:
@@ -133,7 +133,7 @@ def _print_json(content):
 
 
 def _served(options):
-    """Says which model on which server, for errors."""
+    """Say which model on which server, for errors."""
     version = "" if options.version is None else f" version {options.version}"
     return f"model {options.model!r}{version} on {options.server}"
 
@@ -150,7 +150,7 @@ def _rest(images, options):
 def ask_rest(
     images: list[bytes], served, signature: str, outputs: tuple[str, ...]
 ) -> list[dict]:
-    """Asks a signature of a model about images.
+    """Ask a signature of a model about images.
 
     Args:
         served: Has the attributes server, "host:port"; model; version, an int

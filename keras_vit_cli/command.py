@@ -169,7 +169,7 @@ def _installation():
 
 
 def quiet_tensorflow() -> None:
-    """Hides the log of TensorFlow, unless TF_CPP_MIN_LOG_LEVEL is set.
+    """Hide the log of TensorFlow, unless TF_CPP_MIN_LOG_LEVEL is set.
 
     Errors stay visible if there is a GPU; without one, TensorFlow reports its
     absence as an error. TensorFlow respects the variable only after its import;

@@ -20,7 +20,7 @@ from keras_vit.inspection import figures
 
 
 def run(options) -> int:
-    """Predicts as the command line asks.
+    """Predict as the command line asks.
 
     Returns:
         The exit status: 1 if an image could not be read, else 0.

@@ -17,7 +17,7 @@ NUM_DRAWN = 12
 
 
 def run(options, classifier, paths: list[str]) -> int:
-    """Predicts for each clip of each file, one after the other in time.
+    """Predict for each clip of each file, one after the other in time.
 
     Args:
         classifier: A model of videos with `model`, `names` and `activation`.

@@ -129,7 +129,7 @@ def _override(config, arguments):
 
 
 def _name_main_module():
-    """Lets a config file import the recipe that `python -m` runs.
+    """Let a config file import the recipe that `python -m` runs.
 
     The name of its module is `__main__`; by its real name Python would import a
     second copy, whose Config is a different class.
@@ -183,7 +183,7 @@ def _broken_file(file, error):
 
 
 def _check_class(config, run):
-    """Refuses the config of another recipe."""
+    """Refuse the config of another recipe."""
     wanted = typing.get_type_hints(run).get("config")
     if wanted is not None and not isinstance(config, wanted):
         raise ValueError(
@@ -194,7 +194,7 @@ def _check_class(config, run):
 
 
 def _check_types(config, prefix="--config."):
-    """Refuses values of a wrong type, and numbers that are not finite.
+    """Refuse values of a wrong type, and numbers that are not finite.
 
     Flags of tuples, and files, accept any value.
     """
@@ -203,14 +203,10 @@ def _check_types(config, prefix="--config."):
         if dataclasses.is_dataclass(kind) and isinstance(value, kind):
             _check_types(value, f"{prefix}{name}.")
         elif not _is_of(value, kind):
+            is_group = dataclasses.is_dataclass(kind)
             raise ValueError(
                 f"{prefix}{name} must be {_in_words(kind)}. Received: "
-                f"{value!r}"
-                + (
-                    fields.hint([name])
-                    if dataclasses.is_dataclass(kind)
-                    else ""
-                )
+                f"{value!r}" + (fields.hint([name]) if is_group else "")
             )
 
 

@@ -137,7 +137,7 @@ class Console(keras.callbacks.Callback):
         self._timed_step = self.progress.step
 
     def _measure(self):
-        """Measures the rate of the steps since the last line."""
+        """Measure the rate of the steps since the last line."""
         seconds = self.clock() - self._timed
         steps = self.progress.step - self._timed_step
         if steps and seconds > 0:
@@ -179,7 +179,7 @@ class Console(keras.callbacks.Callback):
                 self._draw([])
 
     def _draw(self, parts):
-        """Draws the bar in the last line of the terminal."""
+        """Draw the bar in the last line of the terminal."""
         step, total = self.progress.step, self.progress.total_steps
         full = "#" * (BAR_WIDTH * step // total)
         parts = [

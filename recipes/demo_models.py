@@ -81,7 +81,7 @@ class KerasModel:
         self._has_attention = inspection.has_rollout(self._model)
 
     def ask(self, path: str) -> Answer:
-        """Classifies a file like `keras-vit predict`."""
+        """Classify a file like `keras-vit predict`."""
         ((_, image, scores),) = self._classifier.predict([path])
         if isinstance(scores, str):
             raise ValueError(scores)
@@ -115,7 +115,7 @@ class SavedModel:
         self._classifier = classifier
 
     def ask(self, path: str) -> Answer:
-        """Classifies a file with the signature `predict`."""
+        """Classify a file with the signature `predict`."""
         ((_, _, scores),) = self._classifier.predict([path])
         if isinstance(scores, str):
             raise ValueError(scores)
@@ -160,7 +160,7 @@ class ServedModel:
             raise ValueError(f"MODEL must be served. {error}") from None
 
     def ask(self, path: str) -> Answer:
-        """Classifies a file with the signature `serving_default`."""
+        """Classify a file with the signature `serving_default`."""
         outputs = ("classes", "scores", "valid")
         (answer,) = self._ask("serving_default", outputs, [path])
         if not answer["valid"]:

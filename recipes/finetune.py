@@ -42,7 +42,7 @@ NUM_MEASURED = 10_000
 
 
 def run(config: Config, workdir: str = "") -> dict[str, float]:
-    """Trains and saves a model, and draws curves and predictions.
+    """Train and save a model, and draw curves and predictions.
 
     A stopped run resumes when it is started again, and ends with the same
     results. A finished run only draws its figures again.
@@ -112,8 +112,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 def _train(config, workdir, devices, images, batches):
     """Build the model, write config.json, and train."""
-    built = begin.build(config, devices, images)
     eval_steps = fitting.check_batches(batches)
+    built = begin.build(config, devices, images)
     info = images.info
     size = "x".join(map(str, info.image_shape)) + " pixels"
     kind = "images"
@@ -213,7 +213,7 @@ def _report(workdir, results, num_images, examples, with_rollout):
         ("tensorboard", f"tensorboard --logdir {workdir / 'tensorboard'}"),
     ):
         print(f"  {str(workdir / name):{width}}  {description}")
-    command = ["python", "-m", "recipes.predict", str(workdir / "last.keras")]
+    command = ["keras-vit", "predict", str(workdir / "last.keras")]
     command += examples[:3] or ["image.jpg"]
     if with_rollout:
         command += ["--attention", str(workdir / "attention.png")]

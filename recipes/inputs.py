@@ -94,7 +94,7 @@ def prepare(config: Config, workdir: pathlib.Path) -> Inputs:
 
 
 def check_weights(model) -> None:
-    """Refuses a wrong name or path of weights, before images are fetched.
+    """Refuse a wrong name or path of weights, before images are fetched.
 
     Args:
         model: An object with `name` and `weights`, such as a

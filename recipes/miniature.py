@@ -65,7 +65,7 @@ class Config:
 
 
 def run(config: Config, workdir: str = "") -> dict:
-    """Trains ResNet, hybrid and ViT, and draws the paper's claims about them.
+    """Train ResNet, hybrid and ViT, and draw the paper's claims about them.
 
     The models have equal cost. Each is trained for the same number of steps on
     nested subsets of the training images (Figures 3 and 4). The ViT is also
@@ -163,7 +163,7 @@ def _train_all(planned, workdir, num_processes):
 
 
 def _train(config: experiment.Config, workdir: pathlib.Path) -> float:
-    """Trains one run; its output goes to the log beside its folder."""
+    """Train one run; its output goes to the log beside its folder."""
     with (
         open(f"{workdir}.log", "a", encoding="utf-8") as log,
         contextlib.redirect_stdout(log),

@@ -19,7 +19,7 @@ CHOICES = {
 
 
 def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
-    """Draws accuracy against training images, the paper's and ours."""
+    """Draw accuracy against training images, the paper's and ours."""
     figure = figures.new_figure(9, 4)
     paper, ours = figure.subplots(1, 2)
     for name, style in (
@@ -69,7 +69,7 @@ def draw_accuracies(results: dict, out_path: pathlib.Path) -> None:
 
 
 def draw_choices(results: dict, out_path: pathlib.Path) -> None:
-    """Draws position embeddings and classifiers compared."""
+    """Draw position embeddings and classifiers compared."""
     figure = figures.new_figure(9, 3.6)
     paper, ours = figure.subplots(1, 2, width_ratios=(2, 3))
     bars = {
@@ -107,7 +107,7 @@ def _percent(result):
 
 
 def _bars(axes, found):
-    """Draws label -> (mean, standard error); grey if the first is no other."""
+    """Draw label -> (mean, standard error); grey if the first is no other."""
     first, *others = found.values()
     colors = [COLORS["ViT"]] + [
         "#a9bcd9" if uncertainty.differ(first, other) else uncertainty.GREY

@@ -101,7 +101,7 @@ class Config:
 
 
 def run(config: Config, workdir: str = "") -> list[dict]:
-    """Trains every variant, prints a table of the results and draws them.
+    """Train every variant, print a table of the results and draw them.
 
     The result of a run is its few-shot accuracy if it has a `fewshot_dataset`,
     or else its accuracy on the evaluation images. A stopped study resumes when
@@ -195,7 +195,7 @@ def config_of(
 
 
 def _train(config, configs, workdir):
-    """Trains all runs; returns the rows of results.json."""
+    """Train all runs; return the rows of results.json."""
     rows = []
     for i, variant in enumerate(config.variants):
         own = configs[variant.name]
@@ -323,7 +323,7 @@ def _report(config, rows, workdir):
 
 
 def _draw_positions(row, workdir):
-    """Draws the first seed of a variant; returns the path."""
+    """Draw the first seed of a variant; return the path."""
     folder = sorted((workdir / row["name"]).glob("seed_*"))[0]
     model = keras.models.load_model(folder / "last.keras", compile=False)
     [similarity, *_] = keras_vit.inspection.position_similarity(model).values()

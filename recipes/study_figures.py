@@ -20,7 +20,7 @@ def draw_points(
     y_label: str,
     out_path: str | os.PathLike,
 ) -> None:
-    """Draws a line for each "line" of the rows, a point for each row.
+    """Draw a line for each "line" of the rows, a point for each row.
 
     Bars are intervals of 95 %. What does not differ is grey: a point from the
     first line's at the same x, or else from the first row, and the two ends of
@@ -89,7 +89,7 @@ def _place(x, shift, is_number):
 
 
 def _draw_point(axes, x, rows, k, style):
-    """Draws a row's result; in grey if it is no other than its reference's."""
+    """Draw a row's result; in grey if it is no other than its reference's."""
     result, reference = _result(rows[k]), _reference(rows, k)
     if reference != k and not uncertainty.differ(
         result, _result(rows[reference])
@@ -107,7 +107,7 @@ def draw_curves(
     y_label: str,
     out_path: str | os.PathLike,
 ) -> None:
-    """Draws the accuracy of each row against epochs.
+    """Draw the accuracy of each row against epochs.
 
     Bands are intervals of 95 %. A curve is grey that does not differ from the
     first at its end.

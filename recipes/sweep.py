@@ -84,7 +84,7 @@ def run(config: Config, workdir: str = "") -> dict:
 
 
 def _sweep(config, workdir):
-    """Trains all runs; returns what results.json holds."""
+    """Train all runs; return what results.json holds."""
 
     pairs = _pairs(config)
     num_runs = len(pairs) + config.num_seeds

@@ -77,7 +77,7 @@ def _range(numbers, noun):
 def draw_segments(
     axes, x: list[float], results: list[tuple[float, float]], color: str
 ) -> None:
-    """Draws a line, grey and dotted between points that do not differ."""
+    """Draw a line, grey and dotted between points that do not differ."""
     for i in range(len(x) - 1):
         ends = results[i : i + 2]
         is_shown = differ(*ends)

@@ -88,7 +88,7 @@ def lock(workdir: pathlib.Path, devices: distribution.Devices):
 def refuse_other_config(
     workdir: pathlib.Path, config, free: tuple[str, ...] = ()
 ) -> bool:
-    """Refuses a config that differs from the one with which the workdir was
+    """Refuse a config that differs from the one with which the workdir was
     begun.
 
     Args:
@@ -135,7 +135,7 @@ def refuse_other_config(
 
 
 def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
-    """Refuses to resume on images other than those a run was begun with.
+    """Refuse to resume on images other than those a run was begun with.
 
     Args:
         found: The images that are there now, as `derived["data"]` of

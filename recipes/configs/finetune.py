@@ -59,7 +59,7 @@ def get_config(arguments: str = "") -> experiment.Config:
 
 
 def _quick_try():
-    """Trains on digits of 8 pixels, enlarged to 16, for 16 tokens.
+    """Train on digits of 8 pixels, enlarged to 16, for 16 tokens.
 
     Patches of 4 pixels would be 4 tokens, with which a picture of attention
     shows little. With a convolutional root, as in the hybrids of section 3.1,

@@ -137,7 +137,7 @@ def _figure_4(run):
 
 
 def _figure_8(run):
-    """Scales depth, width, MLP and patch size separately, and all together."""
+    """Scale depth, width, MLP and patch size separately, and all together."""
     if run.data.dataset in PAPER:
         run.model.architecture = dataclasses.replace(
             run.model.architecture,
@@ -272,7 +272,7 @@ def _figure_13(run):
 
 
 def _table_5(run):
-    """Varies weight decay, dropout and label smoothing on smaller sets."""
+    """Vary weight decay, dropout and label smoothing on smaller sets."""
     # Do not select by the evaluation images.
     if not run.evaluation.fewshot_dataset:
         run.data.dev_fraction = 0.01 if run.data.dataset in PAPER else 0.1

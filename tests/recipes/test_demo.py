@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import inspection
-from recipes import demo, demo_drawing, demo_models, predict
+from recipes import demo, demo_drawing, demo_models
 from tests import tf_serving
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "export"))
@@ -41,7 +42,7 @@ def test_the_page_and_predict_judge_every_file_alike(
     for name, content in files.items():
         (tmp_path / f"{name}.png").write_bytes(content)
     model = str(folder / "vit.keras")
-    predict.main([model, str(tmp_path), "--format=jsonl"])
+    keras_vit_cli.main(["predict", model, str(tmp_path), "--format=jsonl"])
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     judged = {line["image"]: line for line in lines}
     assert len(judged) == len(files)

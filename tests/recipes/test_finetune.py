@@ -59,7 +59,6 @@ def test_a_run_leaves_everything_in_its_workdir(digits_run):
         assert min(struct.unpack(">II", start[16:])) > 200
         assert str(workdir / name) in printed
     assert f"{results['accuracy']:.2%} of 359 evaluation images" in printed
-    assert "python -m recipes.predict" in printed
     assert "WARNING: an image is only 4 tokens." in printed
 
 
@@ -101,7 +100,7 @@ def test_the_result_is_the_last_evaluation_and_the_best_is_named_so(
     assert f"Last evaluation (step 5): {results['accuracy']:.2%}" in printed
     assert f"Best evaluation (step {results['best_step']}):" in printed
     # What is proposed to be used is what the result is of.
-    assert f"recipes.predict {workdir / 'last.keras'}" in printed
+    assert f"keras-vit predict {workdir / 'last.keras'}" in printed
 
 
 def test_last_keras_is_the_model_of_the_last_evaluation(digits_run):

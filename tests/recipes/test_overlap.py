@@ -72,7 +72,10 @@ def test_every_recipe_that_measures_is_above():
     measuring = {
         path.stem
         for path in folder.glob("*.py")
-        if re.search(r"data\.load\(|inputs\.load(_source)?\(", path.read_text())
+        if re.search(
+            r"data\.load\(|inputs\.(load|load_source|prepare)\(",
+            path.read_text(),
+        )
     }
     assert measuring == {
         "inputs",

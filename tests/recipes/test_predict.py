@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import data
 from keras_vit_cli.predict import load
-from recipes import predict
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -25,8 +25,8 @@ def test_the_command_that_the_run_printed_works(
     digits_run, monkeypatch, capsys
 ):
     _, workdir, _, printed = digits_run
-    (command,) = re.findall(r"python -m recipes\.predict (.*)", printed)
-    assert predict.main(shlex.split(command)) == 0
+    (command,) = re.findall(r"keras-vit predict (.*)", printed)
+    assert keras_vit_cli.main(["predict", *shlex.split(command)]) == 0
     out = capsys.readouterr().out
     assert out.count("examples/") == 3
     assert out.count("%") == 15
@@ -37,7 +37,7 @@ def test_the_command_that_the_run_printed_works(
 def test_probabilities_are_those_of_the_model(digits_run, capsys):
     path = str(next((digits_run[1] / "examples").iterdir()))
     model_path = str(digits_run[1] / "best.keras")
-    assert predict.main([model_path, path, "--top_k=10"]) == 0
+    assert keras_vit_cli.main(["predict", model_path, path, "--top_k=10"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == path
     printed = {
@@ -63,11 +63,11 @@ def test_it_continues_after_a_broken_image_and_exits_with_1(
         good,
         str(tmp_path / "missing.png"),
     ]
-    assert predict.main(arguments) == 1
+    assert keras_vit_cli.main(["predict", *arguments]) == 1
     out, err = capsys.readouterr()
     assert good in out
     assert "broken.png" in err and "missing.png" in err
-    assert predict.main(arguments[:2]) == 1
+    assert keras_vit_cli.main(["predict", *arguments[:2]]) == 1
 
 
 def test_a_model_without_class_names_is_answered_by_index(
@@ -85,7 +85,8 @@ def test_a_model_without_class_names_is_answered_by_index(
     )
     model.save(tmp_path / "model.keras")
     image = str(next((digits_run[1] / "examples").iterdir()))
-    assert predict.main([str(tmp_path / "model.keras"), image]) == 0
+    model_path = str(tmp_path / "model.keras")
+    assert keras_vit_cli.main(["predict", model_path, image]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
     assert sorted(line.split()[1] for line in lines) == ["0", "1", "2"]
     assert {line.split()[0] for line in lines} == {"33.33%"}
@@ -104,7 +105,8 @@ def test_a_loss_that_does_not_load_is_said(tmp_path, capsys):
 
 
 def refused(capsys, *arguments):
-    assert predict.main([str(argument) for argument in arguments]) == 2
+    words = ["predict", *map(str, arguments)]
+    assert keras_vit_cli.main(words) == 2
     return capsys.readouterr().err
 
 
@@ -156,9 +158,9 @@ def example(digits_run, n=0):
 def test_csv_and_json_lines_agree(digits_run, capsys):
     model = str(digits_run[1] / "best.keras")
     arguments = [model, example(digits_run), "--top_k=2"]
-    assert predict.main([*arguments, "--format=csv"]) == 0
+    assert keras_vit_cli.main(["predict", *arguments, "--format=csv"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert predict.main([*arguments, "--format=jsonl"]) == 0
+    assert keras_vit_cli.main(["predict", *arguments, "--format=jsonl"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found["image"] == rows[0]["image"] == arguments[1]
@@ -183,7 +185,7 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
     for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
         for batch_size in (1, 2, 32):
             arguments = [model, images, f"--batch_size={batch_size}"]
-            assert predict.main(arguments) == 0
+            assert keras_vit_cli.main(["predict", *arguments]) == 0
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
     assert outputs[0].count(".PNG") == 5
@@ -194,7 +196,7 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
 def test_weights_are_models_too(digits_run, capsys, monkeypatch):
     golden = GOLDENS / "vit_token.ckpt.npz"
     image = example(digits_run)
-    assert predict.main([str(golden), image]) == 0
+    assert keras_vit_cli.main(["predict", str(golden), image]) == 0
     printed = capsys.readouterr().out
     assert printed.count("%") == 5
     built = []
@@ -204,7 +206,7 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
         return keras_vit.ViT(weights=golden)
 
     monkeypatch.setattr(keras_vit, "ViTB16", constructor)
-    assert predict.main(["ViTB16:augreg", image]) == 0
+    assert keras_vit_cli.main(["predict", "ViTB16:augreg", image]) == 0
     assert built == ["augreg"]
     assert capsys.readouterr().out == printed
 
@@ -212,7 +214,7 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
 def test_weights_are_of_any_family(digits_run, tmp_path, capsys):
     mixer = GOLDENS / "mixer.ckpt.npz"
     image = example(digits_run)
-    assert predict.main([str(mixer), image]) == 0
+    assert keras_vit_cli.main(["predict", str(mixer), image]) == 0
     assert capsys.readouterr().out.count("%") == 5
     assert "Received a model named MLPMixer" in refused(
         capsys, mixer, image, "--attention", tmp_path / "out.png"
@@ -239,9 +241,9 @@ def test_a_savedmodel_predicts_as_the_model(digits_run, tmp_path, capsys):
         example(digits_run, 1),
         str(tmp_path / "absent.png"),
     ]
-    assert predict.main([str(path), *images]) == 1
+    assert keras_vit_cli.main(["predict", str(path), *images]) == 1
     expected = capsys.readouterr()
-    assert predict.main([version, *images]) == 1
+    assert keras_vit_cli.main(["predict", version, *images]) == 1
     found = capsys.readouterr()
     assert found.out.split("\n")[0] == expected.out.split("\n")[0]
     pairs = zip(found.out.split(), expected.out.split(), strict=True)

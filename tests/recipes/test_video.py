@@ -8,6 +8,7 @@ import pytest
 from small_runs import changed
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import data, evaluation
 from recipes import (
     evaluate,
@@ -15,7 +16,6 @@ from recipes import (
     fewshot,
     finetune,
     inputs,
-    predict,
     training_step,
 )
 
@@ -104,7 +104,7 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     data.video_files.write_video(str(tmp_path / "long.mkv"), frames, rate=10)
     videos = [example, str(tmp_path / "long.mkv"), str(broken)]
     arguments = [model, *videos, "--format=jsonl", f"--attention={picture}"]
-    assert predict.main(arguments) == 1
+    assert keras_vit_cli.main(["predict", *arguments]) == 1
     printed = capsys.readouterr()
     short, long, refused = map(json.loads, printed.out.splitlines())
     assert short["video"] == example and len(short["clips"]) == 1
@@ -113,7 +113,7 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert len(scores) == 5 and scores == sorted(scores, reverse=True)
     assert "does not decode as a video" in refused["error"]
     assert str(broken) in printed.err and picture.stat().st_size > 0
-    assert predict.main([model, videos[1], "--top_k=1"]) == 0
+    assert keras_vit_cli.main(["predict", model, videos[1], "--top_k=1"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 5 and " 0.80 to 1.60 s" in table[3]
 
