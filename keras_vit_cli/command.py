@@ -28,11 +28,17 @@ class Parser(argparse.ArgumentParser):
     """A parser whose commands have the flag --debug.
 
     Flags have underscores, as the fields of the recipes' configs have; hyphens
-    are read as well. The error of a misspelt choice has the nearest one.
+    are read as well. The error of a misspelt choice has the nearest one. Help
+    keeps the lines of the description, and calls a module `python -m MODULE`.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, **kwargs):
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if spec:  # Python 3.14 does so itself
+            name = spec.name.removesuffix(".__main__")
+            kwargs.setdefault("prog", f"python -m {name}")
+        kwargs.setdefault("formatter_class", argparse.RawTextHelpFormatter)
+        super().__init__(**kwargs)
         self.add_argument(
             "--debug", action="store_true", help="show an error's traceback"
         )

@@ -6,13 +6,13 @@ MODEL is the ViT of docs/inspection.md, which has the command that trains it.
 The photographs are those of scikit-learn, which are fitted to 192x128 pixels.
 """
 
-import argparse
 import pathlib
 import sys
 
 import numpy as np
 
 from keras_vit_cli import command
+from tools import pictures
 
 SIZE = (128, 192)
 # File -> (layer, head) of the maps, from 1, selected by hand.
@@ -24,14 +24,11 @@ SHOWN = {
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws the picture."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument(
-        "--output", default="docs/images/attention.jpg", type=pathlib.Path
-    )
+    """Draw the picture."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("--output", default="docs/images/attention.jpg", type=pathlib.Path)
     flags = parser.parse_args(arguments)
 
     import sklearn.datasets
@@ -51,34 +48,19 @@ def main(arguments: list[str]) -> int:
             zip(images, SHOWN.values(), strict=True)
         )
     ]
-    flags.output.parent.mkdir(parents=True, exist_ok=True)
-    draw(rows, flags.output)
-    print(flags.output)
+    pictures.save(draw(rows), flags.output)
     return 0
 
 
-def draw(rows: list[tuple[np.ndarray, dict]], out_path: pathlib.Path) -> None:
-    """Draws each image and its maps side by side.
-
-    Args:
-        rows: Image `[H, W, 3]` and (layer, head) -> map `[rows, columns]`.
-        out_path: The image to write; its suffix selects the format.
-    """
+def draw(rows: list[tuple[np.ndarray, dict]]):
+    """Draw each image beside its maps, (layer, head) -> `[rows, columns]`."""
     from matplotlib import figure as figures  # no display, no global state
 
     figure = figures.Figure(figsize=(12.5, 3.5), dpi=100)
-    grid = figure.subplots(
-        len(rows),
-        1 + len(rows[0][1]),
-        gridspec_kw=dict(
-            left=0.002,
-            right=0.998,
-            bottom=0.005,
-            top=0.93,
-            wspace=0.02,
-            hspace=0.13,
-        ),
-    )
+    edges = dict(left=0.002, right=0.998, bottom=0.005, top=0.93)
+    spaces = dict(wspace=0.02, hspace=0.13)
+    columns = 1 + len(rows[0][1])
+    grid = figure.subplots(len(rows), columns, gridspec_kw=edges | spaces)
     for (image, maps), (first, *others) in zip(rows, grid, strict=True):
         first.imshow(image.astype("uint8"))
         for axes, ((layer, head), shares) in zip(
@@ -88,11 +70,11 @@ def draw(rows: list[tuple[np.ndarray, dict]], out_path: pathlib.Path) -> None:
             axes.set_title(f"layer {layer}, head {head}", fontsize=9, pad=3)
     for axes in grid.flat:
         axes.set_axis_off()
-    figure.savefig(out_path)
+    return figure
 
 
 def _overlay(image, shares):
-    """Returns the image in grey, lit by the attention on each patch.
+    """Return the image in grey, lit by the attention on each patch.
 
     The brightest colour is the 99th percentile of the map.
     """

@@ -16,10 +16,11 @@ others.
 """
 
 import argparse
+import functools
 import sys
 
 from keras_vit_cli import command
-from tools import cost_figure
+from tools import cost_figure, counts
 from tools.plan_tpu import compiler, slices
 
 # Name in the figure, constructor and its arguments.
@@ -41,15 +42,12 @@ BATCHES = (1, 8, 64, 512)
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints a line for each model."""
-    parser = command.Parser(
-        prog="python -m tools.axial_figure",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("slice", nargs="?", default="v3-8")
-    parser.add_argument("--image_size", type=int, default=224)
-    parser.add_argument(
+    """Print a line for each model."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("slice", nargs="?", default="v3-8")
+    add("--image_size", type=int, default=224)
+    add(
         "--batches",
         type=_numbers,
         default=BATCHES,
@@ -73,44 +71,25 @@ def costs(
     image_size: int,
     batches: tuple[int, ...],
 ) -> tuple[str, ...]:
-    """Returns the cells of a model's line.
+    """Return the cells of a model's line; call `slices.prepare` before.
 
-    Args:
-        constructor: Name of the model's constructor.
-        given: Arguments of the constructor.
-        tpu: The slice, for which `slices.prepare` was called.
-        image_size: Pixels per side.
-        batches: Images on each device; the fastest batch counts.
-
-    Raises:
-        ValueError: If not even the smallest batch fits.
+    The fastest batch counts. ValueError if not even the smallest fits.
     """
-    import keras
-
     import keras_vit
-    from keras_vit import inspection
     from keras_vit.distribution import layouts
 
-    shape = (image_size, image_size, 3)
-
-    def build():
-        return getattr(keras_vit, constructor)(input_shape=shape, **given)
-
-    with inspection.costs.shapes_alone():
-        model = build()
-    operations = keras_vit.cost(model).macs
+    given = given | dict(input_shape=(image_size, image_size, 3))
+    cost = counts.cost_of(constructor, **given)
     images = EPOCHS * cost_figure.JFT_IMAGES
-    pre_training = cost_figure.exaflops(operations, images)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        layout = layouts.distribution("data", slices.devices(tpu))
+    pre_training = cost_figure.exaflops(cost.macs, images)
+    build = functools.partial(getattr(keras_vit, constructor), **given)
+    layout = layouts.distribution("data", slices.devices(tpu))
+    with compiler.mixed_bfloat16():
         inference = compiler.Inference(build, layout, tpu)
         best, batch, source = fastest(inference, tpu, batches)
-    finally:
-        keras.config.set_dtype_policy("float32")
     return (
-        f"{model.count_params() / 1e6:.2f} M",
-        f"{operations / 1e9:.2f} G",
+        f"{cost.parameters / 1e6:.2f} M",
+        f"{cost.macs / 1e9:.2f} G",
         f"{pre_training:.0f}",
         f"{best:,.0f}",
         f"{batch}",
@@ -123,16 +102,14 @@ def fastest(
     tpu: slices.Slice,
     batches: tuple[int, ...],
 ) -> tuple[float, int, str]:
-    """Returns images per second and core, their batch, and the source."""
+    """Return images per second and core, their batch, and the source."""
     found = []
     for batch in batches:
         try:
             program = inference.compile(batch * tpu.num_devices)
         except compiler.DoesNotFit:
             break
-        seconds = program.compiler_seconds
-        source = "compiler" if seconds else "roofline"
-        seconds = seconds or compiler.roofline(program, tpu)["step"]
+        seconds, source = compiler.step_time(program, tpu)
         images = batch * tpu.num_devices
         found.append((images / seconds / tpu.num_cores, batch, source))
     if not found:

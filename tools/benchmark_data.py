@@ -19,7 +19,6 @@ import math
 import os
 import sys
 import tempfile
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +27,7 @@ from keras_vit import data
 from keras_vit.data import augment, crops, order
 from keras_vit.data.seeds import fold
 from keras_vit_cli import command
+from tools.benchmark import measure
 
 SEED = 0
 _MIN_CROPS = 8192
@@ -35,14 +35,7 @@ _MIN_CROPS = 8192
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures, and prints the table.
-
-    Args:
-        arguments: What follows the program's name; by default sys.argv's.
-
-    Returns:
-        0, the exit status.
-    """
+    """Measure, and print the table."""
     options = _parser().parse_args(arguments)
     with contextlib.ExitStack() as stack:
         folder = options.dataset
@@ -61,10 +54,13 @@ def main(arguments: list[str]) -> int:
         )
         if options.compare:
             pipelines |= _compared(source, options)
-        rates = measure(
-            pipelines, options.batch_size, options.seconds, options.rounds
+        rates = measure.rates(
+            {name: batches.__iter__ for name, batches in pipelines.items()},
+            options.batch_size,
+            options.seconds,
+            options.rounds,
         )
-    report = summarise(rates, _processors(), options.accelerator)
+    report = summarise(rates, measure.processors(), options.accelerator)
     print(json.dumps(report) if options.json else _table(report))
     return 0
 
@@ -77,26 +73,12 @@ def stages(
     augment_texts: tuple[str, ...] = (),
     cache: bool = False,
 ) -> dict:
-    """Returns the pipelines of `train_batches` up to each of its stages.
-
-    Args:
-        source: The training source of `data.load`.
-        image_size: (height, width) in pixels.
-        batch_size: Images in a batch.
-        augment_texts: See `data.train_batches`.
-        cache: See `data.train_batches`.
-
-    Returns:
-        tf.data.Dataset by name of the stage, in order, each of batches.
-    """
+    """Return the pipelines of `train_batches` up to each of its stages."""
     reading = order.Reading(
-        seed=SEED,
         batch_size=batch_size,
-        start_step=0,
-        shard_index=0,
-        num_shards=1,
-        repeats=1,
         cache=cache,
+        **dict(seed=SEED, start_step=0, repeats=1),
+        **dict(shard_index=0, num_shards=1),
     )
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
@@ -114,48 +96,32 @@ def stages(
             # TensorFlow cannot compute without the work.
             return image[0, 0, 0]
 
-        return (
-            order.shuffled(source, reading, work)
-            .batch(batch_size)
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        shuffled = order.shuffled(source, reading, work).batch(batch_size)
+        return shuffled.prefetch(tf.data.AUTOTUNE)
 
     names = ("reading", "decoding", "resizing", "augmentation")
-    return {name: up_to(name) for name in names} | {
-        "batching": data.train_batches(
-            source,
-            batch_size=batch_size,
-            image_size=image_size,
-            augment=augment_texts,
-            cache=cache,
-            seed=SEED,
-        )
-    }
+    complete = data.train_batches(
+        source,
+        batch_size=batch_size,
+        image_size=image_size,
+        augment=augment_texts,
+        cache=cache,
+        seed=SEED,
+    )
+    return {name: up_to(name) for name in names} | {"batching": complete}
 
 
 def bare_loop(
     source: data.Source, image_size: tuple[int, int], batch_size: int
 ):
-    """Returns decoding and resizing of JPEGs in the crops of the first epochs.
+    """Return decoding and resizing of JPEGs in the crops of the first epochs.
 
     The crops are drawn beforehand, at least `_MIN_CROPS`: the crops of a single
     epoch of few images may be easier to decode than others.
-
-    Args:
-        source: The training part of a folder of JPEGs.
-        image_size: (height, width) in pixels.
-        batch_size: Images in a batch.
-
-    Returns:
-        A tf.data.Dataset of batches, in the order of the files.
-
-    Raises:
-        ValueError: If the source is not a folder of JPEGs.
     """
     paths = source.paths or ()
-    if not paths or not all(
-        p.lower().endswith((".jpg", ".jpeg")) for p in paths
-    ):
+    suffixes = {os.path.splitext(path)[1].lower() for path in paths}
+    if not suffixes or not suffixes <= {".jpg", ".jpeg"}:
         raise ValueError(
             "`--compare` needs a folder of JPEG files. "
             f"Received: {source.name!r}"
@@ -189,38 +155,10 @@ def bare_loop(
     )
 
 
-def measure(
-    pipelines: dict, batch_size: int, seconds: float, rounds: int
-) -> dict[str, list[float]]:
-    """Returns images per second of each pipeline in each round.
-
-    The pipelines run in turns, so that a change in the machine's speed affects
-    all of them.
-
-    Args:
-        pipelines: tf.data.Dataset of batches by name.
-        batch_size: Images in a batch.
-        seconds: Time for each pipeline in each round.
-        rounds: Number of rounds.
-    """
-    rates = {name: [] for name in pipelines}
-    for _ in range(rounds):
-        for name, batches in pipelines.items():
-            iterator = iter(batches)
-            next(iterator)  # starts the threads
-            count, start = 0, time.perf_counter()
-            while not count or time.perf_counter() - start < seconds:
-                next(iterator)
-                count += 1
-            rate = count * batch_size / (time.perf_counter() - start)
-            rates[name].append(rate)
-    return rates
-
-
 def summarise(
     rounds: dict[str, list[float]], processors: int, accelerator: float = 0.0
 ) -> dict:
-    """Finds the stage that adds the most time to an image.
+    """Find the stage that adds the most time to an image.
 
     Args:
         rounds: Images per second by stage and round, each stage including the
@@ -230,11 +168,9 @@ def summarise(
         accelerator: Images per second that a model needs; 0 if unknown.
 
     Returns:
-        {"images_per_second": by stage, "milliseconds": the time that each
-        stage adds, "bottleneck": its name, "per_core": images per second of
-        the complete pipeline and of one core; if measured, the "ratio" of ours
-        to bare, the median of the rounds; if `accelerator` is given, the
-        "cores" that it needs}.
+        What --json prints: milliseconds that each stage adds, images per second
+        of the complete pipeline and one core ("per_core"); if asked for,
+        the median "ratio" of ours to bare, and the "cores" that feed the model.
     """
     rates = {name: max(found) for name, found in rounds.items()}
     before, added = 0.0, {}
@@ -257,12 +193,7 @@ def summarise(
 
 
 def write_noise(folder: str, count: int) -> None:
-    """Writes JPEGs of smooth noise, 500 x 375 pixels, in two class folders.
-
-    Args:
-        folder: The folder.
-        count: Number of images.
-    """
+    """Write JPEGs of smooth noise, 500 x 375 pixels, in two class folders."""
     rng = np.random.default_rng(SEED)
     for name in ("a", "b"):
         os.makedirs(os.path.join(folder, name))
@@ -289,19 +220,12 @@ def _compared(source, options):
     }
 
 
-def _processors():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 def _table(report):
     lines = [f"{'up to':14}{'images/s':>10}{'adds ms':>10}"]
     for name, rate in report["images_per_second"].items():
-        added = report["milliseconds"].get(name)
-        lines.append(
-            f"{name:14}{rate:10.0f}" + (f"{added:10.2f}" if added else "")
-        )
+        added = report["milliseconds"].get(name, "")
+        added = added and f"{added:.2f}"
+        lines.append(f"{name:14}{rate:10.0f}{added:>10}".rstrip())
     lines.append(f"Bottleneck: {report['bottleneck']}.")
     if "ratio" in report:
         lines.append(
@@ -315,7 +239,7 @@ def _table(report):
 
 
 def _parser():
-    parser = command.Parser(description=__doc__.split("\n")[0])
+    parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("--dataset", default="", help="as in data.load; '' synthesises one")
     add("--data_dir", default="", help="where TFDS keeps prepared data")

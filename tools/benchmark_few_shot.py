@@ -7,7 +7,6 @@ three orders of magnitude, and compares some of the classes with the normal
 equations, solved in float64 with explicit targets.
 """
 
-import argparse
 import resource
 import sys
 import time
@@ -23,19 +22,8 @@ NUM_COMPARED = 50
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints time, memory and differences.
-
-    Args:
-        arguments: What follows the program's name; by default sys.argv's.
-
-    Returns:
-        The exit status, 0.
-    """
-    parser = command.Parser(
-        prog="python -m tools.benchmark_few_shot",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Print time, memory and differences."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("--classes", type=int, default=10_000)
     parser.add_argument("--shots", type=int, default=5)
     parser.add_argument("--width", type=int, default=1024)
@@ -68,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _features(labels, width):
-    """Returns features with a cluster for each class."""
+    """Return features with a cluster for each class."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((labels.max() + 1, width), "float32")
     features = 0.5 * rng.standard_normal((len(labels), width), "float32")
@@ -92,7 +80,7 @@ def _difference(found, expected):
 
 
 def _peak():
-    """Returns GiB; Linux counts in KiB and macOS in bytes."""
+    """Return GiB; Linux counts in KiB and macOS in bytes."""
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 
 import keras
@@ -23,12 +22,13 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.export import export_litert, export_onnx, precision
 from keras_vit_cli import command
+from tools.benchmark import measure
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures, and prints a table."""
-    parser = command.Parser(description=__doc__.split("\n")[0])
+    """Measure, and print a table."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTS16")
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=9)
@@ -42,15 +42,19 @@ def main(arguments: list[str]) -> int:
     images = rng.uniform(0, 255, shape).astype("float32")
     with tempfile.TemporaryDirectory() as folder:
         candidates = _export(model, folder)
-        sizes = {name: _bytes(path) for name, (path, _) in candidates.items()}
+        sizes = {k: measure.bytes_of(p) for k, (p, _) in candidates.items()}
         runs = {name: load(path) for name, (path, load) in candidates.items()}
     print(f"{options.model}, {os.cpu_count()} cores, {options.rounds} rounds")
     for batch_size in options.batch_sizes:
-        found = _times(runs, images[:batch_size], options.rounds)
-        for name, seconds in found.items():
-            low, middle, high = (
-                1e3 * f(seconds) for f in (min, statistics.median, max)
-            )
+        calls = {
+            name: functools.partial(run, images[:batch_size])
+            for name, run in runs.items()
+        }
+        for call in calls.values():
+            call()  # compiles
+        for name, seconds in measure.rounds(calls, options.rounds).items():
+            low, high = 1e3 * min(seconds), 1e3 * max(seconds)
+            middle = 1e3 * statistics.median(seconds)
             print(
                 f"batch {batch_size}, {name}: {middle:.0f} ms "
                 f"[{low:.0f}, {high:.0f}]"
@@ -64,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _export(model, folder):
-    """Returns name -> path and the function that loads it."""
+    """Return name -> path and the function that loads it."""
     small = precision.in_precision(model, "int8")
     candidates = {}
     for kind in ("float32", "int8"):
@@ -80,16 +84,6 @@ def _export(model, folder):
         path = os.path.join(folder, f"{kind}.tflite")
         candidates[f"LiteRT {kind}"] = export_litert(model, path, kind), _litert
     return candidates
-
-
-def _bytes(path):
-    if os.path.isfile(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
 
 
 def _saved_model(path):
@@ -112,39 +106,21 @@ def _onnx(path):
 def _litert(path):
     from ai_edge_litert.interpreter import Interpreter
 
-    @functools.cache
-    def interpreter_for(shape):
-        interpreter = Interpreter(
-            model_content=content, num_threads=os.cpu_count()
-        )
-        (given,) = interpreter.get_input_details()
-        interpreter.resize_tensor_input(given["index"], shape)
-        interpreter.allocate_tensors()
-        return interpreter
-
-    with open(path, "rb") as file:
-        content = file.read()
+    interpreter = Interpreter(model_path=path, num_threads=os.cpu_count())
+    interpreter.allocate_tensors()
+    (given,) = interpreter.get_input_details()
+    (answer,) = interpreter.get_output_details()
 
     def run(images):
-        interpreter = interpreter_for(images.shape)
-        (given,) = interpreter.get_input_details()
-        (answer,) = interpreter.get_output_details()
+        shape = interpreter.get_input_details()[0]["shape"]
+        if tuple(shape) != images.shape:
+            interpreter.resize_tensor_input(given["index"], images.shape)
+            interpreter.allocate_tensors()
         interpreter.set_tensor(given["index"], images)
         interpreter.invoke()
         return interpreter.get_tensor(answer["index"])
 
     return run
-
-
-def _times(runs, images, rounds):
-    seconds = {name: [] for name in runs}
-    for i in range(rounds + 1):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run(images)
-            if i:  # the first compiles
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
 
 
 if __name__ == "__main__":

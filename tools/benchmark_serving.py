@@ -21,12 +21,13 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit_cli import command
+from tools.benchmark import measure
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures, and prints each result."""
-    parser = command.Parser(description=__doc__.split("\n")[0])
+    """Measure, and print each result."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTB16")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--request_model", default="ViTTi16")
@@ -70,11 +71,7 @@ def _sizes(model, path):
         int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize
         for w in model.weights
     )
-    files = sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    files = measure.bytes_of(path)
     print(
         f"  {files:,} bytes of files for {weights:,} of weights: "
         f"{files / weights:.4f}"
@@ -91,13 +88,9 @@ def _throughput(model, loaded, batch_size, rounds):
         "model.predict": lambda: model.predict(images, batch_size, verbose=0),
         "SavedModel": lambda: serve(images=constant)["logits"].numpy(),
     }
-    seconds = {name: [] for name in candidates}
-    for i in range(rounds + 1):
-        for name, run in candidates.items():
-            start = time.perf_counter()
-            run()
-            if i:  # the first compiles
-                seconds[name].append(_since(start))
+    for run in candidates.values():
+        run()  # compiles
+    seconds = measure.rounds(candidates, rounds)
     rates = {
         name: batch_size / statistics.median(found)
         for name, found in seconds.items()
@@ -131,8 +124,9 @@ def _latency(loaded, options):
 
 
 def _graphs():
-    """Returns the number of TensorFlow's functions: a retracing would add
-    one."""
+    """Return the number of TensorFlow's functions: a retracing would add
+    one.
+    """
     from tensorflow.python.eager import context
 
     return len(context.context().list_function_names())

@@ -10,13 +10,13 @@ as H.264 of 320 x 240 pixels to a temporary directory.
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import json
 import os
 import pathlib
 import sys
 import tempfile
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -24,20 +24,14 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data.seeds import fold
 from keras_vit_cli import command
+from tools.benchmark import measure
 
 SEED = 0
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures, and prints clips per second.
-
-    Args:
-        arguments: What follows the program's name; by default sys.argv's.
-
-    Returns:
-        0, the exit status.
-    """
+    """Measure, and print clips per second."""
     options = _parser().parse_args(arguments)
     with contextlib.ExitStack() as stack:
         folder = options.dataset
@@ -45,7 +39,7 @@ def main(arguments: list[str]) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             write_noise(folder, options.videos)
         source, _ = data.load(folder, eval_fraction=0.01)
-        rates = measure(source, options)
+        rates = measure_both(source, options)
     report = dict(
         clips_per_second=rates,
         ratio=rates["ours"] / rates["bare"],
@@ -60,13 +54,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measure(source: data.Source, options) -> dict[str, float]:
-    """Returns the clips per second of both, in the best round.
-
-    Args:
-        source: A source of video files.
-        options: The arguments, as parsed.
-    """
+def measure_both(source: data.Source, options) -> dict[str, float]:
+    """Return the clips per second of both, in the best round."""
     ours = data.train_batches(
         source,
         batch_size=options.batch_size,
@@ -77,31 +66,22 @@ def measure(source: data.Source, options) -> dict[str, float]:
         flip=False,
         seed=SEED,
     )
-    rates = {"ours": 0.0, "bare": 0.0}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in range(options.rounds):
-            for name in rates:
-                batches = (
-                    ours.as_numpy_iterator()
-                    if name == "ours"
-                    else bare_loop(source, options, pool)
-                )
-                rate = _rate(batches, options.batch_size, options.seconds)
-                rates[name] = max(rates[name], rate)
-    return rates
+        bare = functools.partial(bare_loop, source, options, pool)
+        rates = measure.rates(
+            dict(ours=ours.as_numpy_iterator, bare=bare),
+            *(options.batch_size, options.seconds, options.rounds),
+        )
+    return {name: max(found) for name, found in rates.items()}
 
 
 def bare_loop(source: data.Source, options, pool):
-    """Yields batches of clips, each decoded by a separate thread.
-
-    Args:
-        source: Of video files.
-        options: The arguments, as parsed.
-        pool: The threads.
-    """
+    """Yield batches of clips, each decoded by a separate thread."""
     import av
 
-    side, step = options.image_size, options.frame_step
+    step = options.frame_step
+    pixels = dict(format="rgb24", interpolation="BILINEAR")
+    pixels |= dict(width=options.image_size, height=options.image_size)
     span = (options.num_frames - 1) * step + 1
 
     def read(path, place):
@@ -116,27 +96,17 @@ def bare_loop(source: data.Source, options, pool):
                 if frame.pts < int(start):
                     continue
                 if count % step == 0:
-                    kept.append(
-                        frame.to_ndarray(
-                            format="rgb24",
-                            width=side,
-                            height=side,
-                            interpolation="BILINEAR",
-                        )
-                    )
+                    kept.append(frame.to_ndarray(**pixels))
                 count += 1
                 if len(kept) == options.num_frames:
                     return np.stack(kept)
         raise ValueError(f"{path!r} is shorter than a clip of {span} frames.")
 
     # As `train_batches` draws them in the first epoch.
-    seeds = (
-        fold((SEED, 0), np.int64(0), np.int64(i))
-        for i in range(source.num_examples)
-    )
-    places = [
-        float(tf.random.stateless_uniform([], fold(seed, 3))) for seed in seeds
-    ]
+    places = []
+    for i in range(source.num_examples):
+        seed = fold((SEED, 0), np.int64(0), np.int64(i))
+        places.append(float(tf.random.stateless_uniform([], fold(seed, 3))))
     examples = itertools.cycle(zip(source.paths, places, strict=True))
 
     def start():
@@ -153,13 +123,7 @@ def bare_loop(source: data.Source, options, pool):
 
 
 def write_noise(folder: str, count: int, num_frames: int = 150) -> None:
-    """Writes videos of moving noise, 320 x 240 pixels, in two class folders.
-
-    Args:
-        folder: The folder.
-        count: Number of videos.
-        num_frames: Frames of each.
-    """
+    """Write videos of moving noise, 320 x 240 pixels, in two class folders."""
     import av
 
     rng = np.random.default_rng(SEED)
@@ -180,17 +144,8 @@ def write_noise(folder: str, count: int, num_frames: int = 150) -> None:
             container.mux(stream.encode())
 
 
-def _rate(batches, batch_size, seconds):
-    next(batches)  # starts the threads
-    count, start = 0, time.perf_counter()
-    while not count or time.perf_counter() - start < seconds:
-        next(batches)
-        count += 1
-    return count * batch_size / (time.perf_counter() - start)
-
-
 def _parser():
-    parser = command.Parser(description=__doc__.split("\n")[0])
+    parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("--dataset", default="", help="folder of videos; '' synthesises one")
     add("--videos", type=int, default=16, help="how many to synthesise")

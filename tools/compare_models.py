@@ -14,7 +14,6 @@ multiply-accumulates, with a mark for each family. --write writes the table of
 docs/families/index.md.
 """
 
-import argparse
 import csv
 import dataclasses
 import functools
@@ -25,12 +24,9 @@ import sys
 import time
 
 from keras_vit_cli import command
-from tools import model_tables
+from tools import markdown, model_tables, pictures
 
 PAGE = model_tables.ROOT / "docs" / "families" / "index.md"
-_BLOCK = re.compile(
-    r"(<!-- comparison -->\n).*?(<!-- end of comparison -->)", re.DOTALL
-)
 # Name, constructor here if any, and as published: millions of parameters,
 # billions of FLOPs (multiply-accumulates), top-1 and top-5 in percent. Models
 # of less than 50, and of 150 to 500, parameters times FLOPs, in 10^15.
@@ -63,7 +59,7 @@ SLIDES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Row:
     """A model and what it costs, for one example.
 
@@ -90,18 +86,15 @@ class Row:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints, draws or writes the comparison."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("model", nargs="*")
-    parser.add_argument("--slides", action="store_true")
-    parser.add_argument(
-        "--format", default="text", choices=("text", "csv", "markdown")
-    )
-    parser.add_argument("--batch_size", type=int, default=0)
-    parser.add_argument("--figure", type=pathlib.Path)
-    parser.add_argument("--write", action="store_true")
+    """Print, draw or write the comparison."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("model", nargs="*")
+    add("--slides", action="store_true")
+    add("--format", default="text", choices=("text", "csv", "markdown"))
+    add("--batch_size", type=int, default=0)
+    add("--figure", type=pathlib.Path)
+    add("--write", action="store_true")
     flags = parser.parse_args(arguments)
     if flags.write:
         PAGE.write_text(update(PAGE.read_text()))
@@ -113,10 +106,8 @@ def main(arguments: list[str]) -> int:
         names = flags.model or _known()
     rows = [row_of(name) for name in names]
     if flags.batch_size:
-        rows = [
-            dataclasses.replace(row, speed=speed(row.model, flags.batch_size))
-            for row in rows
-        ]
+        for row in rows:
+            row.speed = speed(row.model, flags.batch_size)
     if flags.slides:
         for title, table in SLIDES.items():
             if flags.format != "csv":
@@ -125,49 +116,33 @@ def main(arguments: list[str]) -> int:
     else:
         print(formatted(*cells(rows), flags.format))
     if flags.figure:
-        draw(rows, flags.figure)
-        print(flags.figure)
+        pictures.save(draw(rows), flags.figure)
     return 0
 
 
 @functools.cache
 def row_of(constructor: str) -> Row:
-    """Returns the costs of a model, counted without its weights.
-
-    Args:
-        constructor: Its name in keras_vit.
-
-    Raises:
-        ValueError: If there is no such model.
-    """
+    """Return the costs of a model, counted without its weights."""
     if constructor not in _known():
         raise ValueError(
             f"MODEL must be one of {_known()}. Received: {constructor!r}"
         )
-    import keras_vit
-
-    model = model_tables._model(constructor)
-    cost = keras_vit.cost(model)
+    cost = model_tables.cost_of(constructor)
     return Row(
         constructor,
-        model.family,
+        model_tables.family_of(constructor).name,
         model_tables.input_of(constructor),
         cost.parameters,
         cost.macs,
         cost.activations,
-        model_tables._accuracy(constructor),
+        model_tables.accuracy_of(constructor),
     )
 
 
 def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
-    """Returns images (or videos) per second of a model at inference.
+    """Return images (or videos) per second of a model at inference.
 
-    Their size is that of the other columns.
-
-    Args:
-        constructor: Its name in keras_vit.
-        batch_size: Images of a call.
-        seconds: How long to measure, after the first two calls.
+    Their size is that of the other columns; the first two calls compile.
     """
     import numpy as np
 
@@ -187,25 +162,14 @@ def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
 
 
 def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Returns the header of a table and its lines.
-
-    Args:
-        rows: The models.
-    """
+    """Return the header of a table and its lines."""
     header = ["model", "family", "input", "parameters (M)", "GMACs"]
     header += ["activations (M)", "top-1 (%)"]
-    lines = [
-        [
-            row.model,
-            row.family,
-            row.input,
-            f"{row.parameters / 1e6:.2f}",
-            f"{row.macs / 1e9:.2f}",
-            f"{row.activations / 1e6:.2f}",
-            row.top1,
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        counted = row.parameters / 1e6, row.macs / 1e9, row.activations / 1e6
+        counted = [f"{number:.2f}" for number in counted]
+        lines.append([row.model, row.family, row.input, *counted, row.top1])
     if any(row.speed for row in rows):
         header.append("images/s here")
         for line, row in zip(lines, rows, strict=True):
@@ -214,12 +178,7 @@ def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def slides(table: tuple, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Returns the header and the lines of one of the slides' tables.
-
-    Args:
-        table: A value of `SLIDES`.
-        rows: The models of this package among them.
-    """
+    """Return the header and the lines of one of the slides' tables."""
     ours = {row.model: row for row in rows}
     header = ["model", "top-1 (%)", "top-5 (%)", "published parameters (M)"]
     header += ["published FLOPs (G)", "parameters (M)", "GMACs"]
@@ -238,50 +197,32 @@ def slides(table: tuple, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def formatted(header: list[str], lines: list[list[str]], style: str) -> str:
-    """Returns a table as text.
-
-    Args:
-        header: Names of the columns.
-        lines: The other lines.
-        style: "text", "csv" or "markdown".
-    """
+    """Return a table as text."""
     if style == "csv":
         file = io.StringIO()
         csv.writer(file, lineterminator="\n").writerows([header, *lines])
         return file.getvalue().rstrip("\n")
     if style == "markdown":
-        marked = [header, ["---"] * len(header), *lines]
-        return "\n".join(f"| {' | '.join(line)} |" for line in marked)
-    columns = list(zip(header, *lines, strict=True))
+        return markdown.table(header, lines)
+    columns = zip(header, *lines, strict=True)
     widths = [max(map(len, column)) for column in columns]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [header, *lines]
-    )
+    text = []
+    for first, *rest in [header, *lines]:
+        cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
 
 
 def update(text: str) -> str:
-    """Returns a page with its comparison of all models made anew.
-
-    Args:
-        text: The page.
-    """
+    """Return a page with its comparison of all models made anew."""
     header, lines = cells([row_of(name) for name in _known()])
     lines = [[f"`{name}`", *rest] for name, *rest in lines]
     table = formatted(header, lines, "markdown")
-    return _BLOCK.sub(lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text)
+    return markdown.replace(text, "comparison", f"\n{table}\n")
 
 
-def draw(rows: list[Row], out_path: pathlib.Path) -> None:
-    """Draws accuracy against multiply-accumulates.
-
-    Args:
-        rows: The models; those without an accuracy on ImageNet are left out.
-        out_path: The picture to write.
-    """
+def draw(rows: list[Row]):
+    """Draw accuracy on ImageNet, where known, against multiply-accumulates."""
     from keras_vit.inspection import figures
 
     figure = figures.new_figure(7.5, 5)
@@ -302,22 +243,15 @@ def draw(rows: list[Row], out_path: pathlib.Path) -> None:
             label=family,
         )
         for row, point in zip(members, points, strict=True):
-            axes.annotate(
-                row.model,
-                point,
-                xytext=(5, 4),
-                textcoords="offset points",
-                fontsize=7,
-            )
+            place = dict(xytext=(5, 4), textcoords="offset points")
+            axes.annotate(row.model, point, **place, fontsize=7)
     axes.set_xscale("log")
     axes.set_xlabel("multiply-accumulates [G]")
     axes.set_ylabel("published top-1 on ImageNet [%]")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    pictures.plain(axes)
     axes.margins(x=0.15)
     axes.legend(frameon=False)
-    out_path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out_path)
+    return figure
 
 
 def _known():

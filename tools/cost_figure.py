@@ -12,7 +12,6 @@ pre-training, if `weights` is the last.keras of a run, or without weights that
 of its own training.
 """
 
-import argparse
 import collections
 import functools
 import json
@@ -21,17 +20,12 @@ import statistics
 import sys
 
 from keras_vit_cli import command
-from recipes import paper_tables
-from tools import runs
+from recipes import fields, paper_tables
+from tools import counts, pictures, runs
 
 JFT_IMAGES = 303_000_000  # section 4.1
-AVERAGE_5 = (
-    "imagenet2012",
-    "cifar10",
-    "cifar100",
-    "oxford_iiit_pet",
-    "oxford_flowers102",
-)
+AVERAGE_5 = ("imagenet2012", "cifar10", "cifar100")
+AVERAGE_5 += ("oxford_iiit_pet", "oxford_flowers102")
 # Name in the legend -> colour, as in the paper.
 KINDS = {
     "Transformer (ViT)": "#4c72b0",
@@ -43,14 +37,11 @@ OURS = "#1b7f3b"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints the costs of Table 6 and draws Figure 5."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("workdir", nargs="*", type=pathlib.Path)
-    parser.add_argument(
-        "--output", default="performance_and_cost.png", type=pathlib.Path
-    )
+    """Print the costs of Table 6 and draw Figure 5."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("workdir", nargs="*", type=pathlib.Path)
+    add("--output", default="performance_and_cost.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
     found = [run for folder in flags.workdir for run in runs.find(folder)]
     ours = points_of(found)
@@ -74,47 +65,30 @@ def main(arguments: list[str]) -> int:
     for label, cost, accuracies in ours:
         results = ", ".join(f"{k} {v:.2f} %" for k, v in accuracies.items())
         print(f"{label}: {cost:.4g} exaFLOPs, {results}")
-    flags.output.parent.mkdir(parents=True, exist_ok=True)
-    draw(paper, ours, flags.output)
-    print(flags.output)
+    pictures.save(draw(paper, ours), flags.output)
     return 0
 
 
 def exaflops(macs: int, images: int) -> float:
-    """Returns the cost of training in exaFLOPs.
+    """Return the cost of training in exaFLOPs.
 
     Two operations for each multiply-accumulate, and twice the operations of the
     forward pass for the backward pass, as in Table 6 of the final edition.
-
-    Args:
-        macs: Multiply-accumulates of the forward pass for one image.
-        images: Number of images, over all epochs.
     """
     return 6 * macs * images / 1e18
 
 
 @functools.cache
 def macs_of(constructor: str) -> int:
-    """Returns the multiply-accumulates of a model at 224 pixels.
-
-    Args:
-        constructor: Its name in keras_vit.
-    """
-    import keras_vit
-    from keras_vit.inspection import costs
-
-    with costs.shapes_alone():
-        model = getattr(keras_vit, constructor)()
-    return keras_vit.cost(model).macs
+    """Return the multiply-accumulates of a model at 224 pixels."""
+    return counts.cost_of(constructor).macs
 
 
 def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
-    """Returns (label, exaFLOPs, data set -> mean accuracy) of runs.
+    """Return (label, exaFLOPs, data set -> mean accuracy) of runs.
 
-    Runs of one model with several data sets or seeds are one point.
-
-    Args:
-        found: The runs; a run of unknown cost is listed on stderr.
+    Runs of one model with several data sets or seeds are one point; a run of
+    unknown cost is listed on stderr.
     """
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in found:
@@ -134,12 +108,9 @@ def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
 
 
 def cost_of(folder: pathlib.Path) -> float | None:
-    """Returns exaFLOPs of a run's pre-training, or without one of the run.
-
-    Args:
-        folder: The run's workdir.
-    """
-    weights = _config(folder)["config"]["weights"]
+    """Return exaFLOPs of a run's pre-training, or without one of the run."""
+    config, _ = _config(folder)
+    weights = config["model.weights"]
     if weights:
         folder = pathlib.Path(weights).expanduser().parent
         if not (folder / "config.json").is_file():
@@ -148,8 +119,8 @@ def cost_of(folder: pathlib.Path) -> float | None:
 
     import keras_vit
 
-    content = _config(folder)
-    images = content["config"]["batch_size"] * content["derived"]["total_steps"]
+    config, derived = _config(folder)
+    images = config["data.batch_size"] * derived["total_steps"]
     path = folder / "last.keras"
     if not path.is_file():
         return None
@@ -158,43 +129,38 @@ def cost_of(folder: pathlib.Path) -> float | None:
 
 
 def _config(folder):
-    return json.loads((folder / "config.json").read_text())
+    content = json.loads((folder / "config.json").read_text())
+    return fields.stored(content["config"]), content["derived"]
 
 
 def draw(
     paper: list[tuple[str, float, list[float]]],
     ours: list[tuple[str, float, dict]],
-    out_path: pathlib.Path,
-) -> None:
-    """Draws a panel for each data set, and one for the paper's average.
+):
+    """Draw a panel for each data set, and one for the paper's average.
 
     Args:
         paper: Name, exaFLOPs, and accuracies on `paper_tables.TABLE_6_DATASETS`
             of the paper's models.
         ours: The result of `points_of`.
-        out_path: The picture to write.
     """
-    from matplotlib import figure as figures  # no display, no global state
+    from keras_vit.inspection import figures
 
     panels = {"Average-5": AVERAGE_5, "ImageNet": AVERAGE_5[:1]}
     for name in dict.fromkeys(k for _, _, members in ours for k in members):
         title = paper_tables.DATASETS.get(name, name)
         panels.setdefault(title, (name,))
-    figure = figures.Figure(
-        figsize=(4.2 * len(panels), 4.5), dpi=120, layout="constrained"
-    )
+    figure = figures.new_figure(4.2 * len(panels), 4.5)
     figure.suptitle(
         "Dots: accuracies are the paper's (Table 6), costs ours"
         + ("\nStars: accuracies and costs are ours" if ours else ""),
         fontsize=11,
     )
-    shown = {}
+    shown, names = {}, paper_tables.TABLE_6_DATASETS
     for i, (title, datasets) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), i + 1)
         for name, cost, accuracies in paper:
-            by_name = dict(
-                zip(paper_tables.TABLE_6_DATASETS, accuracies, strict=True)
-            )
+            by_name = dict(zip(names, accuracies, strict=True))
             if set(datasets) <= set(by_name):
                 mean = statistics.fmean(by_name[name] for name in datasets)
                 kind = kind_of(name)
@@ -207,32 +173,19 @@ def draw(
                 (shown["our runs"],) = axes.plot(
                     cost, mean, "*", color=OURS, markersize=13
                 )
-                axes.annotate(
-                    label,
-                    (cost, mean),
-                    xytext=(6, 6),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=OURS,
-                )
+                place = dict(xytext=(6, 6), textcoords="offset points")
+                style = dict(fontsize=8, color=OURS)
+                axes.annotate(label, (cost, mean), **place, **style)
         _decorate(axes, title, "transfer accuracy [%]" if i == 0 else None)
     order = [name for name in (*KINDS, "our runs") if name in shown]
-    figure.legend(
-        [shown[name] for name in order],
-        order,
-        loc="outside lower center",
-        ncols=len(order),
-        frameon=False,
-    )
-    figure.savefig(out_path)
+    handles = [shown[name] for name in order]
+    place = dict(loc="outside lower center", ncols=len(order))
+    figure.legend(handles, order, frameon=False, **place)
+    return figure
 
 
 def kind_of(name: str) -> str:
-    """Returns "Transformer (ViT)", "ResNet (BiT)" or "Hybrid".
-
-    Args:
-        name: Name of a model, as in Table 6.
-    """
+    """Return "Transformer (ViT)", "ResNet (BiT)" or "Hybrid"."""
     transformer, resnet, hybrid = KINDS
     if name.startswith("ResNet"):
         return resnet
@@ -248,8 +201,7 @@ def _decorate(axes, title, y_label):
     axes.set_xlabel("pre-training compute, counted here [exaFLOPs]")
     if y_label:
         axes.set_ylabel(y_label)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    pictures.plain(axes)
     axes.margins(0.1)
     axes.set_ylim(top=min(100, axes.get_ylim()[1]))
 

@@ -24,17 +24,13 @@ class Sections(griffe.Extension):
     """Rewrites each docstring before it is parsed."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs) -> None:
-        """Rewrites the docstring of a module, class or function."""
+        """Rewrite the docstring of a module, class or function."""
         if obj.docstring:
             obj.docstring.value = rewrite(obj.docstring.value)
 
 
 def rewrite(text: str) -> str:
-    """Returns a docstring in the terms of Griffe and Markdown.
-
-    Args:
-        text: A docstring, without its indentation.
-    """
+    """Return a docstring in the terms of Griffe and Markdown."""
     text = _CODE.sub(_code, text)
     text = _SHAPE.sub(r"\n**\1**:", text)
     text = _CALL.sub(_list, text)

@@ -36,7 +36,7 @@ FLAT = 2.0
 
 
 def thumbnail(image) -> np.ndarray | None:
-    """Returns a small grey thumbnail of an image.
+    """Return a small grey thumbnail of an image.
 
     Args:
         image: Bytes of a JPEG, PNG, BMP or GIF file, or pixels `[H, W, C]`.
@@ -63,7 +63,7 @@ def thumbnail(image) -> np.ndarray | None:
 
 
 def coarse(thumbnails) -> np.ndarray:
-    """Returns the features of the coarse comparison, for dot products.
+    """Return the features of the coarse comparison, for dot products.
 
     Args:
         thumbnails: `[B, 32, 32]`, or a list of `[32, 32]`.
@@ -77,7 +77,7 @@ def coarse(thumbnails) -> np.ndarray:
 
 
 def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns the coarse distances of all pairs.
+    """Return the coarse distances of all pairs.
 
     Args:
         first: `[B, 64]` of `coarse`.
@@ -90,7 +90,7 @@ def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Compares two images finely, each with parts of the other.
+    """Compare two images finely, each with parts of the other.
 
     Args:
         first, second: Thumbnails, `[32, 32]`.
@@ -104,7 +104,7 @@ def distance(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _spectra(thumbnail, frequencies, windows):
-    """Returns the unit spectra of an image's parts, `[len(windows)**2, K]`."""
+    """Return the unit spectra of an image's parts, `[len(windows)**2, K]`."""
     basis = _basis(frequencies, windows)
     spectra = basis @ thumbnail.astype("float64") @ basis.T
     shape = (len(windows), frequencies) * 2
@@ -118,7 +118,7 @@ def _spectra(thumbnail, frequencies, windows):
 
 @functools.cache
 def _basis(frequencies, windows):
-    """Returns cosines over parts of a side, `[len(windows) * frequencies, 32]`.
+    """Return cosines over parts of a side, `[len(windows) * frequencies, 32]`.
 
     A pixel counts by the fraction of it in the part.
     """

@@ -13,7 +13,6 @@ broken one would stop a training run; --broken=skip skips these and lists them
 in OUT/dataset.json.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -41,14 +40,7 @@ TOLD_EVERY = 100_000
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Converts as the command line specifies, and prints a summary.
-
-    Args:
-        arguments: What follows the program's name; by default sys.argv's.
-
-    Returns:
-        The exit status, 1 after an error.
-    """
+    """Convert as the command line specifies, and print a summary."""
     flags = _parse(arguments)
     about = convert(
         flags.archive,
@@ -80,7 +72,7 @@ def convert(
     broken: str = "error",
     md5: str = "",
 ) -> dict:
-    """Writes the images of an archive with `keras_vit.data.records.write`.
+    """Write the images of an archive with `keras_vit.data.records.write`.
 
     Args:
         archive: The archive, or a folder of n*.tar files.
@@ -90,18 +82,15 @@ def convert(
         class_names: WordNet ids by index; None takes those that occur, sorted.
         exclude: Images to exclude, as WNID/FILE.
         broken: "error", or "skip" to skip images that do not decode.
-        md5: The expected MD5 of the archive, in hexadecimal digits; "" allows
-            any.
+        md5: The expected MD5 of the archive; "" allows any.
 
     Returns:
         The description in dataset.json: `archive`, `bytes`, `md5`, `images`,
         `synsets`, `broken`, `excluded`, `other_members`.
 
     Raises:
-        ValueError: If an argument is wrong, or the archive is truncated,
-            corrupt, differs from `md5`, has a synset that is not among
-            `class_names`, or an image that does not decode.
-        OSError: If the disk is full or the archive cannot be read.
+        ValueError: If an argument is wrong, or the archive is damaged, differs
+            from `md5`, has another synset, or an image that does not decode.
     """
     if broken not in ("error", "skip"):
         raise ValueError(
@@ -112,9 +101,7 @@ def convert(
             "`eval_fraction` must lie between 0 and 1. "
             f"Received: eval_fraction={eval_fraction}"
         )
-    wrong = [
-        x for x in exclude or () if not WNID.fullmatch(x.partition("/")[0])
-    ]
+    wrong = [x for x in exclude or () if not WNID.fullmatch(x.split("/")[0])]
     if wrong:
         raise ValueError(
             "`exclude` must hold images as WNID/FILE. Received: "
@@ -124,21 +111,25 @@ def convert(
     _check_room(out, size)
     about = dict(archive=os.path.basename(os.path.abspath(archive)), bytes=size)
     about |= dict(images=0, synsets=0, broken=[], excluded=0, other_members=[])
-    num_shards = dict(
-        train=shards, validation=max(1, round(shards * eval_fraction))
-    )
+    held_shards = max(1, round(shards * eval_fraction))
+    num_shards = dict(train=shards, validation=held_shards)
     synsets = set()
     counts = collections.Counter()
-    with records.write(
+    writer = records.write(
         out, num_shards, class_names=class_names, about=about
-    ) as add:
+    )
+    with writer as add:
         for wnid, name, image, valid in _tried(_read(archive, about)):
             synsets.add(wnid)
             if name in (exclude or ()):
                 about["excluded"] += 1
                 continue
             if not valid:
-                _refuse_broken(name, broken)
+                if broken == "error":
+                    raise ValueError(
+                        f"{name!r} does not decode as JPEG, PNG, GIF or BMP. "
+                        "Leave such images out with --broken=skip."
+                    )
                 about["broken"].append(name)
                 continue
             held_out = records.hash_of(name) < eval_fraction * 2**64
@@ -153,15 +144,7 @@ def convert(
 
 
 def read_classes(path: str) -> tuple[str, ...]:
-    """Reads WordNet ids, one per line.
-
-    Args:
-        path: A text file, such as the 21,843 ids that the authors' models
-            were trained with.
-
-    Raises:
-        ValueError: If a line is not a WordNet id, or one occurs twice.
-    """
+    """Read different WordNet ids, one per line."""
     names = tables.read_text(path).split()
     wrong = [name for name in names if not WNID.fullmatch(name)]
     twice = [name for name, n in collections.Counter(names).items() if n > 1]
@@ -174,54 +157,41 @@ def read_classes(path: str) -> tuple[str, ...]:
 
 
 def _parse(arguments):
-    parser = command.Parser(
-        prog="python -m tools.imagenet21k",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("archive", metavar="ARCHIVE")
-    parser.add_argument("out", metavar="OUT")
-    parser.add_argument(
-        "--shards", type=int, default=1024, help="files to train on (1024)"
-    )
-    parser.add_argument(
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("archive", metavar="ARCHIVE")
+    add("out", metavar="OUT")
+    add("--shards", type=int, default=1024, help="files to train on (1024)")
+    add(
         "--eval_fraction",
         type=float,
         default=0.004,
         help="share of the images held out (0.004, some 50,000)",
     )
-    parser.add_argument(
-        "--classes", metavar="FILE", help="WordNet ids by index, one a line"
-    )
-    parser.add_argument(
+    add("--classes", metavar="FILE", help="WordNet ids by index, one a line")
+    add(
         "--exclude",
         metavar="FILE",
         help="images to leave out: the CSV of tools.near_duplicates, or\n"
         "WNID/FILE on each line",
     )
-    parser.add_argument("--broken", choices=("error", "skip"), default="error")
-    parser.add_argument(
-        "--md5", default="", help="what the archive's MD5 must be"
-    )
+    add("--broken", choices=("error", "skip"), default="error")
+    add("--md5", default="", help="what the archive's MD5 must be")
     return parser.parse_args(arguments)
 
 
 def _size_of(archive):
     path = pathlib.Path(archive)
+    files = [path]
     if path.is_dir():
-        files = sorted(path.glob("n*.tar"))
-        if not files:
-            raise ValueError(
-                "`archive` must be an archive or a folder of n*.tar files. "
-                f"Received: {archive!r}, a folder without any"
-            )
-        return sum(file.stat().st_size for file in files)
-    if not path.is_file():
+        files = list(path.glob("n*.tar"))
+    if not files or not files[0].is_file():
+        kind = "a folder without any" if path.is_dir() else "which is not there"
         raise ValueError(
             "`archive` must be an archive or a folder of n*.tar files. "
-            f"Received: {archive!r}, which is not there"
+            f"Received: {archive!r}, {kind}"
         )
-    return path.stat().st_size
+    return sum(file.stat().st_size for file in files)
 
 
 def _check_room(out, size):
@@ -233,14 +203,6 @@ def _check_room(out, size):
         raise ValueError(
             f"`out` needs at least the {size / 1e9:,.1f} GB of the archive. "
             f"Received: {str(out)!r}, where {free / 1e9:,.1f} GB are free"
-        )
-
-
-def _refuse_broken(name, broken):
-    if broken == "error":
-        raise ValueError(
-            f"{name!r} does not decode as JPEG, PNG, GIF or BMP. Leave such "
-            "images out with --broken=skip."
         )
 
 
@@ -259,7 +221,7 @@ def _check_end(about, counts, md5, eval_fraction):
 
 
 def _tried(images):
-    """Yields (wnid, name, image, whether it decodes), decoding in threads."""
+    """Yield (wnid, name, image, whether it decodes), decoding in threads."""
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for example in images:
@@ -281,16 +243,14 @@ def _decodes(image):
 @functools.cache
 def _has_pixels():
     tf = tensorflow()
-
-    @tf.function(input_signature=[tf.TensorSpec((), "string")])
-    def has_pixels(image):
-        return tf.size(decode_image(image)) > 0
-
-    return has_pixels
+    return tf.function(
+        lambda image: tf.size(decode_image(image)) > 0,
+        input_signature=[tf.TensorSpec((), "string")],
+    )
 
 
 def _read(archive, about):
-    """Yields (wnid, name, image), and adds the other members to `about`."""
+    """Yield (wnid, name, image), and add the other members to `about`."""
     path = pathlib.Path(archive)
     if path.is_dir():
         for file in sorted(path.glob("n*.tar")):
@@ -331,7 +291,7 @@ def _wnid_of(name):
 
 
 def _members(stream):
-    """Yields (member, opened file) of the files in a tar, in one pass."""
+    """Yield (member, opened file) of the files in a tar, in one pass."""
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
         for member in tar:
             if member.isfile():
@@ -368,16 +328,10 @@ class _Hashed:
 
 @contextlib.contextmanager
 def _naming(name):
-    """Converts the errors of a damaged archive to a ValueError that names
-    it."""
+    """Convert the errors of a damaged archive to a ValueError that names it."""
     try:
         yield
-    except (
-        EOFError,
-        gzip.BadGzipFile,
-        tarfile.TarError,
-        zlib.error,
-    ) as error:
+    except (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error) as error:
         raise ValueError(
             f"The archive {name!r} is truncated or corrupt: {error}"
         ) from error

@@ -13,33 +13,29 @@ over tokens, and all numbers in arrays.npz. Figures that do not apply to the
 model are named.
 """
 
-import argparse
 import pathlib
 import sys
 
-from keras_vit_cli import command
+import numpy as np
+
+from keras_vit import data, inspection
+from keras_vit.inspection import pictures
+from keras_vit_cli import command, predict
 
 FEW = 4  # images drawn; distances use all images
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws all figures that apply to the model."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("images", metavar="IMAGE", nargs="*")
-    parser.add_argument("--out", default="inspection", type=pathlib.Path)
-    parser.add_argument(
-        "--num_images", type=int, default=128, help="at most (128)"
-    )
-    parser.add_argument("--batch_size", type=int, default=8)
+    """Draw all figures that apply to the model."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("images", metavar="IMAGE", nargs="*")
+    add("--out", default="inspection", type=pathlib.Path)
+    add("--num_images", type=int, default=128, help="at most (128)")
+    add("--batch_size", type=int, default=8)
     flags = parser.parse_args(arguments)
-
-    import numpy as np
-
-    from keras_vit_cli import predict
 
     # Before the model, whose weights may be downloaded.
     paths = predict.find(flags.images)[: flags.num_images]
@@ -61,16 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 def read(model, paths: list[str]):
-    """Returns images as `[B, H, W, C]`.
-
-    Args:
-        model: The model, which determines their size and channels.
-        paths: Files.
-    """
-    import numpy as np
-
-    from keras_vit import data
-
+    """Return images as `[B, H, W, C]`."""
     if len(model.input_shape) != 4:
         raise ValueError(
             "IMAGE must not be given for a model of videos. Received: a model "
@@ -90,40 +77,29 @@ def read(model, paths: list[str]):
 
 
 def run(draw, arrays: dict, *args) -> None:
-    """Draws one kind of figure, or prints why the model has none.
+    """Draw one kind of figure, or print why the model has none.
 
-    Args:
-        draw: Returns name -> (array, path of its picture).
-        arrays: Receives the arrays.
-        args: Arguments of `draw`.
+    `draw` returns name -> (array, path of its picture), which `arrays` gets.
     """
     try:
         found = draw(*args)
     except ValueError as error:
         print(f"no {draw.__name__}: {error}")
         return
-    for name, (array, path) in found.items():
-        arrays[name] = array
-        if path:
-            print(path)
+    arrays |= {name: array for name, (array, _) in found.items()}
+    for path in dict.fromkeys(path for _, path in found.values() if path):
+        print(path)
 
 
 def filters(model, out):
-    """Filters' principal components."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
-    found = inspection.filter_components(model)
-    path = out / "filters.png"
+    """Draw the filters' principal components."""
+    found, path = inspection.filter_components(model), out / "filters.png"
     pictures.plot_filters(found, path)
     return {"filters": (found, path)}
 
 
 def positions(model, out):
-    """Similarity of position embeddings."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
+    """Draw the similarity of position embeddings."""
     found = {}
     for name, array in inspection.position_similarity(model).items():
         path = out / f"positions_{name}.png"
@@ -134,55 +110,37 @@ def positions(model, out):
 
 
 def mixing(model, out):
-    """Weights of the hidden units of MLPs over tokens."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
-    found = inspection.token_mixing(model)
-    path = out / "token_mixing.png"
+    """Draw the weights of the hidden units of MLPs over tokens."""
+    found, path = inspection.token_mixing(model), out / "token_mixing.png"
     pictures.plot_token_mixing(found, path)
-    named = {f"token_mixing/{name}": (a, None) for name, a in found.items()}
-    last = list(named)[-1]
-    return named | {last: (named[last][0], path)}
+    return {f"token_mixing/{k}": (a, path) for k, a in found.items()}
 
 
 def distances(model, images, batch_size, out):
-    """Attended distance by layer and head."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
+    """Draw the attended distance by layer and head."""
     found = inspection.attended_distances(model, images, batch_size)
     path = out / "attended_distances.png"
     title = f"{model.name}, {len(images)} image{'s' * (len(images) > 1)}"
     uniform = inspection.uniform_distances(model)
     pictures.plot_attended_distances(found, uniform, title, path)
-    named = {f"distances/{i}": (a, None) for i, a in enumerate(found)}
-    return named | {"distances/0": (found[0], path)}
+    return {f"distances/{i}": (a, path) for i, a in enumerate(found)}
 
 
 def rollouts(model, images, out):
-    """Attention rollout by layer."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
+    """Draw the attention rollout by layer."""
     found = inspection.rollout_by_layer(model, images)
-    path = out / "rollouts.png"
-    pictures.plot_rollouts(images, found, path)
-    return {"rollouts": (found, path)}
+    pictures.plot_rollouts(images, found, out / "rollouts.png")
+    return {"rollouts": (found, out / "rollouts.png")}
 
 
 def heads(model, images, out):
-    """Attention of each head, a picture for each image."""
-    from keras_vit import inspection
-    from keras_vit.inspection import pictures
-
+    """Draw the attention of each head, a picture for each image."""
     found = inspection.attention_by_head(model, images)
-    named = {f"heads/{i}": (a, None) for i, a in enumerate(found)}
     for i, image in enumerate(images):
         path = out / f"heads_{i}.png"
         pictures.plot_heads(image, [each[i] for each in found], path)
         print(path)
-    return named
+    return {f"heads/{i}": (array, None) for i, array in enumerate(found)}
 
 
 if __name__ == "__main__":

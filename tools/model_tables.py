@@ -10,7 +10,6 @@ accuracies from the registry. A row has the costs of the images whose accuracy
 it has.
 """
 
-import argparse
 import functools
 import inspect
 import pathlib
@@ -19,38 +18,27 @@ import sys
 import textwrap
 
 from keras_vit_cli import command
+from tools import counts, markdown
 
 ROOT = pathlib.Path(__file__).parents[1]
+_FAMILIES = ROOT / "docs" / "families"
 PAGES = (
-    "README.md",
-    "docs/api/constructors.md",
-    *(
-        f"docs/families/{path.name}"
-        for path in sorted((ROOT / "docs" / "families").glob("*.md"))
-    ),
+    *("README.md", "docs/api/constructors.md"),
+    *(f"docs/families/{path.name}" for path in sorted(_FAMILIES.glob("*.md"))),
 )
 # Published accuracies, in percent, that the registry does not have, of images
 # of the default size.
+# fmt: off
 PUBLISHED = {
-    "ViTL32": "80.99",
-    "ViTH14": "85.13",
-    "RaftMLPS": "76.1",
-    "RaftMLPL": "79.4",
-    "EAMLP14": "78.9",
-    "EAMLP19": "79.4",
-    "GMLPTi16": "72.3",
-    "GMLPB16": "81.6",
-    "FFOnlyL32": "71.4",
-    "ASMLPT": "81.3",
-    "ASMLPS": "83.1",
-    "ASMLPB": "83.3",
-    "S2MLPWide": "80.0",
-    "S2MLPDeep": "80.7",
-    "HireMLPLarge": "83.8",
-    "MViTB16x4": "78.4 (Kinetics-400)",
+    "ViTL32": "80.99", "ViTH14": "85.13", "RaftMLPS": "76.1",
+    "RaftMLPL": "79.4", "EAMLP14": "78.9", "EAMLP19": "79.4",
+    "GMLPTi16": "72.3", "GMLPB16": "81.6", "FFOnlyL32": "71.4",
+    "ASMLPT": "81.3", "ASMLPS": "83.1", "ASMLPB": "83.3",
+    "S2MLPWide": "80.0", "S2MLPDeep": "80.7", "HireMLPLarge": "83.8",
+    "MViTB16x4": "78.4 (Kinetics-400)", "MViTB16": "82.9",
     "MViTB24_32x3": "80.4 (Kinetics-400)",
-    "MViTB16": "82.9",
 }
+# fmt: on
 # Those of 2020 are Table 5's, after fine-tuning on ImageNet at 384 pixels, of
 # which patches of 14 pixels cover 378.
 PIXELS = {"ViTL32": 384, "ViTH14": 378}
@@ -59,10 +47,8 @@ _BLOCK = re.compile(r"(<!-- (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints the pages whose tables are out of date, or writes them."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Print the pages whose tables are out of date, or write them."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     flags = parser.parse_args(arguments)
     for page in PAGES:
@@ -76,11 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def update(text: str) -> str:
-    """Returns a page with its tables made anew.
-
-    Args:
-        text: The page.
-    """
+    """Return a page with its tables made anew."""
 
     def replace(match):
         begin, table, family, end = match.groups()
@@ -90,59 +72,41 @@ def update(text: str) -> str:
 
 
 def summary(family: str) -> str:
-    """Returns the table of README: models with weights and an accuracy.
-
-    Args:
-        family: "all".
-    """
+    """Return the table of README: models with weights and an accuracy."""
     rows = []
     for constructor in _constructors(family):
+        name, size, _, macs, accuracy, _ = row_of(constructor)
         entries = _entries(constructor)
-        accuracy = _accuracy(constructor)
         if entries and accuracy:
             best = max(entries, key=lambda e: (e.top1 or 0, not e.zero_head))
-            rows.append(
-                (
-                    f"`{constructor}`",
-                    input_of(constructor),
-                    f"{parameters_of(constructor) / 1e6:,.1f} M",
-                    f"{macs_of(constructor) / 1e9:,.2f}",
-                    accuracy,
-                    f'`"{best.name}"`',
-                )
-            )
+            parameters = f"{cost_of(constructor).parameters / 1e6:,.1f} M"
+            best = f'`"{best.name}"`'
+            rows.append((name, size, parameters, macs, accuracy, best))
     header = ("model", "input", "parameters", "GMACs", "top-1 (%)", "`weights`")
-    return _table(header, rows)
+    return markdown.table(header, rows)
 
 
 def models(family: str) -> str:
-    """Returns the table of a family's models: cost, accuracy and weights.
-
-    Args:
-        family: Its name, such as "vit".
-    """
-    rows = []
-    for constructor in _constructors(family):
-        rows.append(
-            (
-                f"`{constructor}`",
-                input_of(constructor),
-                f"{parameters_of(constructor):,}",
-                f"{macs_of(constructor) / 1e9:,.2f}",
-                _accuracy(constructor),
-                ", ".join(f'`"{e.name}"`' for e in _entries(constructor)),
-            )
-        )
+    """Return the table of a family's models: cost, accuracy and weights."""
+    rows = [row_of(constructor) for constructor in _constructors(family)]
     header = ("model", "input", "parameters", "GMACs", "top-1 (%)", "weights")
-    return _table(header, rows)
+    return markdown.table(header, rows)
+
+
+def row_of(constructor: str) -> tuple[str, ...]:
+    """Return the cells of a model: cost, accuracy and weights."""
+    return (
+        f"`{constructor}`",
+        input_of(constructor),
+        f"{cost_of(constructor).parameters:,}",
+        f"{macs_of(constructor) / 1e9:,.2f}",
+        accuracy_of(constructor),
+        ", ".join(f'`"{entry.name}"`' for entry in _entries(constructor)),
+    )
 
 
 def sizes(family: str) -> str:
-    """Returns the table of what a family's models differ in.
-
-    Args:
-        family: Its name.
-    """
+    """Return the table of what a family's models differ in."""
     variants = _family(family).variants
     names = dict.fromkeys(name for sizes in variants.values() for name in sizes)
     differing = [
@@ -154,15 +118,11 @@ def sizes(family: str) -> str:
         (f"`{name}`", *(_cell(sizes.get(field)) for field in differing))
         for name, sizes in variants.items()
     ]
-    return _table(("model", *(f"`{name}`" for name in differing)), rows)
+    return markdown.table(("model", *(f"`{name}`" for name in differing)), rows)
 
 
 def weights(family: str) -> str:
-    """Returns the table of a family's released checkpoints.
-
-    Args:
-        family: Its name.
-    """
+    """Return the table of a family's released checkpoints."""
     rows = [
         (
             f"`{entry.variant}`",
@@ -180,15 +140,11 @@ def weights(family: str) -> str:
         *("model", "`weights`", "pixels", "classes of the head"),
         *("top-1 (%)", "paper", "licence"),
     )
-    return _table(header, rows)
+    return markdown.table(header, rows)
 
 
 def repositories(family: str) -> str:
-    """Returns the table of a family's well-known repositories of the Hub.
-
-    Args:
-        family: Its name.
-    """
+    """Return the table of a family's well-known repositories of the Hub."""
     from keras_vit.weights import released
     from keras_vit.weights.download import hub
 
@@ -211,21 +167,17 @@ def repositories(family: str) -> str:
         *("model", "`weights`", "parameters", "pixels", "mean and std"),
         *("outputs of the head", "paper", "licence"),
     )
-    return _table(header, rows)
+    return markdown.table(header, rows)
 
 
 def arguments(family: str) -> str:
-    """Returns the table of a builder's arguments.
-
-    Args:
-        family: Its name, or "all" for those that all families share.
-    """
+    """Return the table of a builder's arguments, of "all" those in common."""
     from keras_vit.models import ModelArguments
 
     source = ModelArguments if family == "all" else _family(family).config
     meanings = _meanings(inspect.getdoc(source))
     rows = [(f"`{name}`", text) for name, text in meanings.items()]
-    return _table(("argument", "meaning and default"), rows)
+    return markdown.table(("argument", "meaning and default"), rows)
 
 
 TABLES = {
@@ -235,50 +187,28 @@ TABLES = {
 
 
 def input_of(constructor: str) -> str:
-    """Returns the pixels a side of a model's images; of videos also frames.
+    """Return the pixels a side of a model's images; of videos also frames.
 
     They are those of its published accuracy, if it has one.
-
-    Args:
-        constructor: Its name in keras_vit.
     """
     return " x ".join(map(str, _shape(constructor)[:-2]))
 
 
-def parameters_of(constructor: str) -> int:
-    """Returns the parameters of a model, of video with Kinetics' classes.
-
-    Args:
-        constructor: Its name in keras_vit.
-    """
-    return _model(constructor).count_params()
-
-
 def macs_of(constructor: str) -> int:
-    """Returns the multiply-accumulates of the same model.
-
-    Args:
-        constructor: Its name in keras_vit.
-    """
-    import keras_vit
-
-    return keras_vit.cost(_model(constructor)).macs
+    """Return the multiply-accumulates of the same model."""
+    return cost_of(constructor).macs
 
 
 @functools.cache
-def _model(constructor):
-    import keras_vit
-    from keras_vit.inspection import costs
-
+def cost_of(constructor: str):
+    """Return `keras_vit.cost` of a model, of video with Kinetics' classes."""
     shape = _shape(constructor)
-    with costs.shapes_alone():
-        return getattr(keras_vit, constructor)(
-            classes=400 if len(shape) == 4 else 1000, input_shape=shape
-        )
+    classes = 400 if len(shape) == 4 else 1000
+    return counts.cost_of(constructor, classes=classes, input_shape=shape)
 
 
 def _shape(constructor):
-    """Returns the shape of the images of the published accuracy."""
+    """Return the shape of the images of the published accuracy."""
     known = [entry for entry in _entries(constructor) if entry.top1]
     if known:
         size = max(known, key=lambda entry: entry.top1).image_size
@@ -286,28 +216,22 @@ def _shape(constructor):
         size = PIXELS.get(constructor)
     if size:
         return (size, size, 3)
+    return family_of(constructor).input_shapes.get(constructor, (224, 224, 3))
+
+
+def family_of(constructor: str):
+    """Return the family of a model, of keras_vit.models.families."""
     (family,) = (each for each in _families() if constructor in each.variants)
-    return family.input_shapes.get(constructor, (224, 224, 3))
+    return family
 
 
 def _families():
     from keras_vit.models import families
 
     # As README orders them: the paper's own, its baselines, then the others.
-    order = (
-        "vit",
-        "bit",
-        "mixer",
-        "raft_mlp",
-        "res_mlp",
-        "gmlp",
-        "ff_only",
-        "eamlp",
-        "cycle_mlp",
-        "mvit",
-    )
+    order = "vit bit mixer raft_mlp res_mlp gmlp ff_only eamlp cycle_mlp mvit"
     found = families.FAMILIES
-    return [found[name] for name in dict.fromkeys((*order, *found))]
+    return [found[name] for name in dict.fromkeys((*order.split(), *found))]
 
 
 def _family(name):
@@ -321,7 +245,7 @@ def _constructors(family):
 
 
 def _entries(constructor):
-    """Returns the released files, without repositories of the Hub."""
+    """Return the released files, without repositories of the Hub."""
     from keras_vit.weights import registry
 
     return [
@@ -331,7 +255,8 @@ def _entries(constructor):
     ]
 
 
-def _accuracy(constructor):
+def accuracy_of(constructor: str) -> str:
+    """Return the published accuracy in percent, "" if unknown."""
     known = [entry.top1 for entry in _entries(constructor) if entry.top1]
     if known:
         return f"{max(known):.2f}"
@@ -339,7 +264,7 @@ def _accuracy(constructor):
 
 
 def _meanings(docstring):
-    """Returns argument -> its text in the section Args."""
+    """Return argument -> its text in the section Args."""
     section = re.search(r"^Args:\n((?:    .*\n|\n)+)", docstring, re.M)[1]
     entries = re.findall(
         r"^(\*{0,2}\w+(?:, \w+)*): (.*(?:\n    .*)*)",
@@ -357,11 +282,6 @@ def _cell(value):
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "root alone"
     return "" if value is None else str(value)
-
-
-def _table(header, rows):
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

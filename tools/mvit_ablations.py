@@ -14,15 +14,16 @@ This takes several minutes per row; --no_memory leaves it out. For a step that
 does not fit, the memory that it needs is printed after ">".
 """
 
-import argparse
 import dataclasses
 import functools
 import sys
 
 from keras_vit_cli import command
+from tools import counts
 from tools.plan_tpu import compiler, slices
 
 CLASSES = 400
+AUTHORS = "authors' code"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,15 +54,11 @@ def _base(name, authors, **changes):
     return Row(name, BASE.constructor, changes, authors)
 
 
+# Without a pooling_size windows follow the strides: keys have none.
+NO_WINDOWS: dict = dict(pooling_size=None)
 TABLES = {
     "key-value strides": (
-        # Without a pooling_size windows follow the strides: keys have none.
-        _base(
-            "none",
-            (None, 280.0),
-            key_value_stride=(1, 1, 1),
-            pooling_size=None,
-        ),
+        _base("none", (None, 280.0), key_value_stride=(1, 1, 1), **NO_WINDOWS),
         _base("(1, 2, 2), adaptive", (None, 190.3), key_value_stride=(1, 2, 2)),
         _base("(1, 4, 4), adaptive", (None, 110.7), key_value_stride=(1, 4, 4)),
         _base("(2, 4, 4), adaptive", (None, 83.3), key_value_stride=(2, 4, 4)),
@@ -86,13 +83,8 @@ TABLES = {
         Row(
             "two",
             "VideoViTB16",
-            dict(
-                depths=(6, 6),
-                hidden_sizes=(768, 768),
-                heads=(12, 12),
-                pooling_mode="conv",
-                query_stride=(1, 2, 2),
-            ),
+            dict(depths=(6, 6), hidden_sizes=(768, 768), heads=(12, 12))
+            | dict(pooling_mode="conv", query_stride=(1, 2, 2)),
             (None, 111.2),
         ),
     ),
@@ -106,19 +98,12 @@ TABLES = {
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints the tables."""
-    parser = command.Parser(
-        prog="python -m tools.mvit_ablations",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("slice", nargs="?", default="v5p-8")
-    parser.add_argument(
-        "--clips", type=int, default=1, help="of a training step, each device"
-    )
-    parser.add_argument(
-        "--no_memory", action="store_true", help="count, and compile nothing"
-    )
+    """Print the tables."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("slice", nargs="?", default="v5p-8")
+    add("--clips", type=int, default=1, help="of a training step, each device")
+    add("--no_memory", action="store_true", help="count, and compile nothing")
     flags = parser.parse_args(arguments)
     memory = None
     if not flags.no_memory:
@@ -129,21 +114,15 @@ def main(arguments: list[str]) -> int:
 
 
 def print_tables(tables: dict[str, tuple[Row, ...]], memory) -> int:
-    """Prints each row as soon as it is computed; returns 0.
+    """Print each row as soon as it is computed; return 0.
 
-    Args:
-        tables: Title -> rows.
-        memory: Function of a row that returns its peak memory as text, or
-            None.
+    `memory` returns a row's peak memory as text, or is None.
     """
     known = {}  # most tables contain the base model
     for title, rows in tables.items():
-        names = ("parameters", "MACs", "memory", "authors' code", "paper")
-        print(
-            f"{title:<26}"
-            + "".join(f"{n:>14}" for n in names[:3])
-            + "".join(f"{n:>22}" for n in names[3:])
-        )
+        names = ("parameters", "MACs", "memory")
+        first = "".join(f"{name:>14}" for name in names)
+        print(f"{title:<26}{first}{AUTHORS:>22}{'paper':>22}")
         for row in rows:
             key = (row.constructor, repr(row.changes))
             if key not in known:
@@ -158,54 +137,34 @@ def print_tables(tables: dict[str, tuple[Row, ...]], memory) -> int:
 
 
 def count(row: Row) -> tuple[int, int]:
-    """Returns the parameters and multiply-accumulates of a row's model."""
-    import keras_vit
-    from keras_vit.inspection import costs
-
-    with costs.shapes_alone():
-        model = build(row)
-    cost = keras_vit.cost(model)
+    """Return the parameters and multiply-accumulates of a row's model."""
+    cost = counts.cost_of(row.constructor, classes=CLASSES, **row.changes)
     return cost.parameters, cost.macs
 
 
-def build(row: Row):
-    """Returns the model of a row."""
-    import keras_vit
-
-    constructor = getattr(keras_vit, row.constructor)
-    return constructor(classes=CLASSES, **row.changes)
-
-
 def peak_memory(row: Row, tpu: slices.Slice, clips: int) -> str:
-    """Returns the device memory that a training step needs.
-
-    Args:
-        row: The model.
-        tpu: The slice; call `slices.prepare` for it before.
-        clips: Clips on each device.
-    """
+    """Return the device memory that a training step needs."""
     import keras
 
+    import keras_vit
     from keras_vit.distribution import layouts
 
     def compiled():
-        model = build(row)
+        constructor = getattr(keras_vit, row.constructor)
+        model = constructor(classes=CLASSES, **row.changes)
         model.compile(
             keras.optimizers.AdamW(),
             keras.losses.CategoricalCrossentropy(from_logits=True),
         )
         return model
 
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
+    layout = layouts.distribution("data", slices.devices(tpu))
     try:
-        layout = layouts.distribution("data", slices.devices(tpu))
-        step = compiler.Step(compiled, layout, tpu)
-        program = step.compile(clips * tpu.num_devices)
+        with compiler.mixed_bfloat16():
+            step = compiler.Step(compiled, layout, tpu)
+            program = step.compile(clips * tpu.num_devices)
     except compiler.DoesNotFit as error:
         return f"> {_gib(error.needs)}"
-    finally:
-        keras.config.set_dtype_policy(policy)
     return _gib(program.hbm)
 
 

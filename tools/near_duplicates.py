@@ -20,7 +20,6 @@ from the pre-training sets, without describing the method; the method here is
 our own.
 """
 
-import argparse
 import csv
 import dataclasses
 import functools
@@ -64,23 +63,15 @@ class Images:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Searches as the command line specifies, and prints a summary.
-
-    Args:
-        arguments: What follows the program's name; by default sys.argv's.
-
-    Returns:
-        The exit status, 1 after an error.
-    """
+    """Search as the command line specifies, and print a summary."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     flags = _parse(arguments[:cut])
     parts = {
-        role: cut_into_parts(datasets, role, flags.data_dir)
-        for role, datasets in (
-            ("pretrain", [flags.pretrain]),
-            ("test", flags.test),
-        )
+        "pretrain": cut_into_parts(
+            [flags.pretrain], "pretrain", flags.data_dir
+        ),
+        "test": cut_into_parts(flags.test, "test", flags.data_dir),
     }
     _print_sizes(parts)
     if not flags.dry:
@@ -101,17 +92,10 @@ def main(arguments: list[str]) -> int:
 def cut_into_parts(
     datasets: list[str], role: str, data_dir: str = "", size: int = PART
 ) -> list[Images]:
-    """Divides data sets into parts for workers.
+    """Divide data sets into parts for workers.
 
-    Args:
-        datasets: Values of --config.data.dataset, or NAME@SPLIT.
-        role: "pretrain" for the part on which recipes train, "test" for the
-            part on which they evaluate.
-        data_dir: Where TFDS keeps prepared data; "" is its default.
-        size: Images in a part.
-
-    Raises:
-        ValueError: If there is no such data set.
+    Of NAME without @SPLIT, "pretrain" is the part on which recipes train,
+    "test" that on which they evaluate.
     """
     parts = []
     for dataset in datasets:
@@ -132,7 +116,7 @@ def search(
     broken: str = "error",
     options: list[str] = (),
 ) -> dict[str, int]:
-    """Finds near-duplicates of test images and writes the list.
+    """Find near-duplicates of test images and write the list.
 
     Every pre-training image is compared with every test image, so that the
     result does not depend on how the work is divided or ordered.
@@ -148,10 +132,6 @@ def search(
     Returns:
         The numbers of images read, broken and flat, and of pairs and
         pre-training images found.
-
-    Raises:
-        ValueError: If an argument is wrong or an image does not decode.
-        ImportError: If Apache Beam is not installed.
     """
     beam = _beam()
     if not 0 < threshold <= COARSE_THRESHOLD:
@@ -200,38 +180,29 @@ def search(
 
 
 def _parse(arguments):
-    parser = command.Parser(
-        prog="python -m tools.near_duplicates",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("--pretrain", required=True, metavar="DATASET")
-    parser.add_argument(
-        "--test", required=True, action="append", metavar="DATASET"
-    )
-    parser.add_argument("--output", default="near_duplicates.csv")
-    parser.add_argument(
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("--pretrain", required=True, metavar="DATASET")
+    add("--test", required=True, action="append", metavar="DATASET")
+    add("--output", default="near_duplicates.csv")
+    add(
         "--threshold",
         type=float,
         default=0.1,
         help="greatest distance of near-duplicates (0.1)",
     )
-    parser.add_argument("--data_dir", default="", help="where TFDS keeps data")
-    parser.add_argument("--broken", choices=("error", "skip"), default="error")
-    parser.add_argument(
-        "--dry", action="store_true", help="only print what would be compared"
-    )
+    add("--data_dir", default="", help="where TFDS keeps data")
+    add("--broken", choices=("error", "skip"), default="error")
+    add("--dry", action="store_true", help="print what would be compared")
     return parser.parse_args(arguments)
 
 
 def _print_sizes(parts):
-    for images in parts.values():
-        sizes = {}
-        for one in images:
-            key = (one.role, one.dataset)
-            sizes[key] = max(one.stop, sizes.get(key, 0))
-        for (role, dataset), size in sizes.items():
-            print(f"{role} {dataset}: {size:,} image{'s' * (size != 1)}")
+    for images in (one for role in parts.values() for one in role):
+        size, _ = _find(images.dataset, images.role, images.data_dir)
+        if images.stop == size:  # the last part
+            unit = "image" if size == 1 else "images"
+            print(f"{images.role} {images.dataset}: {size:,} {unit}")
 
 
 def _beam():
@@ -261,7 +232,7 @@ def _count(name, by=1):
 
 @functools.cache
 def _find(dataset, role, data_dir):
-    """Returns (number of examples, function from a range to their iterator)."""
+    """Return (number of examples, function from a range to their iterator)."""
     name, split = dataset, ""
     if "@" in dataset and not os.path.exists(dataset):
         name, split = dataset.rsplit("@", 1)
@@ -310,7 +281,7 @@ def _of_source(source, start, stop):
 
 
 def _thumbnails(images, broken):
-    """Yields (data set, name, thumbnail) of the comparable images."""
+    """Yield (data set, name, thumbnail) of the comparable images."""
     _, read = _find(images.dataset, images.role, images.data_dir)
     for name, image in read(images.start, images.stop):
         _count(f"{images.role} images")
@@ -331,18 +302,15 @@ def _thumbnails(images, broken):
 
 
 def _table(rows):
-    """Combines test images: (names, thumbnails, coarse features)."""
+    """Combine test images: (names, thumbnails, coarse features)."""
     rows = sorted(rows, key=lambda row: row[:2])
     thumbnails = np.array([row[2] for row in rows])
-    return (
-        [row[:2] for row in rows],
-        thumbnails,
-        fingerprints.coarse(thumbnails),
-    )
+    names = [row[:2] for row in rows]
+    return names, thumbnails, fingerprints.coarse(thumbnails)
 
 
 def _compare(images, table, threshold, broken):
-    """Yields (pretrain name, test set, test name, distance) of near ones."""
+    """Yield (pretrain name, test set, test name, distance) of near ones."""
     test_names, test_thumbnails, test_coarse = table
     rows = list(_thumbnails(images, broken))
     for first in range(0, len(rows), BATCH):

@@ -7,7 +7,6 @@ The ratios of speed are those of docs/benchmarks.md, which tools.benchmark
 measures.
 """
 
-import argparse
 import pathlib
 import re
 import sys
@@ -15,6 +14,7 @@ import sys
 import numpy as np
 
 from keras_vit_cli import command
+from tools import markdown, pictures
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 CASE = "ViTB16, 224 px, batch 8"
@@ -24,10 +24,8 @@ COLOURS = {"float32": "#d84315", "bfloat16": "#ffab91"}
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws the picture."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Draw the picture."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument(
         "--output", default=DOCS / "images/overview.jpg", type=pathlib.Path
     )
@@ -36,45 +34,28 @@ def main(arguments: list[str]) -> int:
     from sklearn import datasets
 
     photograph = datasets.load_sample_image("flower.jpg")
-    draw(photograph, ratios((DOCS / "benchmarks.md").read_text()), flags.output)
-    print(flags.output)
+    page = (DOCS / "benchmarks.md").read_text()
+    pictures.save(draw(photograph, ratios(page)), flags.output)
     return 0
 
 
 def ratios(page: str) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Returns the speed relative to others, as a page of measurements has it.
+    """Return the ratios of speed on docs/benchmarks.md.
 
-    Args:
-        page: The text of docs/benchmarks.md.
-
-    Returns:
-        (backend, task, other library) -> precision -> ratio.
+    They are (backend, task, other library) -> precision -> ratio.
     """
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith((f"| {CASE} |", "| case |"))
-    ]
-    header = lines[0]
-    found = {}
-    for line in lines[1:]:
-        row = dict(zip(header, line, strict=False))
+    found: dict = {}
+    for row in markdown.rows(markdown.between(page, "speed")):
         for other in ("keras-hub", "timm"):
-            ratio = re.match(r"[\d.]+(?= \()", row.get(f"/ {other}", ""))
-            if ratio:
+            ratio = re.match(r"[\d.]+(?= \()", row[f"/ {other}"])
+            if ratio and row["case"] == CASE:
                 key = (row["backend"], row["task"], other)
                 found.setdefault(key, {})[row["precision"]] = float(ratio[0])
     return found
 
 
-def draw(photograph: np.ndarray, ratios: dict, out_path: pathlib.Path) -> None:
-    """Draws the photograph, its patches and the ratios side by side.
-
-    Args:
-        photograph: uint8 `[H, W, 3]`.
-        ratios: As `ratios` returns them.
-        out_path: The image to write; its suffix selects the format.
-    """
+def draw(photograph: np.ndarray, ratios: dict):
+    """Draw the photograph, its patches and the ratios side by side."""
     from matplotlib import figure as figures  # no display, no global state
 
     figure = figures.Figure(figsize=(12, 3.8), dpi=100)
@@ -95,11 +76,11 @@ def draw(photograph: np.ndarray, ratios: dict, out_path: pathlib.Path) -> None:
     for axes in (left, middle):
         axes.set_axis_off()
     _draw_ratios(right, ratios)
-    figure.savefig(out_path)
+    return figure
 
 
 def square(photograph: np.ndarray) -> np.ndarray:
-    """Returns the middle of a photograph at the size of the patches."""
+    """Return the middle of a photograph at the size of the patches."""
     from PIL import Image
 
     height, width, _ = photograph.shape
@@ -111,7 +92,7 @@ def square(photograph: np.ndarray) -> np.ndarray:
 
 
 def apart(image: np.ndarray, gap: int = 4) -> np.ndarray:
-    """Returns the patches of an image with white gaps between them."""
+    """Return the patches of an image with white gaps between them."""
     patches = image.reshape(COUNT, PATCH, COUNT, PATCH, 3)
     around = ((0, 0), (0, gap), (0, 0), (0, gap), (0, 0))
     spread = np.pad(patches, around, constant_values=255)
@@ -127,14 +108,9 @@ def _draw_ratios(axes, ratios):
             value = by_precision.get(precision)
             if value is not None:
                 axes.barh(i + offset, value, 0.38, color=colour)
-                axes.text(
-                    value + 0.03,
-                    i + offset,
-                    f"{value:.2f}",
-                    va="center",
-                    size=8,
-                )
-    for colour, name in ((colour, name) for name, colour in COLOURS.items()):
+                text = f"{value:.2f}"
+                axes.text(value + 0.03, i + offset, text, va="center", size=8)
+    for name, colour in COLOURS.items():
         axes.barh(0, 0, color=colour, label=name)
     names = [
         f"{backend}, {task} / {other}" for (backend, task, other), _ in rows

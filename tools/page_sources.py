@@ -15,14 +15,7 @@ _REFERENCE = re.compile(r"^<!-- source (\S+) (\S+) -->$", re.MULTILINE)
 
 
 def include(markdown: str) -> str:
-    """Returns a page with the code to which it refers.
-
-    Args:
-        markdown: The page.
-
-    Raises:
-        ValueError: If a file has no such function.
-    """
+    """Return a page with the code to which it refers."""
     return _REFERENCE.sub(
         lambda match: f"```python\n{source_of(match[1], match[2])}\n```",
         markdown,
@@ -30,14 +23,9 @@ def include(markdown: str) -> str:
 
 
 def source_of(file: str, name: str) -> str:
-    """Returns the code of a function or class, as the file has it.
+    """Return the code of a function or class, as the file has it.
 
-    Args:
-        file: Path of the file in the checkout.
-        name: Its name; that of a method follows its class and a dot.
-
-    Raises:
-        ValueError: If the file has no such function.
+    The name of a method follows its class and a dot.
     """
     text = (ROOT / file).read_text()
     node = ast.parse(text)

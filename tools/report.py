@@ -13,7 +13,6 @@ evaluated more than once. A heading names a run in at most five words: settings
 that make it longer are numbered, as "run 2", and listed in a table.
 """
 
-import argparse
 import collections
 import csv
 import dataclasses
@@ -21,12 +20,13 @@ import math
 import pathlib
 import statistics
 import sys
+import typing
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
 from keras_vit_cli import command
 from recipes import paper_tables
-from tools import runs
+from tools import markdown, pictures, runs
 
 SCRATCH = "from scratch"
 MEASURED = (
@@ -39,8 +39,7 @@ MEASURED = (
 LONGEST = 5, 50
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Table:
+class Table(typing.NamedTuple):
     """Rows of text; `name` is that of its file."""
 
     name: str
@@ -72,10 +71,8 @@ class Line:
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Writes the report of the runs found."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Write the report of the runs found."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("workdir", nargs="+", type=pathlib.Path)
     parser.add_argument("--output", default="report", type=pathlib.Path)
     flags = parser.parse_args(arguments)
@@ -97,72 +94,63 @@ def main(arguments: list[str]) -> int:
     text = f"{MEASURED}\n\n"
     text += "\n".join(as_markdown(table) for table in tables)
     (flags.output / "report.md").write_text(text, encoding="utf-8")
-    curves = plot_curves(lines, flags.output / "curves.png")
     print(text)
-    print(
-        f"{len(found)} runs: {flags.output / 'report.md'}, "
-        + ("curves.png" if curves else "no curves: each was evaluated once")
-    )
+    print(f"{len(found)} runs: {flags.output / 'report.md'}")
+    if curves := curves_of(lines):
+        pictures.save(curves, flags.output / "curves.png")
+    else:
+        print("no curves: each was evaluated once")
     return 0
 
 
 def by_line(found: list[runs.Run]) -> dict[Line, dict[str, list[runs.Run]]]:
-    """Returns the runs by line and data set; runs of a cell are repetitions.
-
-    Args:
-        found: The runs.
-    """
+    """Return the runs by line and data set; runs of a cell are repetitions."""
     groups = collections.defaultdict(list)
+    epochs_of = collections.defaultdict(set)
     for run in found:
         key = (run.model, run.pretraining, run.epochs, run.dataset)
         groups[key].append(run)
-    lines = collections.defaultdict(lambda: collections.defaultdict(list))
-    epochs_of = collections.defaultdict(set)
-    for model, pretraining, epochs, _ in groups:
-        epochs_of[model, pretraining].add(epochs)
+        epochs_of[run.model, run.pretraining].add(run.epochs)
+    lines: dict = collections.defaultdict(lambda: collections.defaultdict(list))
     for (model, pretraining, epochs, dataset), members in sorted(
         groups.items(), key=str
     ):
         names = dict.fromkeys(name for run in members for name in run.setting)
-        varying = [
-            name
+        values = {
+            name: {str(run.setting.get(name)) for run in members}
             for name in names
-            if len({str(run.setting.get(name)) for run in members}) > 1
-        ]
-        common = ""
-        if len(epochs_of[model, pretraining]) > 1:
-            common = f", pretraining_epochs={epochs}"
+        }
+        varying = [name for name in names if len(values[name]) > 1]
         for run in members:
-            settings = common + "".join(
-                f", {name}={run.setting.get(name)}" for name in varying
-            )
-            line = Line(model, pretraining, epochs, settings, settings)
+            setting = {name: run.setting.get(name) for name in varying}
+            if len(epochs_of[model, pretraining]) > 1:
+                setting = dict(pretraining_epochs=epochs) | setting
+            text = "".join(f", {k}={v}" for k, v in setting.items())
+            line = Line(model, pretraining, epochs, text, text)
             lines[line][dataset].append(run)
     return _numbered(lines)
 
 
 def _numbered(lines):
-    """Returns the lines with a number for settings that make a name long.
+    """Return the lines with a number for settings that make a name long.
 
     Equal settings of a model have one number, whatever its pre-training.
     """
     words, characters = LONGEST
-    numbers = collections.defaultdict(dict)
+    numbers: dict = collections.defaultdict(dict)
     for line in lines:
         if len(line.label) > characters or len(line.label.split()) > words:
             own = numbers[line.model]
             own.setdefault(line.settings, f", run {len(own) + 1}")
-    return {
-        dataclasses.replace(
-            line,
-            differs=numbers[line.model].get(line.settings, line.differs),
-        ): datasets
-        for line, datasets in lines.items()
-    }
+    found = {}
+    for line, datasets in lines.items():
+        differs = numbers[line.model].get(line.settings, line.differs)
+        found[dataclasses.replace(line, differs=differs)] = datasets
+    return found
 
 
 def table_of_runs(lines: dict) -> Table | None:
-    """Returns the settings of the runs that have numbers."""
+    """Return the settings of the runs that have numbers."""
     settings = {
         line.model + line.differs: line.settings.removeprefix(", ")
         for line in lines
@@ -174,30 +162,24 @@ def table_of_runs(lines: dict) -> Table | None:
 
 
 def table_2(lines: dict) -> Table:
-    """Returns data sets by line: mean and deviation of fine-tuned
-    accuracies."""
-    own = {
-        line: {
+    """Return data sets by line: mean and deviation of fine-tuned accuracies."""
+    own = {}
+    for line, datasets in lines.items():
+        cells = {
             dataset: _text([run.accuracy for run in members])
             for dataset, members in datasets.items()
             if not dataset.startswith(vtab.PREFIX)
         }
-        | {"vtab": _text(_vtab_means(datasets))}
-        for line, datasets in lines.items()
-    }
+        own[line] = cells | {"vtab": _text(_vtab_means(datasets))}
     others = dict.fromkeys(name for row in own.values() for name in row)
     names = dict.fromkeys([*paper_tables.DATASETS, *others])
-    rows = [
-        [
-            paper_tables.DATASETS.get(name, name),
-            *(cells.get(name, "") for cells in own.values()),
-            *(
-                _paper(*column.get(name, (None, None)))
-                for column in paper_tables.TABLE_2.values()
-            ),
-        ]
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        row = [paper_tables.DATASETS.get(name, name)]
+        row += [cells.get(name, "") for cells in own.values()]
+        for column in paper_tables.TABLE_2.values():
+            row.append(_paper(*column.get(name, (None, None))))
+        rows.append(row)
     paper = [f"{name}, paper" for name in paper_tables.TABLE_2]
     header = ["", *(line.label for line in own), *paper]
     title = "Table 2: fine-tuned top-1 accuracy in %"
@@ -205,7 +187,7 @@ def table_2(lines: dict) -> Table:
 
 
 def table_5(lines: dict) -> Table | None:
-    """Returns pre-training and data set by model."""
+    """Return pre-training and data set by model."""
     cells, models = collections.defaultdict(dict), {}
     for line, datasets in lines.items():
         for dataset, members in datasets.items():
@@ -227,26 +209,21 @@ def table_5(lines: dict) -> Table | None:
     rows = []
     for (pretraining, dataset), own in cells.items():
         beside = paper_tables.TABLE_5.get((pretraining, dataset))
-        rows.append(
-            [
-                pretraining or SCRATCH,
-                paper_tables.DATASETS.get(dataset, dataset),
-                *(
-                    _text(own.get(name, []))
-                    if i is None
-                    else _paper(beside and beside[i])
-                    for name, i in columns
-                ),
-            ]
-        )
+        name = paper_tables.DATASETS.get(dataset, dataset)
+        row = [pretraining or SCRATCH, name]
+        for column, i in columns:
+            published = None if i is None or not beside else beside[i]
+            row.append(_text(own.get(column, [])) or _paper(published))
+        rows.append(row)
     header = ["pre-trained on", "data set", *(name for name, _ in columns)]
     title = "Table 5: top-1 accuracy in % by pre-training"
     return Table("table_5", title, header, rows) if rows else None
 
 
 def table_6(lines: dict) -> Table | None:
-    """Returns line by data set, with the known properties of the
-    pre-training."""
+    """Return line by data set, with the known properties of the
+    pre-training.
+    """
     own = []
     for line, datasets in lines.items():
         accuracies = [
@@ -257,13 +234,8 @@ def table_6(lines: dict) -> Table | None:
             epochs = "" if line.epochs is None else str(line.epochs)
             own.append([line.label, epochs, *accuracies, ""])
     paper = [
-        [
-            f"{name} (JFT), paper",
-            str(epochs),
-            *map(_paper, accuracies),
-            str(cost),
-        ]
-        for name, epochs, *accuracies, cost in paper_tables.TABLE_6
+        [f"{name} (JFT), paper", str(epochs), *map(_paper, row), str(cost)]
+        for name, epochs, *row, cost in paper_tables.TABLE_6
     ]
     names = [paper_tables.DATASETS[n] for n in paper_tables.TABLE_6_DATASETS]
     header = ["", "epochs", *names, "exaFLOPs"]
@@ -272,7 +244,7 @@ def table_6(lines: dict) -> Table | None:
 
 
 def table_9(lines: dict) -> Table | None:
-    """Returns line by task of VTAB, and the means of Figure 2."""
+    """Return line by task of VTAB, and the means of Figure 2."""
     own = {}
     for line, datasets in lines.items():
         tasks = {
@@ -301,46 +273,32 @@ def table_9(lines: dict) -> Table | None:
 
 
 def as_markdown(table: Table) -> str:
-    """Returns a table as Markdown.
-
-    Args:
-        table: The table.
-    """
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    """Return a table as Markdown."""
+    text = markdown.table(table.header, table.rows)
     return f"## {table.title}\n\n{text}\n"
 
 
-def plot_curves(lines: dict, out_path: pathlib.Path) -> bool:
-    """Draws the evaluation accuracy of all runs, a panel for each data set.
+def curves_of(lines: dict):
+    """Draw the evaluation accuracy of all runs, a panel for each data set.
 
-    Args:
-        lines: The result of `by_line`.
-        out_path: The picture to write.
-
-    Returns:
-        Whether any run was evaluated more than once, and a picture written.
+    None if no run was evaluated more than once.
     """
     from matplotlib import colormaps
-    from matplotlib import figure as figures  # no display, no global state
 
-    datasets = sorted(
-        {
-            dataset
-            for cells in lines.values()
-            for dataset, members in cells.items()
-            if any(len(run.steps) > 1 for run in members)
-        }
-    )
+    from keras_vit.inspection import figures
+
+    evaluated: dict = collections.defaultdict(int)
+    for cells in lines.values():
+        for dataset, members in cells.items():
+            longest = max(len(run.steps) for run in members)
+            evaluated[dataset] = max(evaluated[dataset], longest)
+    datasets = sorted(name for name, count in evaluated.items() if count > 1)
     if not datasets:
-        return False
+        return None
     per_row = min(4, len(datasets))
     num_rows = math.ceil(len(datasets) / per_row)
-    figure = figures.Figure(
-        figsize=(max(4.2 * per_row, 6), 3 * num_rows + 0.4 + 0.2 * len(lines)),
-        dpi=120,
-        layout="constrained",
-    )
+    width, height = max(4.2 * per_row, 6), 3 * num_rows + 0.2 * len(lines)
+    figure = figures.new_figure(width, height + 0.4)
     colors = colormaps["tab10" if len(lines) <= 10 else "tab20"].colors
     shown = {}
     for i, dataset in enumerate(datasets):
@@ -359,17 +317,15 @@ def plot_curves(lines: dict, out_path: pathlib.Path) -> bool:
         axes.set_xlabel("step")
         if i % per_row == 0:
             axes.set_ylabel("evaluation accuracy, %")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        pictures.plain(axes)
     figure.legend(
         shown.values(), shown, loc="outside lower left", frameon=False
     )
-    figure.savefig(out_path)
-    return True
+    return figure
 
 
 def _vtab_means(datasets):
-    """Returns the VTAB scores of the seeds that have all tasks."""
+    """Return the VTAB scores of the seeds that have all tasks."""
     by_seed = collections.defaultdict(dict)
     for dataset, members in datasets.items():
         if dataset.startswith(vtab.PREFIX):
@@ -381,7 +337,7 @@ def _vtab_means(datasets):
 
 
 def _text(accuracies):
-    """Returns the mean and, if there are several, the standard deviation."""
+    """Return the mean and, if there are several, the standard deviation."""
     if not accuracies:
         return ""
     mean = statistics.fmean(accuracies)
@@ -391,7 +347,7 @@ def _text(accuracies):
 
 
 def _paper(mean, deviation=None):
-    """Returns a number of the paper as text; "" if it has none."""
+    """Return a number of the paper as text; "" if it has none."""
     if mean is None:
         return ""
     return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")

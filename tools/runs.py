@@ -32,11 +32,7 @@ NON_HYPERPARAMETERS = {
     "seed",
 }
 # The paper's names of pre-training data sets.
-PRETRAINING = {
-    "imagenet2012": "ImageNet",
-    "imagenet21k": "I21k",
-    "jft300m": "JFT",
-}
+PRETRAINING = dict(imagenet2012="ImageNet", imagenet21k="I21k", jft300m="JFT")
 # Splits that are not development splits.
 TEST_SPLITS = ("", "test", "validation")
 
@@ -71,14 +67,11 @@ class Run:
 
 
 def find(folder: pathlib.Path) -> list[Run]:
-    """Reads the finished runs in a folder, and in the folders in it.
+    """Read the finished runs in a folder, and in the folders in it.
 
     Excluded runs are listed on stderr: runs that are not finished, were
     evaluated on a development split, or cannot be read. The development runs of
     a sweep, lr_*, are skipped silently.
-
-    Args:
-        folder: A workdir, or a folder of workdirs.
     """
     if not folder.is_dir():
         _leave_out(folder, "is no folder")
@@ -100,21 +93,16 @@ def _leave_out(folder, reason):
 
 
 def _workdirs(folder):
-    if (folder / "config.json").is_file() and (
-        folder / "metrics.csv"
-    ).is_file():
+    files = folder / "config.json", folder / "metrics.csv"
+    if all(file.is_file() for file in files):
         return [folder]
     children = sorted(child for child in folder.iterdir() if child.is_dir())
-    return [
-        found
-        for child in children
-        if not child.name.startswith("lr_")
-        for found in _workdirs(child)
-    ]
+    children = [each for each in children if not each.name.startswith("lr_")]
+    return [found for child in children for found in _workdirs(child)]
 
 
 def _read(folder):
-    """Returns a run; raises ValueError if it cannot be reported."""
+    """Return a run; raises ValueError if it cannot be reported."""
     try:
         content = json.loads((folder / "config.json").read_text())
         config, derived = fields.stored(content["config"]), content["derived"]
@@ -159,12 +147,7 @@ def _read(folder):
 
 
 def paper_name(constructor: str) -> str:
-    """Returns "R50x1+ViT-B/16" for "R50ViTB16".
-
-    Args:
-        constructor: A constructor of keras_vit; other names are returned
-            unchanged.
-    """
+    """Return "R50x1+ViT-B/16" for "R50ViTB16"; other names unchanged."""
     for pattern, name in (
         (r"BiTR(\d+x\d)", r"ResNet\1"),
         (r"Mixer([A-Z])(\d+)", r"Mixer-\1/\2"),
@@ -180,7 +163,7 @@ def paper_name(constructor: str) -> str:
 
 
 def _dataset(name):
-    """Returns the data set's name without config, version or path."""
+    """Return the data set's name without config, version or path."""
     if name.startswith("vtab/"):
         return name
     if pathlib.Path(name).expanduser().exists():
@@ -189,8 +172,9 @@ def _dataset(name):
 
 
 def _pretraining(weights):
-    """Returns the data on which weights were trained, and the epochs if
-    known."""
+    """Return the data on which weights were trained, and the epochs if
+    known.
+    """
     if weights in PRETRAINING or not weights:
         return PRETRAINING.get(weights, ""), None
     path = pathlib.Path(weights).expanduser()

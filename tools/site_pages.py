@@ -25,12 +25,7 @@ _LINK = re.compile(r"(\]\(|src=\")(?!\w+:|#)([^)#\"]+)")
 
 
 def on_files(files, config):
-    """Adds the pages before MkDocs reads any.
-
-    Args:
-        files: The site's files.
-        config: The configuration of MkDocs.
-    """
+    """Add the pages before MkDocs reads any."""
     for name, page in MOVED.items():
         text = site_links((ROOT / name).read_text())
         if page == "index.md":  # the menu beside it would be empty
@@ -47,26 +42,14 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Returns a page with the code that it includes, and with links to pages
-    where it links to their sources.
-
-    Args:
-        markdown: The page.
-        page: What MkDocs knows of it.
-        config: The configuration of MkDocs.
-        files: The site's files.
-    """
+    """Return a page with the code that it includes, and with links to pages."""
     markdown = page_sources.include(markdown)
     markdown = markdown.replace("(../README.md", "(index.md")
     return re.sub(r"\((notebooks/\w+)\.ipynb\)", r"(\1.md)", markdown)
 
 
 def site_links(text: str) -> str:
-    """Returns a page of the checkout's root with links as the site has them.
-
-    Args:
-        text: The page.
-    """
+    """Return a page of the checkout's root with links as the site has them."""
 
     def replace(match):
         target = match[2].removeprefix("docs/")
@@ -78,12 +61,7 @@ def site_links(text: str) -> str:
 
 
 def notebook_page(notebook: dict, name: str) -> tuple[str, dict[str, bytes]]:
-    """Returns a notebook as Markdown, and its pictures by name.
-
-    Args:
-        notebook: Its JSON.
-        name: Its file name, to which the page links.
-    """
+    """Return a notebook as Markdown, and its pictures by name."""
     parts, pictures = [], {}
     for cell in notebook["cells"]:
         source = "".join(cell["source"])

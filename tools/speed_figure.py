@@ -19,12 +19,14 @@ Without a device, the figure is drawn from the points in the folder.
 """
 
 import argparse
+import functools
 import pathlib
 import subprocess
 import sys
 import time
 
 from keras_vit_cli import command
+from tools import pictures
 from tools.plan_tpu import compiler, slices
 from tools.speed_points import (
     IMAGE_SIZES,
@@ -44,32 +46,22 @@ HERE = "here"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Computes the missing points and draws the figure."""
-    parser = command.Parser(
-        prog="python -m tools.speed_figure",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument(
-        "device", nargs="*", help='slices, such as v3-8, or "here"'
-    )
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument(
-        "--image_sizes", default=",".join(map(str, IMAGE_SIZES))
-    )
-    parser.add_argument(
-        "--batches", default="", help="images at a time, such as 8,64"
-    )
-    parser.add_argument(
-        "--output", default="inference_speed", type=pathlib.Path
-    )
+    """Compute the missing points and draws the figure."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("device", nargs="*", help='slices, such as v3-8, or "here"')
+    add("--models", default=",".join(MODELS))
+    add("--image_sizes", default=",".join(map(str, IMAGE_SIZES)))
+    add("--batches", default="", help="images at a time, such as 8,64")
+    add("--output", default="inference_speed", type=pathlib.Path)
     flags = parser.parse_args(arguments)
     flags.output.mkdir(parents=True, exist_ok=True)
     if len(flags.device) > 1:
         # The compiler takes one kind of slice in each process.
         options = [
-            f"--{name}={getattr(flags, name.replace('-', '_'))}"
-            for name in ("models", "image-sizes", "batches", "output")
+            f"--{name}={value}"
+            for name, value in vars(flags).items()
+            if name not in ("device", "debug")
         ]
         for device in flags.device:
             words = [sys.executable, "-m", "tools.speed_figure", device]
@@ -86,22 +78,16 @@ def main(arguments: list[str]) -> int:
             f"--output must be a folder with points, without a device. "
             f"Received: {flags.output}"
         )
-    draw(found, flags.output / "inference_speed.png")
     for device, points in found.items():
         print(f"{device}: what the paper's text says of its figure")
         for line in statements(points):
             print(f"  {line}")
-    print(flags.output / "inference_speed.png")
+    pictures.save(draw(found), flags.output / "inference_speed.png")
     return 0
 
 
 def fill(device: str, flags: argparse.Namespace) -> None:
-    """Adds the points that a device's file does not have yet.
-
-    Args:
-        device: A slice, or "here".
-        flags: Arguments of the command line.
-    """
+    """Add the points that a device's file does not have yet."""
     models = flags.models.split(",")
     unknown = sorted(set(models) - set(MODELS))
     if unknown:
@@ -130,12 +116,10 @@ def fill(device: str, flags: argparse.Namespace) -> None:
 
 
 def build(constructor: str, image_size: int):
-    """Returns a model for images of about `image_size`.
+    """Return a model for images of about `image_size`.
 
-    Args:
-        constructor: Name of the model's constructor.
-        image_size: Pixels per side, rounded to a multiple of the patch size:
-            70, 126, 378 and 518 for ViT-H/14.
+    The side is rounded to a multiple of the patch size: 70, 126, 378 and 518
+    for ViT-H/14.
     """
     import keras_vit
 
@@ -156,69 +140,36 @@ class Compiled:
     def __call__(
         self, constructor: str, image_size: int, batches: list[int]
     ) -> Point:
-        """Returns the point of a model at a size of images.
-
-        Args:
-            constructor: The model.
-            image_size: Pixels per side.
-            batches: Batch sizes to try besides the largest that fits.
-        """
-        import keras
-
+        """Return the point of a model; tries these batch sizes too."""
         from keras_vit.distribution import layouts
 
         # One device is enough, because inference needs no communication.
         devices = slices.devices(self.tpu)[:1]
         layout = layouts.distribution("data", devices)
-        keras.config.set_dtype_policy("mixed_bfloat16")
-        inference = compiler.Inference(
-            lambda: build(constructor, image_size), layout, self.tpu
-        )
-        largest, program = largest_batch(inference.compile)
-        found = [(largest, program)] if largest else []
-        for batch in batches:
-            if batch < largest:
-                found.append((batch, inference.compile(batch)))
+        model = functools.partial(build, constructor, image_size)
+        with compiler.mixed_bfloat16():
+            inference = compiler.Inference(model, layout, self.tpu)
+            largest, program = largest_batch(inference.compile)
+            found = {largest: program} if largest else {}
+            for batch in batches:
+                if batch < largest:
+                    found[batch] = inference.compile(batch)
         cores = self.tpu.num_cores / self.tpu.num_devices
-        speed, batch, source = max(
-            (
-                (
-                    batch
-                    / (p.compiler_seconds or self._peak_seconds(p))
-                    / cores,
-                    batch,
-                    "compiler" if p.compiler_seconds else "roofline",
-                )
-                for batch, p in found
-            ),
-            default=(0.0, 0, "compiler"),
-        )
-        return Point(
-            model=constructor,
-            image_size=image_size,
-            largest=int(largest / cores),
-            speed=speed,
-            batch=batch,
-            source=source,
-        )
-
-    def _peak_seconds(self, program):
-        return compiler.roofline(program, self.tpu)["step"]
+        speeds = [(0.0, 0, "compiler")]
+        for batch, program in found.items():
+            seconds, source = compiler.step_time(program, self.tpu)
+            speeds.append((batch / seconds / cores, batch, source))
+        speed, batch, source = max(speeds)
+        largest = int(largest / cores)
+        return Point(constructor, image_size, largest, speed, batch, source)
 
 
 def largest_batch(compile_batch, most: int = MOST):
-    """Returns the largest power of two that fits, and its program.
+    """Return the largest power of two that fits and its program, or (0, None).
 
-    The search starts from above: a program that does not fit is rejected before
-    its code is generated, and the error says how much memory is missing.
-
-    Args:
-        compile_batch: Function from a number of images to a program; raises
-            `compiler.DoesNotFit`.
-        most: First batch size of the search, a power of two.
-
-    Returns:
-        (0, None) if not even one image fits.
+    The search starts at `most`: a program that does not fit is rejected before
+    its code is generated, and `compiler.DoesNotFit` says how much memory is
+    missing.
     """
     batch = most
     while batch:
@@ -251,13 +202,7 @@ class Measured:
     def __call__(
         self, constructor: str, image_size: int, batches: list[int]
     ) -> Point:
-        """Returns the point of a model at a size of images.
-
-        Args:
-            constructor: The model.
-            image_size: Pixels per side.
-            batches: Batch sizes to try.
-        """
+        """Return the point of a model; tries these batch sizes too."""
         import jax
         import keras
         import numpy as np
@@ -300,14 +245,7 @@ class Measured:
             if batch < (largest or batch + 1):
                 found.append((batch / seconds(batch), batch))
         speed, batch = max(found, default=(0.0, 0))
-        return Point(
-            model=constructor,
-            image_size=image_size,
-            largest=largest,
-            speed=speed,
-            batch=batch,
-            source="measured",
-        )
+        return Point(constructor, image_size, largest, speed, batch, "measured")
 
 
 if __name__ == "__main__":

@@ -2,22 +2,26 @@
 
 import csv
 import dataclasses
+import itertools
 import math
 import pathlib
 
+from tools import pictures
 from tools.plan_tpu import slices
 
-# Constructor -> name in the figure, in the order of the legend.
-MODELS = {
-    "BiTR50x1": "R50x1",
-    "BiTR50x2": "R50x2",
-    "ViTB32": "ViT-B/32",
-    "ViTL32": "ViT-L/32",
-    "ViTB16": "ViT-B/16",
-    "ViTL16": "ViT-L/16",
-    "ViTH14": "ViT-H/14",
-    "BiTR152x4": "R152x4",
+# Constructor -> name in the figure, colour and marker, in the order of the
+# legend: ResNets brown, patches of 32 green, smaller ones blue.
+STYLES = {
+    "BiTR50x1": ("R50x1", "#e0a050", "o"),
+    "BiTR50x2": ("R50x2", "#c0651a", "s"),
+    "ViTB32": ("ViT-B/32", "#6cc070", "^"),
+    "ViTL32": ("ViT-L/32", "#1a7030", "v"),
+    "ViTB16": ("ViT-B/16", "#66aadd", "P"),
+    "ViTL16": ("ViT-L/16", "#2060b0", "X"),
+    "ViTH14": ("ViT-H/14", "#502080", "*"),
+    "BiTR152x4": ("R152x4", "#703800", "D"),
 }
+MODELS = {constructor: name for constructor, (name, *_) in STYLES.items()}
 IMAGE_SIZES = (224, 512, 64, 384, 128)
 MOST = 16_384  # images in the first batch of the search for the largest
 # Where a speed is from -> what the figure says, whether markers are filled,
@@ -27,20 +31,9 @@ SOURCES = {
     "roofline": ("roofline: a bound that no program reaches", False, ":"),
     "measured": ("measured", True, "-"),
 }
-# Colour and marker: ResNets brown, patches of 32 green, smaller ones blue.
-STYLES = {
-    "BiTR50x1": ("#e0a050", "o"),
-    "BiTR50x2": ("#c0651a", "s"),
-    "ViTB32": ("#6cc070", "^"),
-    "ViTL32": ("#1a7030", "v"),
-    "ViTB16": ("#66aadd", "P"),
-    "ViTL16": ("#2060b0", "X"),
-    "ViTH14": ("#502080", "*"),
-    "BiTR152x4": ("#703800", "D"),
-}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Point:
     """A model at a size of images.
 
@@ -62,11 +55,7 @@ class Point:
 
 
 def read(path: pathlib.Path) -> list[Point]:
-    """Returns the points of a file; none if there is no file.
-
-    Args:
-        path: A CSV file that `append` wrote.
-    """
+    """Return the points of a file; none if there is no file."""
     if not path.is_file():
         return []
     kinds = {field.name: field.type for field in dataclasses.fields(Point)}
@@ -78,12 +67,7 @@ def read(path: pathlib.Path) -> list[Point]:
 
 
 def append(path: pathlib.Path, point: Point) -> None:
-    """Adds a point to a file.
-
-    Args:
-        path: A CSV file; it is created if it does not exist.
-        point: The point.
-    """
+    """Add a point to a file."""
     row = dataclasses.asdict(point)
     is_new = not path.is_file()
     with open(path, "a", newline="") as file:
@@ -94,17 +78,10 @@ def append(path: pathlib.Path, point: Point) -> None:
 
 
 def statements(points: list[Point]) -> list[str]:
-    """Returns the paper's two statements, with the values of the points.
-
-    Args:
-        points: The points of one device.
-    """
+    """Return the paper's two statements, with the values of the points."""
     at = {(point.model, point.image_size): point for point in points}
     lines = []
-    for name, low, high in (
-        ("small", 64, 224),
-        ("large", 384, 512),
-    ):
+    for name, low, high in (("small", 64, 224), ("large", 384, 512)):
         exponents = []
         for model, label in MODELS.items():
             pair = at.get((model, low)), at.get((model, high))
@@ -120,29 +97,23 @@ def statements(points: list[Point]) -> list[str]:
 
 
 def exponent(low: Point, high: Point) -> float:
-    """Returns the exponent of the image size in the time per image.
-
-    Args:
-        low: A model at one size.
-        high: The same model at a larger size.
-    """
+    """Return the exponent of the image size in the time per image."""
     ratio = math.log(high.image_size / low.image_size)
     return math.log(low.speed / high.speed) / ratio
 
 
 def _memory_statements(at):
+    largest = {key: point.largest for key, point in at.items()}
     lines = []
     for vit, resnet in (("ViTL16", "BiTR50x2"), ("ViTH14", "BiTR152x4")):
         sizes = [
             size
             for size in sorted(IMAGE_SIZES)
-            if all(
-                (m, size) in at and at[m, size].largest for m in (vit, resnet)
-            )
+            if largest.get((vit, size)) and largest.get((resnet, size))
         ]
         if sizes:
             ratios = ", ".join(
-                f"{at[vit, s].largest / at[resnet, s].largest:g} at {s}"
+                f"{largest[vit, s] / largest[resnet, s]:g} at {s}"
                 for s in sizes
             )
             lines.append(
@@ -153,109 +124,82 @@ def _memory_statements(at):
 
 
 def most(device: str) -> float:
-    """Returns the largest batch per core that the search tries.
-
-    Args:
-        device: Name of a slice, or of another device.
-    """
+    """Return the largest batch per core that the search tries."""
     tpu = slices.all_slices().get(device)
     return MOST * tpu.num_devices / tpu.num_cores if tpu else MOST
 
 
-def draw(found: dict[str, list[Point]], out_path: pathlib.Path) -> None:
-    """Draws speed and largest batch against the image size.
+def draw(found: dict[str, list[Point]]):
+    """Draw speed and largest batch against the image size, by device.
 
     The points of one size stand side by side, so that none hides another.
-
-    Args:
-        found: Name of a device -> its points; each device has a panel for the
-            speed and, if batches are known, one for the largest.
-        out_path: The image file to write.
     """
-    from matplotlib import figure as figures  # no display, no global state
+    from keras_vit.inspection import figures
 
     panels = []
     for device, points in found.items():
         panels.append((_draw_speed, device, points))
         if any(point.largest for point in points):
             panels.append((_draw_largest, device, points))
-    figure = figures.Figure(
-        figsize=(7, 3.4 * len(panels) + 0.6), dpi=120, layout="constrained"
-    )
+    figure = figures.new_figure(7, 3.4 * len(panels) + 0.6)
     rows = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, (draw_panel, device, points) in zip(rows, panels, strict=True):
         draw_panel(axes, device, points)
         _decorate(axes, sorted({point.image_size for point in points}))
     used = {point.model for points in found.values() for point in points}
+    handles = []
+    for model, label in MODELS.items():
+        if model in used:
+            style = dict(label=label, linestyle="none") | _marker(model)
+            handles += rows[0].plot([], [], **style)
     figure.legend(
-        handles=[
-            rows[0].plot(
-                [], [], label=label, linestyle="none", **_marker(model)
-            )[0]
-            for model, label in MODELS.items()
-            if model in used
-        ],
-        loc="outside upper center",
-        ncols=4,
-        frameon=False,
+        handles=handles, loc="outside upper center", ncols=4, frameon=False
     )
-    figure.savefig(out_path)
+    return figure
+
+
+def _plot(axes, points, value, styles):
+    """Draw a line for each model, whose style is the next one of `styles`."""
+    for model, style in zip(MODELS, styles, strict=False):
+        line = [
+            (_beside(model, point.image_size), getattr(point, value))
+            for point in points
+            if point.model == model and getattr(point, value)
+        ]
+        if line:
+            style = dict(linewidth=1.2) | _marker(model) | style
+            axes.plot(*zip(*sorted(line), strict=True), **style)
 
 
 def _draw_speed(axes, device, points):
-    """Draws a line for each model and source of its speeds."""
+    """Draw a line for each model and source of its speeds."""
     axes.set_yscale("log")
-    sources = [name for name in SOURCES if name in {p.source for p in points}]
-    for source in sources:
-        text, filled, linestyle = SOURCES[source]
-        style = dict(linestyle=linestyle, linewidth=1.2)
+    for source, (text, filled, linestyle) in SOURCES.items():
+        found = [point for point in points if point.source == source]
+        if not found:
+            continue
+        style = dict(linestyle=linestyle)
         if not filled:
             style["markerfacecolor"] = "white"
-        for model in MODELS:
-            line = [
-                (_beside(model, point.image_size), point.speed)
-                for point in points
-                if (point.model, point.source) == (model, source)
-                and point.speed
-            ]
-            if line:
-                axes.plot(
-                    *zip(*sorted(line), strict=True), **_marker(model) | style
-                )
-        style |= dict(color="black", marker="o", markersize=5)
+        _plot(axes, found, "speed", itertools.repeat(style))
+        style |= dict(color="black", marker="o", markersize=5, linewidth=1.2)
         axes.plot([], [], label=text, **style)
     axes.legend(frameon=False, fontsize=9, loc="lower left")
     axes.set_title(f"inference speed [img/s/core], {device}", loc="left")
 
 
 def _draw_largest(axes, device, points):
-    """Draws a line for each model, and where the search begins."""
+    """Draw a line for each model, and where the search begins."""
     axes.set_yscale("log", base=2)
-    for i, model in enumerate(MODELS):
-        line = [
-            (_beside(model, point.image_size), point.largest)
-            for point in points
-            if point.model == model and point.largest
-        ]
-        if line:
-            axes.plot(
-                *zip(*sorted(line), strict=True),
-                linestyle="--" if i % 2 else "-",  # both show where equal
-                linewidth=1.2,
-                **_marker(model),
-            )
+    styles = dict(linestyle="-"), dict(linestyle="--")  # both show where equal
+    _plot(axes, points, "largest", itertools.cycle(styles))
     limit = most(device)
     axes.axhline(limit, color="#b22222", linewidth=1, linestyle=":", zorder=0)
-    axes.annotate(
-        f"{limit:,g}: no larger batch was tried",
-        (1, limit),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        color="#b22222",
-        fontsize=9,
-    )
+    text = f"{limit:,g}: no larger batch was tried"
+    style = dict(ha="right", color="#b22222", fontsize=9)
+    place = dict(xycoords=("axes fraction", "data"), xytext=(0, 3))
+    place |= dict(textcoords="offset points")
+    axes.annotate(text, (1, limit), **place, **style)
     axes.set_title(f"largest batch per core, {device}", loc="left")
 
 
@@ -270,17 +214,16 @@ def _decorate(axes, sizes):
     axes.set_xticks(sizes, labels=list(map(str, sizes)))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("input size [px]")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    pictures.plain(axes)
 
 
 def _beside(model, image_size):
-    """Returns the place of a model's point among those of an image size."""
+    """Return the place of a model's point among those of an image size."""
     names = list(MODELS)
     return image_size * 1.03 ** (names.index(model) - (len(names) - 1) / 2)
 
 
 def _marker(model):
-    """Returns a colour, by family and patch size, and a marker."""
-    color, marker = STYLES[model]
+    """Return a colour, by family and patch size, and a marker."""
+    _, color, marker = STYLES[model]
     return dict(color=color, marker=marker, markersize=6)

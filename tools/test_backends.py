@@ -19,7 +19,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0 if every backend that was run passed."""
+    """Return 0 if every backend that was run passed."""
     asked = os.environ.get("KERAS_BACKEND")
     wanted = (asked,) if asked else BACKENDS
     reports = os.environ.get("JUNIT_DIR")

@@ -9,7 +9,6 @@ these pairs follows how many blocks lie between each token and the one in the
 middle. Families with the same picture share it.
 """
 
-import argparse
 import contextlib
 import pathlib
 import sys
@@ -18,15 +17,13 @@ from unittest import mock
 import numpy as np
 
 from keras_vit_cli import command
+from tools import pictures
 
 # Pixels per side of the images, where the grid would not be 16 x 16 otherwise.
 SIDES = {"conv_mlp": 128, "eamlp": 256}
 # Further arguments of a small model.
-ARGUMENTS = {
-    "mvit": dict(
-        cube_size=(1, 7, 7), cube_stride=(1, 4, 4), key_value_stride=(1, 4, 4)
-    ),
-}
+STRIDES = dict(cube_stride=(1, 4, 4), key_value_stride=(1, 4, 4))
+ARGUMENTS = {"mvit": dict(cube_size=(1, 7, 7)) | STRIDES}
 # Layers of a block that mix along one axis each, one after the other.
 AXES = {
     "axial_resnet": lambda block: (block.height_block, block.width_block),
@@ -39,22 +36,18 @@ COLUMNS = 4
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws the picture, and prints how many tokens each family reaches."""
-    parser = command.Parser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("family", nargs="*")
-    parser.add_argument(
-        "--output", default="token_reach.png", type=pathlib.Path
-    )
+    """Draw the picture, and print how many tokens each family reaches."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("family", nargs="*")
+    add("--output", default="token_reach.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
     from keras_vit.models.families import FAMILIES
 
-    for name in flags.family:
-        if name not in FAMILIES:
-            raise ValueError(
-                f"FAMILY must be one of {tuple(FAMILIES)}. Received: {name!r}"
-            )
+    if unknown := set(flags.family) - set(FAMILIES):
+        raise ValueError(
+            f"FAMILY must be one of {tuple(FAMILIES)}. Received: {unknown}"
+        )
     found = {}
     for name in flags.family or FAMILIES:
         blocks, averages = reach_of(name)
@@ -62,13 +55,12 @@ def main(arguments: list[str]) -> int:
         counts = [int((blocks <= i + 1).sum()) for i in range(BLOCKS)]
         print(f"{title}: {counts} of {blocks.size} tokens", flush=True)
         found[title] = blocks
-    draw(found, flags.output)
-    print(flags.output)
+    pictures.save(draw(found), flags.output)
     return 0
 
 
 def reach_of(name: str) -> tuple[np.ndarray, bool]:
-    """Returns after how many blocks the middle token depends on each token.
+    """Return after how many blocks the middle token depends on each token.
 
     Args:
         name: Name of a family.
@@ -102,7 +94,7 @@ def reach_of(name: str) -> tuple[np.ndarray, bool]:
 
 
 def first_blocks(name: str):
-    """Returns the blocks of a family's first resolution, and its side."""
+    """Return the blocks of a family's first resolution, and its side."""
     import keras_vit
     from keras_vit.models.families import FAMILIES
 
@@ -136,7 +128,7 @@ def first_blocks(name: str):
 
 
 def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
-    """Returns which tokens of a block's output depend on which of its input.
+    """Return which tokens of a block's output depend on which of its input.
 
     Args:
         block: A layer from tokens, `[B, N, D]`, or maps, `[B, H, W, D]`.
@@ -172,13 +164,13 @@ def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
 
 
 def identity(layer):
-    """Lets a layer return its inputs."""
+    """Let a layer return its inputs."""
     return mock.patch.object(layer, "call", lambda x, training=None: x)
 
 
 @contextlib.contextmanager
 def without_averages():
-    """Replaces averages over the map, of norms and branches, by constants."""
+    """Replace averages over the map, of norms and branches, by constants."""
     import keras
 
     from keras_vit.layers.group_norm import GroupNorm
@@ -201,13 +193,8 @@ def without_averages():
         yield
 
 
-def draw(found: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Draws a map for each group of families that have the same.
-
-    Args:
-        found: Title -> the map of `reach_of`.
-        path: The picture to write.
-    """
+def draw(found: dict[str, np.ndarray]):
+    """Draw a map for each group of families that have the same."""
     import textwrap
 
     import matplotlib
@@ -238,15 +225,9 @@ def draw(found: dict[str, np.ndarray], path: pathlib.Path) -> None:
     numbers = [str(i + 1) for i in range(1, BLOCKS)]
     labels = ["one axis of a block", "1 block", *numbers, "more"]
     boxes = [patches.Patch(fc=c, ec="#888888") for c in shades]
-    figure.legend(
-        boxes,
-        labels,
-        loc="outside lower center",
-        ncols=len(shades),
-        frameon=False,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    place = dict(loc="outside lower center", ncols=len(shades))
+    figure.legend(boxes, labels, frameon=False, **place)
+    return figure
 
 
 if __name__ == "__main__":

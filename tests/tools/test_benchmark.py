@@ -5,7 +5,7 @@ import json
 import pytest
 
 import keras_vit
-from tools import benchmark
+from tools import benchmark, markdown
 from tools.benchmark import (
     cases,
     command_line,
@@ -176,16 +176,8 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
 
 
 @pytest.mark.backend_independent
-def test_the_picture_has_a_panel_for_each_backend_and_peer(
-    tmp_path, monkeypatch
-):
-    figure = pytest.importorskip("matplotlib.figure")
-    drawn = []
-    monkeypatch.setattr(
-        figure.Figure,
-        "savefig",
-        lambda self, path: drawn.append(self),
-    )
+def test_the_picture_has_a_panel_for_each_backend_and_peer():
+    pytest.importorskip("matplotlib")
     head = "| case | task | precision | backend | keras_vit | / a | / b |"
     rows = (
         "| x | inference | float32 | JAX | 1 images/s | 1.20 (1.01 to 2.00) | |"
@@ -194,8 +186,8 @@ def test_the_picture_has_a_panel_for_each_backend_and_peer(
         "| x | training | float32 | PyTorch | 3 images/s | 2.00 (1.50 to 3.00) "
         "|  |"
     )
-    picture.draw(f"{head}\n| --- |\n{rows}", tmp_path / "a.png")
-    panels = drawn[0].axes
+    figure = picture.draw(f"{head}\n| --- |\n{rows}")
+    panels = figure.axes
     assert [panel.get_title() for panel in panels] == [
         "JAX, against a",
         "JAX, against b",
@@ -208,15 +200,15 @@ def test_the_picture_has_a_panel_for_each_backend_and_peer(
     none, slower, faster = picture.COLORS.values()
     assert colors[:2] == [[faster, none], [slower]]
     # Letters of 9 points in 4 inches are 12 pixels of a phone's 400.
-    assert drawn[0].get_figwidth() == 4
+    assert figure.get_figwidth() == 4
     assert panels[0].get_yticklabels()[0].get_fontsize() >= 9
     # The page's own table can be drawn, without what was measured.
-    page = picture.groups(picture.table_of(picture.DOCS / "benchmarks.md"))
+    text = (picture.DOCS / "benchmarks.md").read_text()
+    page = picture.groups(markdown.between(text, "speed"))
     assert ("PyTorch", "timm, compiled") in page
     assert sum(len(r) for kinds in page.values() for r in kinds.values()) > 80
-    (tmp_path / "page.md").write_text("# no table")
     with pytest.raises(ValueError, match="a table after <!-- speed"):
-        picture.table_of(tmp_path / "page.md")
+        markdown.between("# no table", "speed")
 
 
 @pytest.mark.backend_independent

@@ -238,7 +238,7 @@ def test_dry_needs_no_beam(sets, tmp_path, capsys):
     assert not output.exists()
 
 
-def test_bad_arguments_are_told(sets, capsys):
+def test_bad_arguments_are_refused(sets, capsys):
     pretrain, test = sets
     arguments = [f"--pretrain={pretrain}", f"--test={test}@test"]
     assert near_duplicates.main(arguments) == 2

@@ -3,12 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
-import itertools
 import json
-import os
-import pathlib
-import subprocess
-import sys
 import types
 
 import pytest
@@ -26,8 +21,6 @@ from tools.plan_tpu import (
 
 # What compiles is a process of JAX, whatever the backend of the tests.
 pytestmark = pytest.mark.backend_independent
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 HLO = """\
 HloModule jit_train_step, is_scheduled=true
@@ -102,11 +95,8 @@ def test_a_slice_is_named_by_cores_or_by_chips(
     assert tpu.topology == topology
     assert (tpu.num_chips, tpu.num_cores) == (chips, cores)
     assert (tpu.num_devices, tpu.hbm) == (devices, gib * 2**30)
-
-
-def test_speeds_are_those_of_a_device():
-    assert slices.find("v3-8").flops == 123e12 / 2
-    assert slices.find("v5p-8").flops == 459e12
+    chip = slices.CHIPS[tpu.generation]
+    assert tpu.flops == chip.flops * chips / devices
 
 
 @pytest.mark.parametrize(
@@ -160,9 +150,7 @@ def test_cycles_are_those_of_each_iteration():
 
 
 def test_an_all_reduce_sends_everything_twice():
-    one = hlo.Collective(
-        kind="all-reduce", group=4, count=1, values=25, bytes=100
-    )
+    one = hlo.Collective("all-reduce", group=4, count=1, values=25, bytes=100)
     assert one.seconds(10.0) == pytest.approx(2 * 3 / 4 * 100 / 10)
     gather = dataclasses.replace(one, kind="all-gather")
     assert gather.seconds(10.0) == pytest.approx(3 / 4 * 100 / 10)
@@ -222,9 +210,6 @@ def test_batch_sizes_are_a_sixteenth_apart():
     sizes = largest_batch.sizes(10_000)
     assert sizes[:40:8] == [1, 9, 17, 25, 34]
     assert {512, 1024, 4096} < set(sizes)
-    assert all(
-        b <= max(a + 1, a * 17 / 16) for a, b in itertools.pairwise(sizes)
-    )
 
 
 def test_days_and_core_days_by_hand():
@@ -236,50 +221,41 @@ def test_days_and_core_days_by_hand():
     assert core_days == pytest.approx(66.087, abs=1e-3)
 
 
+SUMS = hlo.Collective("all-reduce", 8, 3, values=10**6, bytes=41 * 10**9)
+PROGRAM = compiler.Program(
+    arguments=2 * 2**30,
+    temporaries=2**29,
+    code=2**28,
+    flops=61.5e12,
+    bytes=900e9,
+    compiler_seconds=0.0,
+    cycles=0,
+    collectives=[SUMS],
+    parameters=10**6,
+    compile_seconds=1.0,
+)
+
+
 def program(**changes):
-    return compiler.Program(
-        **dict(
-            arguments=2 * 2**30,
-            temporaries=2**29,
-            code=2**28,
-            flops=61.5e12,
-            bytes=900e9,
-            compiler_seconds=0.0,
-            cycles=0,
-            collectives=[
-                hlo.Collective(
-                    kind="all-reduce",
-                    group=8,
-                    count=3,
-                    values=10**6,
-                    bytes=41 * 10**9,
-                )
-            ],
-            parameters=10**6,
-            compile_seconds=1.0,
-        )
-        | changes
-    )
+    return dataclasses.replace(PROGRAM, **changes)
 
 
 def a_plan(**changes):
-    return report.Plan(
-        **dict(
-            tpu=slices.find("v3-8"),
-            model="ViTL16",
-            dataset="imagenet21k",
-            strategy="data",
-            remat=False,
-            batch_size=4096,
-            model_parallel=1,
-            micro_batches=1,
-            num_replicas=8,
-            total_steps=311_948,
-            largest=96,
-            paper_core_days=230,
-        )
-        | changes
+    plan = report.Plan(
+        tpu=slices.find("v3-8"),
+        model="ViTL16",
+        dataset="imagenet21k",
+        strategy="data",
+        remat=False,
+        batch_size=4096,
+        model_parallel=1,
+        micro_batches=1,
+        num_replicas=8,
+        total_steps=311_948,
+        largest=96,
+        paper_core_days=230,
     )
+    return dataclasses.replace(plan, **changes)
 
 
 def test_a_step_at_the_peaks_by_hand():
@@ -303,16 +279,12 @@ def test_the_compilers_estimate_comes_before_the_peaks():
     assert by_compiler.images_per_second == pytest.approx(4096 / 2.288)
 
 
-def test_a_plan_survives_json():
+def test_a_report_has_the_papers_figure_beside_ours():
     plan = planner._with_program(a_plan(), program(compiler_seconds=2.288))
     numbers = report.as_json(plan)
     assert json.loads(json.dumps(numbers)) == numbers
-
-
-def test_a_report_has_the_papers_figure_beside_ours():
-    text = report.report(
-        planner._with_program(a_plan(), program(compiler_seconds=2.288))
-    )
+    text = report.report(plan)
+    assert "4 chips (2x2), 8 TensorCores, 8 JAX devices" in text
     assert "2.75 GiB of 16.00 GiB" in text
     assert "96 images at once on each device, 768 on all" in text
     assert report._images(1) == "1 image"
@@ -383,73 +355,3 @@ def test_a_step_is_compiled_with_the_options_of_its_chip(
     )
     compiler.Step.compile(step, 8)
     assert found == [options]
-
-
-def plan(*arguments):
-    """Runs the planner on a small model; returns what it says."""
-    pytest.importorskip("libtpu")
-    # The planner selects the JAX backend itself.
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tools.plan_tpu", *arguments),
-            "--config=recipes/configs/pretrain.py:ViT,cifar10",
-            "--config.model.architecture.num_layers=1",
-            "--config.model.architecture.dropout_rate=0",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def check_gradients_are_summed_once(plan):
-    program = plan["program"]
-    [sums] = [c for c in program["collectives"] if not c["of_scalars"]]
-    assert sums["kind"] == "all-reduce"
-    assert sums["group"] == plan["tpu"]["num_devices"]
-    assert sums["bytes"] == pytest.approx(4 * program["parameters"], rel=0.05)
-    assert sums["values"] == pytest.approx(program["parameters"], rel=0.05)
-
-
-@pytest.mark.slow
-def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
-    found = json.loads(plan("v3-8", "--json", "--no_search"))
-    check_gradients_are_summed_once(found)
-    assert found["fits"]
-    assert 0 < found["hbm"] < found["tpu"]["hbm"]
-    assert found["seconds"] >= found["roofline"]["compute"] > 0
-    assert found["images_per_second"] == pytest.approx(64 / found["seconds"])
-    assert found["total_steps"] == 60 * 50_000 // 64
-    assert found["core_days"] == pytest.approx(8 * found["days"])
-
-
-@pytest.mark.slow
-def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
-    batch = 2**19
-    batch_flags = (
-        f"--config.data.batch_size={batch}",
-        "--config.schedule.total_steps=100",
-    )
-    found = json.loads(plan("v5e-8", "--json", *batch_flags))
-    check_gradients_are_summed_once(found)
-    assert not found["fits"]
-    assert found["needs"] > found["available"] > 15 * 2**30
-    assert found["micro_batches"] > 1
-    assert found["hbm"] < found["tpu"]["hbm"]
-    assert batch // 8 // found["micro_batches"] <= 2 * found["largest"]
-    assert found["largest"] < batch // 8
-
-
-@pytest.mark.slow
-def test_a_sweep_is_a_table_and_a_plan_is_text():
-    table = plan("v5p-8", "--sweep=strategy=data,fsdp").splitlines()
-    assert table[0].split()[0] == "strategy"
-    assert [row.split()[0] for row in table[1:]] == ["data", "fsdp"]
-    text = plan("v5p-8", "--no_search")
-    assert "4 chips (2x2x1), 8 TensorCores, 4 JAX devices" in text
-    assert "100.0% as many values as parameters" in text
-    assert "TPU-core-days" in text

@@ -34,21 +34,17 @@ def checkout(tmp_path, monkeypatch):
 
 
 def settings(**changes):
-    shape = vit.ViTConfig(
-        patch_size=4, hidden_size=8, num_layers=2, num_heads=2, mlp_dim=16
-    )
+    sizes = dict(hidden_size=8, num_layers=2, num_heads=2, mlp_dim=16)
     return authors.Settings(
-        **dict(
-            architecture=dataclasses.replace(shape, **changes),
-            representation_size=0,
-            num_classes=10,
-            image_shape=(8, 8, 3),
-            dtype="bfloat16",
-            loss=None,
-            learning_rate=lambda step: 0.1,
-            weight_decay=0.3,
-            clip_norm=1.0,
-        )
+        architecture=vit.ViTConfig(patch_size=4, **sizes | changes),
+        representation_size=0,
+        num_classes=10,
+        image_shape=(8, 8, 3),
+        dtype="bfloat16",
+        loss=None,
+        learning_rate=lambda step: 0.1,
+        weight_decay=0.3,
+        clip_norm=1.0,
     )
 
 
@@ -129,22 +125,22 @@ def test_their_optimizer_is_keras_adam_with_decay():
     assert len(moments) == 2
 
 
+PROGRAM = compiler.Program(
+    arguments=2**30,
+    temporaries=2**30,
+    code=0,
+    flops=13.6e12,
+    bytes=75e9,
+    compiler_seconds=0.30,
+    cycles=4 * 10**8,
+    collectives=[],
+    parameters=1000,
+    compile_seconds=1.0,
+)
+
+
 def program(**changes):
-    return compiler.Program(
-        **dict(
-            arguments=2**30,
-            temporaries=2**30,
-            code=0,
-            flops=13.6e12,
-            bytes=75e9,
-            compiler_seconds=0.30,
-            cycles=4 * 10**8,
-            collectives=[],
-            parameters=1000,
-            compile_seconds=1.0,
-        )
-        | changes
-    )
+    return dataclasses.replace(PROGRAM, **changes)
 
 
 def comparison(ours, theirs):

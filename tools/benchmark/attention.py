@@ -23,10 +23,8 @@ SIZES = ((1, 197), (8, 197), (4, 577), (4, 1025))  # images, tokens
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures and prints the table; returns 0."""
-    parser = command.Parser(
-        prog="python -m tools.benchmark.attention", description=__doc__
-    )
+    """Measure and print the table; return 0."""
+    parser = command.Parser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     flags = parser.parse_args(arguments)
     device = measure.device()
@@ -43,7 +41,7 @@ def main(arguments: list[str]) -> int:
 def compare(
     dtype: str, batch_size: int, tokens: int, rounds: int
 ) -> dict[str, float]:
-    """Returns the median ratio for "inference" and for "training"."""
+    """Return the median ratio for "inference" and for "training"."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((batch_size, tokens, HIDDEN_SIZE), "float32")
 

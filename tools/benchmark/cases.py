@@ -1,7 +1,6 @@
 """What is measured: a model, a size, a task and a precision."""
 
 import dataclasses
-import itertools
 
 TASKS = ("inference", "training")
 PRECISIONS = ("float32", "bfloat16")
@@ -18,7 +17,7 @@ IMPLEMENTATIONS = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Case:
     """One comparison.
 
@@ -44,40 +43,21 @@ class Case:
         is_mixed = self.task == "training" and self.precision == "bfloat16"
         return "mixed_bfloat16" if is_mixed else self.precision
 
-    def __str__(self) -> str:  # noqa: D105
+    @property
+    def sizes(self) -> str:
+        """The model and its sizes, as the tables call them."""
         size = f", {self.image_size} px" if self.image_size else ""
-        return (
-            f"{self.model}{size}, batch {self.batch_size}, {self.task}, "
-            f"{self.precision}"
-        )
+        return f"{self.model}{size}, batch {self.batch_size}"
+
+    def __str__(self) -> str:  # noqa: D105
+        return f"{self.sizes}, {self.task}, {self.precision}"
 
 
-def combinations(
-    models: list[str],
-    image_sizes: list[int],
-    batch_sizes: list[int],
-    tasks: list[str],
-    precisions: list[str],
-) -> list[Case]:
-    """Returns a case for each combination."""
-    return [
-        Case(
-            model=model,
-            image_size=image_size,
-            batch_size=batch_size,
-            task=task,
-            precision=precision,
-        )
-        for model, image_size, batch_size, task, precision in itertools.product(
-            models, image_sizes, batch_sizes, tasks, precisions
-        )
-    ]
+def of_row(row: dict) -> Case:
+    """Return the case of a row of the file of a backend."""
+    return Case(**{name: row[name] for name in Case.__slots__})
 
 
 def library(implementation: str) -> str:
-    """Returns the package of an implementation.
-
-    Args:
-        implementation: One of `IMPLEMENTATIONS`.
-    """
+    """Return the package of an implementation."""
     return implementation.removesuffix("_compiled")

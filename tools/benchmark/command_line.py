@@ -16,7 +16,9 @@ measured again replace earlier ones, so that a long table can be made in parts.
 """
 
 import argparse
+import dataclasses
 import importlib.util
+import itertools
 import os
 import pathlib
 import subprocess
@@ -32,7 +34,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Measures and writes the tables; returns 0."""
+    """Measure and write the tables; return 0."""
     flags = _parser().parse_args(arguments)
     output = pathlib.Path(flags.output)
     asked = flags.backends or [
@@ -60,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _processes(flags):
-    """Yields the arguments of each process of a backend."""
+    """Yield the arguments of each process of a backend."""
     if "speed" in flags.measures:
         yield ["--process=speed"]
     if "memory" not in flags.measures:
@@ -68,15 +70,9 @@ def _processes(flags):
     for case in _wanted(flags):
         for name in flags.implementations:
             if importlib.util.find_spec(cases.library(name)):
-                yield [
-                    "--process=memory",
-                    f"--models={case.model}",
-                    f"--image_sizes={case.image_size}",
-                    f"--batch_sizes={case.batch_size}",
-                    f"--tasks={case.task}",
-                    f"--precisions={case.precision}",
-                    f"--implementations={name}",
-                ]
+                one = dataclasses.asdict(case) | dict(implementation=name)
+                options = [f"--{key}s={value}" for key, value in one.items()]
+                yield ["--process=memory", *options]
 
 
 def _measure(flags, path):
@@ -93,55 +89,45 @@ def _measure(flags, path):
 
 
 def _wanted(flags):
-    return cases.combinations(
-        flags.models,
-        flags.image_sizes,
-        flags.batch_sizes,
-        flags.tasks,
-        flags.precisions,
+    """Return a case for each combination."""
+    combinations = itertools.product(
+        *(flags.models, flags.image_sizes, flags.batch_sizes),
+        *(flags.tasks, flags.precisions),
     )
+    return [cases.Case(*each) for each in combinations]
 
 
 def _parser():
-    parser = command.Parser(
-        prog="python -m tools.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
     several = dict(metavar="A,B,...")
-    parser.add_argument(
-        "--backends", type=_choices(BACKENDS), default=(), **several
-    )
-    parser.add_argument(
-        "--models", type=_names, default=["ViTB16"], help="constructors"
-    )
-    parser.add_argument("--image_sizes", type=_numbers, default=[224])
-    parser.add_argument("--batch_sizes", type=_numbers, default=[8])
+    add("--backends", type=_choices(BACKENDS), default=(), **several)
+    add("--models", type=_names, default=["ViTB16"], help="constructors")
+    add("--image_sizes", type=_numbers, default=[224])
+    add("--batch_sizes", type=_numbers, default=[8])
     for name, known in (
         ("tasks", cases.TASKS),
         ("precisions", cases.PRECISIONS),
         ("implementations", cases.IMPLEMENTATIONS),
         ("measures", MEASURES),
     ):
-        parser.add_argument(
+        add(
             f"--{name}",
             type=_choices(known),
             default=list(known),
             help=f"of {', '.join(known)}",
             **several,
         )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--output", default="runs/benchmark")
-    parser.add_argument(
+    add("--rounds", type=int, default=9)
+    add("--output", default="runs/benchmark")
+    add(
         "--only_report",
         action="store_true",
         help="summarise the files of --output again",
     )
-    parser.add_argument(
-        "--write", action="store_true", help="update docs/benchmarks.md"
-    )
+    add("--write", action="store_true", help="update docs/benchmarks.md")
     # What a process of one backend measures.
-    parser.add_argument("--process", choices=MEASURES, help=argparse.SUPPRESS)
+    add("--process", choices=MEASURES, help=argparse.SUPPRESS)
     return parser
 
 

@@ -44,13 +44,7 @@ TORCHVISION = {"MViTB16x4": "mvit_v1_b", "MViTv2S16x4": "mvit_v2_s"}
 
 
 def available(name: str, model: keras.Model, case: Case) -> bool:
-    """Returns whether an implementation is installed and has the model.
-
-    Args:
-        name: One of `cases.IMPLEMENTATIONS`.
-        model: Our model of the case.
-        case: The case.
-    """
+    """Return whether an implementation is installed and has the model."""
     library = cases.library(name)
     if importlib.util.find_spec(library) is None:
         return False
@@ -69,12 +63,7 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
 
 
 def ours(case: Case, dtype: str | None = None) -> keras.Model:
-    """Returns our model of a case.
-
-    Args:
-        case: The case.
-        dtype: Its dtype policy; by default that of the case.
-    """
+    """Return our model of a case."""
     constructor = getattr(keras_vit, case.model)
     shape = None
     if case.image_size:
@@ -88,14 +77,7 @@ def ours(case: Case, dtype: str | None = None) -> keras.Model:
 
 
 def make(name: str, model: keras.Model, case: Case) -> Callable:
-    """Returns a function that runs one call of an implementation.
-
-    Args:
-        name: One of `cases.IMPLEMENTATIONS` that is available.
-        model: A model like ours of the case, of which shape and architecture
-            are read.
-        case: The case.
-    """
+    """Return a function that runs one call of an implementation."""
     rng = np.random.default_rng(0)
     shape = (case.batch_size, *model.input_shape[1:])
     images = rng.standard_normal(shape, "float32")
@@ -115,11 +97,7 @@ def make(name: str, model: keras.Model, case: Case) -> Callable:
 
 
 def prepare(name: str) -> None:
-    """Imports an implementation, so that its memory is not measured.
-
-    Raises:
-        ImportError: If it cannot be imported, though it is installed.
-    """
+    """Import an implementation, so that its memory is not measured."""
     library = cases.library(name)
     try:
         module = importlib.import_module(library)
@@ -216,7 +194,7 @@ def _device():
 
 
 def _torch_call(module, case, images, labels, is_compiled):
-    """Returns the plain loop's body for a module of PyTorch."""
+    """Return the plain loop's body for a module of PyTorch."""
     import torch
 
     device = _device()

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import math
+import os
 import pathlib
 import re
 import sys
@@ -20,14 +21,7 @@ _STATUS = pathlib.Path("/proc/self/status")
 
 
 def first_call(make: Callable) -> tuple[Callable, float]:
-    """Makes a function and runs it.
-
-    Args:
-        make: Returns the function.
-
-    Returns:
-        The function, and seconds until its first result.
-    """
+    """Make a function and run it; return it and the seconds that this took."""
     start = time.perf_counter()
     function = make()
     function()
@@ -35,14 +29,11 @@ def first_call(make: Callable) -> tuple[Callable, float]:
 
 
 def peak_memory(make: Callable) -> int | None:
-    """Returns the peak in bytes of a function's second call.
+    """Return the peak in bytes of a function's second call, None if unknown.
 
     On an accelerator that of its memory; else that of the process, above the
-    memory in use before the function was made. None where it is unknown.
-
-    Args:
-        make: Returns the function. Nothing like it may have run before in this
-            process: allocators reuse what was freed.
+    memory in use before `make` made the function. Nothing like it may have run
+    before in this process: allocators reuse what was freed.
     """
     _release()
     before = _memory("VmRSS")
@@ -56,14 +47,10 @@ def peak_memory(make: Callable) -> int | None:
 
 
 def rounds(functions: dict[str, Callable], number: int) -> dict[str, list]:
-    """Calls functions in turns; returns seconds per call, by round.
+    """Call functions in turns; return seconds per call, by round.
 
-    Every other round runs in reverse order, so that none always follows the
-    same one.
-
-    Args:
-        functions: Name -> function, which has been called before.
-        number: Number of rounds.
+    Each was called before. Every other round runs in reverse order, so that
+    none always follows the same one.
     """
     seconds = {name: [] for name in functions}
     repeats = {}
@@ -76,12 +63,37 @@ def rounds(functions: dict[str, Callable], number: int) -> dict[str, list]:
     return seconds
 
 
-def product_rate(dtype: str) -> float:
-    """Returns multiply-accumulates per second of a large matrix product.
+def rates(
+    pipelines: dict, batch_size: int, seconds: float, number: int
+) -> dict[str, list[float]]:
+    """Return examples per second of each pipeline in each round.
 
-    Args:
-        dtype: Name of the type of the matrices.
+    The pipelines, functions that return iterators of batches, run in turns, so
+    that a change in the machine's speed affects all of them.
     """
+    found: dict = {name: [] for name in pipelines}
+    for _ in range(number):
+        for name, start_pipeline in pipelines.items():
+            iterator = start_pipeline()
+            next(iterator)  # starts the threads
+            count, start = 0, time.perf_counter()
+            while not count or time.perf_counter() - start < seconds:
+                next(iterator)
+                count += 1
+            took = time.perf_counter() - start
+            found[name].append(count * batch_size / took)
+    return found
+
+
+def bytes_of(path: str) -> int:
+    """Return the size of a file, or of the files of a folder."""
+    files = pathlib.Path(path).rglob("*")
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    return sum(sizes) or os.path.getsize(path)
+
+
+def product_rate(dtype: str) -> float:
+    """Return multiply-accumulates per second of a large matrix product."""
     size = (2048, 1024, 4096) if device() == "cpu" else (8192, 8192, 8192)
     rng = np.random.default_rng(0)
     a, b = (
@@ -109,7 +121,7 @@ def product_rate(dtype: str) -> float:
 
 
 def device() -> str:
-    """Returns the type of the backend's first device: cpu, gpu or tpu."""
+    """Return the type of the backend's first device: cpu, gpu or tpu."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -133,7 +145,7 @@ def _timed(function, repeats):
 
 
 def _release():
-    """Frees what earlier functions left behind."""
+    """Free what earlier functions left behind."""
     gc.collect()
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
@@ -142,7 +154,7 @@ def _release():
 
 
 def _memory(field):
-    """Returns bytes of this process: VmRSS now, VmHWM at its peak."""
+    """Return bytes of this process: VmRSS now, VmHWM at its peak."""
     if not _STATUS.is_file():
         return None
     match = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text())
@@ -150,7 +162,7 @@ def _memory(field):
 
 
 def _reset_peak():
-    """Makes the kernel forget the process' peak; returns whether it did.
+    """Make the kernel forget the process' peak; return whether it did.
 
     The peaks of GPUs are reset as well.
     """
@@ -172,7 +184,7 @@ def _reset_peak():
 
 
 def _device_peak():
-    """Returns the peak in bytes of an accelerator.
+    """Return the peak in bytes of an accelerator.
 
     JAX' peak is that of the process so far.
     """
@@ -189,3 +201,10 @@ def _device_peak():
 
     stats = jax.devices()[0].memory_stats() or {}
     return stats.get("peak_bytes_in_use")
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -5,11 +5,13 @@ python -m tools.benchmark.picture
 `python -m tools.benchmark --write`, which measures, draws it too.
 """
 
+import itertools
 import pathlib
 import re
 import sys
 
 from keras_vit_cli import command
+from tools import markdown, pictures
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 # Where the ratios of all rounds lie -> colour. The first is between the others.
@@ -24,90 +26,47 @@ _RATIO = re.compile(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)")
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Draws the picture; returns 0."""
+    """Draw the picture; return 0."""
     command.Parser(description=__doc__).parse_args(arguments)
     path = DOCS / "images" / "benchmark.png"
-    draw(table_of(DOCS / "benchmarks.md"), path)
-    print(path)
+    page = (DOCS / "benchmarks.md").read_text()
+    pictures.save(draw(markdown.between(page, "speed")), path)
     return 0
 
 
-def table_of(page: pathlib.Path) -> str:
-    """Returns the table of speed of a page.
-
-    Args:
-        page: The path of benchmarks.md.
-
-    Raises:
-        ValueError: If it has none.
-    """
-    found = re.search(
-        r"<!-- speed -->\n(.*)\n<!-- end of speed -->", page.read_text(), re.S
-    )
-    if not found:
-        raise ValueError(
-            f"{page} must have a table after <!-- speed -->. Received: none"
-        )
-    return found[1]
-
-
 def groups(table: str) -> dict[tuple[str, str], dict[str, list[tuple]]]:
-    """Returns (backend, peer) -> task and precision -> ratios of the cases.
+    """Return (backend, peer) -> task and precision -> ratios of the cases.
 
     A ratio is (median, lowest, highest).
-
-    Args:
-        table: The Markdown table of `tables.summary`.
     """
-    header, _, *rows = (
-        [cell.strip() for cell in line.strip("| ").split(" | ")]
-        for line in table.splitlines()
-    )
     found: dict = {}
-    for row in rows:
-        cells = dict(zip(header, row, strict=False))
-        kind = f"{cells['task']}\n{cells['precision']}"
-        for name, cell in cells.items():
+    for row in markdown.rows(table):
+        kind = f"{row['task']}\n{row['precision']}"
+        for name, cell in row.items():
             if match := _RATIO.fullmatch(cell):
-                group = cells["backend"], name.removeprefix("/ ")
+                group = row["backend"], name.removeprefix("/ ")
                 ratio = tuple(map(float, match.groups()))
                 found.setdefault(group, {}).setdefault(kind, []).append(ratio)
-    peers = list(dict.fromkeys(peer for _, peer in found))
-    backends = list(dict.fromkeys(backend for backend, _ in found))
-    return {
-        (backend, peer): found[backend, peer]
-        for backend in backends
-        for peer in peers
-        if (backend, peer) in found
-    }
+    backends, peers = (list(dict.fromkeys(x)) for x in zip(*found, strict=True))
+    order = itertools.product(backends, peers)
+    return {group: found[group] for group in order if group in found}
 
 
 def verdict(ratio: tuple[float, float, float]) -> str:
-    """Returns a key of `COLORS`.
-
-    Args:
-        ratio: Median, lowest and highest.
-    """
+    """Return a key of `COLORS`."""
     _, low, high = ratio
     return FASTER if low > 1 else SLOWER if high < 1 else NONE
 
 
-def draw(table: str, path: pathlib.Path) -> None:
-    """Draws a panel for each backend and peer, to be read on a phone.
-
-    Args:
-        table: The Markdown table of `tables.summary`.
-        path: The picture to write.
-    """
-    from matplotlib import figure as figures  # no display, no global state
+def draw(table: str):
+    """Draw a panel for each backend and peer, to be read on a phone."""
+    from keras_vit.inspection import figures
 
     found = groups(table)
     heights = [len(kinds) for kinds in found.values()]
-    figure = figures.Figure(
-        figsize=(4, 0.42 * sum(heights) + 0.55 * len(heights) + 1.7),
-        dpi=130,
-        layout="constrained",
-    )
+    height = 0.42 * sum(heights) + 0.55 * len(heights) + 1.7
+    figure = figures.new_figure(4, height)
+    figure.set_dpi(130)
     figure.suptitle(
         "How many times as fast is keras_vit?\n"
         "A dot is one model, size and batch: the\n"
@@ -133,7 +92,7 @@ def draw(table: str, path: pathlib.Path) -> None:
         frameon=False,
         fontsize=10,
     )
-    figure.savefig(path)
+    return figure
 
 
 def _draw_group(axes, group, kinds):
@@ -151,8 +110,7 @@ def _draw_group(axes, group, kinds):
     axes.set_ylim(len(kinds) - 0.5, -0.5)
     axes.tick_params(axis="x", labelsize=9, labelbottom=True)
     axes.tick_params(axis="y", length=0)
-    axes.grid(alpha=0.25, axis="x")
-    axes.spines[["top", "right"]].set_visible(False)
+    pictures.plain(axes, axis="x")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import datetime
 import functools
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
 
@@ -24,14 +23,7 @@ PACKAGES = (
 def measure_cases(
     wanted: list[cases.Case], names: list[str], rounds: int, path: pathlib.Path
 ) -> None:
-    """Measures cases, and writes the file after each.
-
-    Args:
-        wanted: The cases.
-        names: Implementations, of `cases.IMPLEMENTATIONS`.
-        rounds: Number of rounds.
-        path: A JSON file, whose other cases are preserved.
-    """
+    """Measure cases; after each, add it to those of the JSON file."""
     found = _opened(path)
     rates = found["product_rates"]
     for precision in sorted({case.precision for case in wanted}):
@@ -45,13 +37,9 @@ def measure_cases(
 
 
 def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
-    """Measures the memory of one implementation, and writes the file.
+    """Measure the memory of one implementation, if it has the model.
 
-    Args:
-        case: The case.
-        name: One of `cases.IMPLEMENTATIONS`. Where it lacks the model, nothing
-            is measured.
-        path: A JSON file, whose other results are preserved.
+    Other results of the JSON file are preserved.
     """
     outline, names = _outline(case, [name])
     if not names:
@@ -69,13 +57,7 @@ def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
 
 
 def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
-    """Returns a row for each available implementation of a case.
-
-    Args:
-        case: The case.
-        names: Implementations, of `cases.IMPLEMENTATIONS`.
-        rounds: Number of rounds.
-    """
+    """Return a row for each available implementation of a case."""
     outline, names = _outline(case, names)
     macs = keras_vit.cost(outline).macs
     functions, rows = {}, {}
@@ -97,7 +79,7 @@ def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
 
 
 def read(path: pathlib.Path) -> dict:
-    """Returns the contents of a file, empty if there is none."""
+    """Return the contents of a file, empty if there is none."""
     found = dict(environment={}, product_rates={}, rows=[], memory=[])
     if path.is_file():
         found |= json.loads(path.read_text())
@@ -109,7 +91,7 @@ def _opened(path):
 
 
 def _outline(case, names):
-    """Returns our model without weights, and those names that have it."""
+    """Return our model without weights, and those names that have it."""
     with costs.shapes_alone():
         outline = implementations.ours(case, "float32")
         names = [
@@ -128,30 +110,25 @@ def _outline(case, names):
 
 
 def _replace(rows, new):
-    """Returns rows with new ones in the place of those of the same case."""
-    known = {(_case(row), row["implementation"]) for row in new}
-    return [
-        row for row in rows if (_case(row), row["implementation"]) not in known
-    ] + new
+    """Return rows with new ones in the place of those of the same case."""
 
+    def key(row):
+        return cases.of_row(row), row["implementation"]
 
-def _case(row):
-    return cases.Case(**{name: row[name] for name in cases.Case.__slots__})
+    known = set(map(key, new))
+    return [row for row in rows if key(row) not in known] + new
 
 
 def _environment():
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions = {
+        name: importlib.metadata.version(name)
+        for name in PACKAGES
+        if list(importlib.metadata.distributions(name=name))
+    }
     return dict(
         backend=keras.backend.backend(),
         device=_device(),
-        processors=len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        processors=measure.processors(),
         machine=platform.machine(),
         versions=versions,
     )

@@ -13,6 +13,7 @@ import pathlib
 import sys
 import time
 import types
+import typing
 
 from tools.plan_tpu import compiler, slices
 
@@ -30,7 +31,6 @@ class Settings:
     Attributes:
         architecture: A keras_vit.models.vit.ViTConfig.
         representation_size: Width of the tanh layer before the head; 0 without.
-        num_classes: Classes.
         image_shape: Height, width, channels.
         dtype: "bfloat16" or "float32", of products and their results.
         loss: A function of labels and logits.
@@ -39,26 +39,19 @@ class Settings:
         clip_norm: Global norm at which the gradient is clipped; 0 never.
     """
 
-    architecture: object
+    architecture: typing.Any
     representation_size: int
     num_classes: int
     image_shape: tuple[int, int, int]
     dtype: str
-    loss: object
-    learning_rate: object
+    loss: typing.Any
+    learning_rate: typing.Any
     weight_decay: float
     clip_norm: float
 
 
 def load(checkout: str) -> tuple[str, types.ModuleType]:
-    """Returns the repository and the module of its ViT.
-
-    Args:
-        checkout: Folder of google-research/big_vision or vision_transformer.
-
-    Raises:
-        ValueError: If it is neither, or a package that it needs is missing.
-    """
+    """Return the repository of a checkout and the module of its ViT."""
     root = pathlib.Path(checkout).expanduser().resolve()
     found = [name for name, file in FILES.items() if (root / file).is_file()]
     if not found:
@@ -68,26 +61,21 @@ def load(checkout: str) -> tuple[str, types.ModuleType]:
             f"or {FILES['vision_transformer']}. Received: {checkout!r}"
         )
     sys.path.insert(0, str(root))
+    file = FILES[found[0]]
     try:
         importlib.import_module("optax")
-        file = pathlib.PurePosixPath(FILES[found[0]])
-        return found[0], importlib.import_module(
-            ".".join(file.with_suffix("").parts)
-        )
+        module = file.removesuffix(".py").replace("/", ".")
+        return found[0], importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{FILES[found[0]]} of --compare needs the package "
-            f"{error.name!r}, which is not installed: pip install flax optax "
-            "and what the authors' requirements.txt lists"
+            f"{file} of --compare needs the package {error.name!r}, which is "
+            "not installed: pip install flax optax and what the authors' "
+            "requirements.txt lists"
         ) from None
 
 
 def model(name: str, module: types.ModuleType, settings: Settings):
-    """Returns the authors' flax module of the same architecture.
-
-    Raises:
-        ValueError: If their code has no such model.
-    """
+    """Return the authors' flax module of the same architecture."""
     shape, dtype = settings.architecture, settings.dtype
     _check(name, settings)
     if name == "big_vision":
@@ -129,16 +117,9 @@ def model(name: str, module: types.ModuleType, settings: Settings):
 def compile_step(
     model, settings: Settings, tpu: slices.Slice, batch_size: int
 ) -> compiler.Program:
-    """Compiles one data-parallel training step of the authors' model.
+    """Compile one data-parallel training step of the authors' flax model.
 
-    Args:
-        model: A flax module, called with images and `train`.
-        settings: Its training.
-        tpu: The slice, for which `slices.prepare` was called.
-        batch_size: Images of all devices.
-
-    Raises:
-        compiler.DoesNotFit: If it does not fit the memory of a device.
+    The batch is that of all devices. May raise compiler.DoesNotFit.
     """
     import jax
     import numpy as np
@@ -187,22 +168,13 @@ def compile_step(
 
 
 def _check(name, settings):
-    """Refuses what the authors' code cannot express."""
+    """Refuse what the authors' code cannot express."""
     shape = settings.architecture
-    defaults = {
-        field.name: field.default for field in dataclasses.fields(shape)
-    }
+    default = {field.name: field.default for field in dataclasses.fields(shape)}
+    same = "drop_path_rate position_embedding position_placement resnet_units "
+    same += "gelu_approximate layer_norm_epsilon"
     different = [
-        field
-        for field in (
-            "drop_path_rate",
-            "position_embedding",
-            "position_placement",
-            "gelu_approximate",
-            "layer_norm_epsilon",
-            "resnet_units",
-        )
-        if getattr(shape, field) != defaults[field]
+        name for name in same.split() if getattr(shape, name) != default[name]
     ]
     if shape.classifier not in ("token", "gap"):
         different.append("classifier")
@@ -249,12 +221,8 @@ def _step(model, optimizer, loss):
         images, labels = batch
 
         def mean_loss(parameters):
-            logits = model.apply(
-                {"params": parameters},
-                images,
-                train=True,
-                rngs={"dropout": key},
-            )
+            variables, rngs = {"params": parameters}, {"dropout": key}
+            logits = model.apply(variables, images, train=True, rngs=rngs)
             if isinstance(logits, tuple):  # and, in big_vision, activations
                 logits = logits[0]
             return loss(labels, logits)

@@ -14,7 +14,6 @@ time. --config and --config.FIELD=VALUE are those of recipes.pretrain and
 recipes.finetune; weights are neither read nor downloaded.
 """
 
-import argparse
 import ast
 import itertools
 import json
@@ -30,26 +29,23 @@ DEFAULT_CONFIG = f"{_CONFIGS / 'pretrain.py'}:ViTB16,imagenet21k"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Prints a plan or a sweep; returns 0."""
-    parser = command.Parser(
-        prog="python -m tools.plan_tpu",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("slice", help="v3-8, v3-2048, v5e-256, v5p-8, ...")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument(
+    """Print a plan or a sweep; return 0."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("slice", help="v3-8, v3-2048, v5e-256, v5p-8, ...")
+    add("--json", action="store_true", help="for machines")
+    add(
         "--sweep",
         metavar="FIELDS",
         help="a table over fields of the config:\n"
         "--sweep='data.batch_size=1024,2048; model.remat=False,True'",
     )
-    parser.add_argument(
+    add(
         "--no_search",
         action="store_true",
         help="do not search for the largest batch",
     )
-    parser.add_argument(
+    add(
         "--compare",
         metavar="CHECKOUT",
         help="compile the step of the authors' code too, from a checkout of\n"
@@ -72,11 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def settings(sweep: str, config) -> list[dict]:
-    """Return the combinations of "path=value,value; path=value".
-
-    Raises:
-        ValueError: If `sweep` has another form.
-    """
+    """Return the combinations of "path=value,value; path=value"."""
     found = {}
     for part in filter(str.strip, sweep.split(";")):
         name, equals, values = part.partition("=")
@@ -116,7 +108,7 @@ def _as(kind, text):
 
 
 def _config(arguments):
-    """Reads --config and its overrides as the recipes do."""
+    """Read --config and its overrides as the recipes do."""
     from recipes import cli, experiment
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
@@ -125,7 +117,7 @@ def _config(arguments):
 
 
 def _compare(config, tpu, flags):
-    """Prints our step beside the authors'."""
+    """Print our step beside the authors'."""
     found = compare.make(config, tpu, flags.compare)
     if flags.json:
         print(json.dumps(compare.as_json(found), indent=1))
@@ -135,7 +127,7 @@ def _compare(config, tpu, flags):
 
 
 def _sweep(config, tpu, flags):
-    """Prints a row for each combination."""
+    """Print a row for each combination."""
     rows = []
     for changes in settings(flags.sweep, config):
         changed = fields.changed(config, changes)

@@ -46,16 +46,7 @@ class Comparison:
 
 
 def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
-    """Compiles both steps.
-
-    Args:
-        config: A recipes.experiment.Config of a ViT.
-        tpu: The slice, for which `slices.prepare` was called.
-        checkout: See `authors.load`.
-
-    Raises:
-        ValueError: If the two cannot be the same.
-    """
+    """Compile both steps; ValueError if the two cannot be the same."""
     different = [k for k, v in _SAME.items() if fields.get(config, k) != v]
     dtype_policy = config.model.dtype_policy
     if dtype_policy not in _DTYPES:
@@ -104,7 +95,7 @@ def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
 
 
 def _or_needs(compile_step, *arguments):
-    """Returns the program, or the bytes that it needs if it does not fit."""
+    """Return the program, or the bytes that it needs if it does not fit."""
     try:
         return compile_step(*arguments)
     except compiler.DoesNotFit as error:
@@ -112,22 +103,19 @@ def _or_needs(compile_step, *arguments):
 
 
 def as_json(found: Comparison) -> dict:
-    """Returns a comparison as numbers, strings, lists and dictionaries."""
+    """Return a comparison as numbers, strings, lists and dictionaries."""
     return dataclasses.asdict(found) | dict(ratios=ratios(found))
 
 
 def ratios(found: Comparison) -> dict[str, float]:
-    """Returns ours divided by theirs, for what both have."""
+    """Return ours divided by theirs, for what both have."""
     ours, theirs = _quantities(found.ours), _quantities(found.theirs)
-    return {
-        name: ours[name] / theirs[name]
-        for name in ours
-        if ours[name] and theirs.get(name)
-    }
+    both = [name for name in ours if ours[name] and theirs.get(name)]
+    return {name: ours[name] / theirs[name] for name in both}
 
 
 def report(found: Comparison) -> str:
-    """Returns a comparison as text."""
+    """Return a comparison as text."""
     each = found.batch_size // found.tpu.num_devices
     lines = [
         f"{found.model} on {found.dataset}, {found.batch_size} images a step, "
@@ -154,7 +142,7 @@ def report(found: Comparison) -> str:
 
 
 def _quantities(program):
-    """Returns the numbers to compare, those of one device."""
+    """Return the numbers to compare, those of one device."""
     if isinstance(program, int):
         return {"memory": program}
     return {

@@ -4,6 +4,7 @@ No array is created: variables are shapes, and the step is compiled but not run.
 Needs the JAX backend; call `slices.prepare` first.
 """
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -76,38 +77,34 @@ class Step:
     """
 
     def __init__(
-        self,
-        build: Callable,
-        distribution,
-        tpu: slices.Slice,
-        repeats: int = 1,
+        self, build: Callable, distribution, tpu: slices.Slice, repeats: int = 1
     ):
         import jax
-        import keras
 
         self.distribution = distribution
         self.tpu = tpu
         self.repeats = repeats
-        models = []
-
-        def trace():
-            model = build()
-            if not model.optimizer.built:
-                model.optimizer.build(model.trainable_variables)
-            # Metrics create their variables at their first use.
-            x, y = (
-                keras.ops.zeros((1, *shape[1:]))
-                for shape in (model.input_shape, model.output_shape)
-            )
-            model.compute_loss(x, y, y, training=False)
-            model.compute_metrics(x, y, y)
-            models.append(model)
-
+        models: list = []
         # Variables created while JAX traces have a shape, a type and a layout,
         # but no value: a step only reads values that are passed to it.
         with distribution.scope():
-            jax.eval_shape(trace)
-        self.model = models[0]
+            jax.eval_shape(lambda: models.append(self._make(build)))
+        (self.model,) = models
+
+    def _make(self, build):
+        import keras
+
+        model = build()
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        # Metrics create their variables at their first use.
+        x, y = (
+            keras.ops.zeros((1, *shape[1:]))
+            for shape in (model.input_shape, model.output_shape)
+        )
+        model.compute_loss(x, y, y, training=False)
+        model.compute_metrics(x, y, y)
+        return model
 
     @property
     def num_replicas(self) -> int:
@@ -119,10 +116,10 @@ class Step:
     @property
     def state_bytes(self) -> int:
         """Bytes of all variables on one device, with their layout."""
+        specs = [spec for specs in self._state() for spec in specs]
         return sum(
             math.prod(spec.sharding.shard_shape(spec.shape))
             * spec.dtype.itemsize
-            for specs in self._state()
             for spec in specs
         )
 
@@ -133,10 +130,7 @@ class Step:
         return 2 * sum(math.prod(shape) for shape in shapes)
 
     def compile(self, batch_size: int) -> Program:
-        """Compiles the step.
-
-        Args:
-            batch_size: Images of all devices.
+        """Compile the step for a batch of all devices.
 
         Raises:
             DoesNotFit: If it does not fit the memory of a device.
@@ -162,22 +156,16 @@ class Step:
         return self._read(compiled, time.monotonic() - start)
 
     def _state(self):
-        """Returns the state as Keras' trainers hold it, without values."""
+        """Return the state as Keras' trainers hold it, without values."""
         import jax
 
-        return tuple(
-            [
-                jax.ShapeDtypeStruct(
-                    variable.shape,
-                    variable.dtype,
-                    sharding=self.distribution.get_variable_layout(
-                        variable
-                    ).backend_layout,
-                )
-                for variable in variables
-            ]
-            for variables in self._groups()
-        )
+        def spec(variable):
+            layout = self.distribution.get_variable_layout(variable)
+            return jax.ShapeDtypeStruct(
+                variable.shape, variable.dtype, sharding=layout.backend_layout
+            )
+
+        return tuple(list(map(spec, group)) for group in self._groups())
 
     def _groups(self):
         model = self.model
@@ -189,28 +177,25 @@ class Step:
         )
 
     def _batch(self, batch_size):
-        """Returns (images, one-hot labels), without values."""
+        """Return (images, one-hot labels), without values."""
         import jax
 
-        return tuple(
-            jax.ShapeDtypeStruct(
-                (batch_size, *shape[1:]),
-                # Pixels too, after cropping.
-                "float32",
-                sharding=self.distribution.get_data_layout(
-                    (batch_size, *shape[1:])
-                ).backend_layout,
+        def spec(shape):
+            shape = (batch_size, *shape[1:])
+            layout = self.distribution.get_data_layout(shape)
+            # Pixels are of this type too, after cropping.
+            return jax.ShapeDtypeStruct(
+                shape, "float32", sharding=layout.backend_layout
             )
-            for shape in (self.model.input_shape, self.model.output_shape)
-        )
+
+        return spec(self.model.input_shape), spec(self.model.output_shape)
 
     def _read(self, compiled, seconds):
+        shapes = [v.shape for v in self.model.trainable_variables]
         return read(
             compiled,
             self.tpu,
-            parameters=sum(
-                math.prod(v.shape) for v in self.model.trainable_variables
-            ),
+            parameters=sum(map(math.prod, shapes)),
             state_bytes=self.state_bytes,
             loops=self.repeats > 1,
             compile_seconds=seconds,
@@ -218,26 +203,13 @@ class Step:
 
 
 class Inference(Step):
-    """The forward pass of one model on one slice.
+    """The forward pass of one model, which `build` returns, on one slice."""
 
-    Args:
-        build: A function without arguments that returns a model.
-        distribution, tpu: See `Step`.
-    """
-
-    def __init__(self, build: Callable, distribution, tpu: slices.Slice):
-        import jax
-
-        self.distribution = distribution
-        self.tpu = tpu
-        self.repeats = 1
-        models = []
-        with distribution.scope():
-            jax.eval_shape(lambda: models.append(build()))
-        self.model = models[0]
+    def _make(self, build):
+        return build()
 
     def compile(self, batch_size: int) -> Program:
-        """Compiles it; see `Step.compile`."""
+        """Compile it; see `Step.compile`."""
         import jax
 
         def forward(state, images):
@@ -253,22 +225,12 @@ class Inference(Step):
         return self._read(compile_lowered(lowered), time.monotonic() - start)
 
     def _groups(self):
-        return (
-            self.model.trainable_variables,
-            self.model.non_trainable_variables,
-        )
+        model = self.model
+        return model.trainable_variables, model.non_trainable_variables
 
 
 def compile_lowered(lowered, options: dict[str, str] | None = None):
-    """Compiles what `jax.jit(function).lower` returns.
-
-    Args:
-        lowered: It.
-        options: Options of the compiler.
-
-    Raises:
-        DoesNotFit: If it does not fit the memory of a device.
-    """
+    """Compile what `jax.jit(function).lower` returns; may raise DoesNotFit."""
     import jax
 
     try:
@@ -287,7 +249,7 @@ def read(
     loops: bool = False,
     compile_seconds: float = 0.0,
 ) -> Program:
-    """Returns what a compiled step needs.
+    """Return what a compiled step needs.
 
     Args:
         compiled: A jax.stages.Compiled for a TPU.
@@ -330,38 +292,53 @@ def read(
 
 
 def roofline(program: Program, tpu: slices.Slice) -> dict[str, float]:
-    """Returns the seconds that each part of a step takes at the chip's peak.
+    """Return the seconds that each part of a step takes at the chip's peak.
 
     Computation and memory access overlap, so that the longer one counts;
     communication is added, as if it did not overlap.
     """
+    communication = [c.seconds(tpu.ici_bandwidth) for c in program.collectives]
     seconds = dict(
         compute=program.flops / tpu.flops,
         memory=program.bytes / tpu.hbm_bandwidth,
-        communication=sum(
-            c.seconds(tpu.ici_bandwidth) for c in program.collectives
-        ),
+        communication=sum(communication),
     )
-    seconds["step"] = (
-        max(seconds["compute"], seconds["memory"]) + seconds["communication"]
-    )
+    longer = max(seconds["compute"], seconds["memory"])
+    seconds["step"] = longer + seconds["communication"]
     return seconds
+
+
+def step_time(program: Program, tpu: slices.Slice) -> tuple[float, str]:
+    """Return seconds, and whether "compiler" or "roofline" estimates them."""
+    if program.compiler_seconds:
+        return program.compiler_seconds, "compiler"
+    return roofline(program, tpu)["step"], "roofline"
+
+
+@contextlib.contextmanager
+def mixed_bfloat16():
+    """Make layers of Keras compute in bfloat16, with float32 variables."""
+    import keras
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
 
 
 def _raise_if_memory(message):
     if "RESOURCE_EXHAUSTED" not in message or "hbm" not in message.lower():
         return
+    size = r"([\d.]+)([BKMGT]?)"
     sizes = re.search(
-        r"\(([\d.]+)([BKMGT]?)\) exceeds available HBM \(([\d.]+)([BKMGT]?)\)",
-        message,
-    ) or re.search(r"Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm", message)
+        rf"\({size}\) exceeds available HBM \({size}\)", message
+    ) or re.search(rf"Used {size} of {size} hbm", message)
     if not sizes:
         raise DoesNotFit(0, 0) from None
-    needs, unit, available, available_unit = sizes.groups()
-    raise DoesNotFit(
-        _bytes(needs, unit), _bytes(available, available_unit)
-    ) from None
-
-
-def _bytes(number, unit):
-    return int(float(number) * 1024 ** "BKMGT".index(unit or "B"))
+    needs, available = (
+        int(float(number) * 1024 ** "BKMGT".index(unit or "B"))
+        for number, unit in (sizes.groups()[:2], sizes.groups()[2:])
+    )
+    raise DoesNotFit(needs, available) from None

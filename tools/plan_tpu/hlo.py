@@ -26,7 +26,7 @@ _TRIPS = re.compile(r"known_trip_count\D+(\d+)")
 _SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Collective:
     """The collectives of a program, equal operations together.
 
@@ -49,11 +49,7 @@ class Collective:
     of_scalars: bool = False
 
     def seconds(self, bandwidth: float) -> float:
-        """Returns a lower bound of its time.
-
-        Args:
-            bandwidth: Bytes per second that a device sends over all its links.
-        """
+        """Return a lower bound of its time, for a device's bytes per second."""
         others = (self.group - 1) / max(1, self.group)
         if self.kind == "all-reduce":
             others *= 2  # a reduce-scatter, then an all-gather
@@ -63,14 +59,10 @@ class Collective:
 
 
 def collectives(text: str, num_devices: int) -> list[Collective]:
-    """Returns the communication of one step.
+    """Return the communication of one step.
 
     Communication in a loop is counted for each iteration, if their number is
     known from the text.
-
-    Args:
-        text: HLO of the program of one device, after optimisation.
-        num_devices: Number of devices of the program.
     """
     lines, entry = _computations(text)
     times = _times(lines, entry)
@@ -101,27 +93,22 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
             elif kind == "reduce-scatter":
                 shapes = [(name, size * group) for name, size in shapes]
             scalar = all(size == 1 for _, size in shapes)
-            sums = found.setdefault((kind, group, scalar), [0, 0, 0])
-            sums[0] += times[computation]
-            sums[1] += times[computation] * sum(size for _, size in shapes)
-            sums[2] += times[computation] * sum(
-                size * _width(name) for name, size in shapes
+            group_key = (kind, group, scalar)
+            count, values, size = found.get(group_key, (0, 0, 0))
+            n = times[computation]
+            found[group_key] = (
+                count + n,
+                values + n * sum(number for _, number in shapes),
+                size + n * sum(map(_bytes, shapes)),
             )
     return [
-        Collective(
-            kind=kind,
-            group=group,
-            count=count,
-            values=values,
-            bytes=size,
-            of_scalars=scalar,
-        )
-        for (kind, group, scalar), (count, values, size) in found.items()
+        Collective(kind, group, *sums, of_scalars=scalar)
+        for (kind, group, scalar), sums in found.items()
     ]
 
 
 def cycles(text: str) -> int:
-    """Returns the cycles of a step as the compiler estimates them, or 0.
+    """Return the cycles of a step as the compiler estimates them, or 0.
 
     It is the sum over all operations, as if none overlapped.
     """
@@ -140,7 +127,7 @@ def cycles(text: str) -> int:
 
 
 def trip_counts(text: str) -> list[int]:
-    """Returns the number of iterations of each loop; 1 if unknown."""
+    """Return the number of iterations of each loop; 1 if unknown."""
     lines, _ = _computations(text)
     return [
         _trips(line, lines, loop[1])
@@ -151,7 +138,7 @@ def trip_counts(text: str) -> list[int]:
 
 
 def _computations(text):
-    """Returns the lines of each computation, and the name of the entry."""
+    """Return the lines of each computation, and the name of the entry."""
     lines, entry, name = {}, None, None
     for line in text.splitlines():
         match = None if line.startswith(" ") else _COMPUTATION.match(line)
@@ -165,7 +152,7 @@ def _computations(text):
 
 
 def _times(lines, entry):
-    """Returns how often each computation runs in a step."""
+    """Return how often each computation runs in a step."""
     times = {}
     # Callees precede callers.
     for name in reversed(lines):
@@ -180,7 +167,7 @@ def _times(lines, entry):
 
 
 def _trips(line, lines, condition):
-    """Returns the number of iterations of a loop; 1 if unknown."""
+    """Return the number of iterations of a loop; 1 if unknown."""
     known = _TRIPS.search(line)
     if known:
         return int(known[1])
@@ -193,7 +180,7 @@ def _trips(line, lines, condition):
 
 
 def _group(line, num_devices):
-    """Returns the number of devices in a group."""
+    """Return the number of devices in a group."""
     mesh = re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", line)
     if mesh:
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh[1]))
@@ -209,14 +196,15 @@ def _group(line, num_devices):
 
 
 def _shapes(text):
-    """Returns (element type, number of elements) of each array."""
+    """Return (element type, number of elements) of each array."""
     return [
         (name, math.prod(map(int, sizes.split(","))) if sizes else 1)
         for name, sizes in _SHAPE.findall(text)
     ]
 
 
-def _width(element_type):
-    """Returns the bytes of an element."""
+def _bytes(shape):
+    """Return the bytes of (element type, number of elements)."""
+    element_type, size = shape
     bits = re.search(r"\d+", element_type)
-    return max(1, int(bits[0]) // 8) if bits else 1
+    return size * (max(1, int(bits[0]) // 8) if bits else 1)

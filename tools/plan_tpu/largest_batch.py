@@ -6,9 +6,9 @@ and is not needed here. So another process compiles, and is ended when code
 generation begins.
 """
 
-import dataclasses
 import multiprocessing
 import os
+import typing
 from collections.abc import Callable
 from multiprocessing import connection
 
@@ -24,15 +24,8 @@ _LOG = dict(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """Whether a batch fits.
-
-    Attributes:
-        fits: Whether the batch fits.
-        needs: Bytes that it would need, if it does not.
-        available: Bytes that are available, if it does not.
-    """
+class Answer(typing.NamedTuple):
+    """Whether a batch fits; if not, bytes that it needs and that there are."""
 
     fits: bool
     needs: int = 0
@@ -53,7 +46,7 @@ class CompilerProcess:
         self._process = None
 
     def __call__(self, batch_size: int) -> Answer:
-        """Returns whether a batch of all devices fits."""
+        """Return whether a batch of all devices fits."""
         if self._process is None:
             self._start()
         self._ask.send(batch_size)
@@ -78,12 +71,14 @@ class CompilerProcess:
                 return Answer(fits=True)
 
     def _start(self):
-        context = multiprocessing.get_context("spawn")
+        # A process that has imported everything once is forked at each start.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["recipes.training_step"])
         self._ask, theirs = context.Pipe()
         self._log, their_log = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_answer,
-            args=(self._make_step, theirs, their_log),
+            args=(os.environ | _LOG, self._make_step, theirs, their_log),
             daemon=True,
         )
         self._process.start()
@@ -91,7 +86,7 @@ class CompilerProcess:
         their_log.close()
 
     def close(self) -> None:
-        """Ends the other process."""
+        """End the other process."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -100,10 +95,10 @@ class CompilerProcess:
             self._process = None
 
 
-def _answer(make_step, questions, log):
-    """The main function of the other process."""
+def _answer(environment, make_step, questions, log):
+    """Run as the main function of the other process."""
     os.dup2(log.fileno(), 2)
-    os.environ.update(_LOG)
+    os.environ.update(environment)
     try:
         step = make_step()
         while True:
@@ -112,13 +107,8 @@ def _answer(make_step, questions, log):
                 step.compile(batch_size)
                 questions.send(Answer(fits=True))
             except compiler.DoesNotFit as error:
-                questions.send(
-                    Answer(
-                        fits=False,
-                        needs=error.needs,
-                        available=error.available,
-                    )
-                )
+                answer = Answer(False, error.needs, error.available)
+                questions.send(answer)
     except EOFError:
         pass
     except Exception as error:
@@ -126,7 +116,7 @@ def _answer(make_step, questions, log):
 
 
 def largest(ask: Callable, start: int, fixed: int) -> int:
-    """Returns the largest of `sizes()` that fits; 0 if 1 does not.
+    """Return the largest of `sizes()` that fits; 0 if 1 does not.
 
     Memory grows nearly in proportion to the batch, so that each refusal gives
     an estimate of the limit. Near the limit the compiler saves memory, so that
@@ -165,8 +155,9 @@ def largest(ask: Callable, start: int, fixed: int) -> int:
 
 
 def sizes(most: int) -> list[int]:
-    """Returns the batches to try, in steps of a sixteenth: 17, 18, ... 32,
-    34."""
+    """Return the batches to try, in steps of a sixteenth: 17, 18, ... 32,
+    34.
+    """
     found, size = [], 1
     while size <= most:
         found.append(size)

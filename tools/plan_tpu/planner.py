@@ -35,16 +35,10 @@ PAPER = {
 def make(
     config, tpu: slices.Slice, *, search: bool, split: bool = True
 ) -> report.Plan:
-    """Returns the plan of a config.
+    """Return the plan of a recipe's config on a slice.
 
-    Args:
-        config: A recipes.experiment.Config.
-        tpu: The slice, for which `slices.prepare` was called.
-        search: Whether to search for the largest batch.
-        split: Whether to divide a batch that does not fit into micro-batches.
-
-    Raises:
-        ValueError: If the config cannot be trained on the slice.
+    `search` looks for the largest batch, `split` divides a batch that does not
+    fit into micro-batches.
     """
     info = dataset_info(config)
     step, built = make_step(config, info, tpu)
@@ -75,13 +69,13 @@ def make(
 def experiment_cost(
     steps: int, seconds: float, cores: int
 ) -> tuple[float, float]:
-    """Returns the days and core-days of an experiment."""
+    """Return the days and core-days of an experiment."""
     days = steps * seconds / 86_400
     return days, days * cores
 
 
 def dataset_info(config):
-    """Returns the properties of the data set that the experiment uses."""
+    """Return the properties of the data set that the experiment uses."""
     from recipes import inputs
 
     if config.data.dataset not in DATASETS:
@@ -98,7 +92,7 @@ def dataset_info(config):
 
 
 def make_step(config, info, tpu: slices.Slice):
-    """Returns the compiler.Step of a config, and its TrainingStep."""
+    """Return the compiler.Step of a config, and its TrainingStep."""
     import keras
 
     from keras_vit import distribution
@@ -120,11 +114,9 @@ def make_step(config, info, tpu: slices.Slice):
 
     step = compiler.Step(build, layout, tpu, config.run.micro_batches)
     distribution.check_model(layout, built[0].model)
-    distribution.Devices(
-        kind="tpu",
-        num_devices=tpu.num_devices,
-        num_replicas=step.num_replicas,
-    ).check_batch(config.data.batch_size, config.run.micro_batches)
+    counts = dict(num_devices=tpu.num_devices, num_replicas=step.num_replicas)
+    slice_of = distribution.Devices(kind="tpu", **counts)
+    slice_of.check_batch(config.data.batch_size, config.run.micro_batches)
     return step, built[0]
 
 
@@ -133,36 +125,27 @@ def _step(config, info, tpu):
 
 
 def _largest(config, info, tpu, step):
-    """Returns the largest number of images that fit on each replica at once."""
+    """Return the largest number of images that fit on each replica at once."""
     replicas = step.num_replicas
     changes = {"run.micro_batches": 1, "data.batch_size": replicas}
     config = fields.changed(config, changes)
     ask = functools.partial(_step, config, info, tpu)
+    memory = tpu.hbm * tpu.num_devices // replicas
     with contextlib.closing(largest_batch.CompilerProcess(ask)) as asker:
         return largest_batch.largest(
             lambda images: asker(images * replicas),
-            start=max(
-                1,
-                tpu.hbm
-                * tpu.num_devices
-                // replicas
-                // step.least_bytes_per_image,
-            ),
+            start=max(1, memory // step.least_bytes_per_image),
             fixed=step.state_bytes,
         )
 
 
 def _compile(plan, config, info, step, split):
-    """Adds the compiled program, with micro-batches if it does not fit."""
+    """Add the compiled program, with micro-batches if it does not fit."""
     try:
         return _with_program(plan, step.compile(plan.batch_size))
     except compiler.DoesNotFit as error:
-        plan = dataclasses.replace(
-            plan,
-            fits=False,
-            needs=error.needs,
-            available=error.available,
-        )
+        sizes = dict(needs=error.needs, available=error.available)
+        plan = dataclasses.replace(plan, fits=False, **sizes)
     each = plan.batch_size // plan.num_replicas
     parts = [k for k in range(2, each + 1) if each % k == 0]
     fixed = step.state_bytes
@@ -174,21 +157,18 @@ def _compile(plan, config, info, step, split):
             continue
         say(f"It does not fit; compiling with run.micro_batches={k}.")
         split_config = fields.changed(config, {"run.micro_batches": k})
+        step, _ = make_step(split_config, info, plan.tpu)
         try:
-            program = _step(split_config, info, plan.tpu).compile(
-                plan.batch_size
-            )
+            program = step.compile(plan.batch_size)
         except compiler.DoesNotFit:
             continue
-        return _with_program(
-            dataclasses.replace(plan, micro_batches=k), program
-        )
+        plan = dataclasses.replace(plan, micro_batches=k)
+        return _with_program(plan, program)
     return plan
 
 
 def _with_program(plan, program):
-    roofline = compiler.roofline(program, plan.tpu)
-    seconds = program.compiler_seconds or roofline["step"]
+    seconds, source = compiler.step_time(program, plan.tpu)
     days, core_days = experiment_cost(
         plan.total_steps, seconds, plan.tpu.num_cores
     )
@@ -196,9 +176,9 @@ def _with_program(plan, program):
         plan,
         program=program,
         hbm=program.hbm,
-        roofline=roofline,
+        roofline=compiler.roofline(program, plan.tpu),
         seconds=seconds,
-        seconds_from="compiler" if program.compiler_seconds else "roofline",
+        seconds_from=source,
         images_per_second=plan.batch_size / seconds,
         days=days,
         core_days=core_days,
@@ -206,5 +186,5 @@ def _with_program(plan, program):
 
 
 def say(text):
-    """Prints progress to stderr, separate from the result."""
+    """Print progress to stderr, separate from the result."""
     print(text, file=sys.stderr, flush=True)

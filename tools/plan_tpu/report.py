@@ -59,12 +59,12 @@ class Plan:
 
 
 def as_json(plan: Plan) -> dict:
-    """Returns a plan as numbers, strings, lists and dictionaries."""
+    """Return a plan as numbers, strings, lists and dictionaries."""
     return dataclasses.asdict(plan)
 
 
 def report(plan: Plan) -> str:
-    """Returns a plan as text."""
+    """Return a plan as text."""
     tpu = plan.tpu
     each = plan.batch_size // plan.num_replicas
     group = plan.tpu.num_devices // plan.num_replicas
@@ -90,29 +90,30 @@ def report(plan: Plan) -> str:
         )
     lines.append("")
     rows = []
-    if plan.largest is not None:
-        rows.append(
-            (
-                "largest batch",
-                f"{_images(plan.largest)} at once on each {unit}, "
-                f"{plan.largest * plan.num_replicas} on all",
-            )
-        )
     if plan.program:
-        rows = [*_step_rows(plan), *rows, *_experiment_rows(plan)]
-    return "\n".join(
-        lines + [f"{name:<18} {text}".rstrip() for name, text in rows]
-    )
+        rows += _step_rows(plan)
+    if plan.largest is not None:
+        largest = f"{_images(plan.largest)} at once on each {unit}"
+        everywhere = f"{plan.largest * plan.num_replicas} on all"
+        rows.append(("largest batch", f"{largest}, {everywhere}"))
+    if plan.program:
+        text = f"{plan.total_steps:,} steps: {plan.days:.3g} days, "
+        text += f"{plan.core_days:.3g} TPU-core-days"
+        if plan.paper_core_days:
+            text += f"; the paper's Table 2: {plan.paper_core_days} of TPUv3"
+        rows.append(("experiment", text))
+    lines += [f"{name:<18} {text}".rstrip() for name, text in rows]
+    return "\n".join(lines)
 
 
 def head(fields: list[str]) -> str:
-    """Returns the first line of a table of plans, after those of `fields`."""
+    """Return the first line of a table of plans, after those of `fields`."""
     names = [*fields, "HBM GiB", "step", "images/s", "days", "core-days"]
     return "".join(f"{name:>16}" for name in names)
 
 
 def row(values: list, plan: Plan) -> str:
-    """Returns the line of a plan, after `values`."""
+    """Return the line of a plan, after `values`."""
     if plan.program:
         cells = [
             f"{plan.hbm / 2**30:.2f}",
@@ -128,32 +129,21 @@ def row(values: list, plan: Plan) -> str:
 
 
 def _step_rows(plan):
-    """What a step needs and takes."""
+    """Return what a step needs and takes."""
     program, roofline = plan.program, plan.roofline
+    memory = f"{_gib(plan.hbm)} of {_gib(plan.tpu.hbm)}: variables and batch "
+    memory += f"{_gib(program.arguments)}, between {_gib(program.temporaries)}"
+    work = f"{program.flops / 1e12:.4g} TFLOP, {program.bytes / 1e9:.4g} GB"
     rows = [
-        (
-            "HBM per device",
-            f"{_gib(plan.hbm)} of {_gib(plan.tpu.hbm)}: variables and batch "
-            f"{_gib(program.arguments)}, between {_gib(program.temporaries)}, "
-            f"program {_gib(program.code)}",
-        ),
-        (
-            "work per device",
-            f"{program.flops / 1e12:.4g} TFLOP, {program.bytes / 1e9:.4g} GB "
-            "read and written in a step",
-        ),
+        ("HBM per device", f"{memory}, program {_gib(program.code)}"),
+        ("work per device", f"{work} read and written in a step"),
     ]
     for c in program.collectives:
         if c.of_scalars:
             continue
-        share = c.values / program.parameters
-        rows.append(
-            (
-                c.kind,
-                f"{c.count}, {c.bytes / 1e6:.4g} MB in a step among "
-                f"{c.group} devices, {share:.1%} as many values as parameters",
-            )
-        )
+        text = f"{c.count}, {c.bytes / 1e6:.4g} MB in a step among {c.group} "
+        text += f"devices, {c.values / program.parameters:.1%} as many values "
+        rows.append((c.kind, text + "as parameters"))
     parts = ", ".join(
         f"{name} {_seconds(roofline[name])}"
         for name in ("compute", "memory", "communication")
@@ -167,17 +157,6 @@ def _step_rows(plan):
         ("images per second", f"{plan.images_per_second:,.0f}"),
     ]
     return rows
-
-
-def _experiment_rows(plan):
-    """Returns the cost of all steps."""
-    text = (
-        f"{plan.total_steps:,} steps: {plan.days:.3g} days, "
-        f"{plan.core_days:.3g} TPU-core-days"
-    )
-    if plan.paper_core_days:
-        text += f"; the paper's Table 2: {plan.paper_core_days} of TPUv3"
-    return [("experiment", text)]
 
 
 def _images(count):

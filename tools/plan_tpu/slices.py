@@ -6,10 +6,10 @@ import importlib.util
 import math
 import os
 import re
+import typing
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Chip:
+class Chip(typing.NamedTuple):
     """A generation of TPUs; sizes and speeds are those of one chip.
 
     Attributes:
@@ -19,7 +19,7 @@ class Chip:
         ici_bandwidth: Bytes per second over all links to other chips, one way.
         cores: TensorCores.
         devices: JAX devices; one is two cores on v4 and v5p ("megacore").
-        counts_cores: Whether slices are named by cores and not by chips.
+        counted: What a slice's name counts, "cores" or "chips".
         accelerator: Its name in TPU_ACCELERATOR_TYPE.
         topologies: Topologies of its slices, in chips.
     """
@@ -30,7 +30,7 @@ class Chip:
     ici_bandwidth: float
     cores: int
     devices: int
-    counts_cores: bool
+    counted: str
     accelerator: str
     topologies: tuple[str, ...]
 
@@ -46,85 +46,23 @@ _3D += ("8x8x16", "8x16x16")
 # cloud.google.com/tpu/docs/v2. Between chips on v2 and v3: four links of 496
 # and 656 Gbit/s (Jouppi et al. 2020, Communications of the ACM 63(7), Table
 # 3); on v4: six of 50 GB/s (Jouppi et al. 2023, 2304.01433, Table 4).
+# fmt: off
 CHIPS = {
-    "v2": Chip(
-        hbm=16,
-        flops=45e12,
-        hbm_bandwidth=700e9,
-        ici_bandwidth=4 * 62e9,
-        cores=2,
-        devices=2,
-        counts_cores=True,
-        accelerator="v2",
-        topologies=_SMALL_2D,
-    ),
+    "v2": Chip(16, 45e12, 700e9, 4 * 62e9, 2, 2, "cores", "v2", _SMALL_2D),
     "v3": Chip(
-        hbm=32,
-        flops=123e12,
-        hbm_bandwidth=900e9,
-        ici_bandwidth=4 * 82e9,
-        cores=2,
-        devices=2,
-        counts_cores=True,
-        accelerator="v3",
-        topologies=(*_SMALL_2D, "16x32", "32x32"),
+        32, 123e12, 900e9, 4 * 82e9, 2, 2, "cores", "v3",
+        (*_SMALL_2D, "16x32", "32x32"),
     ),
-    "v4": Chip(
-        hbm=32,
-        flops=275e12,
-        hbm_bandwidth=1200e9,
-        ici_bandwidth=6 * 50e9,
-        cores=2,
-        devices=1,
-        counts_cores=True,
-        accelerator="v4",
-        topologies=_3D,
-    ),
-    "v5e": Chip(
-        hbm=16,
-        flops=197e12,
-        hbm_bandwidth=819e9,
-        ici_bandwidth=200e9,
-        cores=1,
-        devices=1,
-        counts_cores=False,
-        accelerator="v5litepod",
-        topologies=_LITE,
-    ),
+    "v4": Chip(32, 275e12, 1200e9, 6 * 50e9, 2, 1, "cores", "v4", _3D),
+    "v5e": Chip(16, 197e12, 819e9, 200e9, 1, 1, "chips", "v5litepod", _LITE),
     "v5p": Chip(
-        hbm=95,
-        flops=459e12,
-        hbm_bandwidth=2765e9,
-        ici_bandwidth=600e9,
-        cores=2,
-        devices=1,
-        counts_cores=True,
-        accelerator="v5p",
-        topologies=(*_3D, "16x16x16", "16x16x24"),
+        95, 459e12, 2765e9, 600e9, 2, 1, "cores", "v5p",
+        (*_3D, "16x16x16", "16x16x24"),
     ),
-    "v6e": Chip(
-        hbm=32,
-        flops=918e12,
-        hbm_bandwidth=1638e9,
-        ici_bandwidth=400e9,
-        cores=1,
-        devices=1,
-        counts_cores=False,
-        accelerator="v6e",
-        topologies=_LITE,
-    ),
-    "tpu7x": Chip(
-        hbm=192,
-        flops=2307e12,
-        hbm_bandwidth=7380e9,
-        ici_bandwidth=600e9,
-        cores=2,
-        devices=2,
-        counts_cores=True,
-        accelerator="tpu7x",
-        topologies=_3D,
-    ),
+    "v6e": Chip(32, 918e12, 1638e9, 400e9, 1, 1, "chips", "v6e", _LITE),
+    "tpu7x": Chip(192, 2307e12, 7380e9, 600e9, 2, 2, "cores", "tpu7x", _3D),
 }
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,13 +93,10 @@ class Slice:
 
 
 def find(name: str) -> Slice:
-    """Returns the slice of a name such as "v3-8" or "v5e-256".
+    """Return the slice of a name such as "v3-8" or "v5e-256".
 
     The number counts TensorCores on v2, v3, v4, v5p and tpu7x, and chips on
     v5e and v6e, whose chips have one core.
-
-    Raises:
-        ValueError: If there is no slice of this name.
     """
     slices = all_slices()
     asked = name.lower().replace("v5litepod", "v5e").replace("v5lite", "v5e")
@@ -170,16 +105,15 @@ def find(name: str) -> Slice:
     generation = asked.partition("-")[0]
     number = re.fullmatch(r".*-(\d+)", asked)
     if generation in CHIPS and number:
-        counted = "cores" if CHIPS[generation].counts_cores else "chips"
-        sizes = sorted(
-            (n for n in slices if n.partition("-")[0] == generation),
-            key=lambda n: abs(
-                math.log(
-                    int(n.partition("-")[2]) / max(1, int(number[1])),
-                )
-            ),
-        )
-        hint = f"Nearest of this generation, by its {counted}: {sizes[:3]}"
+        counted = CHIPS[generation].counted
+
+        def distance(name):
+            ratio = int(name.partition("-")[2]) / max(1, int(number[1]))
+            return abs(math.log(ratio))
+
+        same = [n for n in slices if n.partition("-")[0] == generation]
+        near = sorted(same, key=distance)[:3]
+        hint = f"Nearest of this generation, by its {counted}: {near}"
     else:
         near = difflib.get_close_matches(asked, slices, n=3) or ["v3-8"]
         hint = f"Generations: {list(CHIPS)}; nearest names: {near}"
@@ -190,18 +124,20 @@ def find(name: str) -> Slice:
 
 
 def all_slices() -> dict[str, Slice]:
-    """Returns every slice by its name."""
+    """Return every slice by its name."""
     found = {}
     for generation, chip in CHIPS.items():
         for topology in chip.topologies:
             chips = math.prod(map(int, topology.split("x")))
-            number = chips * (chip.cores if chip.counts_cores else 1)
-            found[f"{generation}-{number}"] = Slice(
-                name=f"{generation}-{number}",
+            cores = chips * chip.cores
+            number = cores if chip.counted == "cores" else chips
+            name = f"{generation}-{number}"
+            found[name] = Slice(
+                name=name,
                 generation=generation,
                 topology=topology,
                 num_chips=chips,
-                num_cores=chips * chip.cores,
+                num_cores=cores,
                 num_devices=chips * chip.devices,
                 hbm=chip.hbm * 2**30 // chip.devices,
                 flops=chip.flops / chip.devices,
@@ -212,11 +148,7 @@ def all_slices() -> dict[str, Slice]:
 
 
 def prepare(tpu: Slice) -> None:
-    """Prepares this process for planning; JAX must not have started.
-
-    Raises:
-        ValueError: If libtpu is not installed.
-    """
+    """Prepare this process for planning; JAX must not have started."""
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(
             "The TPU compiler is in libtpu, which is not installed: "
@@ -241,7 +173,7 @@ def prepare(tpu: Slice) -> None:
 
 
 def devices(tpu: Slice) -> list:
-    """Returns the jax.Device objects of a slice, after `prepare`."""
+    """Return the jax.Device objects of a slice, after `prepare`."""
     from jax.experimental import topologies
 
     arguments = {}

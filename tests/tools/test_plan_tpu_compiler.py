@@ -1,0 +1,93 @@
+"""The TPU planner with the compiler itself, on a small model."""
+
+import json
+import pathlib
+import sys
+
+import processes
+import pytest
+
+from tools.plan_tpu import command_line, compiler
+
+pytest.importorskip("libtpu")
+# Each plan is made by a process that is forked after the imports.
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
+
+CONFIG = pathlib.Path(__file__).parents[2] / "recipes/configs/pretrain.py"
+
+
+def make(words):
+    compile_all = compiler.Step.compile
+
+    def compile_few(step, batch_size):
+        # The parts that fit; their code would be generated for a minute.
+        if step.repeats > 2:
+            batch_size = 16 * step.repeats
+        return compile_all(step, batch_size)
+
+    compiler.Step.compile = compile_few
+    sys.exit(command_line.main(words))
+
+
+def plan(*words):
+    """Returns what the planner prints, progress included."""
+    config = f"--config={CONFIG}:ViT,cifar10"
+    sizes = dict(num_layers=1, dropout_rate=0)
+    sizes = (f"--config.model.architecture.{k}={v}" for k, v in sizes.items())
+    return processes.call(make, [*words, config, *sizes])
+
+
+def as_json(printed):
+    start = min(i for i in map(printed.find, ("\n{", "\n[")) if i >= 0)
+    return json.loads(printed[start:])
+
+
+def check_gradients_are_summed_once(plan):
+    program = plan["program"]
+    [sums] = [c for c in program["collectives"] if not c["of_scalars"]]
+    assert sums["kind"] == "all-reduce"
+    assert sums["group"] == plan["tpu"]["num_devices"]
+    assert sums["bytes"] == pytest.approx(4 * program["parameters"], rel=0.05)
+    assert sums["values"] == pytest.approx(program["parameters"], rel=0.05)
+
+
+def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
+    data, sharded = as_json(
+        plan("v3-8", "--json", "--sweep=run.strategy=data,fsdp")
+    )
+    assert data["changes"] == {"run.strategy": "data"}
+    found = data["plan"]
+    check_gradients_are_summed_once(found)
+    assert found["fits"]
+    assert 0 < found["hbm"] < found["tpu"]["hbm"]
+    assert found["seconds"] >= found["roofline"]["compute"] > 0
+    assert found["images_per_second"] == pytest.approx(64 / found["seconds"])
+    assert found["total_steps"] == 60 * 50_000 // 64
+    assert found["core_days"] == pytest.approx(8 * found["days"])
+    program = sharded["plan"]["program"]
+    assert "all-gather" in {c["kind"] for c in program["collectives"]}
+    assert program["arguments"] < found["program"]["arguments"] / 2
+
+
+def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
+    images = 2**19 // 8  # on each device
+    found = as_json(
+        plan(
+            *("v5e-8", "--json", f"--config.data.batch_size={8 * images}"),
+            "--config.schedule.total_steps=100",
+        )
+    )
+    check_gradients_are_summed_once(found)
+    assert not found["fits"]
+    assert found["needs"] > found["available"] > 15 * 2**30
+    assert found["micro_batches"] > 1
+    assert found["hbm"] < found["tpu"]["hbm"]
+    assert images // found["micro_batches"] <= 2 * found["largest"]
+    assert found["largest"] < images
+
+
+def test_a_plan_is_text():
+    text = plan("v5p-8", "--no_search")
+    assert "4 chips (2x2x1), 8 TensorCores, 4 JAX devices" in text
+    assert "100.0% as many values as parameters" in text
+    assert "TPU-core-days" in text
