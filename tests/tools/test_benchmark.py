@@ -1,5 +1,6 @@
 """The comparison of speed with other libraries."""
 
+import dataclasses
 import json
 
 import pytest
@@ -66,13 +67,7 @@ def test_each_library_is_measured(task, precision, tmp_path, monkeypatch):
     monkeypatch.setattr(implementations, "CLASSES", 3)
     monkeypatch.setattr(measure, "product_rate", lambda dtype: 1e9)
     monkeypatch.setattr(implementations, "ours", tiny_model)
-    case = cases.Case(
-        model="ViTTi16",
-        image_size=32,
-        batch_size=2,
-        task=task,
-        precision=precision,
-    )
+    case = cases.Case("ViTTi16", 32, 2, task, precision)
     names = ["keras_vit", "keras_hub", "transformers"]
     path = tmp_path / "jax.json"
     run.measure_cases([case], names, 2, path)
@@ -127,28 +122,14 @@ def test_memory_is_measured_in_a_process_for_each_implementation(
 @pytest.mark.backend_independent
 def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
     def row(implementation, seconds):
-        return dict(
-            model="ViTB16",
-            image_size=224,
-            batch_size=8,
-            task="inference",
-            precision="float32",
-            implementation=implementation,
-            frames=None,
-            macs=10**9,
-            first_seconds=1.5,
-            measured="2026-01-01T00:00",
-            seconds=seconds,
-        )
+        case = cases.Case("ViTB16", 224, 8, "inference", "float32")
+        times = dict(first_seconds=1.5, measured="2026", seconds=seconds)
+        names = dict(implementation=implementation, frames=None, macs=10**9)
+        return dataclasses.asdict(case) | names | times
 
+    machine = dict(device="cpu", processors=2, machine="x86_64")
     contents = dict(
-        environment=dict(
-            backend="jax",
-            device="cpu",
-            processors=2,
-            machine="x86_64",
-            versions=dict(jax="0.10"),
-        ),
+        environment=dict(backend="jax", versions=dict(jax="0.10")) | machine,
         product_rates=dict(float32=1e10),
         rows=[
             row("timm", [2.0, 3.0, 10.0]),

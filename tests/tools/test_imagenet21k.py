@@ -32,7 +32,7 @@ IMAGES = {
 }
 
 
-def tar_of(files, names=None):
+def tar_of(files):
     """A tar of files (bytes by name), as GNU tar writes it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -43,20 +43,13 @@ def tar_of(files, names=None):
     return buffer.getvalue()
 
 
-def synset_tars(images=None):
-    return {
-        f"{wnid}.tar": tar_of(files)
-        for wnid, files in (images or IMAGES).items()
-    }
+def synset_tars(images=IMAGES):
+    return {f"{wnid}.tar": tar_of(files) for wnid, files in images.items()}
 
 
-def whole(images=None):
-    return tar_of(
-        {
-            f"winter21_whole/{name}": content
-            for name, content in synset_tars(images).items()
-        }
-    )
+def whole(images=IMAGES):
+    files = synset_tars(images).items()
+    return tar_of({f"winter21_whole/{name}": file for name, file in files})
 
 
 def write_archive(path, content=None):
@@ -80,13 +73,10 @@ def contents(path):
         count = sum(counts.values())
         source = data.load(str(path), train_split=split)[0]
         names = [name for name, _ in records.read(str(path), split)(0, count)]
-        for name, (image, label) in zip(
-            names, source.stream(0, count), strict=True
-        ):
-            found[name.numpy().decode()] = (
-                source.class_names[int(label)],
-                image.numpy(),
-            )
+        examples = source.stream(0, count)
+        for name, (image, label) in zip(names, examples, strict=True):
+            class_name = source.class_names[int(label)]
+            found[name.numpy().decode()] = class_name, image.numpy()
     return found
 
 
@@ -164,13 +154,9 @@ def test_classes_may_be_given(archive, tmp_path, capsys):
 
 def test_images_are_left_out(archive, tmp_path, capsys):
     names = sorted(EXPECTED)[::7]
-    for i, text in enumerate(
-        (
-            "\n".join(names),
-            "pretrain,test,distance\r\n"
-            + "".join(f"{name},other,0.01\r\n" for name in names),
-        )
-    ):
+    table = "".join(f"{name},other,0.01\r\n" for name in names)
+    texts = "\n".join(names), f"pretrain,test,distance\r\n{table}"
+    for i, text in enumerate(texts):
         (tmp_path / "list").write_text(text)
         out = tmp_path / f"out{i}"
         arguments = [archive, str(out), "--shards=2", "--eval_fraction=0.1"]
@@ -187,8 +173,10 @@ def test_a_truncated_archive_is_refused_wherever_it_ends(tmp_path, compress):
     if compress:
         content = gzip.compress(content, 1)
     ends = [int(share * len(content)) for share in (0.01, 0.3, 0.6, 0.9)]
-    # Between two blocks too, where nothing but the end's mark may be missing.
+    # Between two blocks too, where nothing but the end's mark may be missing;
+    # and without the checksum of gzip.
     ends += [512, 1024, tarfile.BLOCKSIZE * (len(content) // 1024)]
+    ends += [len(content) - 4] * compress
     ends += [content.find(f"winter21_whole/{SYNSETS[-1]}".encode())]
     for end in ends:
         path = tmp_path / "archive.tar"
@@ -196,13 +184,6 @@ def test_a_truncated_archive_is_refused_wherever_it_ends(tmp_path, compress):
         with pytest.raises(ValueError, match="archive.tar.*truncated"):
             convert(path, tmp_path / "out")
     assert [file.name for file in tmp_path.iterdir()] == ["archive.tar"]
-
-
-def test_a_missing_checksum_is_a_truncation(tmp_path):
-    path = tmp_path / "archive.tar.gz"
-    path.write_bytes(gzip.compress(whole(), 1)[:-4])
-    with pytest.raises(ValueError, match="truncated"):
-        convert(path, tmp_path / "out")
 
 
 def test_a_corrupt_header_is_not_taken_for_the_end(tmp_path):
@@ -276,7 +257,6 @@ def test_wrong_arguments_are_named(archive, tmp_path, arguments, word):
 
 
 def test_a_wrong_archive_is_named(tmp_path):
-    with pytest.raises(ValueError, match="a folder without any"):
-        convert(tmp_path, tmp_path / "out")
-    with pytest.raises(ValueError, match="which is not there"):
-        convert(tmp_path / "none.tar", tmp_path / "out")
+    for path, words in ((tmp_path, "without any"), ("none", "not there")):
+        with pytest.raises(ValueError, match=words):
+            convert(path, tmp_path / "out")

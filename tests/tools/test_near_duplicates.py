@@ -56,21 +56,18 @@ COPIES = {
 @pytest.mark.parametrize("change", COPIES)
 def test_a_changed_copy_is_near(change):
     for image in PHOTOGRAPHS:
-        pair = [
-            fingerprints.thumbnail(i) for i in (image, COPIES[change](image))
-        ]
+        images = image, COPIES[change](image)
+        pair = list(map(fingerprints.thumbnail, images))
         coarse = fingerprints.coarse(pair)
         first_look = fingerprints.coarse_distances(coarse[:1], coarse[1:])
         assert first_look <= near_duplicates.COARSE_THRESHOLD
-        assert fingerprints.distance(*pair) <= 0.1
-        assert fingerprints.distance(*pair) == fingerprints.distance(
-            *pair[::-1]
-        )
+        distance = fingerprints.distance(*pair)
+        assert distance == fingerprints.distance(*pair[::-1]) <= 0.1
 
 
 def test_other_photographs_are_far():
     assert len(PHOTOGRAPHS) > 30
-    thumbnails = [fingerprints.thumbnail(image) for image in PHOTOGRAPHS]
+    thumbnails = map(fingerprints.thumbnail, PHOTOGRAPHS)
     for pair in itertools.combinations(thumbnails, 2):
         assert fingerprints.distance(*pair) > 0.3
 

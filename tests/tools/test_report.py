@@ -18,19 +18,9 @@ PNG = b"\x89PNG"
 def write_run(folder, accuracies, *, steps=100, **config):
     """Leaves what a run of fine-tuning leaves of itself for a report."""
     folder.mkdir(parents=True)
-    config = (
-        dict(
-            model="ViTB16",
-            weights="imagenet21k",
-            dataset="cifar10",
-            eval_split="",
-            base_lr=0.01,
-            crop="inception",
-            devices="auto",
-            seed=0,
-        )
-        | config
-    )
+    defaults = dict(model="ViTB16", weights="imagenet21k", dataset="cifar10")
+    defaults |= dict(eval_split="", base_lr=0.01, crop="inception")
+    config = defaults | dict(devices="auto", seed=0) | config
     (folder / "config.json").write_text(
         json.dumps({"config": config, "derived": {"total_steps": steps}})
     )
@@ -50,10 +40,7 @@ def make_report(tmp_path, *folders):
     tables = {}
     for path in out.glob("*.csv"):
         with open(path, newline="") as file:
-            header, *rows = csv.reader(file)
-        tables[path.stem] = [
-            dict(zip(header, row, strict=True)) for row in rows
-        ]
+            tables[path.stem] = list(csv.DictReader(file))
     return tables
 
 
@@ -154,12 +141,8 @@ def test_a_heading_names_a_run_in_five_words(tmp_path):
 
 def test_models_pre_trained_for_other_epochs_are_not_one_row(tmp_path):
     for epochs in (7, 14):
-        before = write_run(
-            tmp_path / f"before_{epochs}",
-            [0.4],
-            dataset="my data",
-            num_epochs=epochs,
-        )
+        settings = dict(dataset="my data", num_epochs=epochs)
+        before = write_run(tmp_path / f"before_{epochs}", [0.4], **settings)
         (before / "best.keras").touch()
         write_run(
             tmp_path / "after" / str(epochs),
@@ -201,9 +184,8 @@ def test_tasks_of_vtab_are_listed_and_averaged(tmp_path, capsys):
 
 
 def test_pre_training_is_read_beside_the_weights(tmp_path):
-    before = write_run(
-        tmp_path / "before", [0.4], dataset="jft300m", num_epochs=7
-    )
+    settings = dict(dataset="jft300m", num_epochs=7)
+    before = write_run(tmp_path / "before", [0.4], **settings)
     (before / "best.keras").touch()
     write_run(tmp_path / "after", [0.5], weights=str(before / "best.keras"))
     table = make_report(tmp_path, tmp_path / "after")["table_6"]
@@ -220,24 +202,22 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     (other / "metrics.csv").write_text("step,val_loss\n100,0.5\n")
     dev = write_run(tmp_path / "dev", [0.5], eval_split="val200")
     (tmp_path / "empty").mkdir()
-    folders = ("good", "unfinished", "foreign", "other", "dev", "empty", "no")
-    tables = make_report(tmp_path, *(tmp_path / name for name in folders))
-    row = row_of(tables["table_2"], "CIFAR-10")
+    left_out = [
+        (unfinished, "is not finished: step 40 of 100"),
+        (foreign, "is no run of fine-tuning that can be read (TypeError"),
+        (
+            other,
+            "is no run of fine-tuning that can be read (KeyError: 'val_acc",
+        ),
+        (dev, "was evaluated on a development split"),
+        (tmp_path / "empty", "holds no run"),
+        (tmp_path / "no", "is no folder"),
+    ]
+    folders = [tmp_path / "good", *(folder for folder, _ in left_out)]
+    row = row_of(make_report(tmp_path, *folders)["table_2"], "CIFAR-10")
     assert row["ViT-B/16 (I21k)"] == "50.00"
     printed = capsys.readouterr().err.splitlines()
-    for folder, reason, line in zip(
-        (unfinished, foreign, other, dev, tmp_path / "empty", tmp_path / "no"),
-        (
-            "is not finished: step 40 of 100",
-            "is no run of fine-tuning that can be read (TypeError",
-            "is no run of fine-tuning that can be read (KeyError: 'val_acc",
-            "was evaluated on a development split",
-            "holds no run",
-            "is no folder",
-        ),
-        printed,
-        strict=True,
-    ):
+    for (folder, reason), line in zip(left_out, printed, strict=True):
         assert line.startswith(f"Left out: {folder} {reason}")
 
 
