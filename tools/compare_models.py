@@ -127,7 +127,9 @@ def row_of(constructor: str) -> Row:
         raise ValueError(
             f"MODEL must be one of {_known()}. Received: {constructor!r}"
         )
-    cost = model_tables.cost_of(constructor)
+    import keras_vit
+
+    cost = keras_vit.cost(model_tables.model_of(constructor))
     return Row(
         constructor,
         model_tables.family_of(constructor).name,

@@ -79,7 +79,7 @@ def summary(family: str) -> str:
         entries = _entries(constructor)
         if entries and accuracy:
             best = max(entries, key=lambda e: (e.top1 or 0, not e.zero_head))
-            parameters = f"{cost_of(constructor).parameters / 1e6:,.1f} M"
+            parameters = f"{model_of(constructor).count_params() / 1e6:,.1f} M"
             best = f'`"{best.name}"`'
             rows.append((name, size, parameters, macs, accuracy, best))
     header = ("model", "input", "parameters", "GMACs", "top-1 (%)", "`weights`")
@@ -98,7 +98,7 @@ def row_of(constructor: str) -> tuple[str, ...]:
     return (
         f"`{constructor}`",
         input_of(constructor),
-        f"{cost_of(constructor).parameters:,}",
+        f"{model_of(constructor).count_params():,}",
         f"{macs_of(constructor) / 1e9:,.2f}",
         accuracy_of(constructor),
         ", ".join(f'`"{entry.name}"`' for entry in _entries(constructor)),
@@ -175,7 +175,7 @@ def arguments(family: str) -> str:
     from keras_vit.models import ModelArguments
 
     source = ModelArguments if family == "all" else _family(family).config
-    meanings = _meanings(inspect.getdoc(source))
+    meanings = _meanings(f"{inspect.getdoc(source)}\n")
     rows = [(f"`{name}`", text) for name, text in meanings.items()]
     return markdown.table(("argument", "meaning and default"), rows)
 
@@ -196,15 +196,17 @@ def input_of(constructor: str) -> str:
 
 def macs_of(constructor: str) -> int:
     """Return the multiply-accumulates of the same model."""
-    return cost_of(constructor).macs
+    import keras_vit
+
+    return keras_vit.cost(model_of(constructor)).macs
 
 
 @functools.cache
-def cost_of(constructor: str):
-    """Return `keras_vit.cost` of a model, of video with Kinetics' classes."""
+def model_of(constructor: str):
+    """Return a model of shapes alone, of video with Kinetics' classes."""
     shape = _shape(constructor)
     classes = 400 if len(shape) == 4 else 1000
-    return counts.cost_of(constructor, classes=classes, input_shape=shape)
+    return counts.outline(constructor, classes=classes, input_shape=shape)
 
 
 def _shape(constructor):
