@@ -178,10 +178,10 @@ def summarise(
         if name not in ("ours", "bare"):
             added[name] = max(1000 / rate - before, 0.0)
             before = max(1000 / rate, before)
-    report = {
+    report: dict = {
         "images_per_second": rates,
         "milliseconds": added,
-        "bottleneck": max(added, key=added.get),
+        "bottleneck": max(added, key=lambda name: added[name]),
         "per_core": rates["batching"] / processors,
     }
     if accelerator:

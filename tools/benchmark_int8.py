@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         runs = {name: load(path) for name, (path, load) in candidates.items()}
     print(f"{options.model}, {os.cpu_count()} cores, {options.rounds} rounds")
     for batch_size in options.batch_sizes:
-        calls = {
+        calls: dict = {
             name: functools.partial(run, images[:batch_size])
             for name, run in runs.items()
         }

@@ -107,7 +107,7 @@ def bare_loop(source: data.Source, options, pool):
     for i in range(source.num_examples):
         seed = fold((SEED, 0), np.int64(0), np.int64(i))
         places.append(float(tf.random.stateless_uniform([], fold(seed, 3))))
-    examples = itertools.cycle(zip(source.paths, places, strict=True))
+    examples = itertools.cycle(zip(source.paths or (), places, strict=True))
 
     def start():
         return pool.submit(read, *next(examples))

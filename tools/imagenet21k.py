@@ -25,6 +25,7 @@ import re
 import shutil
 import sys
 import tarfile
+import typing
 import zlib
 
 from keras_vit.data import exclusions, records, tables
@@ -258,10 +259,10 @@ def _read(archive, about):
                 yield from _read_synset(opened, _wnid_of(file.name))
         return
     with path.open("rb") as raw, _naming(str(path)):
-        hashed = _Hashed(raw)
+        hashed: typing.Any = _Hashed(raw)
         stream = hashed
         if raw.read(2) == b"\x1f\x8b":
-            stream = gzip.GzipFile(fileobj=hashed)
+            stream = gzip.GzipFile(mode="rb", fileobj=hashed)
         raw.seek(0)
         for member, file in _members(stream):
             if not member.name.endswith(".tar"):

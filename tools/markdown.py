@@ -1,10 +1,12 @@
 """Tables of Markdown, and the comments of a page between which they stand."""
 
 import re
+from collections.abc import Iterable
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table."""
+    header = list(header)
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

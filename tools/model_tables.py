@@ -267,7 +267,7 @@ def accuracy_of(constructor: str) -> str:
 
 def _meanings(docstring):
     """Return argument -> its text in the section Args."""
-    section = re.search(r"^Args:\n((?:    .*\n|\n)+)", docstring, re.M)[1]
+    section = re.findall(r"^Args:\n((?:    .*\n|\n)+)", docstring, re.M)[0]
     entries = re.findall(
         r"^(\*{0,2}\w+(?:, \w+)*): (.*(?:\n    .*)*)",
         textwrap.dedent(section),

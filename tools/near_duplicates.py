@@ -26,6 +26,7 @@ import functools
 import io
 import os
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def search(
     *,
     threshold: float = 0.1,
     broken: str = "error",
-    options: list[str] = (),
+    options: Sequence[str] = (),
 ) -> dict[str, int]:
     """Find near-duplicates of test images and write the list.
 

@@ -9,6 +9,7 @@ import ast
 import pathlib
 import re
 import textwrap
+import typing
 
 ROOT = pathlib.Path(__file__).parents[1]
 _REFERENCE = re.compile(r"^<!-- source (\S+) (\S+) -->$", re.MULTILINE)
@@ -28,7 +29,7 @@ def source_of(file: str, name: str) -> str:
     The name of a method follows its class and a dot.
     """
     text = (ROOT / file).read_text()
-    node = ast.parse(text)
+    node: typing.Any = ast.parse(text)
     for part in name.split("."):
         found = [n for n in node.body if getattr(n, "name", None) == part]
         if not found:

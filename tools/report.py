@@ -201,7 +201,7 @@ def table_5(lines: dict) -> Table | None:
         runs.paper_name(name): i
         for i, name in enumerate(paper_tables.TABLE_5_MODELS)
     }
-    columns = []
+    columns: list[tuple[str, int | None]] = []
     for model, differs in models.items():
         columns += [(model + each, None) for each in dict.fromkeys(differs)]
         if model in paper:
@@ -299,7 +299,7 @@ def curves_of(lines: dict):
     num_rows = math.ceil(len(datasets) / per_row)
     width, height = max(4.2 * per_row, 6), 3 * num_rows + 0.2 * len(lines)
     figure = figures.new_figure(width, height + 0.4)
-    colors = colormaps["tab10" if len(lines) <= 10 else "tab20"].colors
+    colors = colormaps["tab10" if len(lines) <= 10 else "tab20"]
     shown = {}
     for i, dataset in enumerate(datasets):
         axes = figure.add_subplot(num_rows, per_row, i + 1)
@@ -308,7 +308,7 @@ def curves_of(lines: dict):
                 (shown[line.label],) = axes.plot(
                     run.steps,
                     run.curve,
-                    color=colors[j % len(colors)],
+                    color=colors(j % colors.N),
                     linewidth=1.4,
                     marker="o" if len(run.steps) == 1 else None,
                 )

@@ -58,7 +58,7 @@ def read(path: pathlib.Path) -> list[Point]:
     """Return the points of a file; none if there is no file."""
     if not path.is_file():
         return []
-    kinds = {field.name: field.type for field in dataclasses.fields(Point)}
+    kinds: dict = {each.name: each.type for each in dataclasses.fields(Point)}
     with open(path, newline="") as file:
         return [
             Point(**{name: kinds[name](value) for name, value in row.items()})
@@ -84,9 +84,9 @@ def statements(points: list[Point]) -> list[str]:
     for name, low, high in (("small", 64, 224), ("large", 384, 512)):
         exponents = []
         for model, label in MODELS.items():
-            pair = at.get((model, low)), at.get((model, high))
-            if all(point and point.speed for point in pair):
-                exponents.append(f"{label} {exponent(*pair):.1f}")
+            first, last = at.get((model, low)), at.get((model, high))
+            if first and last and first.speed and last.speed:
+                exponents.append(f"{label} {exponent(first, last):.1f}")
         if exponents:
             lines.append(
                 f"time grows with the size of {name} images, {low} to {high} "
@@ -178,7 +178,7 @@ def _draw_speed(axes, device, points):
         found = [point for point in points if point.source == source]
         if not found:
             continue
-        style = dict(linestyle=linestyle)
+        style: dict = dict(linestyle=linestyle)
         if not filled:
             style["markerfacecolor"] = "white"
         _plot(axes, found, "speed", itertools.repeat(style))
@@ -197,7 +197,7 @@ def _draw_largest(axes, device, points):
     axes.axhline(limit, color="#b22222", linewidth=1, linestyle=":", zorder=0)
     text = f"{limit:,g}: no larger batch was tried"
     style = dict(ha="right", color="#b22222", fontsize=9)
-    place = dict(xycoords=("axes fraction", "data"), xytext=(0, 3))
+    place: dict = dict(xycoords=("axes fraction", "data"), xytext=(0, 3))
     place |= dict(textcoords="offset points")
     axes.annotate(text, (1, limit), **place, **style)
     axes.set_title(f"largest batch per core, {device}", loc="left")

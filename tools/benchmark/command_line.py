@@ -100,7 +100,7 @@ def _wanted(flags):
 def _parser():
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
-    several = dict(metavar="A,B,...")
+    several: dict = dict(metavar="A,B,...")
     add("--backends", type=_choices(BACKENDS), default=(), **several)
     add("--models", type=_names, default=["ViTB16"], help="constructors")
     add("--image_sizes", type=_numbers, default=[224])

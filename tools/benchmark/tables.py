@@ -73,8 +73,8 @@ def results(files: dict[str, dict]) -> list[Result]:
                     case=case,
                     implementation=name,
                     speed=speed,
-                    ratio=ratios and statistics.median(ratios),
-                    spread=ratios and (min(ratios), max(ratios)),
+                    ratio=statistics.median(ratios) if ratios else None,
+                    spread=(min(ratios), max(ratios)) if ratios else None,
                     utilization=speed * row["macs"] / rates[case.precision],
                     first_seconds=row["first_seconds"],
                 )

@@ -43,7 +43,7 @@ class CompilerProcess:
 
     def __init__(self, make_step: Callable):
         self._make_step = make_step
-        self._process = None
+        self._process: multiprocessing.process.BaseProcess | None = None
 
     def __call__(self, batch_size: int) -> Answer:
         """Return whether a batch of all devices fits."""

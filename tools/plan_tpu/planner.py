@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import sys
 import types
+import typing
 
 from recipes import fields
 from tools.plan_tpu import compiler, largest_batch, report, slices
@@ -81,7 +82,7 @@ def dataset_info(config):
     if config.data.dataset not in DATASETS:
         return inputs.dataset_info(config, inputs.load(config)[0])
     images, classes, side = DATASETS[config.data.dataset]
-    source = types.SimpleNamespace(
+    source: typing.Any = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
         class_names=tuple(map(str, range(classes))),
         num_examples=images,
