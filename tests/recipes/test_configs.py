@@ -431,36 +431,6 @@ def shrunk_few_shot(config):
     return fields.changed(config, changes)
 
 
-# What only `inputs.load` and `inputs.pipelines` read. Whatever it is, batches
-# have one form.
-OF_INPUTS = (
-    "num_frames",
-    "frame_step",
-    "frame_rate",
-    "min_area",
-    "repeats",
-    "dataset",
-    "train_split",
-    "eval_split",
-    "eval_fraction",
-    "data_dir",
-    "manual_dir",
-    "try_gcs",
-    "broken",
-    "exclude",
-    "dev_fraction",
-    "shots",
-    "train_images",
-    "cache",
-    "crop",
-    "pad",
-    "resize",
-    "eval_resize",
-    "flip",
-    "augment",
-)
-
-
 def trained_config(recipe, argument):
     """The config that a recipe trains with, on a set that can be mocked."""
     config = config_of(recipe, argument)
@@ -483,13 +453,8 @@ def trained_config(recipe, argument):
 def kind_of(value):
     """What of a value selects code: of a number, whether it is 0 or above 1.
 
-    A name, a flag and the length of a tuple select by what they are.
+    A name, a flag and the elements of a tuple select by what they are.
     """
-    if dataclasses.is_dataclass(value):
-        return tuple(
-            (field.name, kind_of(getattr(value, field.name)))
-            for field in dataclasses.fields(value)
-        )
     if isinstance(value, tuple):
         return tuple(map(kind_of, value))
     if isinstance(value, (str, bool)):
@@ -497,107 +462,60 @@ def kind_of(value):
     return (value != 0) + (value > 1)
 
 
-def program_of(recipe, config):
-    """What makes two experiments the same program, but for numbers.
+def settings_of(recipe, config, *groups):
+    """The fields of a shrunk config in these groups, and the kinds of values.
 
-    That is the recipe's way of training, the kind of data set, and of every
-    field of the shrunk config what `kind_of` keeps. A field that is added to
-    the config distinguishes programs until it is listed in OF_INPUTS.
+    Beside them, the recipe's way of training and the kinds of model and data.
     """
+    if recipe is fewshot:
+        return {("way", "fewshot")}
     source = config.data.dataset.partition("/")[0]
     known = ("digits", "moving_digits", "vtab")
-    source = source if source in known else "tfds"
-    if recipe is fewshot:
-        return "fewshot", source, kind_of(shrunk_few_shot(config))
-    way = "masked_patch" if recipe is masked_patch else "training"
     family, is_variant = family_of(config.model.name)
-    model = f"a variant of {family.name}" if is_variant else family.name
-    default = experiment.Config()
-    of_step = {f"data.{x}": getattr(default.data, x) for x in OF_INPUTS}
-    config = fields.changed(shrunk(config), of_step | {"model.name": model})
-    return way, source, kind_of(config)
+    values = fields.flat(dataclasses.asdict(shrunk(config)))
+    values["data.dataset"] = source if source in known else "tfds"
+    values["model.name"] = f"{family.name}, {is_variant}"
+    way = "masked_patch" if recipe is masked_patch else "training"
+    return {("way", way)} | {
+        (path, kind_of(value))
+        for path, value in values.items()
+        if path.split(".")[0] in groups
+    }
 
 
-def distinct(key):
-    """Of experiments for which `key` is the same, the first."""
-    chosen = {}
-    for case in ALL:
+def of_step(recipe, config):
+    """What a training step reads. Whatever the data, batches have one form."""
+    return settings_of(recipe, config, "model", "optim", "schedule", "run")
+
+
+def of_batches(recipe, config):
+    return settings_of(recipe, config, "data")
+
+
+def covering(settings, cases=ALL):
+    """Cases that together have every setting of all of them."""
+    chosen, seen = [], set()
+    for case in cases:
         recipe, argument = case.values
-        found = key(recipe, trained_config(recipe, argument))
-        chosen.setdefault(found, case)
-    return chosen
+        found = settings(recipe, trained_config(recipe, argument))
+        if not found <= seen:
+            chosen.append(case)
+            seen |= found
+    return chosen, seen
 
 
-def way_of(recipe, config):
-    """Of a program, its recipe's way of training."""
-    return recipe if recipe in (fewshot, masked_patch) else None
-
-
-PROGRAMS = distinct(program_of)
-# PyTorch runs all of them. The others compile the same code of Keras, some
+TRAINED, SETTINGS = covering(of_step)
+# PyTorch trains all of them. The others compile the same code of Keras, some
 # seconds for each: one of each way.
-WAYS = distinct(way_of)
+WAYS, _ = covering(lambda *case: settings_of(*case))
 COMPILED = [
     case
-    if case in WAYS.values()
+    if case in WAYS
     else pytest.param(
         *case.values, id=case.id, marks=pytest.mark.backend("torch")
     )
-    for case in PROGRAMS.values()
+    for case in TRAINED
 ]
-
-
-def input_of(recipe, config):
-    """What makes the batches of two experiments the same.
-
-    That each task of VTAB gives batches, tests/data/test_vtab.py shows.
-    """
-    config = config if recipe is fewshot else shrunk(config)
-    source = config.data.dataset.partition("/")[0]
-    source = source if source in ("digits", "vtab") else "tfds"
-    config = changed(config, dataset=source)
-    names = ("image_size", "channels", *OF_INPUTS)
-    return tuple(kind_of(getattr(config.data, name, "")) for name in names)
-
-
-@pytest.mark.backend_independent
-def test_every_experiment_is_trained_or_the_same_program_is():
-    for case in ALL:
-        recipe, argument = case.values
-        program = program_of(recipe, trained_config(recipe, argument))
-        assert program in PROGRAMS, case.id
-    # Whatever a training step can read distinguishes programs.
-    config = trained_config(finetune, "")
-    numbers = dict(base_lr=0.5, batch_size=7, weight_decay=0.0)
-    program = program_of(finetune, config)
-    assert program == program_of(finetune, changed(config, **numbers))
-    for change in (
-        dict(model="ViTB16"),
-        dict(dataset="cifar10"),
-        dict(loss="sigmoid"),
-        dict(optimizer="adam"),
-        dict(schedule="linear"),
-        dict(tune="lora"),
-        dict(clip_norm=0.0),
-        dict(weight_decay=0.1),
-        dict(ema_momentum=0.9),
-        dict(layer_decay=0.75),
-        dict(label_smoothing=0.0),
-        dict(head_bias=-10.0),
-        dict(micro_batches=2),
-        dict(remat=True),
-        dict(fewshot_dataset="digits"),
-        dict(architecture=experiment.Architecture(classifier="gap")),
-        dict(architecture=experiment.Architecture(dropout_rate=0.1)),
-        dict(architecture=experiment.Architecture(representation_size=8)),
-    ):
-        other = changed(config, **change)
-        assert program_of(finetune, other) != program, change
-    vit, hybrid = (
-        program_of(pretrain, trained_config(pretrain, f"{model},jft300m"))
-        for model in ("ViTB16", "R50ViTB16")
-    )
-    assert vit != hybrid
 
 
 def of_the_page():
@@ -621,24 +539,23 @@ PAGE = sorted(set(of_the_page()), key=lambda case: (NAMES[case[0]], case[1]))
 @pytest.mark.parametrize(
     ("recipe", "argument"), PAGE, ids=lambda x: NAMES.get(x, x)
 )
-def test_commands_of_the_papers_page_are_programs_that_are_trained(
-    recipe, argument
-):
+def test_settings_of_the_papers_page_are_trained_with(recipe, argument):
     config = trained_config(recipe, argument)
-    experiment.check(config)
-    assert program_of(recipe, config) in PROGRAMS
+    if recipe is not fewshot:
+        experiment.check(config)
+    assert of_step(recipe, config) <= SETTINGS
 
 
 def variants_of_studies():
-    """Yields the distinct programs of all studies with small models."""
-    found = {*PROGRAMS}
+    """Yields variants of studies with settings that no experiment has."""
+    seen = set(SETTINGS)
     for name in STUDIES:
         of_study = config_of(study, f"{name},digits")
         for variant in of_study.variants:
             config = study.config_of(of_study.run, variant, 100)
-            program = program_of(study, config)
-            if program not in found:
-                found.add(program)
+            found = of_step(study, config)
+            if not found <= seen:
+                seen |= found
                 yield pytest.param(config, id=f"{name}-{variant.name}")
 
 
@@ -652,7 +569,7 @@ def test_two_steps_of_every_variant_of_a_study_run(config):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
 @pytest.mark.parametrize(("recipe", "argument"), COMPILED)
-def test_two_steps_of_every_program_run(tmp_path, recipe, argument):
+def test_two_steps_with_every_setting_run(tmp_path, recipe, argument):
     config = trained_config(recipe, argument)
     with mocked.mocked_tfds(12):
         if recipe is fewshot:
@@ -665,7 +582,7 @@ def test_two_steps_of_every_program_run(tmp_path, recipe, argument):
 
 @pytest.mark.backend_independent
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
-@pytest.mark.parametrize(("recipe", "argument"), distinct(input_of).values())
+@pytest.mark.parametrize(("recipe", "argument"), covering(of_batches)[0])
 def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
     config = trained_config(recipe, argument)
     if recipe is fewshot:
