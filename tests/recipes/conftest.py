@@ -27,6 +27,12 @@ def digits_run(tmp_path_factory):
     return small_config(), workdir, results, printed.getvalue()
 
 
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Leaves out a run's last pictures, most of the time of a short one."""
+    monkeypatch.setattr(finetune, "_draw", lambda *arguments: ([], False))
+
+
 @pytest.fixture(scope="session")
 def page_models(tmp_path_factory):
     """A folder with vit.keras, its SavedModel vit/1, and mixer.keras."""

@@ -12,7 +12,10 @@ import pytest
 from keras_vit import data
 from recipes import evaluate, fewshot, finetune, masked_patch, sweep, trained_on
 
-pytestmark = pytest.mark.backend("torch")
+pytestmark = [
+    pytest.mark.backend("torch"),
+    pytest.mark.usefixtures("no_pictures"),
+]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from small_runs import changed
 from recipes import cli, experiment, study, study_figures, uncertainty
 from recipes.study import Times, Variant
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 def config_of(argument, **changes):
     """A study of the config file, its run changed."""

@@ -10,6 +10,8 @@ from small_runs import changed
 
 from recipes import cli, experiment, sweep
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 def last_accuracy(workdir):
     with open(workdir / "metrics.csv", newline="") as file:

@@ -14,7 +14,10 @@ from tests.mocked import mocked_tfds
 
 pytest.importorskip("tensorflow_datasets")
 # Of TFDS itself, on reading mocked sets.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("no_pictures"),
+]
 
 
 def config_of(argument, *flags):
