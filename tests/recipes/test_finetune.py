@@ -335,6 +335,10 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
     np.testing.assert_allclose(rates[10:], cosine, atol=1e-6)
     constant_start = training_step._schedule(make_config(base_lr=0.5), 30, 0)
     assert float(constant_start(0)) == 0.5
+    config = make_config(base_lr=0.5, final_lr=0.1)
+    assert float(training_step._schedule(config, 30, 10)(30)) == (
+        pytest.approx(0.1)
+    )
 
 
 @pytest.mark.parametrize(
