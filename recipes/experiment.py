@@ -23,41 +23,26 @@ ALLOWED = {
     "data.crop": (*data.views.CROPS, "bit"),
     "optim.loss": ("softmax", "sigmoid"),
 }
-# The lowest value of a field, and its exclusive upper bound.
-RANGES = {
-    "model.lora_rank": (1, None),
-    "data.batch_size": (1, None),
-    "data.channels": (0, None),
-    "data.dev_fraction": (0, 1),
-    "data.eval_resize": (0, None),
-    "data.frame_rate": (0, None),
-    "data.frame_step": (1, None),
-    "data.min_area": (0, 1),
-    "data.num_frames": (0, None),
-    "data.pad": (0, None),
-    "data.repeats": (1, None),
-    "data.resize": (0, None),
-    "data.shots": (0, None),
-    "data.split_seed": (0, 2**32),
-    "data.train_images": (0, None),
-    "optim.clip_norm": (0, None),
-    "optim.ema_momentum": (0, 1),
-    "optim.label_smoothing": (0, 1),
-    "optim.layer_decay": (0, None),
-    "optim.momentum": (0, 1),
-    "optim.weight_decay": (0, None),
-    "schedule.final_lr": (0, None),
-    "schedule.num_epochs": (0, None),
-    "schedule.total_steps": (0, None),
-    "schedule.warmup_steps": (0, None),
-    "evaluation.every": (0, None),
-    "evaluation.fewshot_every": (1, None),
-    "run.checkpoint_every": (0, None),
-    "run.keep_checkpoints": (1, None),
-    "run.micro_batches": (1, None),
-    "run.model_parallel": (0, None),
-    "run.steps_per_execution": (0, None),
-    "seed": (0, 2**32),
+# Numbers are at least 0, but for these.
+AT_LEAST_1 = (
+    "model.lora_rank",
+    "data.batch_size",
+    "data.frame_step",
+    "data.repeats",
+    "evaluation.fewshot_every",
+    "run.keep_checkpoints",
+    "run.micro_batches",
+)
+ANY_NUMBER = ("model.head_bias", "run.cluster.process_id")
+# Exclusive upper bounds; that of the architecture's rates is 1, too.
+BELOW = {
+    "data.dev_fraction": 1,
+    "data.min_area": 1,
+    "data.split_seed": 2**32,
+    "optim.ema_momentum": 1,
+    "optim.label_smoothing": 1,
+    "optim.momentum": 1,
+    "seed": 2**32,
 }
 # Fields that specify where a run takes place, not what it computes: they may
 # differ when it resumes.
@@ -369,19 +354,22 @@ def check(config: Config) -> None:
             raise ValueError(
                 f"`{path}` must be one of {allowed}. Received: {path}={value!r}"
             )
-    for path, (low, high) in RANGES.items():
-        check_range(path, fields.get(config, path), low, high)
-    _check_architecture(config.model.architecture)
-    _check_schedule(config.schedule)
     if not 0 < config.optim.base_lr < float("inf"):
         raise ValueError(
             "`optim.base_lr` must be a positive number. "
             f"Received: optim.base_lr={config.optim.base_lr}"
         )
+    _check_numbers(config)
+    _check_schedule(config.schedule)
 
 
 def _check_names(config):
     """Refuse an unknown model, optimizer or schedule."""
+    if config.model.architecture.classifier == "unpooled":
+        raise ValueError(
+            "`model.architecture.classifier` must give one answer for an "
+            "image, 'token' or 'gap'. Received: 'unpooled'"
+        )
     titles = [family.title for family in families.FAMILIES.values()]
     names = [*titles, *keras_vit.list_models()]
     model = config.model.name
@@ -397,24 +385,20 @@ def _check_names(config):
         choices.find_schedule(config.schedule.name)
 
 
-def _check_architecture(architecture):
-    if architecture.classifier == "unpooled":
-        raise ValueError(
-            "`model.architecture.classifier` must give one answer for an "
-            "image, 'token' or 'gap'. Received: 'unpooled'"
-        )
-    for field in dataclasses.fields(Architecture):
-        value = getattr(architecture, field.name)
-        path = f"model.architecture.{field.name}"
-        if field.type is int:
-            check_range(path, value, 0)
-        elif field.type is float:
-            is_rate = field.name.endswith("_rate")
-            check_range(path, value, 0, 1 if is_rate else None)
-        elif field.type is not str and not all(units > 0 for units in value):
-            raise ValueError(
-                f"`{path}` must be positive numbers. Received: {path}={value}"
-            )
+def _check_numbers(config):
+    for path, value in fields.flat(dataclasses.asdict(config)).items():
+        is_architecture = path.startswith("model.architecture.")
+        high = BELOW.get(path)
+        if is_architecture and path.endswith("_rate"):
+            high = 1
+        if isinstance(value, int | float) and path not in ANY_NUMBER:
+            check_range(path, value, int(path in AT_LEAST_1), high)
+        elif is_architecture and isinstance(value, tuple):
+            if not all(units > 0 for units in value):
+                raise ValueError(
+                    f"`{path}` must be positive numbers. Received: "
+                    f"{path}={value}"
+                )
 
 
 def _check_schedule(schedule):
