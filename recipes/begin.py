@@ -1,12 +1,18 @@
 """The beginning of a training run: its model, config.json and summary."""
 
+import contextlib
+import math
 import pathlib
 
 import keras
+import numpy as np
 
 from keras_vit import data, distribution
 from recipes import experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
+
+# With fewer tokens, attention has little to choose from.
+FEW_TOKENS = 16
 
 
 def build(
@@ -52,7 +58,7 @@ def announce(
         ValueError: If the model sees an image as a single token.
     """
     train, evaluation, info = images.train, images.evaluation, images.info
-    notes = inputs.size_notes(info, train, built.model)
+    notes = size_notes(info, train, built.model)
     if not devices.is_main:
         return
     left_out, left_out_counts = inputs.left_out(train, evaluation)
@@ -96,3 +102,52 @@ def announce(
         notes.append(f"WARNING: {overlap}.")
     for note in notes:
         print(note, flush=True)
+
+
+def size_notes(
+    info: inputs.DatasetInfo, source: data.Source, model: keras.Model
+) -> list[str]:
+    """Return sentences about images that are enlarged, and few tokens.
+
+    Args:
+        model: The model, of keras_vit.
+
+    Raises:
+        ValueError: If the model sees an image as a single token.
+    """
+    notes = []
+    height, width = info.image_size
+    patches = model.metadata["grid"]
+    tokens = math.prod(patches) if patches else None
+    if tokens == 1:
+        raise ValueError(
+            "`image_size` must leave more than one patch, among which a model "
+            f"attends or mixes. Received: one of {height}x{width} pixels. Set "
+            "--config.model.architecture.patch_size, or an "
+            "--config.data.image_size with other divisors, such as 32."
+        )
+    own = _own_size(source)
+    if own and (own[0] < height or own[1] < width):
+        notes.append(
+            f"Images of {own[0]}x{own[1]} pixels are enlarged to "
+            f"{height}x{width}" + (f", {tokens} tokens." if tokens else ".")
+        )
+    if tokens and tokens < FEW_TOKENS:
+        notes.append(
+            f"WARNING: an image is only {tokens} tokens. A larger image_size "
+            "or a smaller architecture.patch_size makes more."
+        )
+    return notes
+
+
+def _own_size(source):
+    """Return (height, width) of the images, the median of some files."""
+    if source.image_shape:
+        return source.image_shape[:2]
+    sizes = []
+    for path in (
+        data.sample(source, 9).paths or () if not source.is_video else ()
+    ):
+        with contextlib.suppress(ValueError):  # training names broken files
+            sizes.append(data.decode.read_pixels(path).shape[:2])
+    return tuple(int(np.median(side)) for side in zip(*sizes, strict=True))

@@ -1,15 +1,12 @@
 """The images or videos of an experiment: their source and their batches."""
 
-import contextlib
 import csv
 import dataclasses
-import math
 import os
 import pathlib
 from collections.abc import Callable
 
 import keras
-import numpy as np
 
 from keras_vit import data
 from keras_vit.models import families
@@ -19,8 +16,6 @@ from recipes.experiment import Config, Source
 
 # Frames of a clip where neither the data set nor the model has a number.
 NUM_FRAMES = 16
-# With fewer tokens, attention has little to choose from.
-FEW_TOKENS = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -310,55 +305,6 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
             f"Received: num_frames={asked}"
         )
     return _frames_of(source, of_model or asked)
-
-
-def size_notes(
-    info: DatasetInfo, source: data.Source, model: keras.Model
-) -> list[str]:
-    """Return sentences about images that are enlarged, and few tokens.
-
-    Args:
-        model: The model, of keras_vit.
-
-    Raises:
-        ValueError: If the model sees an image as a single token.
-    """
-    notes = []
-    height, width = info.image_size
-    patches = model.metadata["grid"]
-    tokens = math.prod(patches) if patches else None
-    if tokens == 1:
-        raise ValueError(
-            "`image_size` must leave more than one patch, among which a model "
-            f"attends or mixes. Received: one of {height}x{width} pixels. Set "
-            "--config.model.architecture.patch_size, or an "
-            "--config.data.image_size with other divisors, such as 32."
-        )
-    own = _own_size(source)
-    if own and (own[0] < height or own[1] < width):
-        notes.append(
-            f"Images of {own[0]}x{own[1]} pixels are enlarged to "
-            f"{height}x{width}" + (f", {tokens} tokens." if tokens else ".")
-        )
-    if tokens and tokens < FEW_TOKENS:
-        notes.append(
-            f"WARNING: an image is only {tokens} tokens. A larger image_size "
-            "or a smaller architecture.patch_size makes more."
-        )
-    return notes
-
-
-def _own_size(source):
-    """Return (height, width) of the images, the median of some files."""
-    if source.image_shape:
-        return source.image_shape[:2]
-    sizes = []
-    for path in (
-        data.sample(source, 9).paths or () if not source.is_video else ()
-    ):
-        with contextlib.suppress(ValueError):  # training names broken files
-            sizes.append(data.decode.read_pixels(path).shape[:2])
-    return tuple(int(np.median(side)) for side in zip(*sizes, strict=True))
 
 
 def _num_frames(config, source):

@@ -29,7 +29,7 @@ class Options(typing.NamedTuple):
 def announce(arguments: list[str], module: str) -> None:
     """Check the flags of a recipe, and print what starts.
 
-    Of the modules that are no recipe with a config, nothing is printed.
+    Prints nothing for modules without a config.
 
     Args:
         module: Name of the module that `python -m` runs.

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import data
-from recipes import inputs
+from recipes import begin, inputs
 
 pytestmark = pytest.mark.backend_independent
 
@@ -39,6 +39,6 @@ def test_enlarged_images_and_few_tokens_are_named(
         image_size=image_size, channels=3, class_names=(), train_images=2
     )
     model = types.SimpleNamespace(metadata=dict(grid=grid))
-    found = inputs.size_notes(info, train, model)
+    found = begin.size_notes(info, train, model)
     assert len(found) == len(notes)
     assert all(note in text for note, text in zip(notes, found, strict=True))
