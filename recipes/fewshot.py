@@ -17,7 +17,7 @@ import keras
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.inspection import figures
-from recipes import cli, experiment, inputs, trained_on, training_step
+from recipes import checks, cli, experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
@@ -331,7 +331,7 @@ def _model(config, train):
         ),
         schedule=experiment.Schedule(total_steps=1),
     )
-    experiment.check(setting)
+    checks.check(setting)
     info = inputs.dataset_info(setting, train)
     if not config.model.weights:
         return training_step.build(setting, info).model

@@ -21,6 +21,7 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.inspection import figures
 from recipes import (
     begin,
+    checks,
     cli,
     experiment,
     fewshot,
@@ -73,7 +74,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     workdir = workdirs.path_of(
         workdir or workdirs.default(config.model.name, config.data.dataset)
     )
-    experiment.check(config)
+    checks.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
         workdirs.refuse_other_config(

@@ -14,6 +14,7 @@ from keras_vit.inspection import figures
 from keras_vit.training import masked_patch
 from recipes import (
     begin,
+    checks,
     cli,
     experiment,
     finetune,
@@ -72,7 +73,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     """
     name = workdirs.default(config.model.name, config.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-masked_patch")
-    experiment.check(config)
+    checks.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
         workdirs.refuse_other_config(

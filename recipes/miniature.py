@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import keras
 
-from recipes import cli, experiment, fields, finetune, miniature_report
+from recipes import checks, cli, experiment, fields, finetune, miniature_report
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
@@ -196,8 +196,8 @@ def _processes(number):
 
 
 def _check(config):
-    experiment.check_range("num_seeds", config.num_seeds, 1)
-    experiment.check_range("num_processes", config.num_processes, 0)
+    checks.check_range("num_seeds", config.num_seeds, 1)
+    checks.check_range("num_processes", config.num_processes, 0)
     sizes = config.sizes
     if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
         raise ValueError(
@@ -205,7 +205,7 @@ def _check(config):
             f"Received: sizes={sizes}"
         )
     for each in plan(config).values():
-        experiment.check(each)
+        checks.check(each)
 
 
 if __name__ == "__main__":

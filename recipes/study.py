@@ -16,6 +16,7 @@ import numpy as np
 import keras_vit
 from keras_vit.inspection import pictures
 from recipes import (
+    checks,
     cli,
     experiment,
     fewshot,
@@ -140,7 +141,7 @@ def run(config: Config, workdir: str = "") -> list[dict]:
     with workdirs.lock(workdir, devices):
         configs = _configs(config)
         for each in configs.values():
-            experiment.check(each)
+            checks.check(each)
         rows = _train(config, configs, workdir)
         if devices.is_main:
             workdirs.write_json(workdir / "results.json", {"rows": rows})
@@ -351,7 +352,7 @@ def _check(config):
             raise ValueError(
                 f"`{name}` must be one of {choices}. Received: {name}={value!r}"
             )
-    experiment.check_range("num_seeds", config.num_seeds, 1)
+    checks.check_range("num_seeds", config.num_seeds, 1)
 
 
 if __name__ == "__main__":

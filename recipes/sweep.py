@@ -12,7 +12,7 @@ import pathlib
 import keras
 import numpy as np
 
-from recipes import cli, experiment, fields, finetune, fitting
+from recipes import checks, cli, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "sweep.py"
@@ -171,7 +171,7 @@ def _report(workdir, results):
 
 
 def _check(config):
-    experiment.check(config.run)
+    checks.check(config.run)
     if not config.base_lrs or len(set(config.base_lrs)) < len(config.base_lrs):
         raise ValueError(
             "`base_lrs` must be one or more different learning rates. "
@@ -186,13 +186,13 @@ def _check(config):
             f"setups={config.setups}" + fields.hint(changed - set(paths))
         )
     for pair in _pairs(config).values():
-        experiment.check(_changed(config, *pair))
+        checks.check(_changed(config, *pair))
     if not 0 < config.dev_fraction < 1:
         raise ValueError(
             "`dev_fraction` must lie between 0 and 1. "
             f"Received: dev_fraction={config.dev_fraction}"
         )
-    experiment.check_range("num_seeds", config.num_seeds, 1)
+    checks.check_range("num_seeds", config.num_seeds, 1)
 
 
 if __name__ == "__main__":

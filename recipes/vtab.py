@@ -15,7 +15,7 @@ import keras
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from recipes import cli, experiment, fields, finetune, fitting
+from recipes import checks, cli, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
@@ -107,7 +107,7 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
     candidates = _candidates(config)
     for each in (config.run, *candidates.values()):
         for task in tasks:
-            experiment.check(config_of(each, task))
+            checks.check(config_of(each, task))
     devices = fitting.set_up(config.run)
     with workdirs.lock(workdir, devices):
         chosen = _select(candidates, workdir, devices, tasks) or config.run

@@ -19,7 +19,7 @@ import processes
 import pytest
 
 from keras_vit_cli import arguments
-from recipes import cli, experiment
+from recipes import checks, cli, experiment
 from tests.documented import BLOCKS, ROOT, Block
 
 pytestmark = pytest.mark.backend_independent
@@ -154,7 +154,7 @@ def parse(command, patch):
         # What is the user's own, tests/recipes/test_choices.py trains with.
         is_run = isinstance(config, experiment.Config)
         if is_run and ":" not in config.optim.name:
-            experiment.check(config)
+            checks.check(config)
         return
 
     if len(words) < 2:

@@ -3,7 +3,7 @@
 import pytest
 from small_runs import changed
 
-from recipes import cli, experiment, fields, finetune, sweep
+from recipes import checks, cli, experiment, fields, finetune, sweep
 
 pytestmark = pytest.mark.backend_independent
 
@@ -266,10 +266,10 @@ def test_an_architecture_out_of_range_is_refused(name, value):
     with pytest.raises(
         ValueError, match=rf"`model.architecture.{name}` must be"
     ):
-        experiment.check(config)
+        checks.check(config)
 
 
 def test_a_dtype_policy_that_cannot_train_is_refused():
     config = changed(experiment.Config(), num_epochs=1, dtype_policy="int8")
     with pytest.raises(ValueError, match="`model.dtype_policy` must be one of"):
-        experiment.check(config)
+        checks.check(config)

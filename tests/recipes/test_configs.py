@@ -14,6 +14,7 @@ from keras_vit import data
 from keras_vit.data import vtab as tasks
 from keras_vit.models import families, vit
 from recipes import (
+    checks,
     cli,
     experiment,
     fewshot,
@@ -169,7 +170,7 @@ def test_resolved_configs_are_those_frozen(recipe, update_goldens):
         golden.write_text(text)
     for argument in EXPERIMENTS[recipe]:
         if recipe is not fewshot:
-            experiment.check(trained_config(recipe, argument))
+            checks.check(trained_config(recipe, argument))
     difference = "\n".join(
         difflib.unified_diff(
             golden.read_text().splitlines(), text.splitlines(), lineterm=""
@@ -259,7 +260,7 @@ def shrunk(config):
 
 def batches_of(config):
     """Dataset info and both kinds of batches of a shrunk config."""
-    experiment.check(config)
+    checks.check(config)
     parts = inputs.load(config)
     info = inputs.dataset_info(config, parts[0])
     return info, *inputs.pipelines(config, info, *parts)
@@ -402,7 +403,7 @@ PAGE = sorted(set(of_the_page()), key=lambda case: (NAMES[case[0]], case[1]))
 def test_settings_of_the_papers_page_are_trained_with(recipe, argument):
     config = trained_config(recipe, argument)
     if recipe is not fewshot:
-        experiment.check(config)
+        checks.check(config)
     assert of_step(recipe, config) <= SETTINGS
 
 

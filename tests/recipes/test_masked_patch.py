@@ -13,7 +13,7 @@ from small_runs import changed
 
 import keras_vit
 from keras_vit import training
-from recipes import cli, experiment, fewshot, finetune, masked_patch
+from recipes import checks, cli, experiment, fewshot, finetune, masked_patch
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -81,7 +81,7 @@ def test_the_paper_trains_a_million_steps():
     )
     assert (config.target, config.corrupted) == ("mean_colour", 0.5)
     assert (config.data.dataset, config.data.image_size) == ("path", (224,))
-    experiment.check(config)
+    checks.check(config)
 
 
 def test_the_argument_names_model_and_data_set():

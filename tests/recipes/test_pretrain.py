@@ -9,8 +9,8 @@ import pytest
 import keras_vit
 from keras_vit import data
 from recipes import (
+    checks,
     cli,
-    experiment,
     finetune,
     inputs,
     pretrain,
@@ -31,7 +31,7 @@ def test_digits_train_without_other_flags(tmp_path, model):
     config = cli.parse(
         ["finetune", f"--config.model.name={model}"], finetune.DEFAULT_CONFIG
     )[0]
-    experiment.check(config)
+    checks.check(config)
     train, evaluation = inputs.load(config)
     info = inputs.dataset_info(config, train)
     assert info.image_size == ((32, 32) if model == "MixerS16" else (8, 8))

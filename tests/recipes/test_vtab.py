@@ -9,7 +9,7 @@ import pytest
 from small_runs import changed
 
 from keras_vit.data import vtab as tasks
-from recipes import cli, experiment, vtab
+from recipes import checks, cli, vtab
 from tests.mocked import mocked_tfds
 
 pytest.importorskip("tensorflow_datasets")
@@ -28,7 +28,7 @@ def config_of(argument, *flags):
 @pytest.mark.parametrize("task", tasks.TASKS)
 def test_every_task_is_fine_tuned_as_the_paper_has_it(task):
     config = config_of(f"ViTL16,{task}")
-    experiment.check(config)
+    checks.check(config)
     assert config.data.dataset == f"vtab/{task}"
     assert (config.schedule.total_steps, config.optim.base_lr) == (2500, 0.01)
     assert (config.data.batch_size, config.data.image_size) == (512, (384,))

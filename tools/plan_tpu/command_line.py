@@ -109,10 +109,10 @@ def _as(kind, text):
 
 def _config(arguments):
     """Read --config and its overrides as the recipes do."""
-    from recipes import cli, experiment
+    from recipes import checks, cli
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
-    experiment.check(config)
+    checks.check(config)
     return fields.changed(config, {"model.weights": ""})
 
 

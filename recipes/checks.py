@@ -1,0 +1,141 @@
+"""What the fields of a config may be."""
+
+import dataclasses
+import difflib
+
+import keras_vit
+from keras_vit import data
+from keras_vit.models import families
+from recipes import choices, experiment, fields
+
+# The values of fields that name one of a few.
+ALLOWED = {
+    "model.tune": ("all", "head", "lora"),
+    "model.dtype_policy": (
+        "float32",
+        "mixed_bfloat16",
+        "mixed_float16",
+        "bfloat16",
+        "float16",
+        "float64",
+    ),
+    "data.crop": (*data.views.CROPS, "bit"),
+    "optim.loss": ("softmax", "sigmoid"),
+}
+# Numbers are at least 0, but for these.
+AT_LEAST_1 = (
+    "model.lora_rank",
+    "data.batch_size",
+    "data.frame_step",
+    "data.repeats",
+    "evaluation.fewshot_every",
+    "run.keep_checkpoints",
+    "run.micro_batches",
+)
+ANY_NUMBER = ("model.head_bias", "run.cluster.process_id")
+# Exclusive upper bounds; that of the architecture's rates is 1, too.
+BELOW = {
+    "data.dev_fraction": 1,
+    "data.min_area": 1,
+    "data.split_seed": 2**32,
+    "optim.ema_momentum": 1,
+    "optim.label_smoothing": 1,
+    "optim.momentum": 1,
+    "seed": 2**32,
+}
+
+
+def check(config: experiment.Config) -> None:
+    """Refuse invalid values early, with a clear message.
+
+    Raises:
+        ValueError: If a field has an invalid value.
+    """
+    _check_names(config)
+    for path, allowed in ALLOWED.items():
+        value = fields.get(config, path)
+        if value not in allowed:
+            raise ValueError(
+                f"`{path}` must be one of {allowed}. Received: {path}={value!r}"
+            )
+    if not 0 < config.optim.base_lr < float("inf"):
+        raise ValueError(
+            "`optim.base_lr` must be a positive number. "
+            f"Received: optim.base_lr={config.optim.base_lr}"
+        )
+    _check_numbers(config)
+    _check_schedule(config.schedule)
+
+
+def _check_names(config):
+    """Refuse an unknown model, optimizer or schedule."""
+    if config.model.architecture.classifier == "unpooled":
+        raise ValueError(
+            "`model.architecture.classifier` must give one answer for an "
+            "image, 'token' or 'gap'. Received: 'unpooled'"
+        )
+    titles = [family.title for family in families.FAMILIES.values()]
+    names = [*titles, *keras_vit.list_models()]
+    model = config.model.name
+    if model not in names:
+        near = difflib.get_close_matches(model, names, n=3, cutoff=0.4)
+        raise ValueError(
+            "`model.name` must be a constructor of keras_vit. Received: "
+            f"model.name={model!r}. Nearest names: {near or names}"
+        )
+    if config.optim.name not in choices.OPTIMIZERS:
+        choices.find_optimizer(config.optim.name)
+    if config.schedule.name not in choices.SCHEDULES:
+        choices.find_schedule(config.schedule.name)
+
+
+def _check_numbers(config):
+    for path, value in fields.flat(dataclasses.asdict(config)).items():
+        is_architecture = path.startswith("model.architecture.")
+        high = BELOW.get(path)
+        if is_architecture and path.endswith("_rate"):
+            high = 1
+        if isinstance(value, int | float) and path not in ANY_NUMBER:
+            check_range(path, value, int(path in AT_LEAST_1), high)
+        elif is_architecture and isinstance(value, tuple):
+            if not all(units > 0 for units in value):
+                raise ValueError(
+                    f"`{path}` must be positive numbers. Received: "
+                    f"{path}={value}"
+                )
+
+
+def _check_schedule(schedule):
+    if not all(0 < share < 1 for share in schedule.decay_at):
+        raise ValueError(
+            "`schedule.decay_at` must be shares of all steps, above 0 and "
+            f"below 1. Received: schedule.decay_at={schedule.decay_at}"
+        )
+    if bool(schedule.decay_at) != (schedule.name == "step"):
+        raise ValueError(
+            "`schedule.decay_at` must be given with schedule.name='step', and "
+            "with no other. Received: schedule.decay_at="
+            f"{schedule.decay_at}, schedule.name={schedule.name!r}"
+        )
+    if not schedule.total_steps and not schedule.num_epochs:
+        raise ValueError(
+            "`schedule.total_steps` or `schedule.num_epochs` must be positive. "
+            "Received: both 0"
+        )
+
+
+def check_range(name: str, value, low, high=None) -> None:
+    """Refuse a number outside of a range.
+
+    Args:
+        high: What the number must be below; None is no limit.
+
+    Raises:
+        ValueError: If the number lies outside.
+    """
+    if not low <= value or (high is not None and value >= high):
+        raise ValueError(
+            f"`{name}` must be at least {low}"
+            + ("" if high is None else f" and below {high}")
+            + f". Received: {name}={value}"
+        )
