@@ -1,8 +1,12 @@
 """The command line of a recipe."""
 
+import types
+import typing
+
 import pytest
 from small_runs import changed
 
+from keras_vit.models import families
 from recipes import checks, cli, experiment, fields, finetune, sweep
 
 pytestmark = pytest.mark.backend_independent
@@ -273,3 +277,20 @@ def test_a_dtype_policy_that_cannot_train_is_refused():
     config = changed(experiment.Config(), num_epochs=1, dtype_policy="int8")
     with pytest.raises(ValueError, match="`model.dtype_policy` must be one of"):
         checks.check(config)
+
+
+def test_every_field_of_a_family_is_one_of_the_architecture():
+    expected = {"representation_size": int}
+    for family in families.FAMILIES.values():
+        for name, kind in typing.get_type_hints(family.config).items():
+            if typing.get_origin(kind) in (typing.Union, types.UnionType):
+                kind = typing.get_args(kind)[0]
+            if typing.get_origin(kind) is typing.Literal:
+                kind = str
+            if kind == tuple[int, int, int]:
+                kind = tuple[int, ...]
+            if kind in (int, float, str, tuple[int, ...], tuple[float, ...]):
+                expected.setdefault(name, kind)
+    assert typing.get_type_hints(experiment.Architecture) == expected
+    off = experiment.Architecture()
+    assert not any(getattr(off, name) for name in expected)
