@@ -1,7 +1,6 @@
 """The arguments of each command; nothing here imports Keras."""
 
 import argparse
-import importlib.util
 import pathlib
 import re
 
@@ -91,9 +90,10 @@ def parser() -> argparse.ArgumentParser:
 
 def _version():
     """Return the version, which is read because importing takes seconds."""
-    spec = importlib.util.find_spec("keras_vit")
-    text = pathlib.Path(spec.origin).read_text(encoding="utf-8")
-    return re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)[1]
+    file = pathlib.Path(__file__).parents[1] / "keras_vit" / "__init__.py"
+    text = file.read_text(encoding="utf-8")
+    (version,) = re.findall(r'^__version__ = "(.*)"', text, re.MULTILINE)
+    return version
 
 
 def _predict(parser):

@@ -149,8 +149,10 @@ def _overlay(pixels, attention, title):
         return pixels, f"{title}, nearly uniform and not drawn"
     relative = (multiples / max(highest, 2)).astype("float32")
     height, width = pixels.shape[:2]
-    mask = Image.fromarray(relative).resize((width, height), Image.BILINEAR)
-    mask = np.clip(np.asarray(mask), 0, 1)[..., None]
+    resized = Image.fromarray(relative).resize(
+        (width, height), Image.Resampling.BILINEAR
+    )
+    mask = np.clip(np.asarray(resized), 0, 1)[..., None]
     heat = colormaps["inferno"](mask[..., 0])[..., :3] * 255
     grey = pixels.mean(axis=-1, keepdims=True)
     shown = 0.75 * grey * (1 - 0.7 * mask) + 0.7 * heat
