@@ -31,7 +31,6 @@ pre-commit python""".split()
 # Blocks that are neither Python nor shell, by their first words.
 NO_COMMANDS = {
     "README.md": ["@inproceedings"],
-    "CONTRIBUTING.md": ["tests -> "],
     "docs/finetune.md": ["path/to/images/train"],
     "docs/serving.md": ["serving/vit/", "prometheus_config"],
 }

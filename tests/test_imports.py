@@ -3,6 +3,7 @@
 import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -113,6 +114,29 @@ def test_imports_point_one_way(path):
             assert parts[0] in known, f"{path} imports {module}"
         if at_top and path.is_relative_to(ROOT / "keras_vit"):
             assert parts[0] not in OPTIONAL, f"{path} imports {module} on top"
+
+
+@pytest.mark.backend_independent
+def test_the_table_of_contributing_shows_the_house():
+    imported, lines = {}, {}
+    for path in FILES:
+        package = package_of(path)
+        lines[package] = lines.get(package, 0) + len(path.open().readlines())
+        found = imported.setdefault(package, set())
+        for module, _ in imports_of(path):
+            parts = module.split(".")
+            if parts[0] == "keras_vit":
+                found.add(parts[1] if parts[1] in MAY_IMPORT else "keras_vit")
+            found.add(parts[0])
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| (.*) \| ([\d,]+) \|$", text, re.M)
+    assert {room for room, *_ in rows} == set(MAY_IMPORT)
+    for room, neighbours, stated in rows:
+        known = (imported[room] & set(MAY_IMPORT)) - {room}
+        assert set(re.findall(r"\w+", neighbours)) == known, room
+        assert int(stated.replace(",", "")) == pytest.approx(
+            lines[room], rel=0.1
+        ), room
 
 
 def test_importing_the_package_loads_no_more_than_keras_does():
