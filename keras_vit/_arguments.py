@@ -7,6 +7,7 @@ list counts as a tuple, since JSON has no other. Values of other types are not
 checked.
 """
 
+import difflib
 import functools
 import inspect
 import math
@@ -95,8 +96,14 @@ def checked(function: _F) -> _F:
 
     @functools.wraps(function)
     def check_and_call(*args, **kwargs):
-        kinds = _kinds(function)
+        kinds, is_closed = _kinds(function)
         for name, value in [*zip(kinds, args, strict=False), *kwargs.items()]:
+            if is_closed and name not in kinds:
+                near = difflib.get_close_matches(name, kinds, n=3)
+                raise TypeError(
+                    f"{function.__name__}() has no argument {name!r}. "
+                    f"Nearest names: {near or list(kinds)}"
+                )
             check(value, name, kinds.get(name))
         return function(*args, **kwargs)
 
@@ -107,11 +114,18 @@ def checked(function: _F) -> _F:
 
 @functools.cache
 def _kinds(function):
-    """Returns argument -> its annotation, in order; None without one."""
+    """Return argument -> its annotation, in order; None without one.
+
+    Also return whether further ones are the keys of a `TypedDict`.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
-    return {
-        name: hints.get(name) for name in inspect.signature(function).parameters
-    }
+    names = list(inspect.signature(function).parameters)
+    kinds = {name: hints.get(name) for name in names}
+    is_closed = typing.get_origin(kinds.get(names[-1])) is typing.Unpack
+    if is_closed:
+        (options,) = typing.get_args(kinds.pop(names[-1]))
+        kinds |= _keys(options)
+    return kinds, is_closed
 
 
 def _keys(kind):

@@ -32,12 +32,11 @@ def read_shown(path: str) -> Shown:
         ValueError: If the file does not decode, or states too many pixels.
     """
     tf = tensorflow()
-    kinds = ("jpeg", "png", "gif", "bmp", "webp")
     with tf.device("CPU"):
         with open(path, "rb") as file:
             content = file.read()
         encoded = tf.constant(content)
-        if not any(getattr(formats, f"is_{kind}")(encoded) for kind in kinds):
+        if not any(formats.is_kind(encoded, kind) for kind in formats.KINDS):
             raise ValueError(
                 f"{path!r} is not a JPEG, PNG, GIF, BMP or WebP image."
             )

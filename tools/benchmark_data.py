@@ -74,12 +74,8 @@ def stages(
     cache: bool = False,
 ) -> dict:
     """Return the pipelines of `train_batches` up to each of its stages."""
-    reading = order.Reading(
-        batch_size=batch_size,
-        cache=cache,
-        **dict(seed=SEED, start_step=0, repeats=1),
-        **dict(shard_index=0, num_shards=1),
-    )
+    shard = order.Shard(batch_size)
+    reading = order.Reading(shard=shard, seed=SEED, cache=cache)
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
     def up_to(last):

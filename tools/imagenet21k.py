@@ -28,7 +28,7 @@ import tarfile
 import typing
 import zlib
 
-from keras_vit.data import exclusions, records, tables
+from keras_vit.data import exclusions, record_files, records, tables
 from keras_vit.data.decode import decode_image
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit_cli import command
@@ -133,7 +133,7 @@ def convert(
                     )
                 about["broken"].append(name)
                 continue
-            held_out = records.hash_of(name) < eval_fraction * 2**64
+            held_out = record_files.hash_of(name) < eval_fraction * 2**64
             split = "validation" if held_out else "train"
             add(split, name, wnid, image)
             counts[split] += 1

@@ -13,15 +13,7 @@ from keras_vit.data.split import hold_out
 
 
 def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
-    """Scikit-learn's 1,797 handwritten digits, 8x8 pixels in grey.
-
-    Args:
-        eval_fraction: Share of each class held out.
-        seed: Seed of that choice.
-
-    Returns:
-        The fields of a training and an evaluation `Source`.
-    """
+    """Return scikit-learn's 1,797 handwritten digits, 8x8 pixels in grey."""
     images, labels = optional("sklearn.datasets").load_digits(return_X_y=True)
     # The set has 17 shades, 0 to 16.
     images = np.round(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype("uint8")
@@ -30,7 +22,7 @@ def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
 
 
 def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
-    """Reads x_train and y_train, and x_test and y_test if present.
+    """Read x_train and y_train, and x_test and y_test if present.
 
     Warns if the images seem to have their channels first.
 
@@ -97,13 +89,7 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
 def warn_if_channels_first(
     shape: tuple[int, ...], what: str, stacklevel: int
 ) -> None:
-    """Warns of the shape of images `[N, C, H, W]`, or of such clips.
-
-    Args:
-        shape: Shape of images or clips.
-        what: Their name in the warning.
-        stacklevel: See `warnings.warn`.
-    """
+    """Warn of the shape of images `[N, C, H, W]`, or of such clips."""
     for axis in range(len(shape) - 3, 0, -1):
         if shape[axis] <= 4 < min(shape[-2:]):
             order = [i for i in range(len(shape)) if i != axis] + [axis]
@@ -168,7 +154,7 @@ def _images(path, key, images):
 
 
 def _class_names(path, given, labels):
-    """Returns the names that the file gives to the classes, or numbers."""
+    """Return the names that the file gives to the classes, or numbers."""
     several = labels.ndim == 2
     classes = labels.shape[1] if several else int(labels.max()) + 1
     if given is None:
@@ -196,7 +182,7 @@ def _class_names(path, given, labels):
 
 
 def _labels(path, key, labels, count):
-    """Returns `[N]`, int64, or of several labels an image `[N, K]`, uint8."""
+    """Return `[N]`, int64, or of several labels an image `[N, K]`, uint8."""
     if labels.ndim == 2 and labels.shape[1] > 1 and len(labels) == count:
         if not np.isin(labels, (0, 1)).all():
             raise ValueError(

@@ -29,7 +29,7 @@ AUGREG = {
 
 
 def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
-    """Makes layers from their names and arguments.
+    """Make layers from their names and arguments.
 
     Each text is one of:
 
@@ -80,17 +80,14 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
 
 
 def augment_image(layers: list, image, seed):
-    """Applies layers to one image; the result depends only on the arguments.
+    """Apply the first result of `find_layers` to an image or a clip.
 
-    All frames of a clip are augmented in the same way.
+    All frames of a clip are augmented in the same way. The result, float32
+    unless there are no layers, depends only on the arguments.
 
     Args:
-        layers: The first result of `find_layers`.
-        image: `[H, W, C]`, or a clip, `[T, H, W, C]`, in [0, 255].
+        image: `[H, W, C]` or `[T, H, W, C]`, in [0, 255].
         seed: Two integers.
-
-    Returns:
-        float32, of the same shape, or the image itself without layers.
     """
     tf = tensorflow()
 
@@ -109,16 +106,12 @@ def augment_image(layers: list, image, seed):
 
 
 def augment_batch(layers: list, batch: dict, seed) -> dict:
-    """Applies layers to a batch; the result depends only on the arguments.
+    """Apply the second result of `find_layers` to a batch.
 
     Args:
-        layers: The second result of `find_layers`.
         batch: {"images": `[B, H, W, C]` or `[B, T, H, W, C]`, "labels":
-            one-hot `[B, K]`}.
+            one-hot `[B, K]`}; images become float32.
         seed: Two integers.
-
-    Returns:
-        The same, the images as float32.
     """
     tf = tensorflow()
     if not layers:
@@ -149,7 +142,7 @@ def augment_batch(layers: list, batch: dict, seed) -> dict:
 
 
 def _augment_frames(layers, batch, seed):
-    """Applies layers to a batch of images."""
+    """Apply layers to a batch of images."""
     tf = tensorflow()
     for i, layer in enumerate(layers):
         layer_seed = fold(seed, i)
@@ -239,7 +232,7 @@ class _Seeded:
 
 
 def _expand(text):
-    """Returns the layers of a named setting."""
+    """Return the layers of a named setting."""
     if text not in AUGREG:
         return (text,)
     num_ops, magnitude, alpha = AUGREG[text]
@@ -279,7 +272,7 @@ def _make(text, classes):
 
 
 def _parse(text):
-    """Returns name, positional and keyword arguments of a call, unevaluated."""
+    """Return name, positional and keyword arguments of a call, unevaluated."""
     try:
         return named.parse(text)
     except ValueError as error:
@@ -299,7 +292,7 @@ def _is_augmentation(value):
 
 
 def _find(name, text):
-    """Returns the class of a layer."""
+    """Return the class of a layer."""
     if ":" in name:
         kind = named.imported(name, "augment")
         if not _is_augmentation(kind):

@@ -1,41 +1,89 @@
 """Makes batches {"images", "labels"} of a source, or of a shard of it."""
 
-import numpy as np
+from typing import TypedDict, Unpack
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, Natural, checked
 from keras_vit.data import augment as augmentation
-from keras_vit.data import clips, crops, order
+from keras_vit.data import crops, order
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
-from keras_vit.data.views import Crop, Views, check_crop, check_resize, is_count
+from keras_vit.data.views import Crop, Cropping, Views, check_resize
+
+
+class ClipOptions(TypedDict, total=False):
+    """The frames of a clip.
+
+    Attributes:
+        num_frames: Frames T of a clip; 0, the default, for images.
+        frame_step: Frames of the video from one frame of a clip to the next, by
+            default 1. If a video is too short, its last frame is repeated.
+        frame_rate: Frames per second at which `frame_step` counts frames of
+            video files; 0, the default, uses the rate of each file.
+    """
+
+    num_frames: Natural
+    frame_step: Count
+    frame_rate: float
+
+
+class ShardOptions(TypedDict, total=False):
+    """The part of each batch that a process reads.
+
+    Attributes:
+        shard_index: Index of the shard of this process, by default 0.
+        num_shards: Number of shards, one for each process, by default 1.
+        num_replicas: Replicas of this process, by default 1; the shard's batch
+            is split into as many consecutive elements.
+    """
+
+    shard_index: Natural
+    num_shards: Count
+    num_replicas: Count
+
+
+class CropOptions(TypedDict, total=False):
+    """How training crops an image.
+
+    Attributes:
+        crop: "inception" (5 to 100 % of the area, the default), "pad" (zeros
+            around, then a random crop), "resize" (resized directly to somewhat
+            more, then a random crop) or "none" (resized directly).
+        min_area: Smallest share of the area for "inception".
+        pad: Pixels on each side for "pad".
+        resize: Pixels of the shorter side for "resize".
+    """
+
+    crop: Crop
+    min_area: float
+    pad: Natural
+    resize: int
+
+
+class TrainOptions(CropOptions, ClipOptions, ShardOptions, total=False):
+    """Further arguments of `train_batches`."""
+
+
+class EvalOptions(ClipOptions, ShardOptions, total=False):
+    """Further arguments of `eval_batches`."""
 
 
 @checked
 def train_batches(
     source: Source,
     *,
-    batch_size: int,
-    image_size: tuple[int, int],
+    batch_size: Count,
+    image_size: tuple[Count, Count],
     channels: int = 3,
-    num_frames: int = 0,
-    frame_step: int = 1,
-    frame_rate: float = 0.0,
-    crop: Crop = "inception",
-    min_area: float = crops.MIN_AREA,
-    pad: int = 0,
-    resize: int = 0,
     flip: bool = True,
     augment: tuple[str, ...] = (),
-    repeats: int = 1,
+    repeats: Count = 1,
     cache: bool = False,
     seed: int = 0,
-    start_step: int = 0,
-    shard_index: int = 0,
-    num_shards: int = 1,
-    num_replicas: int = 1,
+    start_step: Natural = 0,
+    **options: Unpack[TrainOptions],
 ):
-    """Returns an infinite data set of training batches.
+    """Return an infinite data set of training batches.
 
     Order and augmentation depend only on (seed, epoch, example), and the mixing
     of a batch only on (seed, step, shard), so that a run that starts at any
@@ -52,19 +100,8 @@ def train_batches(
         batch_size: Examples in each batch, over all processes.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
-        num_frames: Frames T of a clip; 0 for images. A clip has a random start,
-            and is cropped, flipped and augmented as a unit.
-        frame_step: Frames of the video from one frame of a clip to the next. If
-            a video is too short, its last frame is repeated.
-        frame_rate: Frames per second at which `frame_step` counts frames of
-            video files; 0 uses the rate of each file.
-        crop: "inception" (5 to 100 % of the area), "pad" (zeros around, then
-            a random crop), "resize" (resized directly to somewhat more, then
-            a random crop) or "none" (resized directly).
-        min_area: Smallest share of the area for "inception".
-        pad: Pixels on each side for "pad".
-        resize: Pixels of the shorter side for "resize".
-        flip: Whether to flip left to right, with probability one half.
+        flip: Whether to flip left to right, with probability one half. Clips
+            are cropped, flipped and augmented as a unit.
         augment: Layers of Keras by name and arguments, or settings
             of the augreg models by name: see `augment.find_layers`.
         repeats: Number of consecutive copies of each example, augmented
@@ -73,10 +110,10 @@ def train_batches(
             the first read; the batches are the same.
         seed: Seed of order and augmentation.
         start_step: Number of batches to skip.
-        shard_index: Index of the shard of this process.
-        num_shards: Number of shards, one for each process.
-        num_replicas: Replicas of this process; the shard's batch is split
-            into as many consecutive elements.
+        **options: `crop`, `min_area`, `pad` and `resize` (`CropOptions`);
+            `num_frames`, `frame_step` and `frame_rate` (`ClipOptions`), of a
+            clip with a random start; `shard_index`, `num_shards` and
+            `num_replicas` (`ShardOptions`).
 
     Returns:
         A tf.data.Dataset of {"images": `[B, H, W, C]`, or for videos
@@ -89,29 +126,22 @@ def train_batches(
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    sampling = _sampling(num_frames, frame_step, frame_rate)
-    views = Views(source, image_size, channels, sampling, cache)
-    _check_shard(batch_size, shard_index, num_shards, num_replicas)
-    check_crop(crop, pad, resize, image_size)
-    _check_repeats(repeats, batch_size // num_shards)
-    if start_step < 0:
-        raise ValueError(
-            "`start_step` must be at least 0. "
-            f"Received: start_step={start_step}"
-        )
+    shard = order.Shard.of(batch_size, options)
+    views = Views(source, image_size, channels, options, cache)
+    cropping = Cropping.of(image_size, options)
+    reading = order.Reading(
+        shard=shard,
+        repeats=repeats,
+        start_step=start_step,
+        seed=seed,
+        cache=cache,
+    )
     of_image, of_batch = augmentation.find_layers(
         augment, len(source.class_names)
     )
 
     def prepare(example_seed, image, label):
-        image = views.drawn(
-            image,
-            example_seed,
-            crop=crop,
-            pad=pad,
-            resize=resize,
-            min_area=min_area,
-        )
+        image = views.drawn(image, example_seed, cropping)
         if flip:
             image = crops.flip(image, fold(example_seed, 1))
         image = augmentation.augment_image(
@@ -119,39 +149,23 @@ def train_batches(
         )
         return image, label
 
-    reading = order.Reading(
-        batch_size=batch_size,
-        shard_index=shard_index,
-        num_shards=num_shards,
-        repeats=repeats,
-        start_step=start_step,
-        seed=seed,
-        cache=cache,
-    )
-
     def encode(images, labels):
         return {"images": images, "labels": _encode(source, labels)}
 
-    shard_size = reading.shard_size
-    batches = (
-        order.shuffled(source, reading, prepare)
-        .batch(
-            shard_size // (1 if of_batch else num_replicas), drop_remainder=True
-        )
-        .map(encode)
-    )
+    def mix(step, batch):
+        # A number from which no example's seed is derived.
+        batch_seed = fold((seed, 1), step, shard.index)
+        return augmentation.augment_batch(of_batch, batch, batch_seed)
+
+    examples = order.shuffled(source, reading, prepare)
+    # Mixing does not depend on the number of replicas.
+    size = shard.size if of_batch else shard.element_size
+    batches = examples.batch(size, drop_remainder=True).map(encode)
     if of_batch:
-
-        def mix(step, batch):
-            # A number from which no example's seed is derived.
-            batch_seed = fold((seed, 1), step, shard_index)
-            return augmentation.augment_batch(of_batch, batch, batch_seed)
-
         batches = (
             batches.enumerate(start_step)
             .map(mix, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            # Mixing does not depend on the number of replicas.
-            .rebatch(shard_size // num_replicas, drop_remainder=True)
+            .rebatch(shard.element_size, drop_remainder=True)
         )
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -160,20 +174,15 @@ def train_batches(
 def eval_batches(
     source: Source,
     *,
-    batch_size: int,
-    image_size: tuple[int, int],
+    batch_size: Count,
+    image_size: tuple[Count, Count],
     channels: int = 3,
-    num_frames: int = 0,
-    frame_step: int = 1,
-    frame_rate: float = 0.0,
-    num_clips: int = 1,
-    num_crops: int = 1,
+    num_clips: Count = 1,
+    num_crops: Count = 1,
     resize: int = 0,
-    shard_index: int = 0,
-    num_shards: int = 1,
-    num_replicas: int = 1,
+    **options: Unpack[EvalOptions],
 ):
-    """Returns every example once, in order, in batches of one size.
+    """Return every example once, in order, in batches of one size.
 
     Images are resized directly to `image_size`, as the authors evaluate, or
     resized in proportion and cropped to their centre. Process i of several
@@ -185,16 +194,12 @@ def eval_batches(
         batch_size: Examples in each batch, those of all processes together.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
-        num_frames, frame_step, frame_rate: See `train_batches`.
         num_clips: Clips of each video, spread evenly over it; a single clip is
             from its middle.
         num_crops: Crops of each clip, spread evenly over the longer side.
         resize: Pixels of the shorter side before the central crop; 0 resizes
             directly.
-        shard_index: Index of the shard of this process.
-        num_shards: Number of shards, one for each process.
-        num_replicas: Replicas of this process; the shard's batch is split
-            into as many consecutive elements.
+        **options: Clips and shards, as for `train_batches`.
 
     Returns:
         A tf.data.Dataset of elements like those of `train_batches`, with
@@ -207,40 +212,42 @@ def eval_batches(
         ValueError: If an argument is out of range.
     """
     tf = tensorflow()
-    sampling = _sampling(num_frames, frame_step, frame_rate)
-    views = Views(source, image_size, channels, sampling)
-    _check_shard(batch_size, shard_index, num_shards, num_replicas)
+    shard = order.Shard.of(batch_size, options)
+    views = Views(source, image_size, channels, options)
     if resize:
         check_resize(resize, max(image_size))
-    _check_num_views(source, num_clips, num_crops, resize)
-    start, stop = order.shard_range(source, shard_index, num_shards)
+    _check_views(source, num_clips, num_crops, resize)
+    start, stop = shard.range_of(source)
     steps = -(-source.num_examples // batch_size)
     # Keras divides a batch's weighted loss by its entries, not its weights,
     # and a weighted metric by its weights, whatever their scale.
     weight = steps * batch_size / source.num_examples
 
     def prepare(image, label):
-        image = views.fixed(
-            image, resize=resize, num_clips=num_clips, num_crops=num_crops
-        )
         return {
-            "images": image,
+            "images": views.fixed(image, resize, num_clips, num_crops),
             "labels": _encode(source, label),
             "weights": tf.constant(weight, "float32"),
         }
 
     examples = order.in_order(source, start, stop, prepare)
-    shard_size = batch_size // num_shards
-    missing = steps * shard_size - (stop - start)
+    with tf.device("CPU"):
+        zeros = tf.data.Dataset.from_tensors(
+            {
+                key: tf.zeros(spec.shape, spec.dtype)
+                for key, spec in examples.element_spec.items()
+            }
+        )
+    missing = steps * shard.size - (stop - start)
     return (
-        examples.concatenate(_zeros(examples.element_spec).repeat(missing))
-        .batch(shard_size // num_replicas, drop_remainder=True)
+        examples.concatenate(zeros.repeat(missing))
+        .batch(shard.element_size, drop_remainder=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 
 
 def as_pairs(dataset):
-    """Converts batches to the tuples that `fit` and `evaluate` take.
+    """Convert batches to the tuples that `fit` and `evaluate` take.
 
     The weights of `eval_batches` are 0 for what fills the last batch. Pass
     `weighted_metrics` to `compile`: Keras does not weight `metrics`.
@@ -258,57 +265,7 @@ def as_pairs(dataset):
     return dataset.map(lambda batch: tuple(batch[key] for key in keys))
 
 
-def _check_shard(batch_size, shard_index, num_shards, num_replicas):
-    if not is_count(batch_size):
-        raise ValueError(
-            "`batch_size` must be an integer of at least 1. "
-            f"Received: {batch_size}"
-        )
-    if (
-        not isinstance(shard_index, int | np.integer)
-        or not is_count(num_shards)
-        or not 0 <= shard_index < num_shards
-    ):
-        raise ValueError(
-            "`shard_index` must be an integer from 0 to `num_shards` - 1. "
-            f"Received: shard_index={shard_index}, num_shards={num_shards}"
-        )
-    if not is_count(num_replicas):
-        raise ValueError(
-            "`num_replicas` must be an integer of at least 1. "
-            f"Received: num_replicas={num_replicas}"
-        )
-    if batch_size % (num_shards * num_replicas):
-        raise ValueError(
-            "`batch_size` must be a multiple of `num_shards` times "
-            f"`num_replicas`. Received: batch_size={batch_size}, "
-            f"num_shards={num_shards}, num_replicas={num_replicas}"
-        )
-
-
-def _sampling(num_frames, frame_step, frame_rate):
-    """Returns the sampling of frames of a clip; None for images."""
-    if not num_frames:
-        return None
-    return clips.Sampling(
-        num_frames=num_frames, step=frame_step, rate=frame_rate
-    )
-
-
-def _check_repeats(repeats, shard_size):
-    if not is_count(repeats) or shard_size % repeats:
-        raise ValueError(
-            f"`repeats` must divide the {shard_size} examples of a process in "
-            f"a batch. Received: repeats={repeats}"
-        )
-
-
-def _check_num_views(source, num_clips, num_crops, resize):
-    if not is_count(num_clips) or not is_count(num_crops):
-        raise ValueError(
-            "`num_clips` and `num_crops` must be integers of at least 1. "
-            f"Received: num_clips={num_clips}, num_crops={num_crops}"
-        )
+def _check_views(source, num_clips, num_crops, resize):
     if num_clips * num_crops > 1 and not source.is_video:
         raise ValueError(
             "`num_clips` and `num_crops` must be 1 for images. Received: "
@@ -321,24 +278,10 @@ def _check_num_views(source, num_clips, num_crops, resize):
         )
 
 
-def _zeros(element_spec):
-    """Returns a data set of one element, all zeros."""
-    tf = tensorflow()
-    with tf.device("CPU"):
-        return tf.data.Dataset.from_tensors(
-            {
-                key: tf.zeros(spec.shape, spec.dtype)
-                for key, spec in element_spec.items()
-            }
-        )
-
-
 def _encode(source, labels):
-    """Returns labels as float32, one-hot unless an image may have several.
+    """Return labels as float32, one-hot unless an image may have several.
 
-    Args:
-        source: Their source.
-        labels: Classes, `[...]`, or 0 or 1 for each class, `[..., K]`.
+    `labels` are classes, `[...]`, or 0 or 1 for each class, `[..., K]`.
     """
     tf = tensorflow()
     classes = len(source.class_names)
@@ -346,15 +289,10 @@ def _encode(source, labels):
         labels = tf.cast(labels, "float32")
         return tf.ensure_shape(labels, (*labels.shape[:-1], classes))
     least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+    message = f"The labels of {source.name!r} must be 0 to {classes - 1}. "
+    message += "Received labels from"
     valid = tf.debugging.Assert(
-        (least >= 0) & (most < classes),
-        [
-            f"The labels of {source.name!r} must be 0 to {classes - 1}. "
-            "Received labels from",
-            least,
-            "to",
-            most,
-        ],
+        (least >= 0) & (most < classes), [message, least, "to", most]
     )
     with tf.control_dependencies([valid]):
         return tf.one_hot(labels, classes)

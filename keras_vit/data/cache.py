@@ -21,15 +21,15 @@ class ByteCache:
             )
 
     def has(self, index):
-        """Returns whether there is a string for an index."""
+        """Return whether there is a string for an index."""
         return tensorflow().strings.length(self.get(index)) > 0
 
     def get(self, index):
-        """Returns the scalar string of an index, empty if there is none."""
+        """Return the scalar string of an index, empty if there is none."""
         return tensorflow().ensure_shape(self._table.lookup(index), ())
 
     def put(self, index, value):
-        """Stores a scalar string and returns it."""
+        """Store a scalar string and returns it."""
         tf = tensorflow()
         with tf.control_dependencies([self._table.insert(index, value)]):
             return tf.identity(value)

@@ -12,7 +12,7 @@ from keras_vit.data.sources import Source
 
 
 def check_pixels(images) -> None:
-    """Warns if images are evidently not pixels, or have channels first.
+    """Warn if images are evidently not pixels, or have channels first.
 
     Models take pixels in [0, 255] and scale them. `fit` and `predict` also
     accept images within [0, 1] or [-1, 1], with a loss of accuracy, and NaN. A
@@ -38,7 +38,7 @@ def check_pixels(images) -> None:
 
 
 def _first_images(images):
-    """Returns an array of up to 1,000 images."""
+    """Return an array of up to 1,000 images."""
     if isinstance(images, keras.utils.PyDataset):
         images = images[0]
     elif not hasattr(images, "shape") and not isinstance(images, (list, tuple)):
@@ -71,11 +71,7 @@ def _check_pixels(sample, what):
 
 
 def warn_if_scaled(source: Source) -> None:
-    """Does what `check_pixels` does, for a source of `load`.
-
-    Args:
-        source: A source of `load`; files contain pixels and are not checked.
-    """
+    """Do what `check_pixels` does, for the arrays of a source."""
     if source.images is not None:
         _check_pixels(source.images[:1000], f"The images of {source.name!r}")
 
@@ -83,17 +79,13 @@ def warn_if_scaled(source: Source) -> None:
 def explain_broken(
     source: Source, limit: int = 10, error: Exception | None = None
 ) -> str | None:
-    """Finds the files that caused a decoding error.
+    """Return a message of the files that do not decode, or None.
 
     Args:
         source: A source of `load`.
         limit: Largest number of files to name.
         error: The error of TensorFlow. It names a video, so that not all videos
             must be decoded to find it.
-
-    Returns:
-        A message that names them with the decoder's reasons, or None if
-        every file decodes.
     """
     if source.is_video and error is not None:
         named = re.search(f"(.* {video_files.BROKEN}: .*)", str(error))
@@ -115,15 +107,7 @@ def explain_broken(
 
 
 def describe_ignored(*sources: Source) -> str:
-    """Returns how many files of a folder were not read, and why.
-
-    Args:
-        *sources: The sources of `load`.
-
-    Returns:
-        A text such as "34 files ignored (hidden: 1 .jpg; unsupported: 33
-        .heic)".
-    """
+    """Return how many files of the sources' folders were not read, and why."""
     ignored = sum(
         (collections.Counter(source.ignored) for source in sources),
         collections.Counter(),

@@ -21,6 +21,17 @@ class Sampling:
     step: int = 1
     rate: float = 0.0
 
+    @classmethod
+    def of(cls, options) -> "Sampling | None":
+        """Make that of `batches.ClipOptions`; None for images."""
+        if not options.get("num_frames"):
+            return None
+        return cls(
+            num_frames=options["num_frames"],
+            step=options.get("frame_step", 1),
+            rate=options.get("frame_rate", 0.0),
+        )
+
     @property
     def span(self) -> int:
         """Number of video frames from the first of a clip to the last."""
@@ -28,15 +39,9 @@ class Sampling:
 
 
 def first_frame(place, num_frames, sampling: Sampling):
-    """Returns the number of the first frame of a clip.
+    """Return the number of a clip's first frame; 0 if the video is too short.
 
-    Args:
-        place: Position of the clip in the video, from 0 (its start) to 1.
-        num_frames: Number of frames of the video, a scalar int32 tensor.
-        sampling: The frames of a clip.
-
-    Returns:
-        Scalar int32 tensor; 0 for a video that is too short.
+    `place` is the position of the clip in the video, from 0 (its start) to 1.
     """
     tf = tensorflow()
     latest = tf.maximum(num_frames - sampling.span, 0)
@@ -45,15 +50,12 @@ def first_frame(place, num_frames, sampling: Sampling):
 
 
 def take_frames(video, place, sampling: Sampling):
-    """Returns the frames of a clip; repeats the last one of a short video.
+    """Return the frames of a clip; repeat the last one of a short video.
 
     Args:
         video: All frames, `[F, ...]`: pixels, or the bytes of each frame.
         place: Position of the clip in the video, from 0 (its start) to 1.
         sampling: The frames of a clip.
-
-    Returns:
-        `[T, ...]`.
     """
     tf = tensorflow()
     count = tf.shape(video)[0]
@@ -63,18 +65,14 @@ def take_frames(video, place, sampling: Sampling):
 
 
 def places(num_clips: int) -> list[float]:
-    """Returns the positions of clips that are spread evenly over a video.
-
-    Args:
-        num_clips: Number of clips; a single one lies in the middle.
-    """
+    """Return the positions of clips that are spread evenly over a video."""
     if num_clips == 1:
         return [0.5]
     return [i / (num_clips - 1) for i in range(num_clips)]
 
 
 def shuffle_frames(batches, seed: int = 0):
-    """Shuffles the frames of each clip, each in its own random order.
+    """Shuffle the frames of each clip, each in its own random order.
 
     Args:
         batches: Elements with "images", `[B, ..., T, H, W, C]`.

@@ -19,17 +19,10 @@ def inception_crop(
     seed,
     min_area: float = MIN_AREA,
 ):
-    """Crops 5 to 100 % of the area at an aspect of 3/4 to 4/3, and resizes.
+    """Crop 5 to 100 % of the area at an aspect of 3/4 to 4/3, and resize.
 
-    Args:
-        image: Bytes of a file (a scalar string) or pixels.
-        image_size: (height, width) in pixels of the result.
-        channels: Channels of the result.
-        seed: Two integers.
-        min_area: The smallest share of the area.
-
-    Returns:
-        float32 `[..., height, width, channels]`.
+    `image` is the bytes of a file (a scalar string) or pixels. The result is
+    float32 `[..., height, width, channels]`.
 
     Reference:
         Szegedy et al. 2015, as in vit_jax/input_pipeline.py.
@@ -39,19 +32,10 @@ def inception_crop(
 
 
 def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
-    """Cuts out the window of `inception_crop`, before any resizing.
+    """Cut out the window of `inception_crop`, before any resizing.
 
     Only the window of a JPEG is decoded, except from CMYK to grey. The window
     refers to the upright image.
-
-    Args:
-        image: Bytes of a file (a scalar string) or pixels.
-        channels: Channels of the result.
-        seed: Two integers.
-        min_area: The least share of the area.
-
-    Returns:
-        `[..., h, w, channels]`.
     """
     tf = tensorflow()
 
@@ -70,7 +54,7 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
         return decode(begin[:2], size[:2])
 
     def crop_jpeg():
-        turn = orientation.of_jpeg(image)
+        turn = formats.orientation_of_jpeg(image)
         stored = tf.io.extract_jpeg_shape(image)
         shape = orientation.swap(stored[:2], turn)
         begin, size = sample_window(
@@ -90,7 +74,8 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
     if image.dtype != tf.string:
         image = crop_pixels(image)
     elif channels == 3:
-        image = orientation.if_upright_jpeg(image, crop_upright_jpeg, crop_file)
+        is_upright = formats.is_plain_jpeg(image)
+        image = tf.cond(is_upright, crop_upright_jpeg, crop_file)
     else:
         image = crop_file()
     image.set_shape((*image.shape[:-3], None, None, channels))
@@ -98,12 +83,7 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
 
 
 def sample_window(shape, seed, min_area: float = MIN_AREA):
-    """Draws the window of `inception_crop`.
-
-    Args:
-        shape: (H, W, C) of the image.
-        seed: Two integers.
-        min_area: The least share of the area.
+    """Draw the window of `inception_crop` in an image of shape (H, W, C).
 
     Returns:
         Its first (row, column, 0) and its (rows, columns, -1).
@@ -122,17 +102,7 @@ def sample_window(shape, seed, min_area: float = MIN_AREA):
 
 
 def pad_crop(image, image_size: tuple[int, int], pad: int, seed):
-    """Resizes, pads with zeros on every side, and crops at random.
-
-    Args:
-        image: Pixels.
-        image_size: (height, width) in pixels of the result.
-        pad: Pixels added on each side.
-        seed: Two integers.
-
-    Returns:
-        `[..., height, width, C]`.
-    """
+    """Resize, pad with zeros on every side, and crop at random."""
     tf = tensorflow()
     image = resize(image, image_size)
     leading = image.shape[:-3]
@@ -145,12 +115,7 @@ def pad_crop(image, image_size: tuple[int, int], pad: int, seed):
 
 
 def flip(image, seed):
-    """Flips an image left to right with probability one half.
-
-    Args:
-        image: Pixels.
-        seed: Two integers.
-    """
+    """Flip an image left to right with probability one half."""
     tf = tensorflow()
     if image.shape.rank == 3:
         return tf.image.stateless_random_flip_left_right(image, seed)
@@ -161,19 +126,10 @@ def flip(image, seed):
 
 
 def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
-    """Resizes directly, shorter side to `shorter`, and crops at random.
+    """Resize directly, shorter side to `shorter`, and crop at random.
 
     The aspect ratio after resizing is that of `image_size`, whatever that of
     the image: for a square, the resized image is square.
-
-    Args:
-        image: Pixels.
-        image_size: (height, width) in pixels of the result.
-        shorter: Pixels of the shorter side before the crop.
-        seed: Two integers.
-
-    Returns:
-        `[..., height, width, C]`.
 
     Reference:
         Kolesnikov et al. 2020 (BiT), section 3.3; Steiner et al. 2021, which
@@ -186,29 +142,14 @@ def resize_crop(image, image_size: tuple[int, int], shorter: int, seed):
 
 
 def scaled(image_size: tuple[int, int], shorter: int) -> tuple[int, int]:
-    """Returns a size of the same aspect ratio.
-
-    Args:
-        image_size: (height, width) in pixels.
-        shorter: Pixels of the shorter side of the result.
-    """
+    """Return a size of the same aspect ratio with another shorter side."""
     scale = shorter / min(image_size)
     height, width = image_size
     return round(height * scale), round(width * scale)
 
 
 def central_crop(image, image_size: tuple[int, int], shorter: int):
-    """Resizes in proportion, shorter side to `shorter`, and crops the centre.
-
-    Args:
-        image: Pixels.
-        image_size: (height, width) in pixels of the result.
-        shorter: Pixels of the shorter side before the crop, at least those of
-            either side of the result.
-
-    Returns:
-        `[..., height, width, C]`.
-    """
+    """Resize in proportion, shorter side to `shorter`, and crop the centre."""
     tf = tensorflow()
     # Only the centre of a very long image is resized, since the result could be
     # thousands of times larger than the file.
@@ -219,15 +160,7 @@ def central_crop(image, image_size: tuple[int, int], shorter: int):
 
 
 def resize_shorter(image, shorter: int):
-    """Resizes in proportion.
-
-    Args:
-        image: Pixels.
-        shorter: Pixels of the shorter side of the result.
-
-    Returns:
-        float32 `[..., H, W, C]`.
-    """
+    """Resize in proportion, the shorter side to `shorter`."""
     tf = tensorflow()
     sides = tf.shape(image)[-3:-1]
     scale = shorter / tf.reduce_min(sides)
@@ -236,16 +169,9 @@ def resize_shorter(image, shorter: int):
 
 
 def cut(image, image_size: tuple[int, int], place: float):
-    """Cuts out a window at a position along the longer side.
+    """Cut out a window at a position along the longer side, 0 to 1.
 
-    Args:
-        image: Pixels.
-        image_size: (height, width) in pixels of the result.
-        place: Position along the longer side, from 0, the start, to 1; along
-            the other side the window is centred.
-
-    Returns:
-        `[..., height, width, C]`.
+    Along the other side the window is centred.
     """
     image = _cut(image, tensorflow().constant(image_size), place)
     image.set_shape((*image.shape[:-3], *image_size, image.shape[-1]))
@@ -255,7 +181,7 @@ def cut(image, image_size: tuple[int, int], place: float):
 def bit_hyper_rule(
     image_shape: tuple[int, ...] | None,
 ) -> tuple[int, int]:
-    """Returns the sizes of BiT's HyperRule for fine-tuning.
+    """Return the sizes of BiT's HyperRule for fine-tuning.
 
     Args:
         image_shape: (height, width, ...) in pixels of the images of a data set;
@@ -275,7 +201,7 @@ def bit_hyper_rule(
 
 
 def _cut(image, sides, place):
-    """Cuts out a window whose sides are given as a tensor."""
+    """Cut out a window whose sides are given as a tensor."""
     tf = tensorflow()
     shape = tf.shape(image)[-3:-1]
     is_longer = [shape[0] > shape[1], shape[0] <= shape[1]]
@@ -285,7 +211,7 @@ def _cut(image, sides, place):
 
 
 def _slice(image, begin, sides):
-    """Cuts out a window with a given first row and column, and sides."""
+    """Cut out a window with a given first row and column, and sides."""
     tf = tensorflow()
     leading = len(image.shape) - 3
     window = tf.slice(

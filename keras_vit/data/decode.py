@@ -1,5 +1,6 @@
 """Decodes image files to pixels, exactly as in evaluation."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -15,15 +16,15 @@ EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def decode_image(encoded, channels: int = 3):
-    """Decodes JPEG, PNG, GIF, BMP or WebP, detected by content, and rotates.
+    """Decode JPEG, PNG, GIF, BMP or WebP, detected by content, and rotates.
 
     Grey is converted to colour, or colour to grey, according to `channels`;
     alpha is dropped; 16-bit PNG is converted to 8 bits, CMYK JPEG to RGB;
-    palettes of PNG and GIF are applied. Only the first frame of an animation is
-    decoded, and refused unless it fills the canvas; so are BMP files with a
-    palette of colours or compression (`formats.plain_bmp`). The EXIF
-    orientation of JPEG, PNG and WebP is applied (see `orientation`). WebP needs
-    a TensorFlow that decodes it, such as 2.21.
+    palettes of PNG and GIF are applied. Only the first frame of an animated
+    GIF is decoded, and refused unless it fills the screen; so are animations
+    of WebP, and BMP files with a palette of colours or compression
+    (`formats.plain_bmp`). The EXIF orientation of JPEG, PNG and WebP is applied
+    (see `formats`). WebP needs a TensorFlow that decodes it, such as 2.21.
 
     Args:
         encoded: Scalar string tensor, the bytes of a file.
@@ -37,8 +38,8 @@ def decode_image(encoded, channels: int = 3):
     """
     tf = tensorflow()
     _check_channels(channels)
-    image = orientation.if_upright_jpeg(
-        encoded,
+    image = tf.cond(
+        formats.is_plain_jpeg(encoded),
         lambda: stored_jpeg(encoded, channels),
         lambda: _decode_any(encoded, channels),
     )
@@ -61,7 +62,7 @@ def _decode(encoded, channels):
 @formats.apart
 def _decode_any(encoded, channels):
     return tensorflow().cond(
-        formats.is_jpeg(encoded),
+        formats.is_kind(encoded, "JPEG"),
         lambda: _decode_jpeg(encoded, channels),
         lambda: _decode_other(encoded, channels),
     )
@@ -69,19 +70,11 @@ def _decode_any(encoded, channels):
 
 def _decode_jpeg(encoded, channels):
     image = stored_jpeg(encoded, channels)
-    return orientation.upright(image, orientation.of_jpeg(encoded))
+    return orientation.upright(image, formats.orientation_of_jpeg(encoded))
 
 
 def stored_jpeg(encoded, channels: int):
-    """Decodes a JPEG as it is stored, whatever its orientation.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a JPEG.
-        channels: 1 or 3.
-
-    Returns:
-        uint8 `[H, W, channels]`.
-    """
+    """Decode a JPEG as it is stored, whatever its orientation."""
     return _decode(encoded, channels) if channels == 3 else _grey(encoded)
 
 
@@ -94,44 +87,22 @@ def _grey(encoded):
 
 
 def _decode_other(encoded, channels):
-    def png():
-        image = _decode(encoded, channels)
-        return orientation.upright(image, orientation.of_png(encoded))
+    def of(kind, read):
+        # Of other kinds, the decoder converts to no number of channels.
+        image = _decode(read(encoded)[0], channels if kind == "PNG" else 0)
+        image = recolour(image, channels)
+        return orientation.upright(image, formats.orientation(encoded, kind))
 
-    def gif():
-        frame = formats.first_gif_frame(encoded)[0]
-        return recolour(_decode(frame, 3), channels)
-
-    def webp():
-        # An image with alpha has 4 channels, and no other number is accepted.
-        frame = formats.first_webp_frame(encoded)[0]
-        image = recolour(_decode(frame, 0), channels)
-        return orientation.upright(image, orientation.of_webp(encoded))
-
-    def bmp():
-        plain = formats.plain_bmp(encoded)[0]
-        return recolour(_decode(plain, 0), channels)
-
-    return tensorflow().case(
-        [
-            (formats.is_gif(encoded), gif),
-            (formats.is_webp(encoded), webp),
-            (formats.is_bmp(encoded), bmp),
-        ],
-        default=png,
-    )
+    cases = [
+        (formats.is_kind(encoded, kind), functools.partial(of, kind, read))
+        for kind, read in formats.READERS.items()
+    ]
+    # Whatever it is, the decoder says why it does not decode.
+    return tensorflow().case(cases, default=lambda: _decode(encoded, channels))
 
 
 def cmyk_to_grey(encoded, channels: int):
-    """Returns whether this is a JPEG that the decoder cannot convert to grey.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a file.
-        channels: 1 or 3, the wanted number.
-
-    Returns:
-        Scalar bool tensor.
-    """
+    """Return whether this is a JPEG that the decoder cannot convert to grey."""
     tf = tensorflow()
     if channels != 1:
         return tf.constant(False)
@@ -143,15 +114,9 @@ def cmyk_to_grey(encoded, channels: int):
 
 
 def recolour(image, channels: int):
-    """Converts an image to 1 or 3 channels; a second or fourth, alpha, is
-    dropped.
+    """Convert `[..., H, W, C]` to 1 or 3 channels.
 
-    Args:
-        image: `[H, W, C]`, C from 1 to 4, or the frames of a clip.
-        channels: 1 or 3.
-
-    Returns:
-        `[..., H, W, channels]`, of the same type.
+    A second or fourth channel, alpha, is dropped.
     """
     tf = tensorflow()
     leading = [None] * (image.shape.rank - 1)
@@ -181,17 +146,10 @@ def recolour(image, channels: int):
 
 
 def resize(image, image_size: tuple[int, int]):
-    """Resizes directly to (height, width), bilinearly, as the authors do.
+    """Resize directly to (height, width), bilinearly, as the authors do.
 
-    An image that already has this static size is returned unchanged, also as
-    uint8.
-
-    Args:
-        image: `[H, W, C]`, or the frames of a clip, `[T, H, W, C]`.
-        image_size: (height, width) in pixels.
-
-    Returns:
-        `[..., height, width, C]`, float32 if it was resized.
+    An image, or clip, that already has this static size is returned unchanged,
+    also as uint8; otherwise the result is float32.
     """
     tf = tensorflow()
     if tuple(image.shape[-3:-1]) == tuple(image_size):
@@ -202,7 +160,7 @@ def resize(image, image_size: tuple[int, int]):
 def read_image(
     path: str | os.PathLike, image_size: tuple[int, int], channels: int = 3
 ) -> np.ndarray:
-    """Reads one image file as evaluation does.
+    """Read one image file as evaluation does.
 
     Without TensorFlow, with Pillow; see `keras_vit.data.pillow`.
 
@@ -226,14 +184,7 @@ def read_image(
 
 
 def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
-    """Reads one image file in its own size.
-
-    Args:
-        path: The file.
-        channels: 1 or 3.
-
-    Returns:
-        uint8 `[H, W, channels]`, upright.
+    """Read one image file in its own size, upright: uint8 `[H, W, channels]`.
 
     Raises:
         ValueError: As `read_image`.
@@ -259,14 +210,9 @@ def _has_tensorflow():
 
 
 def find_broken(paths, channels: int = 3) -> dict[str, str]:
-    """Returns the files that do not decode and why, after trying every one.
+    """Return the files that do not decode and why, after trying every one.
 
-    Args:
-        paths: Image files.
-        channels: 1 or 3.
-
-    Returns:
-        The decoder's message by path, in the order of `paths`.
+    The decoder's message by path is in the order of `paths`.
     """
     tf = tensorflow()
     reasons = {}
@@ -309,7 +255,7 @@ def _why_broken(path, channels):
 
 
 def _reason(error):
-    """Returns the message of a TensorFlow error without the names of ops."""
+    """Return the message of a TensorFlow error without the names of ops."""
     # A function of the graph first reports its code, above an empty line.
     message = error.message.split("\n\n")[-1]
     return re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message).strip()

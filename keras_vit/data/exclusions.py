@@ -14,7 +14,7 @@ COLUMN = "pretrain"
 
 
 def read(path: str) -> frozenset[str]:
-    """Reads a list of examples.
+    """Read a list of examples.
 
     Args:
         path: The CSV file of `python -m tools.near_duplicates`, or a text
@@ -40,13 +40,10 @@ def read(path: str) -> frozenset[str]:
 
 
 def names_of(source: Source) -> list[str]:
-    """Returns the name of each example of files or arrays in such a list.
+    """Return the name of each example of files or arrays in such a list.
 
     The name of a file is its path relative to the folder of classes,
     "class/file.jpg" on every system; the name of an array is its index.
-
-    Args:
-        source: A source of `load`.
 
     Raises:
         ValueError: If the source is a stream, which has no names.
@@ -65,12 +62,9 @@ def names_of(source: Source) -> list[str]:
 
 
 def leave_out(source: Source, names: frozenset[str]) -> Source:
-    """Returns a source of files or arrays without some examples.
+    """Return a source of files or arrays without the examples of some names.
 
-    Args:
-        source: A source of `load` that is not a stream. TFRecords must be
-            written again without the excluded examples.
-        names: Names of the examples to exclude, see `names_of`.
+    TFRecords must be written again without the excluded examples.
 
     Raises:
         ValueError: If the source is a stream, a name is unknown, or no example

@@ -1,6 +1,7 @@
 """Images or videos in one folder for each class."""
 
 import collections
+import dataclasses
 import os
 import pathlib
 
@@ -13,10 +14,55 @@ from keras_vit.data.split import hold_out
 EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
 
 
+@dataclasses.dataclass
+class _Files:
+    """The labelled files below a folder.
+
+    Attributes:
+        root: The folder.
+        names: Names of its classes.
+        paths: The files, an array of str.
+        labels: Class of each.
+        ignored: Number of other files, by reason and extension.
+        skipped: Files that do not decode, with the decoder's reason.
+    """
+
+    root: pathlib.Path
+    names: tuple[str, ...]
+    paths: np.ndarray
+    labels: np.ndarray
+    ignored: collections.Counter
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def skip_broken(self, is_video):
+        """Skip the files that do not decode."""
+        self.skipped = find_broken(self.paths, is_video)
+        valid = np.array([path not in self.skipped for path in self.paths])
+        self.paths, self.labels = self.paths[valid], self.labels[valid]
+
+    def first_skipped(self):
+        """Return the number of skipped files and an example, as text."""
+        path, reason = next(iter(self.skipped.items()))
+        return f"{len(self.skipped)} broken files, such as {path!r}: {reason}"
+
+    def fields(self, is_video, chosen=slice(None)):
+        """Return the fields of a `Source` of some of the files."""
+        return dict(
+            name=str(self.root),
+            class_names=self.names,
+            num_examples=len(self.paths[chosen]),
+            is_video=is_video,
+            paths=tuple(self.paths[chosen]),
+            labels=self.labels[chosen],
+            skipped=self.skipped,
+            ignored=dict(self.ignored),
+        )
+
+
 def find(
     path: str, eval_fraction: float, seed: int, broken: str = "error"
 ) -> tuple[dict, dict]:
-    """Finds `train/class/*` and `test/class/*`, or `class/*` to be split.
+    """Find `train/class/*` and `test/class/*`, or `class/*` to be split.
 
     A class has the images in its folder and in all folders below it, as in
     Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
@@ -26,10 +72,8 @@ def find(
 
     Args:
         path: The folder.
-        eval_fraction: Share of each class held out if the folder has no `test`
-            (or `val`, `validation`, `eval`).
-        seed: Seed of that choice.
-        broken: "skip" skips files that do not decode.
+        eval_fraction, seed, broken: See `sources.load`; a share is held out if
+            the folder has no `test` (or `val`, `validation`, `eval`).
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -42,93 +86,67 @@ def find(
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
     is_video = _has_videos(train_root)
-    paths, labels, names, ignored = _classes(train_root, is_video, broken)
-    if len(names) < 2:
-        raise ValueError(
-            f"`dataset` {str(train_root)!r} must have a folder for each of at "
-            f"least 2 classes. Received: {list(names)}"
-        )
-    paths, labels, skipped = _without_broken(paths, labels, broken, is_video)
-    lost = [name for i, name in enumerate(names) if i not in labels]
-    if lost:
-        raise ValueError(
-            f"Every class in {str(train_root)!r} must have a file that "
-            f"decodes. Received: none in {lost}, {len(skipped)} broken "
-            f"files in all, such as {_first(skipped)}"
-        )
+    train = _train_files(train_root, is_video, broken)
     evaluation_roots = [
         root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()
     ]
     if train_root != root:
         used = [train_root.name, *(x.name for x in evaluation_roots[:1])]
-        ignored += _ignored_beside(root, used, is_video)
-    if train_root == root or not evaluation_roots:
-        kept, held_out = hold_out(
-            labels,
-            eval_fraction,
-            seed,
-            name=str(train_root),
-            class_names=names,
-        )
-        return (
-            _fields(
-                train_root,
-                paths[kept],
-                labels[kept],
-                names,
-                skipped,
-                ignored,
-                is_video,
-            ),
-            _fields(
-                train_root,
-                paths[held_out],
-                labels[held_out],
-                names,
-                {},
-                {},
-                is_video,
-            ),
-        )
-    eval_root = evaluation_roots[0]
-    eval_paths, eval_labels, eval_names, eval_ignored = _classes(
-        eval_root, is_video, broken
+        train.ignored += _ignored_beside(root, used, is_video)
+    if train_root != root and evaluation_roots:
+        evaluation = _eval_files(evaluation_roots[0], train, is_video, broken)
+        return train.fields(is_video), evaluation.fields(is_video)
+    kept, held_out = hold_out(
+        train.labels,
+        eval_fraction,
+        seed,
+        name=str(train_root),
+        class_names=train.names,
     )
-    unknown = sorted(set(eval_names) - set(names))
+    rest = dict(skipped={}, ignored={})
+    return train.fields(is_video, kept), train.fields(is_video, held_out) | rest
+
+
+def _train_files(root, is_video, broken):
+    files = _classes(root, is_video, broken)
+    if len(files.names) < 2:
+        raise ValueError(
+            f"`dataset` {str(root)!r} must have a folder for each of at least "
+            f"2 classes. Received: {list(files.names)}"
+        )
+    if broken == "skip":
+        files.skip_broken(is_video)
+    lost = [n for i, n in enumerate(files.names) if i not in files.labels]
+    if lost:
+        raise ValueError(
+            f"Every class in {str(root)!r} must have a file that decodes. "
+            f"Received: none in {lost}, {files.first_skipped()}"
+        )
+    return files
+
+
+def _eval_files(root, train, is_video, broken):
+    files = _classes(root, is_video, broken)
+    unknown = sorted(set(files.names) - set(train.names))
     if unknown:
         raise ValueError(
-            f"The classes in {str(eval_root)!r} must be among those in "
-            f"{str(train_root)!r}. Received also: {unknown}"
+            f"The classes in {str(root)!r} must be among those in "
+            f"{str(train.root)!r}. Received also: {unknown}"
         )
-    in_train = np.array([names.index(name) for name in eval_names])
-    eval_paths, eval_labels, eval_skipped = _without_broken(
-        eval_paths, in_train[eval_labels], broken, is_video
-    )
-    if not len(eval_paths):
+    in_train = np.array([train.names.index(name) for name in files.names])
+    files.labels, files.names = in_train[files.labels], train.names
+    if broken == "skip":
+        files.skip_broken(is_video)
+    if not len(files.paths):
         raise ValueError(
-            f"{str(eval_root)!r} must have a file that decodes. Received: "
-            f"{len(eval_skipped)} broken files, such as {_first(eval_skipped)}"
+            f"{str(root)!r} must have a file that decodes. Received: "
+            f"{files.first_skipped()}"
         )
-    return (
-        _fields(train_root, paths, labels, names, skipped, ignored, is_video),
-        _fields(
-            eval_root,
-            eval_paths,
-            eval_labels,
-            names,
-            eval_skipped,
-            eval_ignored,
-            is_video,
-        ),
-    )
+    return files
 
 
 def describe(ignored: dict[tuple[str, str], int]) -> str:
-    """Returns "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)".
-
-    Args:
-        ignored: Number of files by reason and extension.
-    """
+    """Return "34 files ignored (hidden: 1 .jpg; unsupported: 33 .heic)"."""
     if not ignored:
         return "no file ignored"
     by_reason = collections.defaultdict(list)
@@ -142,12 +160,7 @@ def describe(ignored: dict[tuple[str, str], int]) -> str:
 
 
 def find_broken(paths, is_video: bool) -> dict[str, str]:
-    """Returns the files that do not decode and why, after trying every one.
-
-    Args:
-        paths: Image files or video files.
-        is_video: Whether they are videos.
-    """
+    """Return the files that do not decode and why, after trying every one."""
     return (video_files if is_video else decode).find_broken(paths)
 
 
@@ -171,10 +184,7 @@ def _extensions(is_video):
 
 
 def _classes(root, is_video, broken):
-    """Returns paths, labels and class names of the files under a folder.
-
-    Also returns the number of ignored files, by reason and extension.
-    """
+    """Return the files of the class folders."""
     folders = sorted(
         entry
         for entry in root.iterdir()
@@ -204,11 +214,12 @@ def _classes(root, is_video, broken):
         paths += [image.path for image in images]
         labels += [label] * len(images)
         ignored += others
-    return np.array(paths, dtype=object), np.array(labels), names, ignored
+    paths = np.array(paths, dtype=object)
+    return _Files(root, names, paths, np.array(labels), ignored)
 
 
 def _ignored_beside(root, used, is_video):
-    """Counts the files below a folder outside of the class folders."""
+    """Count the files below a folder outside of the class folders."""
     images, ignored = _scan(root, is_video, without=used)
     for image in images:
         ignored["outside the class folders", _extension(image.name)] += 1
@@ -216,7 +227,7 @@ def _ignored_beside(root, used, is_video):
 
 
 def _scan(folder, is_video, without=()):
-    """Returns the entries of a kind below a folder, and counts others."""
+    """Return the entries of a kind below a folder, and counts others."""
     images, ignored = [], collections.Counter()
     pending = [(folder, without)]
     while pending:
@@ -246,31 +257,5 @@ def _extension(path):
 
 
 def _printable(name):
-    """Returns a name with its bytes that are not UTF-8 escaped."""
+    """Return a name with its bytes that are not UTF-8 escaped."""
     return name.encode(errors="backslashreplace").decode()
-
-
-def _without_broken(paths, labels, broken, is_video):
-    if broken != "skip":
-        return paths, labels, {}
-    skipped = find_broken(paths, is_video)
-    valid = np.array([path not in skipped for path in paths])
-    return paths[valid], labels[valid], skipped
-
-
-def _first(skipped):
-    path, reason = next(iter(skipped.items()))
-    return f"{path!r}: {reason}"
-
-
-def _fields(root, paths, labels, names, skipped, ignored, is_video):
-    return dict(
-        name=str(root),
-        class_names=names,
-        num_examples=len(paths),
-        is_video=is_video,
-        paths=tuple(paths),
-        labels=labels,
-        skipped=skipped,
-        ignored=dict(ignored),
-    )

@@ -1,32 +1,39 @@
-"""What TensorFlow's decoder needs to read GIF, WebP and BMP right.
+"""Headers of image files, and what TensorFlow needs to decode them right.
 
-It decodes every frame of a GIF to return the first, places it wrongly unless it
-fills the screen, and reads palettes of BMP as grey. All functions run in a
-graph, on the bytes of one file. They raise `tf.errors.InvalidArgumentError` if
-a file is malformed, or of a rare kind that would be read wrongly.
+TensorFlow decodes every frame of a GIF to return the first, and places it
+wrongly unless it fills the screen; writes beyond its buffer for some animations
+of WebP (2.21); and reads palettes of BMP as grey. All functions run in a graph,
+on the bytes of a file. They raise `tf.errors.InvalidArgumentError` for a
+malformed file, and for a rare kind that would be read wrongly.
+
+EXIF is read from its first segment (APP1) in a JPEG, if only APP and COM
+segments precede it, from a chunk before the pixels of a PNG, and from a chunk
+of a WebP. XMP and text chunks are not read.
 """
 
 import functools
 
 from keras_vit.data.optional_imports import tensorflow
 
-# More blocks than any writer places before an image.
+# Kind of file -> its first bytes.
+KINDS = {
+    "JPEG": b"\xff\xd8\xff",
+    "PNG": b"\x89PNG\r\n\x1a\n",
+    "GIF": b"GIF8",
+    "BMP": b"BM",
+    "WEBP": b"RIFF",
+}
+# More blocks than any writer places before an image or EXIF.
 _MAX_BLOCKS = 1000
 # The data of a GIF are blocks of up to 255 bytes, nearly all of one size. This
 # many blocks of one size are skipped in one step.
 _BLOCKS_A_STEP, _MAX_STEPS = 256, 4096
-# Chunks of a WebP file.
-_LOSSY, _LOSSLESS, _EXTENDED, _ANIMATION_FRAME = (
-    int.from_bytes(tag, "little")
-    for tag in (b"VP8 ", b"VP8L", b"VP8X", b"ANMF")
-)
 
 
 def apart(function):
-    """Decorates a function of the graph, which is built when it first runs.
+    """Decorate what few images need, so that its graph is built on first use.
 
-    The graph that reads images is built for each served request. Functions that
-    only few images need would cost time for all others.
+    The graph that reads images is built for each served request.
     """
 
     @functools.cache
@@ -37,51 +44,19 @@ def apart(function):
             experimental_attributes={"_noinline": True},
         )
 
-    @functools.wraps(function)
-    def call(*arguments):
-        return of_graph()(*arguments)
-
-    return call
+    return lambda *arguments: of_graph()(*arguments)
 
 
-def bytes_of(encoded):
-    """Returns a scalar string as uint8 `[length]`."""
-    tf = tensorflow()
-    return tf.io.decode_raw(encoded, tf.uint8)
-
-
-def part(encoded, position, count):
-    """Returns some bytes of a file; beyond its end there are none.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a file.
-        position: Index of the first, at least 0.
-        count: Their number; none if it is below 0.
-
-    Returns:
-        Scalar string tensor.
-    """
-    tf = tensorflow()
-    # TensorFlow's error for a position beyond the end contains the bytes,
-    # which Python cannot decode.
-    length = tf.cast(tf.strings.length(encoded), tf.int64)
-    position = tf.minimum(tf.cast(position, tf.int64), length)
-    count = tf.maximum(tf.cast(count, tf.int64), 0)
-    return tf.strings.substr(encoded, position, count)
+def is_kind(encoded, kind: str):
+    """Return whether a file begins like one of `KINDS`."""
+    start = tensorflow().strings.substr(encoded, 0, len(KINDS[kind]))
+    return start == KINDS[kind]
 
 
 def number(data, position, count: int, big_endian=False):
-    """Reads an unsigned integer; bytes beyond the end count as zero.
+    """Read an unsigned integer of up to 4 bytes; beyond the end are zeros.
 
-    Args:
-        data: uint8 `[length]`.
-        position: Index of its first byte.
-        count: Number of bytes, at most 4.
-        big_endian: Whether the first byte is the highest: a bool, or a scalar
-            bool tensor.
-
-    Returns:
-        Scalar int64 tensor.
+    `data` is uint8 `[length]`, `big_endian` also a scalar bool tensor.
     """
     tf = tensorflow()
     found = tf.cast(data[position : position + count], tf.int64)
@@ -90,253 +65,250 @@ def number(data, position, count: int, big_endian=False):
     return tf.reduce_sum(found * tf.where(big_endian, places[::-1], places))
 
 
-def is_gif(encoded):
-    """Returns whether the bytes of a file begin as a GIF's."""
-    return tensorflow().strings.substr(encoded, 0, 4) == b"GIF8"
+def seek(position, found, following, most: int = _MAX_BLOCKS):
+    """Return the position of the first block for which `found` holds.
 
-
-def is_bmp(encoded):
-    """Returns whether the bytes of a file begin as a BMP's."""
-    return tensorflow().strings.substr(encoded, 0, 2) == b"BM"
-
-
-def is_jpeg(encoded):
-    """Returns whether the bytes of a file begin as a JPEG's."""
-    return tensorflow().strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
-
-
-def is_png(encoded):
-    """Returns whether the bytes of a file begin as a PNG's."""
-    return tensorflow().strings.substr(encoded, 0, 8) == b"\x89PNG\r\n\x1a\n"
-
-
-def is_webp(encoded):
-    """Returns whether the bytes of a file begin as a WebP's."""
+    `following` returns the position of the next one. At most so many are tried.
+    """
     tf = tensorflow()
-    return tf.strings.regex_full_match(
-        tf.strings.substr(encoded, 0, 12), r"RIFF\C{4}WEBP"
+    (position,) = tf.while_loop(
+        lambda position: ~found(position),
+        lambda position: (following(position),),
+        (tf.cast(position, tf.int64),),
+        maximum_iterations=most,
     )
+    return position
 
 
 def require(condition, message: str, *values):
-    """Returns a context whose operations fail unless a condition holds.
-
-    Args:
-        condition: Scalar bool tensor.
-        message: What was expected.
-        *values: Tensors to show after it.
-    """
+    """Return a context whose operations fail unless a condition holds."""
     tf = tensorflow()
     return tf.control_dependencies(
         [tf.debugging.Assert(condition, [message, *values])]
     )
 
 
+def png(encoded):
+    """Return a PNG as it is, its height and its width."""
+    tf = tensorflow()
+    data = tf.io.decode_raw(encoded, tf.uint8)
+    height, width = (number(data, at, 4, big_endian=True) for at in (20, 16))
+    return encoded, height, width
+
+
 def first_gif_frame(encoded):
-    """Reduces a GIF to its first frame.
+    """Return a GIF of only the first frame, its height and its width.
 
     Extensions are removed too: with that of transparency TensorFlow would paint
     pixels black, while other formats just drop alpha.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a GIF.
-
-    Returns:
-        The bytes of a GIF of one frame, its height and its width.
     """
     tf = tensorflow()
-    data = bytes_of(encoded)
-    length = tf.size(data, tf.int64)
+    data = tf.io.decode_raw(encoded, tf.uint8)
 
-    def colours(packed):
+    def colours(place):
+        packed = number(data, place, 1)
         return tf.where(packed >= 128, 3 * 2 ** (packed % 8 + 1), 0)
 
+    def after_equal_blocks(position):
+        stride = number(data, position, 1) + 1
+        sizes = data[position : position + _BLOCKS_A_STEP * stride : stride]
+        other = tf.cast(sizes, tf.int64) != stride - 1
+        # The first of another size, or their number.
+        same = tf.argmax(tf.concat([other, [True]], 0))
+        return position + same * stride
+
+    def is_empty(position):
+        return number(data, position, 1) == 0
+
     def end_of_blocks(position):
-        """Skips sub-blocks, up to the empty one that ends them."""
+        return seek(position, is_empty, after_equal_blocks, _MAX_STEPS) + 1
 
-        def step(position):
-            size = number(data, position, 1)
-            stride = size + 1
-            sizes = data[position : position + _BLOCKS_A_STEP * stride : stride]
-            other = tf.ensure_shape(tf.cast(sizes, tf.int64) != size, [None])
-            same = tf.cond(
-                tf.reduce_any(other),
-                lambda: tf.argmax(tf.cast(other, tf.int32)),
-                lambda: tf.size(sizes, tf.int64),
-            )
-            return (position + same * stride,)
-
-        (position,) = tf.while_loop(
-            lambda position: number(data, position, 1) > 0,
-            step,
-            (position,),
-            maximum_iterations=_MAX_STEPS,
-        )
-        return position + 1
-
-    begin = 13 + colours(number(data, 10, 1))
-    (frame,) = tf.while_loop(
-        lambda position: number(data, position, 1) == 0x21,  # an extension
-        lambda position: (end_of_blocks(position + 2),),
-        (begin,),
-        maximum_iterations=_MAX_BLOCKS,
+    begin = 13 + colours(10)
+    frame = seek(
+        begin,
+        lambda position: number(data, position, 1) != 0x21,  # an extension
+        lambda position: end_of_blocks(position + 2),
     )
     # Ten bytes of description, the colours, and the size of a code.
-    end = end_of_blocks(frame + 11 + colours(number(data, frame + 9, 1)))
-    complete = (
+    end = end_of_blocks(frame + 11 + colours(frame + 9))
+    valid = (
         (number(data, frame, 1) == 0x2C)
-        & (end <= length)
+        & (end <= tf.size(data, tf.int64))
         & (number(data, end - 1, 1) == 0)
+        # Left and top, then width and height.
+        & (number(data, frame + 1, 4) == 0)
+        & (number(data, frame + 5, 4) == number(data, 6, 4))
     )
-    with require(complete, "The first frame of a GIF is missing or cut short."):
-        end = tf.identity(end)
-    # Left and top of the frame, then its width and height.
-    box = part(encoded, frame + 1, 8)
-    fills = box == tf.strings.join([bytes(4), part(encoded, 6, 4)])
-    with require(fills, "The first frame of a GIF must fill its screen."):
-        width, height = number(data, 6, 2), number(data, 8, 2)
-    parts = [
-        tf.strings.substr(encoded, tf.zeros_like(begin), begin),
-        tf.strings.substr(encoded, frame, end - frame),
-        b";",
-    ]
-    return tf.strings.join(parts), height, width
+    message = "The first frame of a GIF must fill its screen and be complete."
+    width, height = number(data, 6, 2), number(data, 8, 2)
+    with require(valid, message):
+        screen = tf.strings.substr(encoded, tf.zeros_like(begin), begin)
+        image = tf.strings.substr(encoded, frame, end - frame)
+    return tf.strings.join([screen, image, b";"]), height, width
 
 
-def first_webp_frame(encoded):
-    """Extracts the image, or the first frame of an animation, of a WebP file.
+def still_webp(encoded):
+    """Return a WebP that is no animation, its height and its width.
 
-    TensorFlow 2.21 writes beyond its buffer when it decodes some animations.
-    The result is never an animation.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a WebP file.
-
-    Returns:
-        The bytes of a WebP file with only this frame, without the transparency
-        chunk of a lossy one; its height and its width.
+    The decoder refuses a file whose image has another size than its canvas.
     """
     tf = tensorflow()
-    data = bytes_of(encoded)
-    position, offset = _webp_image(data)
-    tag = number(data, position, 4)
-    size = 8 + _even(number(data, position + 4, 4))
-    # A lossy frame has 14 bits a side; a lossless one 14 of each side less 1.
-    packed = number(data, position + 9, 4)
-    sides = tf.where(
-        tag == _LOSSLESS,
-        [packed % 2**14 + 1, packed // 2**14 % 2**14 + 1],
-        [number(data, position + i, 2) % 2**14 for i in (14, 16)],
+    data = tf.io.decode_raw(encoded, tf.uint8)
+    extended, lossless, lossy = (
+        number(data, 12, 4) == int.from_bytes(tag, "little")
+        for tag in (b"VP8X", b"VP8L", b"VP8 ")
     )
-    complete = ((tag == _LOSSLESS) | (tag == _LOSSY)) & (
+    is_still = lossless | lossy | extended & (number(data, 20, 1) & 2 == 0)
+    with require(is_still, "A WebP must have an image and no animation."):
         # Some writers omit the last padding byte.
-        position + size <= tf.size(data, tf.int64) + size % 2
-    )
-    with require(complete, "The image of a WebP file is missing or cut short."):
-        size = tf.identity(size)
-    canvas = [number(data, 24, 3) + 1, number(data, 27, 3) + 1]
-    fills = (number(data, 12, 4) != _EXTENDED) | (
-        tf.reduce_all(sides == canvas) & (offset == 0)
-    )
-    with require(fills, "The first frame of a WebP must fill its canvas."):
-        width, height = tf.unstack(sides)
-    chunk = tf.strings.substr(encoded, position, size)
-    header = [b"RIFF", _four_bytes(4 + size), b"WEBP"]
-    return tf.strings.join([*header, chunk]), height, width
-
-
-def _webp_image(data):
-    """Returns where the first image of a WebP begins, and left plus top."""
-    tf = tensorflow()
-
-    def step(position, offset):
-        # Chunks of a frame follow its 16 bytes of description, which begin with
-        # left and top.
-        inside = number(data, position, 4) == _ANIMATION_FRAME
-        size = _even(number(data, position + 4, 4))
-        place = number(data, position + 8, 3) + number(data, position + 11, 3)
-        return (
-            position + 8 + tf.where(~inside, size, 16),
-            tf.where(inside, place, offset),
-        )
-
-    def going(position, offset):
-        tag = number(data, position, 4)
-        return (tag > 0) & (tag != _LOSSY) & (tag != _LOSSLESS)
-
-    return tf.while_loop(
-        going,
-        step,
-        (tf.constant(12, tf.int64), tf.constant(0, tf.int64)),
-        maximum_iterations=_MAX_BLOCKS,
-    )
-
-
-def _even(size):
-    return size + size % 2
-
-
-def _four_bytes(number):
-    """Returns a scalar as a little-endian string of four bytes."""
-    tf = tensorflow()
-    table = tf.constant([bytes([i]) for i in range(256)])
-    digits = number // tf.constant([256**i for i in range(4)], tf.int64) % 256
-    return tf.strings.reduce_join(tf.gather(table, digits))
+        padded = tf.strings.join([encoded, b"\0"])
+    packed = number(data, 21, 4)
+    canvas = [number(data, place, 3) + 1 for place in (27, 24)]
+    of_lossless = [packed // 2**14 % 2**14 + 1, packed % 2**14 + 1]
+    of_lossy = [number(data, place, 2) % 2**14 for place in (28, 26)]
+    size = tf.where(lossless, of_lossless, of_lossy)
+    return padded, *tf.unstack(tf.where(extended, canvas, size))
 
 
 def plain_bmp(encoded):
-    """Reduces a BMP to what TensorFlow reads, if it reads it right.
+    """Return a BMP up to its last pixel, its height and its width.
 
-    These have 24 or 32 bits a pixel, or 8 that are levels of grey, and are not
-    compressed. All others (palettes of colours, 1, 4 or 16 bits, run lengths,
-    the first version of OS/2) are refused.
-
-    Args:
-        encoded: Scalar string tensor, the bytes of a BMP.
-
-    Returns:
-        The bytes of the BMP without what follows its pixels, its height and its
-        width.
+    Refused are palettes of colours, 1, 4 or 16 bits, run lengths and the first
+    version of OS/2.
     """
     tf = tensorflow()
-    data = bytes_of(encoded)
+    data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data, tf.int64)
-    offset, header, width, height, bits, packing = (
-        number(data, place, count)
-        for place, count in (
-            (10, 4),
-            (14, 4),
-            (18, 4),
-            (22, 4),
-            (28, 2),
-            (30, 4),
-        )
+
+    def equals(position, content):
+        # An error of `substr` would contain the bytes, which Python cannot
+        # decode.
+        position = tf.minimum(tf.cast(position, tf.int64), length)
+        return tf.strings.substr(encoded, position, len(content)) == content
+
+    offset, header, width, height, packing = (
+        number(data, place, 4) for place in (10, 14, 18, 22, 30)
     )
+    bits = number(data, 28, 2)
     # Rows stored from the top have a negative height.
     height = tf.where(height >= 2**31, 2**32 - height, height)
     row = (width * bits + 31) // 32 * 4
+    # Limited first: their product may be too large for 64 bits.
+    end = offset + tf.minimum(row, length + 1) * tf.minimum(height, length + 1)
     ramp = b"".join(bytes([i, i, i, 0]) for i in range(256))
     masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
-    is_grey = (bits == 8) & (part(encoded, 14 + header, 1024) == ramp)
-    is_colour = (bits == 24) | (bits == 32)
-    is_masked = (packing == 3) & (bits == 32) & (part(encoded, 54, 12) == masks)
-    before = 14 + header + 1024 * tf.cast(bits == 8, tf.int64)
+    is_grey = (bits == 8) & equals(14 + header, ramp)
+    is_masked = (packing == 3) & (bits == 32) & equals(54, masks)
     readable = (
         (header >= 40)
-        & (is_grey | is_colour)
+        & (is_grey | (bits == 24) | (bits == 32))
         & ((packing == 0) | is_masked)
-        & (offset >= before)
-        & (width > 0)
-        & (height > 0)
-        # Separately first: their product may be too large for 64 bits.
-        & (row <= length)
-        & (height <= length)
-        & (offset + row * height <= length)
+        & (offset >= 14 + header + len(ramp) * tf.cast(bits == 8, tf.int64))
+        & (width * height > 0)
+        & (end <= length)
     )
-    message = (
-        "A BMP must be complete, uncompressed, and of 24 or 32 bits a pixel, "
-        "or of 256 levels of grey."
-    )
+    message = "A BMP must be complete, unpacked, and of 24 or 32 bits or grey."
     with require(readable, message):
-        pixels = part(encoded, 0, offset + row * height)
-    return pixels, height, width
+        end = tf.identity(end)
+    return tf.strings.substr(encoded, tf.zeros_like(end), end), height, width
+
+
+# Kind of file -> function that returns what is decoded, its height and width.
+READERS = dict(PNG=png, GIF=first_gif_frame, WEBP=still_webp, BMP=plain_bmp)
+
+
+def is_plain_jpeg(encoded):
+    """Return whether a file is a JPEG that is quickly seen to be upright.
+
+    Most JPEGs that no camera wrote are: the tables follow JFIF's segment.
+    """
+    tf = tensorflow()
+    # Padded: TensorFlow's error for a position beyond the end contains the
+    # bytes, which Python cannot decode.
+    start = tf.strings.join([tf.strings.substr(encoded, 0, 22), bytes(22)])
+    return (tf.strings.substr(start, 0, 6) == b"\xff\xd8\xff\xe0\0\x10") & (
+        tf.strings.substr(start, 20, 2) == b"\xff\xdb"
+    )
+
+
+def orientation_of_jpeg(encoded):
+    """Return the orientation that EXIF states, scalar int64; 1 without EXIF."""
+    tf = tensorflow()
+    return tf.cond(
+        is_plain_jpeg(encoded),
+        lambda: tf.constant(1, tf.int64),
+        lambda: orientation(encoded, "JPEG"),
+    )
+
+
+@apart
+def orientation(encoded, kind: str):
+    """Do what `orientation_of_jpeg` does, for one of `KINDS`."""
+    tf = tensorflow()
+    upright = tf.constant(1, tf.int64)
+    if kind not in _BLOCKS:  # without EXIF
+        return upright
+    begin, read = _BLOCKS[kind]
+    data = tf.io.decode_raw(encoded, tf.uint8)
+    position = seek(
+        begin,
+        lambda position: read(data, position)[0] | read(data, position)[1],
+        lambda position: read(data, position)[3],
+    )
+    is_exif, _, start, end = read(data, position)
+    return tf.cond(is_exif, lambda: _of_tiff(data[start:end]), lambda: upright)
+
+
+def _segment(data, position):
+    marker, size, name = (
+        number(data, position + at, count, big_endian=True)
+        for at, count in ((0, 2), (2, 2), (4, 4))
+    )
+    is_comment = (marker // 16 == 0xFFE) | (marker == 0xFFFE)
+    is_exif = (marker == 0xFFE1) & (name == int.from_bytes(b"Exif"))
+    # Two zeros follow the name.
+    return is_exif, ~is_comment, position + 10, position + 2 + size
+
+
+def _png_chunk(data, position):
+    size = number(data, position, 4, big_endian=True)
+    name = number(data, position + 4, 4, big_endian=True)
+    is_last = (name == 0) | (name == int.from_bytes(b"IDAT"))
+    is_exif = name == int.from_bytes(b"eXIf")
+    return is_exif, is_last, position + 8, position + 12 + size
+
+
+def _webp_chunk(data, position):
+    name = number(data, position, 4, big_endian=True)
+    # Some writers begin with the name, as in a JPEG.
+    first = number(data, position + 8, 4, big_endian=True)
+    named = tensorflow().cast(first == int.from_bytes(b"Exif"), "int64")
+    size = number(data, position + 4, 4)
+    is_exif = name == int.from_bytes(b"EXIF")
+    position += 8
+    return is_exif, name == 0, position + 6 * named, position + size + size % 2
+
+
+# Kind of file -> position of the first block, and a function that returns of
+# each whether it is EXIF, whether EXIF cannot follow, where its content begins
+# and where the next block does.
+_BLOCKS = dict(JPEG=(2, _segment), PNG=(8, _png_chunk), WEBP=(12, _webp_chunk))
+
+
+def _of_tiff(tiff):
+    """Return the orientation of the first image of TIFF data, or 1."""
+    tf = tensorflow()
+    big = number(tiff, 0, 2) == int.from_bytes(b"MM")
+    begin = number(tiff, 4, 4, big) + 2
+    # Twelve bytes each: tag, type, count, value. No offset is followed. If the
+    # data end in an entry, it does not count.
+    entries = tiff[begin : begin + 12 * number(tiff, begin - 2, 2, big)]
+    entries = tf.cast(entries[: tf.size(entries) // 12 * 12], tf.int64)
+    entries = tf.reshape(entries, [-1, 6, 2])
+    places = tf.where(big, tf.constant([256, 1], tf.int64), [1, 256])
+    halves = tf.reduce_sum(entries * places, -1)
+    value = halves[:, 4]
+    # The tag of the orientation, and the type of two bytes.
+    is_stated = (halves[:, 0] == 0x0112) & (halves[:, 1] == 3)
+    is_valid = is_stated & (value >= 1) & (value <= 8)
+    return tf.reduce_max(tf.concat([[1], value[is_valid]], 0))

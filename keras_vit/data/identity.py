@@ -5,17 +5,15 @@ import os
 
 import numpy as np
 
+from keras_vit.data.shards import cut_ranges
 from keras_vit.data.sources import Source
 
 
 def digest(source: Source) -> str:
-    """Returns a digest of the examples and their labels.
+    """Return a digest of the examples and their labels.
 
     It changes if an example is added, removed, renamed or labelled otherwise,
     and does not if a folder is moved. The contents of files are not read.
-
-    Args:
-        source: A source of `load`.
     """
     found = hashlib.blake2b(digest_size=16)
     if source.paths is not None:
@@ -25,7 +23,9 @@ def digest(source: Source) -> str:
     elif source.images is not None:
         found.update(_bytes(source.images))
     else:
-        found.update(repr(cut(source.ranges, 0, source.num_examples)).encode())
+        found.update(
+            repr(cut_ranges(source.ranges, 0, source.num_examples)).encode()
+        )
     if source.labels is not None:
         found.update(_bytes(source.labels))
     found.update(repr((source.num_examples, source.class_names)).encode())
@@ -33,14 +33,10 @@ def digest(source: Source) -> str:
 
 
 def count_shared(source: Source, other: Source) -> int:
-    """Returns how many examples of a source the other one has, too.
+    """Return how many examples of a source the other one has, too.
 
     Files are the same if their paths are, arrays if their pixels are, and
     stored examples of TFDS and TFRecords if their positions are.
-
-    Args:
-        source: A source of `load`.
-        other: Another one.
     """
     if source.paths is not None and other.paths is not None:
         known = set(_resolved(other.paths))
@@ -50,35 +46,18 @@ def count_shared(source: Source, other: Source) -> int:
         return sum(pixels in known for pixels in _pixels(source.images))
     return sum(
         max(0, min(stop, other_stop) - max(start, other_start))
-        for name, start, stop in cut(source.ranges, 0, source.num_examples)
-        for other_name, other_start, other_stop in cut(
+        for name, start, stop in cut_ranges(
+            source.ranges, 0, source.num_examples
+        )
+        for other_name, other_start, other_stop in cut_ranges(
             other.ranges, 0, other.num_examples
         )
         if name == other_name
     )
 
 
-def cut(
-    ranges: tuple[tuple[str, int, int], ...], start: int, stop: int
-) -> tuple[tuple[str, int, int], ...]:
-    """Returns the part of ranges from an example up to another.
-
-    Args:
-        ranges: As `Source.ranges`.
-        start, stop: Positions in the order of the ranges.
-    """
-    found = []
-    for name, first, last in ranges:
-        low, high = first + max(start, 0), min(first + stop, last)
-        if low < high:
-            found.append((name, low, high))
-        start -= last - first
-        stop -= last - first
-    return tuple(found)
-
-
 def _resolved(paths):
-    """Yields paths without links of folders, each of which is read once."""
+    """Yield paths without links of folders, each of which is read once."""
     folders = {}
     for path in paths:
         folder, name = os.path.split(path)

@@ -16,7 +16,7 @@ SEPARATOR = ";"
 
 
 def exists(path: str) -> bool:
-    """Returns whether a folder has a list of labels."""
+    """Return whether a folder has a list of labels."""
     root = pathlib.Path(path)
     return any((part / NAME).exists() for part in (root, root / "train"))
 
@@ -24,7 +24,7 @@ def exists(path: str) -> bool:
 def find(
     path: str, eval_fraction: float, seed: int, broken: str = "error"
 ) -> tuple[dict, dict]:
-    """Reads `train/labels.csv` and `test/labels.csv`, or one to be split.
+    """Read `train/labels.csv` and `test/labels.csv`, or one to be split.
 
     A file has the columns `image`, a path relative to the folder of the file,
     and `labels`, class names separated by semicolons, empty for an image
@@ -33,10 +33,8 @@ def find(
 
     Args:
         path: The folder.
-        eval_fraction: Share of the images held out if the folder has no `test`
-            (or `val`, `validation`, `eval`) with a list.
-        seed: Seed of that choice.
-        broken: "skip" skips files that do not decode.
+        eval_fraction, seed, broken: See `sources.load`; a share is held out if
+            no `test` (or `val`, `validation`, `eval`) has a list.
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -92,7 +90,7 @@ def find(
 
 
 def _read(path):
-    """Returns (path of an image, its class names) for each line of a file."""
+    """Return (path of an image, its class names) for each line of a file."""
     rows = {}
     remedy = f"Write {SEPARATOR!r} between class names."
     for line, row in read_rows(path, ("image", "labels"), remedy):

@@ -23,18 +23,14 @@ NUM_DIGITS, SPEEDS = 2, (1, 2, 3)
 
 
 def find(eval_fraction: float, seed: int) -> tuple[dict, dict]:
-    """Makes clips of scikit-learn's digits: the data set "moving_digits".
+    """Make clips of scikit-learn's digits: the data set "moving_digits".
 
     In each clip two digits move in one of eight directions, at different
     speeds; a digit that leaves the frame returns on the opposite side. Digits
     are thus equally frequent everywhere, and no single frame shows the class.
     Their unordered positions show the axis of the motion, and the order of
     frames shows which of its two directions it is. The clips for evaluation use
-    other digits.
-
-    Args:
-        eval_fraction: Share of each digit's images held out for evaluation.
-        seed: Seed of that choice and of the clips.
+    other digits, a share of each.
 
     Returns:
         The fields of a training and an evaluation `Source`: 4,000 and 800
@@ -60,7 +56,7 @@ def find(eval_fraction: float, seed: int) -> tuple[dict, dict]:
 
 
 def _clips(images, count, rng):
-    """Returns the fields of a source of `count` clips of these images."""
+    """Return the fields of a source of `count` clips of these images."""
     labels = rng.permutation(np.arange(count) % len(DIRECTIONS))
     directions = np.array([*DIRECTIONS.values()])[labels]
     clips = np.zeros((count, NUM_FRAMES, SIDE, SIDE), "uint8")
@@ -84,12 +80,10 @@ def _clips(images, count, rng):
 
 
 def _draw(clips, images, corners):
-    """Draws an image into each clip, as the maximum, wrapping around the edges.
+    """Draw an image `[N, h, w]` into each clip `[N, T, side, side]`.
 
-    Args:
-        clips: `[N, T, side, side]`.
-        images: `[N, h, w]`.
-        corners: Row and column of the first pixel, `[N, T, 2]`.
+    It is the maximum of both, and wraps around the edges; `corners` are row and
+    column of the first pixel, `[N, T, 2]`.
     """
     height, width = images.shape[1:]
     rows = (corners[..., :1] + np.arange(height)) % SIDE  # [N, T, h]

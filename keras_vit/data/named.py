@@ -6,11 +6,10 @@ import importlib
 
 
 def parse(text: str) -> tuple[str, list, dict]:
-    """Returns name, positional and keyword arguments of a call.
+    """Return name, positional and keyword arguments of a call.
 
-    Args:
-        text: A name, such as "MixUp" or "my_module:MyLayer", perhaps with
-            literal arguments, as in "MixUp(alpha=0.2)".
+    `text` is a name, such as "MixUp" or "my_module:MyLayer", perhaps with
+    literal arguments, as in "MixUp(alpha=0.2)".
 
     Raises:
         ValueError: If it is anything else.
@@ -38,12 +37,10 @@ def parse(text: str) -> tuple[str, list, dict]:
 
 
 def imported(name: str, argument: str):
-    """Returns what "module:Name" names.
+    """Return what "module:Name" names, for the argument of that name.
 
-    Args:
-        name: The name. The module is imported from `sys.path`, which begins
-            with the current directory for `python -m`.
-        argument: Name of the argument that holds it, for messages.
+    The module is imported from `sys.path`, which begins with the current
+    directory for `python -m`.
 
     Raises:
         ValueError: If there is no such module, or it has no such name.

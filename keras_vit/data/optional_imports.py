@@ -9,15 +9,7 @@ from keras_vit._installation import pip_install
 
 
 def optional(module: str, extra: str = "data"):
-    """Imports an optional module.
-
-    Args:
-        module: Its name.
-        extra: The extra of this package that installs it.
-
-    Raises:
-        ImportError: If it is not installed; the message says how to.
-    """
+    """Import a module, or raise ImportError that says which extra has it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -29,7 +21,7 @@ def optional(module: str, extra: str = "data"):
 
 @functools.cache
 def tensorflow():
-    """Returns TensorFlow, which runs the input pipeline on every backend.
+    """Return TensorFlow, which runs the input pipeline on every backend.
 
     Where another backend computes, its accelerators are hidden from
     TensorFlow, which would otherwise take their memory.

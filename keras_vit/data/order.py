@@ -20,59 +20,92 @@ _INDICES_AT_ONCE = 1024
 _MORE_CALLS = 8
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of each batch that a process reads.
+
+    Attributes:
+        batch_size: Examples in each batch of all processes together.
+        index: Index of the shard of this process.
+        num_shards: Number of shards.
+        num_replicas: Replicas of this process.
+    """
+
+    batch_size: int
+    index: int = 0
+    num_shards: int = 1
+    num_replicas: int = 1
+
+    @classmethod
+    def of(cls, batch_size: int, options) -> "Shard":
+        """Make the shard of `batches.ShardOptions`.
+
+        Raises:
+            ValueError: If the batch cannot be divided so.
+        """
+        index = options.get("shard_index", 0)
+        num_shards = options.get("num_shards", 1)
+        num_replicas = options.get("num_replicas", 1)
+        if index >= num_shards:
+            raise ValueError(
+                "`shard_index` must be an integer from 0 to `num_shards` - 1. "
+                f"Received: shard_index={index}, num_shards={num_shards}"
+            )
+        if batch_size % (num_shards * num_replicas):
+            raise ValueError(
+                "`batch_size` must be a multiple of `num_shards` times "
+                f"`num_replicas`. Received: batch_size={batch_size}, "
+                f"num_shards={num_shards}, num_replicas={num_replicas}"
+            )
+        return cls(batch_size, index, num_shards, num_replicas)
+
+    @property
+    def size(self) -> int:
+        """Examples of a batch that this process reads."""
+        return self.batch_size // self.num_shards
+
+    @property
+    def element_size(self) -> int:
+        """Examples of a batch for one replica."""
+        return self.size // self.num_replicas
+
+    def range_of(self, source: Source) -> tuple[int, int]:
+        """Return the start and the stop of the shard of a whole source.
+
+        The sizes of shards differ by at most 1.
+        """
+        size, longer = divmod(source.num_examples, self.num_shards)
+        start = self.index * size + min(self.index, longer)
+        return start, start + size + (self.index < longer)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """The examples that a process reads in training, and the first step.
 
     Attributes:
-        batch_size: Number of examples in each batch of all processes together.
-        shard_index: Index of the shard of this process.
-        num_shards: Number of shards.
-        repeats: Number of times that each example appears in succession.
+        shard: The part of each batch that it reads.
+        repeats: Number of times that each example appears in succession;
+            divides the shard's.
         start_step: Number of batches to skip.
         seed: Seed of the order.
         cache: Whether to keep the encoded images in memory.
     """
 
-    batch_size: int
-    shard_index: int
-    num_shards: int
-    repeats: int
-    start_step: int
-    seed: int
-    cache: bool
-
-    @property
-    def shard_size(self) -> int:
-        """Number of examples of a batch that this process reads."""
-        return self.batch_size // self.num_shards
-
-
-def shard_range(
-    source: Source, shard_index: int, num_shards: int
-) -> tuple[int, int]:
-    """Returns the start and the stop of a shard; sizes differ by at most 1.
-
-    Args:
-        source: A source of `load`.
-        shard_index: Index of the shard.
-        num_shards: Number of shards.
-    """
-    size, longer = divmod(source.num_examples, num_shards)
-    start = shard_index * size + min(shard_index, longer)
-    return start, start + size + (shard_index < longer)
+    shard: Shard
+    repeats: int = 1
+    start_step: int = 0
+    seed: int = 0
+    cache: bool = False
 
 
 def in_order(source: Source, start: int, stop: int, prepare):
-    """Returns the examples from `start` up to `stop`, prepared.
+    """Return a tf.data.Dataset of examples from `start` up to `stop`.
 
     Args:
         source: A source of `load`.
         start, stop: Positions in the source's own order.
-        prepare: Function of (file's bytes or pixels, label).
-
-    Returns:
-        A tf.data.Dataset of what `prepare` returns.
+        prepare: Function of (file's bytes or pixels, label), applied to each.
     """
     tf = tensorflow()
     if source.stream is not None:
@@ -86,20 +119,23 @@ def in_order(source: Source, start: int, stop: int, prepare):
 
 
 def shuffled(source: Source, reading: Reading, prepare):
-    """Returns an infinite sequence of examples, shuffled anew in each epoch.
+    """Return an infinite tf.data.Dataset, shuffled anew in each epoch.
 
     Args:
         source: A source of `load`.
         reading: The examples that this process reads.
-        prepare: Function of (seed, file's bytes or pixels, label). The seed,
-            int64 `[2]`, is derived from that of `reading`, the epoch and the
-            index of the example (in a stream, its position in the order in
-            which the epoch reads the files), and from the repeat if there are
-            several.
-
-    Returns:
-        A tf.data.Dataset of what `prepare` returns.
+        prepare: Function of (seed, file's bytes or pixels, label), applied to
+            each. The seed, int64 `[2]`, is derived from that of `reading`, the
+            epoch and the index of the example (in a stream, its position in the
+            order in which the epoch reads the files), and from the repeat if
+            there are several.
     """
+    size, repeats = reading.shard.size, reading.repeats
+    if size % repeats:
+        raise ValueError(
+            f"`repeats` must divide the {size} examples of a process in a "
+            f"batch. Received: repeats={repeats}"
+        )
     by_kind = _random_access if source.stream is None else _stream
     return by_kind(source, reading, prepare)
 
@@ -114,7 +150,7 @@ def _map(source, examples, function):
 
 
 def _reader(source, cache=False):
-    """Returns a function from an index to (file's bytes or pixels, label).
+    """Return a function from an index to (file's bytes or pixels, label).
 
     For a video file it returns the path in place of the bytes.
     """
@@ -144,7 +180,7 @@ def _reader(source, cache=False):
 
 
 def _random_access(source, reading, prepare):
-    """Returns the examples of files or arrays, shuffled as indices.
+    """Return the examples of files or arrays, shuffled as indices.
 
     Indices and seeds are computed for many examples at once, since TensorFlow
     takes nearly the same time for one number as for a thousand.
@@ -152,14 +188,14 @@ def _random_access(source, reading, prepare):
     tf = tensorflow()
     read = _reader(source, reading.cache)
     num_examples, repeats = source.num_examples, reading.repeats
+    shard = reading.shard
     # `repeats` divides both.
-    batch_size = reading.batch_size // repeats
-    shard_size = reading.shard_size // repeats
+    batch_size, shard_size = shard.batch_size // repeats, shard.size // repeats
     steps_at_once = -(-_INDICES_AT_ONCE // shard_size)
 
     def from_step(step):
         steps = tf.range(step, step + steps_at_once)[:, None]
-        first = reading.shard_index * shard_size
+        first = shard.index * shard_size
         in_batch = tf.range(first, first + shard_size, dtype="int64")
         positions = tf.reshape(steps * batch_size + in_batch, [-1])
         epochs, offsets = positions // num_examples, positions % num_examples
@@ -186,16 +222,15 @@ def _random_access(source, reading, prepare):
 
 
 def _stream(source, reading, prepare):
-    """Returns the examples of a stream, shuffled by file and in a buffer."""
+    """Return the examples of a stream, shuffled by file and in a buffer."""
     tf = tensorflow()
-    num_shards = reading.num_shards
-    start, stop = shard_range(source, reading.shard_index, num_shards)
+    start, stop = reading.shard.range_of(source)
     count = stop - start
     if not count:
         raise ValueError(
             "`num_shards` must leave each process an example to train on. "
-            f"Received: num_shards={num_shards} for {source.name!r} of "
-            f"{source.num_examples} examples"
+            f"Received: num_shards={reading.shard.num_shards} for "
+            f"{source.name!r} of {source.num_examples} examples"
         )
 
     def epoch_of(epoch):
@@ -219,14 +254,14 @@ def _stream(source, reading, prepare):
         )
 
     # `repeats` divides the shard of a batch.
-    first = reading.start_step * reading.shard_size // reading.repeats
+    first = reading.start_step * reading.shard.size // reading.repeats
     epochs = tf.data.Dataset.counter(start=first // count)
     examples = epochs.flat_map(epoch_of).skip(first % count)
     return _map(source, _repeated(examples, reading.repeats), prepare)
 
 
 def _repeated(examples, repeats):
-    """Returns each example several times in succession, with its own seeds."""
+    """Return each example several times in succession, with its own seeds."""
     if repeats == 1:
         return examples
 

@@ -11,18 +11,11 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 
 
 def decode(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
-    """Decodes a file as `keras_vit.data.decode_image` does.
+    """Decode a file as `keras_vit.data.decode_image` does.
 
     The pixels are the same, but for JPEG, since TensorFlow's decoder rounds
     more (on photographs by 1 of 255 on average, by up to 15), and for colour
     that is converted to grey, by 1.
-
-    Args:
-        path: The file.
-        channels: 1 or 3.
-
-    Returns:
-        uint8 `[H, W, channels]`, upright.
 
     Raises:
         ImportError: If Pillow is not installed.
@@ -55,15 +48,7 @@ def decode(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
 
 
 def resize(image: np.ndarray, image_size: tuple[int, int]) -> np.ndarray:
-    """Resizes as `keras_vit.data.decode.resize` does.
-
-    Args:
-        image: `[H, W, C]`.
-        image_size: (height, width) in pixels.
-
-    Returns:
-        `[height, width, C]`, float32 if it was resized.
-    """
+    """Resize `[H, W, C]` as `keras_vit.data.decode.resize` does."""
     if image.shape[:2] == tuple(image_size):
         return image
     resized = keras.ops.image.resize(

@@ -6,15 +6,7 @@ from keras_vit.data.optional_imports import tensorflow
 
 
 def fold(seed, *values):
-    """Derives a seed from a seed and integers.
-
-    Args:
-        seed: Two integers.
-        values: Integers, such as an epoch and then an example.
-
-    Returns:
-        int64 `[2]`.
-    """
+    """Derive a seed, int64 `[2]`, from a seed of two integers and integers."""
     tf = tensorflow()
     seed = tf.cast(seed, "int64")
     for value in values:
@@ -23,15 +15,7 @@ def fold(seed, *values):
 
 
 def fold_each(seed, values):
-    """Derives a seed from a seed and each of several integers.
-
-    Args:
-        seed: Two integers.
-        values: int64 `[N]`.
-
-    Returns:
-        int64 `[N, 2]`; row i is `fold(seed, values[i])`.
-    """
+    """Derive `fold(seed, value)` of each of several values: int64 `[N, 2]`."""
     tf = tensorflow()
     # A derived seed consists of a number that depends on the seed alone, and of
     # the integer.
@@ -40,15 +24,9 @@ def fold_each(seed, values):
 
 
 def shuffled_index(index, seed, count: int):
-    """Returns the value of a random permutation of `count` at an index.
+    """Return the value of a random permutation of `count` at an index.
 
-    Args:
-        index: int64, scalar or `[N]`, from 0 to count - 1.
-        seed: Two integers that choose the permutation.
-        count: Length of the permutation.
-
-    Returns:
-        int64, of the shape of `index`.
+    `index` is int64, a scalar or `[N]`; `seed` chooses the permutation.
     """
     tf = tensorflow()
     return tf.random.experimental.index_shuffle(

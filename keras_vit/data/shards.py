@@ -16,7 +16,7 @@ def read_shards(
     seed=None,
     cache: bool = False,
 ):
-    """Reads a range of records of each file, one file after another.
+    """Read a range of records of each file, one file after another.
 
     Args:
         paths: TFRecord files.
@@ -29,9 +29,6 @@ def read_shards(
 
     Returns:
         A tf.data.Dataset of serialized records, scalar strings.
-
-    Raises:
-        ValueError: If the arguments differ in length or are empty.
     """
     tf = tensorflow()
     if not len(paths) == len(skips) == len(takes) or not len(paths):
@@ -79,14 +76,9 @@ def stream_of(
     takes: Sequence[int],
     parse: Callable,
 ) -> Callable:
-    """Returns the `stream` of a `Source` that reads ranges of records.
+    """Return the `stream` of a `Source` that reads ranges of records.
 
-    Args:
-        paths, skips, takes: See `read_shards`.
-        parse: A function from a serialized record to (encoded image, label).
-
-    Returns:
-        A function of (start, stop, seed=None, cache=False), see `Source`.
+    `parse` is a function from a serialized record to (encoded image, label).
     """
     tf = tensorflow()
     skips = np.array(skips, "int64")
@@ -109,3 +101,17 @@ def stream_of(
         )
 
     return stream
+
+
+def cut_ranges(
+    ranges: tuple[tuple[str, int, int], ...], start: int, stop: int
+) -> tuple[tuple[str, int, int], ...]:
+    """Return the part of `Source.ranges` from an example up to another."""
+    found = []
+    for name, first, last in ranges:
+        low, high = first + max(start, 0), min(first + stop, last)
+        if low < high:
+            found.append((name, low, high))
+        start -= last - first
+        stop -= last - first
+    return tuple(found)

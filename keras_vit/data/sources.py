@@ -87,7 +87,7 @@ def load(
     try_gcs: bool = False,
     broken: Literal["error", "skip"] = "error",
 ) -> tuple[Source, Source]:
-    """Finds a data set and returns its training and its evaluation part.
+    """Find a data set and returns its training and its evaluation part.
 
     Args:
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
@@ -129,62 +129,55 @@ def load(
     # A version of TFDS begins with a digit: "cifar10:3.*.*".
     if re.match(r"[\w.]+:[^\W\d]", dataset) and not os.path.exists(path):
         return _of_the_user(dataset)
+    splits, held_out = (train_split, eval_split), (eval_fraction, seed)
+    places = dict(
+        data_dir=os.fspath(data_dir),
+        manual_dir=os.fspath(manual_dir),
+        try_gcs=try_gcs,
+    )
     if dataset == "digits":
-        parts = arrays.digits(eval_fraction, seed)
+        parts = arrays.digits(*held_out)
     elif dataset == "moving_digits":
-        parts = moving_digits.find(eval_fraction, seed)
+        parts = moving_digits.find(*held_out)
     elif dataset.startswith(vtab.PREFIX):
-        parts = vtab.find(
-            dataset,
-            train_split,
-            eval_split,
-            data_dir=os.fspath(data_dir),
-            manual_dir=os.fspath(manual_dir),
-            try_gcs=try_gcs,
-        )
+        parts = vtab.find(dataset, *splits, **places)
     elif records.exists(path):
-        parts = records.find(path, train_split, eval_split)
+        parts = records.find(path, *splits)
     elif label_files.exists(path):
-        parts = label_files.find(path, eval_fraction, seed, broken)
+        parts = label_files.find(path, *held_out, broken)
     elif os.path.isdir(path):
-        parts = folder.find(path, eval_fraction, seed, broken)
+        parts = folder.find(path, *held_out, broken)
     elif os.path.exists(path):
-        parts = arrays.read_npz(path, eval_fraction, seed)
-    elif (
-        os.path.isabs(path)
-        or dataset.startswith(".")
-        or path != dataset
-        or dataset.endswith(".npz")
-    ):
-        raise ValueError(
-            "`dataset` must be an existing folder or npz file. "
-            f"Received: dataset={dataset!r}, which is not there"
-        )
+        parts = arrays.read_npz(path, *held_out)
     else:
-        if not tfds.exists(dataset):
-            names = ["digits", "moving_digits"]
-            names += optional("tensorflow_datasets").list_builders()
-            nearest = difflib.get_close_matches(dataset, names, n=5, cutoff=0.5)
-            raise ValueError(
-                "`dataset` must be 'digits', a folder of images, an npz file "
-                f"or a name of TFDS. Received: dataset={dataset!r}, which is "
-                "no path that is there and no such name. "
-                f"Nearest names: {nearest or names[:5]}"
-            )
-        parts = tfds.find(
-            dataset,
-            train_split,
-            eval_split,
-            data_dir=os.fspath(data_dir),
-            manual_dir=os.fspath(manual_dir),
-            try_gcs=try_gcs,
-        )
+        _check_of_tfds(dataset, path)
+        parts = tfds.find(dataset, *splits, **places)
     train, evaluation = (Source(**part) for part in parts)
     return train, evaluation
 
 
+def _check_of_tfds(dataset, path):
+    """Raise ValueError for what is no name of TFDS."""
+    is_path = os.path.isabs(path) or path != dataset
+    if is_path or dataset.startswith(".") or dataset.endswith(".npz"):
+        raise ValueError(
+            "`dataset` must be an existing folder or npz file. "
+            f"Received: dataset={dataset!r}, which is not there"
+        )
+    if not tfds.exists(dataset):
+        names = ["digits", "moving_digits"]
+        names += optional("tensorflow_datasets").list_builders()
+        nearest = difflib.get_close_matches(dataset, names, n=5, cutoff=0.5)
+        raise ValueError(
+            "`dataset` must be 'digits', a folder of images, an npz file or a "
+            f"name of TFDS. Received: dataset={dataset!r}, which is no path "
+            f"that is there and no such name. Nearest names: "
+            f"{nearest or names[:5]}"
+        )
+
+
 def _of_the_user(dataset):
-    """Returns what a function of the user's own returns, checked."""
+    """Return what a function of the user's own returns, checked."""
     name, positional, keywords = named.parse(dataset)
     found = named.imported(name, "dataset")(*positional, **keywords)
     if not (
@@ -201,11 +194,9 @@ def _of_the_user(dataset):
 
 
 def sample(source: Source, count: int) -> Source:
-    """Returns about `count` examples, spread evenly over a source.
+    """Return about `count` examples, spread evenly over a source.
 
-    Args:
-        source: A source of `load`.
-        count: Number of examples; of a stream the first ones are returned.
+    Of a stream the first ones are returned.
     """
     if source.stream is not None or source.num_examples <= count:
         return source
@@ -214,12 +205,7 @@ def sample(source: Source, count: int) -> Source:
 
 
 def take(source: Source, indices: np.ndarray) -> Source:
-    """Returns some examples of a source of files or arrays.
-
-    Args:
-        source: A source that is not a stream.
-        indices: Indices of the examples, in their new order.
-    """
+    """Return some examples of a source of files or arrays, by index."""
     return dataclasses.replace(
         source,
         num_examples=len(indices),

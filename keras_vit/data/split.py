@@ -11,7 +11,7 @@ def hold_out(
     name: str,
     class_names: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits examples so that the same share of each class is held out.
+    """Split examples so that the same share of each class is held out.
 
     Args:
         labels: Class of each example, `[N]`. With several labels per example,
@@ -19,14 +19,10 @@ def hold_out(
         fraction: Share of each class to hold out; at least one example of each
             class is held out, and at least one is not.
         seed: Seed of the choice.
-        name: Name of the data set in messages.
-        class_names: Class names by index.
+        name, class_names: Of the data set, in messages.
 
     Returns:
         Indices kept and indices held out, both in ascending order.
-
-    Raises:
-        ValueError: If a class has fewer than two examples.
     """
     rng = np.random.default_rng(seed)
     if labels.ndim == 2:

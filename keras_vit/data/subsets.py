@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.data.identity import cut
 from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.shards import cut_ranges
 from keras_vit.data.sources import Source, take
 from keras_vit.data.split import hold_out
 
@@ -13,7 +13,7 @@ from keras_vit.data.split import hold_out
 def hold_out_dev(
     source: Source, fraction: float, seed: int
 ) -> tuple[Source, Source]:
-    """Splits a training set into a training part and a development part.
+    """Split a training set into a training part and a development part.
 
     From files and arrays the same share of every class is drawn at random.
     From a stream the last examples are held out.
@@ -25,8 +25,7 @@ def hold_out_dev(
         seed: Seed of the random draw.
 
     Raises:
-        ValueError: If `fraction` does not lie between 0 and 1 or leaves one
-            of the two without examples.
+        ValueError: If one of the two would have no examples.
     """
     if not 0 < fraction < 1:
         raise ValueError(
@@ -61,21 +60,16 @@ def hold_out_dev(
             source,
             num_examples=count,
             stream=of_the_end,
-            ranges=cut(source.ranges, first, source.num_examples),
+            ranges=cut_ranges(source.ranges, first, source.num_examples),
         ),
     )
 
 
 def keep_shots(source: Source, shots: int, seed: int) -> Source:
-    """Returns a source of `shots` examples of each class, drawn at random.
+    """Return a source of `shots` examples of each class, drawn at random.
 
     All labels of a stream are read once, and the chosen examples are kept in
     memory, encoded.
-
-    Args:
-        source: The training source of `load`.
-        shots: Number of examples of each class.
-        seed: Seed of the random draw.
 
     Raises:
         ValueError: If a class has fewer examples, or if images may have
@@ -113,24 +107,20 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
         num_examples=len(labels),
         stream=from_memory,
         ranges=sum(
-            (cut(source.ranges, i, i + 1) for i in sorted(chosen)), start=()
+            (cut_ranges(source.ranges, i, i + 1) for i in sorted(chosen)),
+            start=(),
         ),
     )
 
 
 def keep_images(source: Source, count: int, seed: int) -> Source:
-    """Returns a source of `count` examples, for studies of data set size.
+    """Return a source of `count` examples, for studies of data set size.
 
     Subsets of the same seed are nested: a smaller one is contained in each
     larger one. From files and arrays they are drawn at random, with the same
     share of each class; with several labels per image they are drawn from all
     images. From a stream they are the first examples in its order, which is
     random if `records.write` or TFDS wrote the files.
-
-    Args:
-        source: The training source of `load`.
-        count: Number of examples.
-        seed: Seed of the random draw.
 
     Raises:
         ValueError: If the source has fewer examples.
@@ -156,7 +146,7 @@ def keep_images(source: Source, count: int, seed: int) -> Source:
 
 
 def _draw(source, labels, shots, seed):
-    """Returns the indices of `shots` examples of each class, ascending."""
+    """Return the indices of `shots` examples of each class, ascending."""
     counts = np.bincount(labels, minlength=len(source.class_names))
     if shots < 1 or counts.min() < shots:
         raise ValueError(

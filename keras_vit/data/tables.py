@@ -9,10 +9,7 @@ from keras_vit._paths import require_file
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Reads a text file in UTF-8, with or without a byte order mark.
-
-    Args:
-        path: The file.
+    """Read a text file in UTF-8, with or without a byte order mark.
 
     Raises:
         ValueError: If it is no file, or in another encoding.
@@ -34,7 +31,7 @@ def read_text(path: str | os.PathLike) -> str:
 def read_rows(
     path: str | os.PathLike, columns: tuple[str, ...], remedy: str = ""
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the rows of a CSV file after its header, each with its line.
+    """Yield the rows of a CSV file after its header, each with its line.
 
     Args:
         path: The file. Empty lines are ignored.
@@ -42,9 +39,7 @@ def read_rows(
         remedy: What to write instead of surplus cells, for error messages.
 
     Raises:
-        ValueError: If the header lacks a column or has one twice, a row has
-            more or fewer cells than the header, or the file is not CSV in
-            UTF-8.
+        ValueError: If a line is lost otherwise.
     """
     text = io.StringIO(read_text(path), newline="")
     reader = csv.reader(text, strict=True)

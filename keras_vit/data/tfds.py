@@ -8,21 +8,15 @@ from keras_vit.data.optional_imports import optional, tensorflow
 
 
 def exists(name: str) -> bool:
-    """Returns whether TFDS has a data set of this name, config and version."""
+    """Return whether TFDS has a data set of this name, config and version."""
     tfds = optional("tensorflow_datasets")
     return name.split("/")[0].split(":")[0] in tfds.list_builders()
 
 
 def find(
-    name: str,
-    train_split: str,
-    eval_split: str,
-    *,
-    data_dir: str,
-    manual_dir: str,
-    try_gcs: bool,
+    name: str, train_split: str, eval_split: str, **places
 ) -> tuple[dict, ...]:
-    """Prepares a data set and returns its two splits, images still encoded.
+    """Prepare a data set and return its two splits, images still encoded.
 
     All frames of a video are read, each encoded separately; only those of a
     clip are decoded.
@@ -30,7 +24,7 @@ def find(
     Args:
         name: TFDS name, such as "oxford_iiit_pet" or "eurosat/rgb:2.0.0".
         train_split, eval_split: Split names, slices allowed; "" the default.
-        data_dir, manual_dir, try_gcs: See `sources.load`.
+        **places: `data_dir`, `manual_dir` and `try_gcs`, see `sources.load`.
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -40,9 +34,7 @@ def find(
             split, config or version.
     """
     tfds = optional("tensorflow_datasets")
-    builder = prepare(
-        name, data_dir=data_dir, manual_dir=manual_dir, try_gcs=try_gcs
-    )
+    builder = prepare(name, **places)
     features = builder.info.features
     keys = (
         builder.info.supervised_keys
@@ -82,7 +74,7 @@ def find(
 
 
 def _keys_of_sequences(features):
-    """Returns the names of the image and of its labels, if unambiguous."""
+    """Return the names of the image and of its labels, if unambiguous."""
     tfds = optional("tensorflow_datasets")
 
     def is_labels(feature):
@@ -102,7 +94,7 @@ def _keys_of_sequences(features):
 
 
 def _multi_hot(name, label):
-    """Returns a function of an example: 0 or 1 for each class, uint8."""
+    """Return a function of an example: 0 or 1 for each class, uint8."""
     tf = tensorflow()
 
     def read(example):
@@ -114,7 +106,7 @@ def _multi_hot(name, label):
 
 
 def _keys_of_videos(features):
-    """Returns the features of video and class, if there is one of each.
+    """Return the features of video and class, if there is one of each.
 
     The data sets of videos have no supervised keys.
     """
@@ -133,11 +125,7 @@ def _keys_of_videos(features):
 
 
 def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):
-    """Returns the builder of a data set that is prepared.
-
-    Args:
-        name: TFDS name.
-        data_dir, manual_dir, try_gcs: See `sources.load`.
+    """Return the builder of a data set that is prepared.
 
     Raises:
         ValueError: If TFDS has no such config or version, or archives that
@@ -185,7 +173,7 @@ def parts(
     reads: dict | None = None,
     multi_label: bool = False,
 ) -> tuple[dict, ...]:
-    """Returns two splits of a data set.
+    """Return two splits of a data set.
 
     Other features are not read, since decoding them may cost more than decoding
     the image.
@@ -251,7 +239,7 @@ def parts(
 
 
 def _reader(builder, keys, decoding):
-    """Returns a function from a split to its (encoded image, label)."""
+    """Return a function from a split to its (encoded image, label)."""
     tfds = optional("tensorflow_datasets")
 
     def read(split):
@@ -275,7 +263,7 @@ def _image_and_label(example, keys):
 
 
 def _stream(builder, keys, decoding, split):
-    """Reads the files of a data set, or lets TFDS read it if it has none."""
+    """Read the files of a data set, or lets TFDS read it if it has none."""
     tfds, tf = optional("tensorflow_datasets"), tensorflow()
     splits = builder.info.splits
     files = splits[split].file_instructions if splits else []
@@ -309,44 +297,34 @@ def _stream(builder, keys, decoding, split):
             if not splits or start == stop:
                 examples = read(split).skip(start).take(stop - start)
             else:
-                examples = read(_cut(split, splits, start, stop))
+                # The even splits of TFDS would divide each term separately.
+                terms = shards.cut_ranges(_terms(split, splits), start, stop)
+                terms = [f"{part}[{low}:{high}]" for part, low, high in terms]
+                examples = read("+".join(terms))
             return examples.cache() if cache else examples
 
     return stream
 
 
 def _ranges(builder, split, num_examples):
-    """Returns the stored examples of a split, as `Source.ranges`."""
+    """Return the stored examples of a split, as `Source.ranges`."""
     name, splits = builder.info.full_name, builder.info.splits
     if not splits:
         return ((f"{name} {split}", 0, num_examples),)
+    return tuple(
+        (f"{name} {part}", start, stop)
+        for part, start, stop in _terms(split, splits)
+    )
+
+
+def _terms(split, splits):
+    """Return (name, start, stop) of each term of a split such as "a+b"."""
     instruction = optional("tensorflow_datasets").core.ReadInstruction
     return tuple(
         (
-            f"{name} {term.splitname}",
+            term.splitname,
             term.from_ or 0,
             splits[term.splitname].num_examples if term.to is None else term.to,
         )
         for term in instruction.from_spec(split).to_absolute(splits)
     )
-
-
-def _cut(split, splits, start, stop):
-    """Names the examples from `start` up to `stop` of a split.
-
-    The even splits of TFDS would divide each term of "train+test" separately.
-    """
-    instruction = optional("tensorflow_datasets").core.ReadInstruction
-    terms = []
-    for term in instruction.from_spec(split).to_absolute(splits):
-        term_start = term.from_ or 0
-        term_stop = (
-            splits[term.splitname].num_examples if term.to is None else term.to
-        )
-        low = term_start + max(start, 0)
-        high = min(term_start + stop, term_stop)
-        if low < high:
-            terms.append(f"{term.splitname}[{low}:{high}]")
-        start -= term_stop - term_start
-        stop -= term_stop - term_start
-    return "+".join(terms)

@@ -25,14 +25,7 @@ TOLERANCE = 0.25
 
 
 class VideoFile:
-    """An open file; see `open_video`.
-
-    Args:
-        path: The file's name in messages.
-        container: The container that PyAV opened.
-        rate: Frames per second in which frames are counted; 0 is the file's
-            own rate.
-    """
+    """An open file; see `open_video`."""
 
     def __init__(self, path: str, container, rate: float = 0.0):
         if not container.streams.video:
@@ -57,14 +50,7 @@ class VideoFile:
         return max(1, round(self.seconds * self.rate))
 
     def frames(self, numbers: list[int]) -> list:
-        """Returns frames by number, at the video's rate, as PyAV decodes them.
-
-        Args:
-            numbers: Numbers of the frames, in ascending order.
-
-        Raises:
-            ValueError: If a frame cannot be decoded.
-        """
+        """Return PyAV's frames by number, ascending, at the video's rate."""
         last = self.num_frames - 1
         times = [self.start + min(n, last) / self.rate for n in numbers]
         found = self._decode(times, seek=numbers[0] > 0)
@@ -77,7 +63,7 @@ class VideoFile:
         return found
 
     def _decode(self, times, seek):
-        """Returns the frame at each time; none if decoding starts too late."""
+        """Return the frame at each time; none if decoding starts too late."""
         tolerance = TOLERANCE / self.rate
         base = self.stream.time_base
         self.container.seek(
@@ -110,7 +96,7 @@ class VideoFile:
         return found + [before] * (len(times) - len(found))
 
     def _length(self):
-        """Returns the seconds of the stream, and whether they are exact."""
+        """Return the seconds of the stream, and whether they are exact."""
         base = self.stream.time_base
         if self.stream.duration:
             return float(self.stream.duration * base), True
@@ -134,7 +120,7 @@ class VideoFile:
 
 @contextlib.contextmanager
 def open_video(path: str, rate: float = 0.0, stored: dict | None = None):
-    """Opens a video file; errors in the context name the file.
+    """Open a video file; errors in the context name the file.
 
     Args:
         path: The file.
@@ -159,7 +145,7 @@ def open_video(path: str, rate: float = 0.0, stored: dict | None = None):
 def to_pixels(
     frames: list, channels: int = 3, plan: Callable | None = None
 ) -> np.ndarray:
-    """Turns frames upright, crops, resizes and converts them in one step.
+    """Turn frames upright, crop, resize and convert them in one step.
 
     Args:
         frames: Frames of one file.
@@ -191,16 +177,7 @@ def to_pixels(
 
 
 def write_video(path: str, frames: np.ndarray, rate: int = 25) -> None:
-    """Writes a lossless video, FFV1 in Matroska.
-
-    Args:
-        path: The file, `*.mkv`.
-        frames: uint8 `[T, H, W, C]`, with 1 or 3 channels.
-        rate: Frames per second.
-
-    Raises:
-        ImportError: If PyAV is not installed.
-    """
+    """Write uint8 frames `[T, H, W, C]` without loss, FFV1 in Matroska."""
     av = _av()
     is_grey = frames.shape[-1] == 1
     with av.open(path, "w") as container:
@@ -225,19 +202,13 @@ def read_clip(
     plan: Callable,
     stored: dict | None = None,
 ):
-    """Returns the pixels of a clip, in a `tf.data` pipeline.
+    """Return the pixels of a clip, uint8, in a `tf.data` pipeline.
 
     Args:
         path: The file, a scalar string tensor.
         place: Position of the clip in the video, from 0 (its start) to 1.
-        *seed: Tensors that `plan` takes.
-        sampling: The frames of a clip.
-        channels: 1 or 3.
-        plan: See `to_pixels`; it takes `seed` after height and width.
-        stored: See `open_video`.
-
-    Returns:
-        uint8 `[T, height, width, channels]`.
+        *seed: Tensors that `plan` takes after height and width.
+        sampling, channels, plan, stored: See `to_pixels` and `open_video`.
     """
     tf = tensorflow()
 
@@ -256,14 +227,7 @@ def read_clip(
 
 
 def find_broken(paths) -> dict[str, str]:
-    """Decodes every frame; returns the files that fail, and the reasons.
-
-    Args:
-        paths: Video files.
-
-    Returns:
-        The reason by path, in the order of `paths`.
-    """
+    """Decode every frame; return the files that fail, and the reasons."""
     paths = [os.fspath(path) for path in paths]
     _av()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -287,7 +251,7 @@ def _why_broken(path):
 
 
 def _graph(frame, turns, window, size, channels):
-    """Returns PyAV's filters: turn, crop, resize and convert the format."""
+    """Return PyAV's filters: turn, crop, resize and convert the format."""
     graph = _av().filter.Graph()
     row, column, rows, columns = window
     steps = [("transpose", "clock")] * turns + [
@@ -311,12 +275,12 @@ def _graph(frame, turns, window, size, channels):
 
 
 def _turns(frame):
-    """Returns the clockwise quarter turns that make a frame upright."""
+    """Return the clockwise quarter turns that make a frame upright."""
     return -round((frame.rotation or 0) / 90) % 4
 
 
 def _content(path, stored):
-    """Returns the argument for `av.open`: the path, or the bytes in memory."""
+    """Return the argument for `av.open`: the path, or the bytes in memory."""
     is_stored = stored is not None and path in stored
     reason = None if is_stored else why_no_file(path)
     if reason:
@@ -334,7 +298,7 @@ def _text(path):
 
 
 def _reason(error):
-    """Returns the message of an error without PyAV's number and the path."""
+    """Return the message of an error without PyAV's number and the path."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -1,9 +1,8 @@
 """Model inputs from examples: crops of an image, clips of a video."""
 
+import dataclasses
 import typing
 from typing import Literal
-
-import numpy as np
 
 from keras_vit.data import clips, crops, decode, video_files
 from keras_vit.data.optional_imports import tensorflow
@@ -14,6 +13,29 @@ Crop = Literal["inception", "pad", "resize", "none"]
 CROPS = typing.get_args(Crop)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cropping:
+    """How training crops an image; see `batches.CropOptions`."""
+
+    crop: Crop = "inception"
+    min_area: float = crops.MIN_AREA
+    pad: int = 0
+    resize: int = 0
+
+    @classmethod
+    def of(cls, image_size, options) -> "Cropping":
+        """Make the cropping of `batches.CropOptions`.
+
+        Raises:
+            ValueError: If `resize` is smaller than the crop.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        found = cls(**{k: v for k, v in options.items() if k in names})
+        if found.crop == "resize":
+            check_resize(found.resize, min(image_size))
+        return found
+
+
 class Views:
     """Turns the examples of a source into inputs of a model.
 
@@ -21,7 +43,7 @@ class Views:
         source: A source of `load`.
         image_size: (height, width) in pixels.
         channels: 1 or 3, or the channels of the source's arrays.
-        sampling: The frames of a clip of a video; None for images.
+        options: Its clips, as `batches.ClipOptions`.
         cache: Whether to keep video files in memory after the first reading.
 
     Raises:
@@ -33,10 +55,10 @@ class Views:
         source: Source,
         image_size: tuple[int, int],
         channels: int,
-        sampling: clips.Sampling | None,
+        options,
         cache: bool = False,
     ):
-        _check_image_size(image_size)
+        sampling = clips.Sampling.of(options)
         _check_channels(source, channels)
         _check_sampling(source, sampling)
         self.source = source
@@ -51,18 +73,14 @@ class Views:
         """Whether the examples are paths of video files."""
         return self.source.is_video and self.source.paths is not None
 
-    def drawn(self, example, seed, *, crop, pad, resize, min_area):
-        """Returns a random crop of an image, or of a random clip of a video.
+    def drawn(self, example, seed, cropping: Cropping):
+        """Return a random crop of an image, or of a random clip of a video.
 
-        Args:
-            example: Bytes, pixels or frames.
-            seed: Two integers.
-            crop, pad, resize, min_area: See `batches.train_batches`.
-
-        Returns:
-            `[..., height, width, C]`, one image or one clip.
+        `example` is bytes, pixels or frames; the result is
+        `[..., height, width, C]`.
         """
         tf = tensorflow()
+        crop, min_area = cropping.crop, cropping.min_area
         if self.sampling is not None:
             place = tf.random.stateless_uniform([], fold(seed, 3))
             if self.reads_files and crop == "inception":
@@ -70,7 +88,7 @@ class Views:
                 return self._drawn_of_file(example, place, seed, min_area)
             size = self.image_size
             if crop == "resize":
-                size = crops.scaled(self.image_size, resize)
+                size = crops.scaled(self.image_size, cropping.resize)
             example = self._clip(example, place, lambda *_: size, size)
         if crop == "inception":
             if self.sampling is not None or example.dtype != tf.string:
@@ -80,21 +98,16 @@ class Views:
             )
         image = self._pixels(example)
         if crop == "pad":
-            return crops.pad_crop(image, self.image_size, pad, seed)
+            return crops.pad_crop(image, self.image_size, cropping.pad, seed)
         if crop == "resize":
+            resize = cropping.resize
             return crops.resize_crop(image, self.image_size, resize, seed)
         return decode.resize(image, self.image_size)
 
-    def fixed(self, example, *, resize, num_clips=1, num_crops=1):
-        """Returns the whole image or its central crop, or crops of clips.
+    def fixed(self, example, resize, num_clips=1, num_crops=1):
+        """Return the whole image or its central crop, or crops of clips.
 
-        Args:
-            example: Bytes, pixels or frames.
-            resize, num_clips, num_crops: See `batches.eval_batches`.
-
-        Returns:
-            `[..., height, width, C]`, one image or one clip; for several clips
-            or crops `[V, T, height, width, C]`.
+        Of several clips or crops it is `[V, T, height, width, C]`.
         """
         tf = tensorflow()
         if self.sampling is None:
@@ -127,7 +140,7 @@ class Views:
         return [crops.cut(image, self.image_size, place) for place in places]
 
     def _clip(self, video, place, size_of_file, static):
-        """Returns the frames of a clip, pixels or bytes.
+        """Return the frames of a clip, pixels or bytes.
 
         Frames of a file are resized while they are decoded, to the size that
         `size_of_file` returns for their height and width; `static` is that
@@ -167,7 +180,7 @@ class Views:
         )
 
     def _pixels(self, image):
-        """Returns pixels `[..., H, W, channels]` of bytes or of an array."""
+        """Return pixels `[..., H, W, channels]` of bytes or of an array."""
         tf = tensorflow()
         shape = self.source.image_shape or (None, None)
         if image.dtype == tf.string:
@@ -182,7 +195,7 @@ class Views:
         return image
 
     def _decoded(self, encoded):
-        """Returns the pixels of a file's bytes, or of those of each frame."""
+        """Return the pixels of a file's bytes, or of those of each frame."""
         tf = tensorflow()
         if encoded.shape.rank == 0:
             return decode.decode_image(encoded, self.channels)
@@ -195,46 +208,12 @@ class Views:
         )
 
 
-def check_crop(crop: str, pad: int, resize: int, image_size) -> None:
-    """Raises ValueError for invalid crop arguments of training.
-
-    Args:
-        crop, pad, resize, image_size: See `batches.train_batches`.
-    """
-    if pad < 0:
-        raise ValueError(f"`pad` must be at least 0. Received: pad={pad}")
-    if crop == "resize":
-        check_resize(resize, min(image_size))
-
-
 def check_resize(resize: int, least: int) -> None:
-    """Raises ValueError for a size that is smaller than its crop.
-
-    Args:
-        resize: Pixels of the shorter side.
-        least: Smallest valid value.
-    """
-    if not is_count(resize) or resize < least:
+    """Raise ValueError if the shorter side is smaller than the crop from it."""
+    if resize < least:
         raise ValueError(
             f"`resize` must be at least the {least} pixels that are cropped "
             f"from it. Received: resize={resize}"
-        )
-
-
-def is_count(value) -> bool:
-    """Returns whether a value is an integer of at least 1."""
-    return isinstance(value, int | np.integer) and bool(value >= 1)
-
-
-def _check_image_size(image_size):
-    if (
-        not isinstance(image_size, tuple | list)
-        or len(image_size) != 2
-        or not all(map(is_count, image_size))
-    ):
-        raise ValueError(
-            "`image_size` must be (height, width) in pixels. "
-            f"Received: {image_size}"
         )
 
 
@@ -257,12 +236,8 @@ def _check_sampling(source, sampling):
             "`num_frames` must be given for videos, and only for videos. "
             f"Received: {sampling} for {source.name!r}, a set of {kind}"
         )
-    if sampling is not None and not (
-        is_count(sampling.num_frames)
-        and is_count(sampling.step)
-        and sampling.rate >= 0
-    ):
+    if sampling is not None and sampling.rate < 0:
         raise ValueError(
-            "`num_frames` and `frame_step` must be integers of at least 1, "
-            f"and `frame_rate` at least 0. Received: {sampling}"
+            "`frame_rate` must be at least 0. Received: "
+            f"frame_rate={sampling.rate}"
         )

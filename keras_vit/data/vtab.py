@@ -9,7 +9,6 @@ from keras_vit.data.decode import decode_image
 from keras_vit.data.optional_imports import tensorflow
 
 PREFIX = "vtab/"
-GROUPS = ("natural", "specialized", "structured")
 SPLITS = ("train800", "val200", "train800val200", "test")
 
 
@@ -18,11 +17,10 @@ class Task:
     """The labels and the examples of a task.
 
     Attributes:
-        group: One of `GROUPS`.
         dataset: Its name in TFDS.
         classes: Number of classes.
-        val: (TFDS split, percentage of it where the validation part begins).
-        test: (TFDS split, percentage of it where the test part begins).
+        val: TFDS split and the percentage of it where validation begins.
+        test: The same for the test part.
         label: Feature that holds the class, or a function of an example.
         reads: Features that this function reads, as in
             `tfds.decode.PartialDecoding`.
@@ -30,29 +28,30 @@ class Task:
         crop: Whether the label survives a random crop.
         flip: Whether the label survives a flip from left to right.
         scale: Factor that scales the pixels to [0, 255].
+        group: One of `GROUPS`.
     """
 
-    group: str
     dataset: str
     classes: int
-    val: tuple[str, int]
-    test: tuple[str, int]
+    val: str = "validation:0"
+    test: str = "test:0"
     label: str | Callable = "label"
     reads: dict | None = None
     class_names: tuple[str, ...] = ()
     crop: bool = True
     flip: bool = True
     scale: int = 1
+    group: str = ""
 
 
 def _nearest_object(example):
-    """Returns the interval of the smallest distance from the camera."""
+    """Return the interval of the smallest distance from the camera."""
     distances = example["objects"]["pixel_coords"][:, 2]
     return _interval(distances, (8.0, 8.5, 9.0, 9.5, 10.0))
 
 
 def _nearest_vehicle(example):
-    """The same for cars, vans and trucks only, in metres."""
+    """Do the same for cars, vans and trucks only, in metres."""
     tf, objects = tensorflow(), example["objects"]
     depths = tf.boolean_mask(objects["location"][:, 2], objects["type"] < 3)
     # Without a vehicle, the last interval.
@@ -60,7 +59,7 @@ def _nearest_vehicle(example):
 
 
 def _interval(values, thresholds):
-    """Returns the number of thresholds that the smallest value exceeds."""
+    """Return the number of thresholds that the smallest value exceeds."""
     tf = tensorflow()
     return tf.reduce_sum(
         tf.cast(tf.reduce_min(values) > tf.constant(thresholds), "int64")
@@ -68,13 +67,13 @@ def _interval(values, thresholds):
 
 
 def _num_objects(example):
-    """Returns the class of a scene of CLEVR, which has 3 to 10 objects."""
+    """Return the class of a scene of CLEVR, which has 3 to 10 objects."""
     tf = tensorflow()
     return tf.size(example["objects"]["size"], tf.int64) - 3
 
 
 def _in_16(key, values):
-    """Returns a label function that groups a feature into 16 classes."""
+    """Return a label function that groups a feature into 16 classes."""
     return lambda example: example[key] * 16 // values
 
 
@@ -83,124 +82,97 @@ def _in_16(key, values):
 # task_adaptation/data at ed9b417, and scripts/run_all_tasks.sh. Crops and
 # flips: appendix F of BiT (arXiv 1912.11370), whose pre-processing the ViT
 # paper follows.
-TASKS = {
-    "caltech101": Task(
-        "natural", "caltech101", 102, ("train", 90), ("test", 0)
-    ),
-    "cifar100": Task("natural", "cifar100", 100, ("train", 90), ("test", 0)),
-    "dtd": Task("natural", "dtd", 47, ("validation", 0), ("test", 0)),
-    "oxford_flowers102": Task(
-        "natural", "oxford_flowers102", 102, ("validation", 0), ("test", 0)
-    ),
-    "oxford_iiit_pet": Task(
-        "natural", "oxford_iiit_pet", 37, ("train", 80), ("test", 0)
-    ),
-    "sun397": Task(
-        "natural", "sun397/tfds", 397, ("validation", 0), ("test", 0)
-    ),
-    "svhn_cropped": Task(
-        "natural", "svhn_cropped", 10, ("train", 90), ("test", 0)
-    ),
-    "patch_camelyon": Task(
-        "specialized", "patch_camelyon", 2, ("validation", 0), ("test", 0)
-    ),
-    "eurosat": Task(
-        "specialized", "eurosat/rgb", 10, ("train", 60), ("train", 80)
-    ),
-    "resisc45": Task(
-        "specialized", "resisc45", 45, ("train", 60), ("train", 80)
-    ),
-    "diabetic_retinopathy": Task(
-        "specialized",
-        "diabetic_retinopathy_detection/btgraham-300",
-        5,
-        ("validation", 0),
-        ("test", 0),
-    ),
-    "clevr_count": Task(
-        "structured",
-        "clevr",
-        8,
-        ("train", 90),
-        ("validation", 0),
-        label=_num_objects,
-        reads={"objects": ["size"]},
-        class_names=tuple(f"{n} objects" for n in range(3, 11)),
-        crop=False,
-    ),
-    "clevr_distance": Task(
-        "structured",
-        "clevr",
-        6,
-        ("train", 90),
-        ("validation", 0),
-        label=_nearest_object,
-        reads={"objects": ["pixel_coords"]},
-        class_names=("0-8", "8-8.5", "8.5-9", "9-9.5", "9.5-10", "over 10"),
-        crop=False,
-    ),
-    "dmlab": Task(
-        "structured", "dmlab", 6, ("validation", 0), ("test", 0), crop=False
-    ),
-    "dsprites_location": Task(
-        "structured",
-        "dsprites",
-        16,
-        ("train", 80),
-        ("train", 90),
-        label=_in_16("label_x_position", 32),
-        reads={"label_x_position": True},
-        crop=False,
-        flip=False,
-        scale=255,
-    ),
-    "dsprites_orientation": Task(
-        "structured",
-        "dsprites",
-        16,
-        ("train", 80),
-        ("train", 90),
-        label=_in_16("label_orientation", 40),
-        reads={"label_orientation": True},
-        flip=False,
-        scale=255,
-    ),
-    "kitti_distance": Task(
-        "structured",
-        "kitti",
-        4,
-        ("validation", 0),
-        ("test", 0),
-        label=_nearest_vehicle,
-        reads={"objects": ["type", "location"]},
-        class_names=("under 8 m", "8-20 m", "over 20 m", "no vehicle"),
-        crop=False,
-    ),
-    "smallnorb_azimuth": Task(
-        "structured",
-        "smallnorb",
-        18,
-        ("test", 0),
-        ("test", 50),
-        label="label_azimuth",
-        flip=False,
-    ),
-    "smallnorb_elevation": Task(
-        "structured",
-        "smallnorb",
-        9,
-        ("test", 0),
-        ("test", 50),
-        label="label_elevation",
-    ),
+_TASKS = {
+    "natural": {
+        "caltech101": Task("caltech101", 102, "train:90"),
+        "cifar100": Task("cifar100", 100, "train:90"),
+        "dtd": Task("dtd", 47),
+        "oxford_flowers102": Task("oxford_flowers102", 102),
+        "oxford_iiit_pet": Task("oxford_iiit_pet", 37, "train:80"),
+        "sun397": Task("sun397/tfds", 397),
+        "svhn_cropped": Task("svhn_cropped", 10, "train:90"),
+    },
+    "specialized": {
+        "patch_camelyon": Task("patch_camelyon", 2),
+        "eurosat": Task("eurosat/rgb", 10, "train:60", "train:80"),
+        "resisc45": Task("resisc45", 45, "train:60", "train:80"),
+        "diabetic_retinopathy": Task(
+            "diabetic_retinopathy_detection/btgraham-300", 5
+        ),
+    },
+    "structured": {
+        "clevr_count": Task(
+            "clevr",
+            8,
+            "train:90",
+            "validation:0",
+            _num_objects,
+            reads={"objects": ["size"]},
+            class_names=tuple(f"{n} objects" for n in range(3, 11)),
+            crop=False,
+        ),
+        "clevr_distance": Task(
+            "clevr",
+            6,
+            "train:90",
+            "validation:0",
+            _nearest_object,
+            reads={"objects": ["pixel_coords"]},
+            class_names=("0-8", "8-8.5", "8.5-9", "9-9.5", "9.5-10", "over 10"),
+            crop=False,
+        ),
+        "dmlab": Task("dmlab", 6, crop=False),
+        "dsprites_location": Task(
+            "dsprites",
+            16,
+            "train:80",
+            "train:90",
+            label=_in_16("label_x_position", 32),
+            reads={"label_x_position": True},
+            crop=False,
+            flip=False,
+            scale=255,
+        ),
+        "dsprites_orientation": Task(
+            "dsprites",
+            16,
+            "train:80",
+            "train:90",
+            label=_in_16("label_orientation", 40),
+            reads={"label_orientation": True},
+            flip=False,
+            scale=255,
+        ),
+        "kitti_distance": Task(
+            "kitti",
+            4,
+            label=_nearest_vehicle,
+            reads={"objects": ["type", "location"]},
+            class_names=("under 8 m", "8-20 m", "over 20 m", "no vehicle"),
+            crop=False,
+        ),
+        "smallnorb_azimuth": Task(
+            "smallnorb", 18, "test:0", "test:50", "label_azimuth", flip=False
+        ),
+        "smallnorb_elevation": Task(
+            "smallnorb",
+            9,
+            "test:0",
+            "test:50",
+            "label_elevation",
+        ),
+    },
 }
+TASKS = {
+    name: dataclasses.replace(task, group=group)
+    for group, tasks in _TASKS.items()
+    for name, task in tasks.items()
+}
+GROUPS = tuple(_TASKS)
 
 
 def task_of(name: str) -> Task:
-    """Returns the task of a name, with or without "vtab/".
-
-    Args:
-        name: Name of the task, such as "vtab/clevr_count".
+    """Return the task of a name, with or without "vtab/".
 
     Raises:
         ValueError: If there is none.
@@ -216,26 +188,24 @@ def task_of(name: str) -> Task:
 
 
 def tfds_split(task: Task, split: str, sizes: dict[str, int]) -> str:
-    """Returns the TFDS split of a part of a task.
+    """Return the TFDS split of a part of a task.
 
     Args:
         task: One of `TASKS`.
         split: One of `SPLITS`.
         sizes: Number of examples of each split of the TFDS data set; if one is
             not stated, the part is taken from its start.
-
-    Raises:
-        ValueError: If there is no such part.
     """
 
     def start(part):
-        return sizes.get(part[0], 0) * part[1] // 100
+        name, percent = part.split(":")
+        return name, sizes.get(name, 0) * int(percent) // 100
 
-    val = start(task.val)
+    (val, first), (test, begin) = start(task.val), start(task.test)
     parts = {
         "train800": "train[:800]",
-        "val200": f"{task.val[0]}[{val}:{val + 200}]",
-        "test": f"{task.test[0]}[{start(task.test)}:]",
+        "val200": f"{val}[{first}:{first + 200}]",
+        "test": f"{test}[{begin}:]",
     }
     parts["train800val200"] = f"{parts['train800']}+{parts['val200']}"
     if split not in parts:
@@ -249,7 +219,7 @@ def tfds_split(task: Task, split: str, sizes: dict[str, int]) -> str:
 def find(
     name: str, train_split: str, eval_split: str, **prepare
 ) -> tuple[dict, ...]:
-    """Prepares the data set of a task and returns two of its parts.
+    """Prepare the data set of a task and return two of its parts.
 
     Args:
         name: "vtab/" and a task of `TASKS`.
@@ -259,10 +229,6 @@ def find(
 
     Returns:
         The fields of a training and an evaluation `Source`.
-
-    Raises:
-        ValueError: If there is no such task or split, or TFDS has it with
-            another number of classes.
 
     Reference:
         Zhai et al. 2019, "A Large-scale Study of Representation Learning with
@@ -303,7 +269,7 @@ def _class_names(task, builder):
 
 
 def _scaled(stream, scale):
-    """Decodes the images of a stream and multiplies their pixels."""
+    """Decode the images of a stream and multiplies their pixels."""
 
     def scaled(*arguments, **keywords):
         return stream(*arguments, **keywords).map(

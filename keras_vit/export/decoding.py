@@ -14,7 +14,7 @@ def decode_valid(
     channels: int,
     budget: float = limits.DECODING_BUDGET,
 ):
-    """Decodes and resizes the images of a request that decode.
+    """Decode and resizes the images of a request that decode.
 
     Args:
         image_bytes: string `[N]`.
@@ -55,19 +55,18 @@ def decode_valid(
 
     # Joined, since a request may be empty.
     first = tf.strings.reduce_join(image_bytes[:1])
-    one = (number == 1) & formats.is_jpeg(first)
+    one = (number == 1) & formats.is_kind(first, "JPEG")
     return tf.cond(one, one_jpeg, many)
 
 
 def _decode_one_jpeg(encoded, image_size, channels, budget):
-    """Does what `decode_valid` does, for a request of one JPEG.
+    """Do what `decode_valid` does for the most frequent request, one JPEG.
 
-    This is the most frequent request. Only the operations that may fail are in
-    a data set, since its graph is built for each request, which takes longer
-    than the decoding itself.
+    Only the operations that may fail are in a data set, since its graph is
+    built for each request, which takes longer than the decoding itself.
     """
     tf = tensorflow()
-    turn = orientation.of_jpeg(encoded)
+    turn = formats.orientation_of_jpeg(encoded)
     nothing = tf.zeros((1, 1, channels), tf.uint8)
 
     def stored_pixels(encoded):
@@ -102,7 +101,7 @@ def _decode_one_jpeg(encoded, image_size, channels, budget):
 
 
 def _plan(image_bytes, budget):
-    """Returns the indices of images with a readable header, whether they are
+    """Return the indices of images with a readable header, whether they are
     too expensive, and how many to decode at a time."""
     tf = tensorflow()
     number = tf.size(image_bytes, tf.int64)
@@ -123,7 +122,7 @@ def _plan(image_bytes, budget):
 
 
 def _gather(dataset, most):
-    """Stacks the elements of a dataset that are computed without an error."""
+    """Stack the elements of a dataset that are computed without an error."""
     tf = tensorflow()
     # One image more, since a batch must not be empty.
     last = tf.data.Dataset.from_tensors(

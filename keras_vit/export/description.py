@@ -18,7 +18,7 @@ from keras_vit.models import ImageModel
 
 
 def describe(model: keras.Model) -> dict:
-    """Returns the fields above.
+    """Return the fields above.
 
     Args:
         model: A model of this package, or one that contains it.
@@ -50,7 +50,7 @@ def describe(model: keras.Model) -> dict:
 
 
 def as_json(fields: dict) -> dict[str, str]:
-    """Returns each field as JSON."""
+    """Return each field as JSON."""
     return {
         name: json.dumps(value, ensure_ascii=False)
         for name, value in fields.items()
@@ -58,7 +58,7 @@ def as_json(fields: dict) -> dict[str, str]:
 
 
 def as_files(fields: dict) -> dict[str, str]:
-    """Returns the contents of `description.json` and of `labels.txt`.
+    """Return the contents of `description.json` and of `labels.txt`.
 
     The latter has one class name per line, and is absent without class names.
     """

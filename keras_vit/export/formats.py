@@ -95,7 +95,7 @@ def export_onnx(
     path: str | os.PathLike,
     precision: Literal["float32", "int8"] = "float32",
 ) -> str:
-    """Writes a model as an ONNX file, checked with ONNX Runtime.
+    """Write a model as an ONNX file, checked with ONNX Runtime.
 
     The file takes float32 images `[B, H, W, C]` of any batch size, scales
     pixels as the model does, and returns the model's outputs. It does not
@@ -130,7 +130,7 @@ def export_litert(
     path: str | os.PathLike,
     precision: Literal["float32", "int8"] = "float32",
 ) -> str:
-    """Writes a model as a LiteRT (TFLite) file, checked with its interpreter.
+    """Write a model as a LiteRT (TFLite) file, checked with its interpreter.
 
     The file takes float32 images `[1, H, W, C]`, or `[B, H, W, C]` after the
     interpreter's `resize_tensor_input`, scales pixels as the model does, and
@@ -160,7 +160,7 @@ def export_litert(
 
 @checked
 def export_openvino(model: keras.Model, path: str | os.PathLike) -> str:
-    """Writes a model for OpenVINO, checked with its runtime.
+    """Write a model for OpenVINO, checked with its runtime.
 
     It takes float32 images `[B, H, W, C]` of any batch size, scales pixels as
     the model does, and returns the model's outputs. It does not decode or
@@ -181,11 +181,9 @@ def export_openvino(model: keras.Model, path: str | os.PathLike) -> str:
 
 
 def run_file(path: str, images: np.ndarray) -> np.ndarray:
-    """Returns the outputs of a file that was exported here, on the CPU.
+    """Return the outputs of a file that was exported here, on the CPU.
 
-    Args:
-        path: `*.onnx`, `*.tflite` or `*.xml`.
-        images: Float32 `[B, H, W, C]`, pixels in [0, 255].
+    `images` are float32 `[B, H, W, C]`, pixels in [0, 255].
     """
     suffix = os.path.splitext(path)[1]
     run = {".onnx": _run_onnx, ".tflite": _run_litert, ".xml": _run_openvino}
@@ -193,7 +191,7 @@ def run_file(path: str, images: np.ndarray) -> np.ndarray:
 
 
 def _export(model, path, file_format, precision):
-    """Writes a file beside `path`, runs it, then moves it to `path`."""
+    """Write a file beside `path`, runs it, then moves it to `path`."""
     path = os.fspath(path)
     tolerance = _check(model, path, file_format, precision)
     fields = description.describe(model)
@@ -239,7 +237,7 @@ def _export(model, path, file_format, precision):
 
 
 def _write(model, path, file_format, precision):
-    """Writes the file, quantised if `precision` is "int8"."""
+    """Write the file, quantised if `precision` is "int8"."""
     if file_format == "openvino":
         # OpenVINO's own conversion of TensorFlow's graphs fails for some
         # families, and adds outputs to those of others.
@@ -260,7 +258,7 @@ def _write(model, path, file_format, precision):
 
 
 def _check(model, path, file_format, precision):
-    """Raises early for an export that would fail; returns the tolerance."""
+    """Raise early for an export that would fail; returns the tolerance."""
     backend = keras.backend.backend()
     if backend not in _NEEDS[file_format]:
         raise ValueError(
@@ -319,7 +317,7 @@ def _check(model, path, file_format, precision):
 
 
 def _remedy(file_format):
-    """Returns the remedy that works for every model."""
+    """Return the remedy that works for every model."""
     return (
         "Save the model as .keras and export it with KERAS_BACKEND=tensorflow"
         f" (pip install tensorflow "
@@ -390,7 +388,7 @@ _DESCRIBE = dict(
 
 
 def _openvino():
-    """Imports OpenVINO without its telemetry."""
+    """Import OpenVINO without its telemetry."""
     sys.modules.setdefault("openvino_telemetry", None)
     import openvino
 

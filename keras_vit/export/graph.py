@@ -16,7 +16,7 @@ def write(
     decoding_budget: float,
     **arguments,
 ) -> None:
-    """Writes a model with its signatures as the graph of a SavedModel.
+    """Write a model with its signatures as the graph of a SavedModel.
 
     Args:
         model: A classifier of this package, or one that contains a model of
@@ -58,7 +58,7 @@ def write(
 
 
 def _attend(model):
-    """Returns a function from images to rollout and layer maps, or None."""
+    """Return a function from images to rollout and layer maps, or None."""
     inner = ImageModel.find(model)
     if not attention.attending(inner):
         return None
@@ -75,7 +75,7 @@ def _attend(model):
 
 
 def _with_features(model):
-    """Returns a model that returns features and scores."""
+    """Return a model that returns features and scores."""
     inner = ImageModel.find(model)
     if getattr(inner, "input", None) is getattr(model, "input", None):
         return keras.Model(model.input, [inner.representation, model.output])
@@ -98,7 +98,7 @@ class _Watching(keras.Model):
 
 @contextlib.contextmanager
 def _without_paths():
-    """Removes the paths of local source files from JAX programs."""
+    """Remove the paths of local source files from JAX programs."""
     import jax
 
     values = dict(
@@ -140,7 +140,7 @@ def _write_from_jax(model, attend, images, directory, serve):
 
 
 def _of_any_number(of_some, images):
-    """Returns a function of images and of the request's number of images.
+    """Return a function of images and of the request's number of images.
 
     XLA compiles anew for each number of images. To limit these, the batch is
     padded to a power of two, or to the number in the request if that is less.

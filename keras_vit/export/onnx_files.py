@@ -9,13 +9,7 @@ import numpy as np
 
 
 def write(model: keras.Model, path: str, precision: str) -> None:
-    """Writes a model of any number of images.
-
-    Args:
-        model: The model.
-        path: The file.
-        precision: "int8" to quantise the file, or "float32".
-    """
+    """Write a model of any number of images, quantised for "int8"."""
     backend = keras.backend.backend()
     if backend == "torch":
         _write_from_torch(model, path)
@@ -28,7 +22,7 @@ def write(model: keras.Model, path: str, precision: str) -> None:
 
 
 def _quantize(path):
-    """Quantises dense layers alone, as `in_precision` does."""
+    """Quantise dense layers alone, as `in_precision` does."""
     from onnxruntime.quantization import quantize_dynamic
 
     # It recommends a preparation that did not change the speed.
@@ -44,7 +38,7 @@ def _quantize(path):
 
 
 def _prepare_tf2onnx():
-    """Adds the operation in TensorFlow's exact GELU, erfc(x) = 1 - erf(x).
+    """Add the operation in TensorFlow's exact GELU, erfc(x) = 1 - erf(x).
 
     It also stops tf2onnx from copying the graph, with all weights, before each
     of 36 optimizations, which took 60 % of the time, to continue without those
@@ -73,7 +67,7 @@ def _prepare_tf2onnx():
 
 
 def _write_from_torch(model, path):
-    """Does what Keras does, but not with one image, which fixes the batch."""
+    """Do what Keras does, but not with one image, which fixes the batch."""
     import torch
 
     class Inference(torch.nn.Module):

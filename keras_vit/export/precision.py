@@ -26,7 +26,7 @@ _ALWAYS_FLOAT32 = (
 
 @checked
 def in_precision(model: keras.Model, precision: Precision) -> keras.Model:
-    """Returns a copy of a model that holds and computes in a precision.
+    """Return a copy of a model that holds and computes in a precision.
 
     "bfloat16" and "float16" store every weight and compute in that type, except
     for the computations that the layers of this package and Keras' norms
@@ -73,7 +73,7 @@ def compare(
     images: np.ndarray,
     batch_size: int = 32,
 ) -> dict:
-    """Measures the differences of the outputs of two models on images.
+    """Measure the differences of the outputs of two models on images.
 
     Args:
         model: The model to compare with.
@@ -109,7 +109,7 @@ def compare(
 
 
 def compare_outputs(expected: np.ndarray, outputs: np.ndarray) -> dict:
-    """Returns what `compare` measures, for outputs `[B, ..., K]`."""
+    """Return what `compare` measures, for outputs `[B, ..., K]`."""
     expected, outputs = (
         np.asarray(each, "float32") for each in (expected, outputs)
     )
@@ -126,7 +126,7 @@ def compare_outputs(expected: np.ndarray, outputs: np.ndarray) -> dict:
 def differences(
     expected: np.ndarray, outputs: np.ndarray
 ) -> tuple[float, float]:
-    """Returns max |outputs - expected|, and its ratio to max |expected|.
+    """Return max |outputs - expected|, and its ratio to max |expected|.
 
     Both are infinite if a number of either is not finite. The ratio is zero if
     nothing differs, even if all numbers are zero.
@@ -141,12 +141,7 @@ def differences(
 
 
 def report_text(precision: str, comparison: dict) -> str:
-    """Returns the result of `compare` as a line of text.
-
-    Args:
-        precision: Name of the copy.
-        comparison: The result of `compare`.
-    """
+    """Return the result of `compare` as a line of text."""
     images = comparison["images"]
     on = f"{precision}: on {images} image{'' if images == 1 else 's'}"
     if not np.isfinite(comparison["max_difference"]):
@@ -159,7 +154,7 @@ def report_text(precision: str, comparison: dict) -> str:
 
 
 def warn_of_slow_int8(model: keras.Model, stacklevel: int):
-    """Warns before the export of a model that Keras quantised to int8.
+    """Warn before the export of a model that Keras quantised to int8.
 
     Measured on a CPU: SavedModels with ViT-B/16, ONNX with ViT-S/16.
     """
@@ -175,7 +170,7 @@ def warn_of_slow_int8(model: keras.Model, stacklevel: int):
 
 
 def weights_bytes(model: keras.Model) -> int:
-    """Returns the size of a model's weights in memory, in bytes."""
+    """Return the size of a model's weights in memory, in bytes."""
     return sum(
         int(np.prod(weight.shape)) * np.dtype(weight.dtype).itemsize
         for weight in model.weights
@@ -183,7 +178,7 @@ def weights_bytes(model: keras.Model) -> int:
 
 
 def _functional_config(model):
-    """Returns the configuration of a functional model of layers."""
+    """Return the configuration of a functional model of layers."""
     config = model.get_config() if isinstance(model, keras.Model) else {}
     if "input_layers" not in config:
         raise ValueError(

@@ -2,18 +2,17 @@
 
 import datetime
 import importlib.metadata
-import math
 import os
 import re
 import shutil
 import tempfile
 import typing
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import keras
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import graph, limits, serving_assets
 from keras_vit.export.precision import warn_of_slow_int8
@@ -24,21 +23,36 @@ Activation = Literal["softmax", "sigmoid", "none"]
 ACTIVATIONS = typing.get_args(Activation)
 
 
+class RequestOptions(TypedDict, total=False):
+    """The limits of a request.
+
+    Attributes:
+        max_images: Largest number of images, or videos, in a request, by
+            default 32. A request with more is rejected as a whole. The memory
+            of a request grows with it, most of all that of `attention`.
+        decoding_budget: Seconds of one core, as estimated, for decoding the
+            images of a request, by default 3.3. Photographs and small images
+            are free.
+    """
+
+    max_images: Count
+    decoding_budget: Positive
+
+
 @checked
 def export_savedmodel(
     model: keras.Model,
     path: str | os.PathLike,
     class_names: tuple[str, ...] | None = None,
-    top_k: int = 5,
+    top_k: Count = 5,
     activation: Activation | None = None,
     warmup_images: tuple[bytes, ...] = (),
     warmup_videos: tuple[np.ndarray, ...] = (),
     metadata: dict | None = None,
     overwrite: bool = False,
-    max_images: int = 32,
-    decoding_budget: float = limits.DECODING_BUDGET,
+    **request: Unpack[RequestOptions],
 ) -> str:
-    """Writes a SavedModel for TF Serving, with its preprocessing.
+    """Write a SavedModel for TF Serving, with its preprocessing.
 
     The graph decodes, resizes and scales images as in evaluation. Signatures,
     each for any number N of images:
@@ -96,11 +110,7 @@ def export_savedmodel(
         metadata: Further entries of the model card: weights, licence, metrics,
             commit.
         overwrite: Whether to replace an existing version.
-        max_images: Largest number of images, or videos, in a request. A
-            request with more is rejected as a whole. The memory of a request
-            grows with it, most of all that of `attention`.
-        decoding_budget: Seconds of one core, as estimated, for decoding the
-            images of a request. Photographs and small images are free.
+        **request: `max_images` and `decoding_budget`, see `RequestOptions`.
 
     Returns:
         `path`, absolute.
@@ -117,22 +127,15 @@ def export_savedmodel(
     of_loss = activation_of(model)
     activation = activation or of_loss
     model = _functional(model)
-    _check(model, path, top_k, activation, overwrite)
+    _check(model, path, overwrite)
     _check_warmup(model, warmup_images, warmup_videos)
-    if not isinstance(max_images, int) or max_images < 1:
-        raise ValueError(
-            f"`max_images` must be at least 1. Received: {max_images!r}"
-        )
-    if not 0 < decoding_budget < math.inf:
-        raise ValueError(
-            "`decoding_budget` must be a number of seconds above 0. Received: "
-            f"{decoding_budget!r}"
-        )
     warn_of_slow_int8(model, stacklevel=3)
-    inner = ImageModel.find(model)
     classes = model.output_shape[-1]
-    class_names = _class_names(class_names, inner.class_names, classes)
+    own = ImageModel.find(model).class_names
+    class_names = _class_names(class_names, own, classes)
+    max_images = request.get("max_images", serving_assets.BATCH_SIZES[-1])
     base, version = os.path.split(path)
+    name = os.path.basename(base)
     os.makedirs(base, exist_ok=True)
     # TF Serving only looks at directories whose names are numbers.
     part = tempfile.mkdtemp(prefix=f"incomplete-{version}-", dir=base)
@@ -140,36 +143,34 @@ def export_savedmodel(
         graph.write(
             model,
             part,
+            decoding_budget=request.get(
+                "decoding_budget", limits.DECODING_BUDGET
+            ),
             class_names=class_names,
             top_k=min(top_k, classes),
             activation=activation,
             max_images=max_images,
             probabilities=of_loss if activation == "none" else activation,
-            decoding_budget=decoding_budget,
         )
-        name = os.path.basename(base)
         serving_assets.write_class_names(part, class_names)
         if warmup_images:
             _try(part, warmup_images)
         if requests := warmup_images or warmup_videos:
             serving_assets.write_warmup(part, requests, name, max_images)
-        card = describe(model, class_names) | dict(activation=activation)
-        serving_assets.write_model_card(
-            part, card | dict(name=name) | (metadata or {})
-        )
+        card = describe(model, class_names)
+        card |= dict(activation=activation, name=name) | (metadata or {})
+        serving_assets.write_model_card(part, card)
         os.chmod(part, 0o755)
         _move(part, path, overwrite)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    serving_assets.write_serving_configs(
-        base, os.path.basename(base), max_images
-    )
+    serving_assets.write_serving_configs(base, name, max_images)
     return path
 
 
 def _functional(model):
-    """Returns a model with a symbolic input and output."""
+    """Return a model with a symbolic input and output."""
     if isinstance(getattr(model, "input", None), keras.KerasTensor):
         return model
     images = keras.Input(ImageModel.find(model).input_shape[1:])
@@ -177,7 +178,7 @@ def _functional(model):
 
 
 def _class_names(class_names, own, classes):
-    """Returns a name for each class."""
+    """Return a name for each class."""
     if class_names is None and own is not None and len(own) == classes:
         class_names = own
     if class_names is None:
@@ -193,7 +194,7 @@ def _class_names(class_names, own, classes):
     return class_names
 
 
-def _check(model, path, top_k, activation, overwrite):
+def _check(model, path, overwrite):
     backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax"):
         raise ValueError(
@@ -233,8 +234,6 @@ def _check(model, path, top_k, activation, overwrite):
             f"`path` must be a new version: {path!r} exists. Take the next "
             "number, or pass overwrite=True."
         )
-    if not isinstance(top_k, int) or top_k < 1:
-        raise ValueError(f"`top_k` must be at least 1. Received: {top_k!r}")
 
 
 def _check_warmup(model, warmup_images, warmup_videos):
@@ -266,7 +265,7 @@ def _check_warmup(model, warmup_images, warmup_videos):
 
 
 def activation_of(model: keras.Model) -> str:
-    """Returns the activation from outputs to probabilities, by the loss.
+    """Return the activation from outputs to probabilities, by the loss.
 
     It is "none" if the model's last layer gives probabilities. Any other
     activation is a part of the logits.
@@ -290,7 +289,7 @@ def activation_of(model: keras.Model) -> str:
 
 
 def describe(model: keras.Model, class_names) -> dict:
-    """Returns the fields of the model card that the model itself specifies."""
+    """Return the fields of the model card that the model itself specifies."""
     *frames, height, width, channels = model.input_shape[1:]
     return dict(
         architecture=model.name,
@@ -315,7 +314,7 @@ def describe(model: keras.Model, class_names) -> dict:
 
 
 def package_version() -> str | None:
-    """Returns the version of this package, or None if it is not installed."""
+    """Return the version of this package, or None if it is not installed."""
     try:
         return importlib.metadata.version("keras-vision-transformer")
     except importlib.metadata.PackageNotFoundError:  # used from a checkout
@@ -323,7 +322,7 @@ def package_version() -> str | None:
 
 
 def _try(directory, images):
-    """Runs each warm-up image, and raises ValueError for an invalid one."""
+    """Run each warm-up image, and raises ValueError for an invalid one."""
     tf = tensorflow()
     loaded = tf.saved_model.load(directory)
     function = loaded.signatures["serving_default"]
@@ -338,7 +337,7 @@ def _try(directory, images):
 
 
 def _move(part, path, overwrite):
-    """Moves a complete version to its path, in one step."""
+    """Move a complete version to its path, in one step."""
     if not (overwrite and os.path.exists(path)):
         try:
             os.rename(part, path)

@@ -65,7 +65,7 @@ def write_warmup(
     model_name: str,
     max_images: int = BATCH_SIZES[-1],
 ) -> None:
-    """Writes requests that TF Serving runs before it serves a version.
+    """Write requests that TF Serving runs before it serves a version.
 
     The requests call `serving_default`: each image or clip alone, then all in
     batches of at most 32, the largest batch of `batching.config`. TF Serving
@@ -78,10 +78,6 @@ def write_warmup(
             model, uint8 clips `[T, H, W, C]` of one size.
         model_name: Name under which the model is served.
         max_images: Largest number of images in a request.
-
-    Raises:
-        ValueError: If there are no requests or too many, or
-            tensorflow-serving-api is not installed.
 
     Reference:
         https://www.tensorflow.org/tfx/serving/saved_model_warmup
@@ -134,11 +130,7 @@ def write_warmup(
 def write_class_names(
     directory: str | os.PathLike, class_names: list[str]
 ) -> None:
-    """Writes the class names, one per line, in the order of the head.
-
-    Args:
-        directory: The SavedModel's directory.
-        class_names: The names.
+    """Write the class names, one per line, in the order of the head.
 
     Raises:
         ValueError: If a name is not a string, or has a line break.
@@ -155,7 +147,7 @@ def write_class_names(
 
 
 def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
-    """Reads class names: one per line, or a JSON list."""
+    """Read class names: one per line, or a JSON list."""
     text = tables.read_text(path)
     if not os.fspath(path).endswith(".json"):
         return tuple(text.splitlines())
@@ -174,16 +166,11 @@ def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
 
 
 def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
-    """Writes the model card: `model_card.json` and `model_card.md`.
+    """Write the model card: `model_card.json` and `model_card.md`.
 
-    Args:
-        directory: The SavedModel's directory.
-        metadata: name, architecture, weights, licence, classes, class_names
-            (the first few), input (height, width, channels, scaling; for
-            video also frames), activation, metrics, precision, comparison (of
-            precisions), num_parameters, exported_at, commit, keras, backend,
-            keras_vit. Each may be absent or None; the card then says that it
-            is not stated. Other keys are written too.
+    `metadata` may have the rows of the tables below, `name` and `metrics`. Each
+    may be absent or None; the card then says that it is not stated. Other keys
+    are written too.
     """
     known = dict.fromkeys((*_MODEL_ROWS, "metrics", *_EXPORT_ROWS, "name"))
     metadata = _plain(known | metadata)
@@ -197,7 +184,7 @@ def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
         metrics = {"metrics": metrics}
     text = _CARD.format(
         name=_cell(metadata["name"] or "Model"),
-        kind="video" if _num_frames(metadata) else "images",
+        kind="video" if "frames" in (metadata["input"] or {}) else "images",
         not_stated=NOT_STATED,
         model=_table(_MODEL_ROWS, metadata | _phrases(metadata)),
         metrics=_table({key: key for key in metrics}, metrics)
@@ -213,20 +200,12 @@ def write_serving_configs(
     model_name: str,
     max_images: int = BATCH_SIZES[-1],
 ) -> None:
-    """Writes TF Serving's configs beside the versions, unless they exist.
+    """Write TF Serving's configs beside the versions, unless they exist.
 
     `models.config` (a ModelServerConfig) contains the model's name and the path
     at which docker mounts it, `/models/NAME`. `batching.config`
     (BatchingParameters) lets TF Serving merge requests. Existing files are not
     changed, as they may be edited by hand.
-
-    Args:
-        base_directory: The directory that contains the versions' directories.
-        model_name: Name under which the model is served.
-        max_images: Largest number of images in a request.
-
-    Raises:
-        ValueError: If the name is not valid in a URL.
     """
     check_model_name(model_name)
     sizes = _batch_sizes(max_images)
@@ -246,7 +225,7 @@ def _batch_sizes(max_images):
 
 
 def check_model_name(model_name: str) -> None:
-    """Raises for a name that is invalid in URLs, text protos or directories."""
+    """Raise for a name that is invalid in URLs, text protos or directories."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", model_name):
         raise ValueError(
             "`model_name` must be letters, digits, `_`, `.` and `-`, as it is "
@@ -276,33 +255,17 @@ _EXPORT_ROWS = dict(
 )
 
 
-def _num_frames(metadata):
-    size = metadata["input"]
-    return size.get("frames") if isinstance(size, dict) else None
-
-
 def _phrases(metadata):
-    """Returns the fields that the card writes as phrases."""
+    """Return the fields that the card writes in other words."""
     phrases = {}
-    image, class_names = metadata["input"], metadata["class_names"]
-    if isinstance(image, dict):
-        sizes = dict(height=None, width=None, channels=None) | image
-        sizes = {k: NOT_STATED if v is None else v for k, v in sizes.items()}
-        scaling = sizes.get("scaling", NOT_STATED)
-        frames = _num_frames(metadata)
-        phrases["input"] = (
-            f"{'' if frames is None else f'frames {frames}, '}"
-            f"height {sizes['height']}, width {sizes['width']}, channels "
-            f"{sizes['channels']}; scaling of pixels: {scaling}"
-        )
+    class_names, number = metadata["class_names"], metadata["num_parameters"]
     if isinstance(class_names, list) and class_names:
         more = metadata["classes"] or len(class_names)
-        rest = (
-            f", ... ({more} in labels.txt)" if more > len(class_names) else ""
-        )
-        phrases["class_names"] = ", ".join(map(str, class_names)) + rest
-    if isinstance(metadata["num_parameters"], int):
-        phrases["num_parameters"] = f"{metadata['num_parameters']:,}"
+        phrases["class_names"] = ", ".join(map(str, class_names))
+        if more > len(class_names):
+            phrases["class_names"] += f", ... ({more} in labels.txt)"
+    if isinstance(number, int):
+        phrases["num_parameters"] = f"{number:,}"
     return phrases
 
 
@@ -327,7 +290,7 @@ def _cell(value):
 
 
 def _plain(value):
-    """Returns a value that JSON can hold; None for numbers not finite."""
+    """Return a value that JSON can hold; None for numbers not finite."""
     if isinstance(value, dict):
         return {str(key): _plain(content) for key, content in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

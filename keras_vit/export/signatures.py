@@ -37,7 +37,7 @@ class Answers:
         self._probabilities = probabilities or activation
 
     def limited(self, images):
-        """Returns a scope in which there are not too many images, or videos."""
+        """Return a scope in which there are not too many images, or videos."""
         number = self._tf.shape(images)[0]
         what = "videos" if len(images.shape) == 5 else "images"
         return require(
@@ -47,7 +47,7 @@ class Answers:
         )
 
     def run(self, images, number):
-        """Returns features, logits and codes of `limits.REASONS`."""
+        """Return features, logits and codes of `limits.REASONS`."""
         tf = self._tf
         outputs = [tf.cast(x, "float32") for x in self._forward(images, number)]
         # Half precision may overflow.
@@ -60,7 +60,7 @@ class Answers:
         return (*outputs, self._reasons(*outputs, images))
 
     def _reasons(self, *values):
-        """Returns for each image whether all values are finite."""
+        """Return for each image whether all values are finite."""
         tf = self._tf
         finite = [
             tf.reduce_all(tf.math.is_finite(x), list(range(1, len(x.shape))))
@@ -69,8 +69,10 @@ class Answers:
         finite = tf.reduce_all(tf.stack(finite), axis=0)
         return tf.where(finite, limits.VALID, limits.NOT_FINITE)
 
-    def top(self, logits, reasons):
-        """Answers with the highest scores."""
+    # Each answer takes what `run` returns.
+
+    def top(self, features, logits, reasons):
+        """Answer with the highest scores."""
         tf = self._tf
         logits = self._hide(logits, reasons)
         scores, indices = tf.math.top_k(
@@ -89,20 +91,20 @@ class Answers:
             answer["probabilities"] = self._hide(found, reasons)
         return answer
 
-    def features(self, features, reasons):
-        """Answers with the representation."""
+    def features(self, features, logits, reasons):
+        """Answer with the representation."""
         found = dict(features=self._hide(features, reasons))
         return found | self._validity(reasons)
 
-    def probabilities(self, logits, reasons):
-        """Answers with the probability of each class."""
+    def probabilities(self, features, logits, reasons):
+        """Answer with the probability of each class."""
         logits = self._hide(logits, reasons)
         found = self._activate(logits, self._probabilities)
         found = dict(probabilities=self._hide(found, reasons))
         return found | self._validity(reasons)
 
     def raw(self, features, logits, reasons):
-        """Answers with what the model gives."""
+        """Answer with what the model gives."""
         return dict(
             features=self._hide(features, reasons),
             logits=self._hide(logits, reasons),
@@ -110,7 +112,7 @@ class Answers:
         )
 
     def attention(self, rollout, layers, put_back=None):
-        """Answers with rollout and the maps of all heads.
+        """Answer with rollout and the maps of all heads.
 
         Args:
             rollout: `[M, rows, columns]`, of a video `[M, T, rows, columns]`.
@@ -136,7 +138,7 @@ class Answers:
         return getattr(self._tf.nn, activation)(logits)
 
     def _hide(self, values, reasons, instead=0):
-        """Puts `instead` where an image is not valid."""
+        """Put `instead` where an image is not valid."""
         shape = (-1, *[1] * (len(values.shape) - 1))
         valid = self._tf.reshape(reasons == limits.VALID, shape)
         return self._tf.where(valid, values, instead)
@@ -149,7 +151,7 @@ def signatures(
     attend=None,
     budget: float = limits.DECODING_BUDGET,
 ) -> dict:
-    """Returns the functions that are served for a model of images, by name.
+    """Return the functions that are served for a model of images, by name.
 
     Args:
         answers: What they answer.
@@ -161,19 +163,60 @@ def signatures(
         budget: As for `decoding.decode_valid`.
     """
     tf = tensorflow()
-    size = (*image_size, channels)
-    image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
+    of_bytes = {
+        "input_signature": [tf.TensorSpec((None,), tf.string, "image_bytes")]
+    }
     any_size = (None, None, None, channels)
-    of_bytes = {"input_signature": [image_bytes]}
+    on_bytes = _on_bytes(answers, image_size, channels, budget)
 
     @tf.function(**of_bytes)  # one graph for all signatures that read bytes
+    def run(image_bytes):
+        found, put_back = on_bytes(image_bytes, answers.run)
+        return put_back(found)
+
+    def of_files(answer):
+        return tf.function(
+            lambda image_bytes: answer(*run(image_bytes)), **of_bytes
+        )
+
+    def of_pixels(dtype):
+        def function(pixels):
+            with answers.limited(pixels):
+                pixels = tf.ensure_shape(pixels, any_size)
+            images = tf.image.resize(pixels, image_size)
+            return answers.top(*answers.run_pixels(images))
+
+        return _of_tensor(function, any_size, dtype, "pixels")
+
+    @tf.function(**of_bytes)
+    def attention(image_bytes):
+        (rollout, *layers), put_back = on_bytes(image_bytes, attend)
+        return answers.attention(rollout, layers, put_back)
+
+    found = dict(
+        serving_default=of_files(answers.top),
+        pixels=of_pixels("uint8"),
+        pixels_float=of_pixels("float32"),
+        features=of_files(answers.features),
+        predict=of_files(answers.probabilities),
+        logits=_of_inputs(answers, (None, *image_size, channels), "images"),
+    )
+    return found if attend is None else found | dict(attention=attention)
+
+
+def _on_bytes(answers, image_size, channels, budget):
+    """Return a function that applies another to the images of a request."""
+    tf = tensorflow()
+    image_bytes = tf.TensorSpec((None,), tf.string)
+
+    @tf.function(input_signature=[image_bytes])  # one graph for all signatures
     def read(image_bytes):
         with answers.limited(image_bytes):
             image_bytes = tf.identity(image_bytes)
         return decoding.decode_valid(image_bytes, image_size, channels, budget)
 
-    def from_bytes(image_bytes, function):
-        """Returns what a function gives of images, and what puts it back."""
+    def on_bytes(image_bytes, function):
+        """Return what a function gives of images, and what puts it back."""
         images, indices, undecoded = read(image_bytes)
         number = tf.size(image_bytes)
         places = tf.cast(indices[:, None], tf.int32)
@@ -187,67 +230,7 @@ def signatures(
 
         return function(images, number), put_back
 
-    @tf.function(**of_bytes)
-    def run(image_bytes):
-        found, put_back = from_bytes(image_bytes, answers.run)
-        return put_back(found)
-
-    def from_pixels(pixels):
-        with answers.limited(pixels):
-            pixels = tf.ensure_shape(pixels, any_size)
-        images = tf.image.resize(pixels, image_size)
-        _, logits, reasons = answers.run_pixels(images)
-        return answers.top(logits, reasons)
-
-    @tf.function(**of_bytes)
-    def serving_default(image_bytes):
-        _, logits, reasons = run(image_bytes)
-        return answers.top(logits, reasons)
-
-    @tf.function(**of_bytes)
-    def features(image_bytes):
-        found, _, reasons = run(image_bytes)
-        return answers.features(found, reasons)
-
-    @tf.function(**of_bytes)
-    def predict(image_bytes):
-        _, logits, reasons = run(image_bytes)
-        return answers.probabilities(logits, reasons)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec(any_size, tf.uint8, name="pixels")]
-    )
-    def pixels(pixels):
-        return from_pixels(pixels)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec(any_size, "float32", name="pixels")]
-    )
-    def pixels_float(pixels):
-        return from_pixels(pixels)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, *size), "float32", name="images")]
-    )
-    def logits(images):
-        with answers.limited(images):
-            images = tf.ensure_shape(images, (None, *size))
-        return answers.raw(*answers.run_pixels(images))
-
-    @tf.function(**of_bytes)
-    def attention(image_bytes):
-        (rollout, *layers), put_back = from_bytes(image_bytes, attend)
-        return answers.attention(rollout, layers, put_back)
-
-    found = dict(
-        serving_default=serving_default,
-        pixels=pixels,
-        pixels_float=pixels_float,
-        features=features,
-        predict=predict,
-        logits=logits,
-    )
-    return found if attend is None else found | dict(attention=attention)
+    return on_bytes
 
 
 def video_signatures(
@@ -257,7 +240,7 @@ def video_signatures(
     channels: int,
     attend=None,
 ) -> dict:
-    """Returns the functions that are served for a model of videos, by name.
+    """Return the functions that are served for a model of videos, by name.
 
     Args:
         answers: What they answer.
@@ -279,42 +262,43 @@ def video_signatures(
         return tf.reshape(frames, (number, *size))
 
     def serve(answer, dtype="uint8"):
-        spec = tf.TensorSpec(any_size, dtype, name="video")
-
-        @tf.function(input_signature=[spec])
         def function(video):
             return answer(*answers.run_pixels(from_frames(video)))
 
-        return function
+        return _of_tensor(function, any_size, dtype, "video")
 
-    @tf.function(
-        input_signature=[tf.TensorSpec(any_size, tf.uint8, name="video")]
-    )
     def attention(video):
         videos = from_frames(video)
         rollout, *layers = attend(videos, tf.shape(videos)[0])
         return answers.attention(rollout, layers)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, *size), "float32", name="videos")]
-    )
-    def logits(videos):
-        with answers.limited(videos):
-            videos = tf.ensure_shape(videos, (None, *size))
-        return answers.raw(*answers.run_pixels(videos))
-
-    def top(features, logits, reasons):
-        return answers.top(logits, reasons)
-
-    video = serve(top)
+    video = serve(answers.top)
     found = dict(
         serving_default=video,
         video=video,
-        video_float=serve(top, "float32"),
-        features=serve(lambda found, _, codes: answers.features(found, codes)),
-        predict=serve(
-            lambda _, logits, codes: answers.probabilities(logits, codes)
-        ),
-        logits=logits,
+        video_float=serve(answers.top, "float32"),
+        features=serve(answers.features),
+        predict=serve(answers.probabilities),
+        logits=_of_inputs(answers, (None, *size), "videos"),
     )
-    return found if attend is None else found | dict(attention=attention)
+    if attend is not None:
+        found["attention"] = _of_tensor(attention, any_size, "uint8", "video")
+    return found
+
+
+def _of_inputs(answers, shape, name):
+    """Return the function of what the model itself takes."""
+    tf = tensorflow()
+
+    def function(inputs):
+        with answers.limited(inputs):
+            inputs = tf.ensure_shape(inputs, shape)
+        return answers.raw(*answers.run_pixels(inputs))
+
+    return _of_tensor(function, shape, "float32", name)
+
+
+def _of_tensor(function, shape, dtype, name):
+    tf = tensorflow()
+    spec = tf.TensorSpec(shape, dtype, name=name)
+    return tf.function(function, input_signature=[spec])

@@ -275,7 +275,7 @@ def test_crop_flip_and_augmentation_draw_from_seeds_of_their_own(monkeypatch):
         seed = tf.cast(tf.reshape(seed, (1, 2, 1)), "int64")
         return tf.concat([tf.cast(image, "int64"), seed], axis=0)
 
-    def drawn(self, image, seed, **_):
+    def drawn(self, image, seed, cropping):
         return add_seed(tf.zeros((0, 2, 1), "int64"), seed)
 
     monkeypatch.setattr(views.Views, "drawn", drawn)

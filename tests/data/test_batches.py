@@ -60,13 +60,10 @@ def test_order_and_seeds_are_functions_of_epoch_and_example(
     monkeypatch.setattr("keras_vit.data.order._INDICES_AT_ONCE", cut)
     source = source_of(5)
     reading = order.Reading(
-        seed=7,
-        batch_size=12,
-        start_step=3,
-        shard_index=1,
-        num_shards=3,
+        shard=order.Shard(12, index=1, num_shards=3),
         repeats=repeats,
-        cache=False,
+        start_step=3,
+        seed=7,
     )
     found = order.shuffled(source, reading, lambda *example: example)
     positions = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.data import orientation as orientations
+from keras_vit.data import formats
 
 tf = pytest.importorskip("tensorflow")
 
@@ -79,14 +79,13 @@ def sources(folder, **arguments):
     ]
 
 
-@pytest.mark.parametrize("resize", [0, 10])
-def test_every_one_is_right_in_evaluation(folder, resize):
+def test_every_one_is_right_in_evaluation(folder):
     seen = []
     for source in sources(folder):
         assert source.class_names == ("red things", "rötliche 猫")
         assert not source.skipped
         batches = data.eval_batches(
-            source, batch_size=10, image_size=(8, 8), resize=resize
+            source, batch_size=10, image_size=(8, 8), resize=10
         )
         (batch,) = batches.as_numpy_iterator()
         seen += source.paths
@@ -96,7 +95,7 @@ def test_every_one_is_right_in_evaluation(folder, resize):
     assert len(set(seen)) == 2 * len(files())
 
 
-@pytest.mark.parametrize("crop", ["inception", "resize", "pad", "none"])
+@pytest.mark.parametrize("crop", ["inception", "resize"])
 def test_every_one_is_right_in_training(folder, crop):
     source = sources(folder)[0]
     batches = data.train_batches(
@@ -236,39 +235,50 @@ def test_webp_is_read_as_pillow_reads_it(mode, lossless):
     np.testing.assert_array_equal(read(content), expected)
 
 
-@pytest.mark.parametrize("kind", ["GIF", "WEBP"])
-def test_of_an_animation_the_first_frame_is_read(kind):
-    image, other = photograph("RGB"), photograph("RGB").rotate(90)
-    arguments = dict(save_all=True, append_images=[other] * 3)
-    if kind == "WEBP":
-        arguments["lossless"] = True
-    content = encoded(image, kind, **arguments)
+def animated(kind, **arguments):
+    image = photograph()
+    arguments |= dict(save_all=True, append_images=[image.rotate(90)] * 3)
+    return encoded(image, kind, **arguments)
+
+
+def test_of_an_animated_gif_the_first_frame_is_read():
+    content = animated("GIF")
     expected = pillow.open(io.BytesIO(content)).convert("RGB")
     np.testing.assert_array_equal(read(content), expected)
 
 
-def test_a_first_frame_that_does_not_fill_the_image_is_refused():
+@pytest.mark.parametrize("lossless", [True, False])
+def test_an_animated_webp_is_refused(lossless):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no animation"):
+        read(animated("WEBP", lossless=lossless))
+
+
+def test_an_image_of_another_size_than_its_canvas_is_refused():
     frame = encoded(photograph("P"), "GIF")
     box = frame.index(b"\x2c\0\0\0\0")
     still = encoded(photograph(), "WEBP", lossless=True, exif=b"II*\0")
-    both = [photograph(), photograph().rotate(90)]
-    moving = encoded(both[0], "WEBP", save_all=True, append_images=both[1:])
-    place = moving.index(b"ANMF") + 8
-    for content, change, kind in (
-        (frame, (box + 1, 1), "GIF"),
-        (frame, (box + 3, 1), "GIF"),
-        (frame, (6, 32), "GIF"),
-        (frame, (8, 21), "GIF"),
-        (still, (24, 31), "WebP"),
-        (still, (27, 20), "WebP"),
-        (moving, (24, 32), "WebP"),
-        (moving, (place, 1), "WebP"),
-        (moving, (place + 3, 1), "WebP"),
+    for content, change, message in (
+        (frame, (box + 1, 1), "first frame of a GIF must fill"),
+        (frame, (box + 3, 1), "first frame of a GIF must fill"),
+        (frame, (6, 32), "first frame of a GIF must fill"),
+        (frame, (8, 21), "first frame of a GIF must fill"),
+        (still, (24, 31), "Failed to decode WebP"),
+        (still, (27, 20), "Failed to decode WebP"),
     ):
         assert read(content).shape == (22, 31, 3)
-        message = f"first frame of a {kind} must fill"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             read(changed(content, *change))
+
+
+def test_a_webp_without_its_last_padding_byte_is_read():
+    # Until the length of the image is odd.
+    contents = [
+        encoded(photograph().crop((0, 0, width, 22)), "WEBP", lossless=True)
+        for width in range(20, 31)
+    ]
+    odd = [c for c in contents if int.from_bytes(c[16:20], "little") % 2]
+    assert odd and not odd[0][-1]
+    np.testing.assert_array_equal(read(odd[0][:-1]), read(odd[0]))
 
 
 def test_only_the_first_frame_of_a_gif_is_decoded():
@@ -300,14 +310,14 @@ def turned(orientation, kind, endian="<", **arguments):
     return encoded(photograph(), kind, exif=exif.tobytes(), **arguments)
 
 
-@pytest.mark.parametrize("orientation", range(10))
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("orientation", "kind", "arguments"),
     [
-        ("JPEG", dict()),
-        ("JPEG", dict(endian=">", progressive=True)),
-        ("PNG", dict()),
-        ("WEBP", dict(lossless=True)),
+        *((i, "JPEG", dict()) for i in range(10)),
+        (6, "JPEG", dict(endian=">", progressive=True)),
+        (3, "PNG", dict()),
+        (5, "PNG", dict()),
+        (7, "WEBP", dict(lossless=True)),
     ],
     ids=str,
 )
@@ -385,7 +395,7 @@ def test_the_orientation_is_found_wherever_exif_states_it(
     tiff = b"II*\0" + tiff
     segment = b"\xff\xe1" + (len(tiff) + 8).to_bytes(2) + b"Exif\0\0" + tiff
     begin = content[: 20 if has_jfif else 2]
-    found = orientations.of_jpeg(begin + before + segment + content[20:])
+    found = formats.orientation_of_jpeg(begin + before + segment + content[20:])
     assert int(found) == orientation
 
 

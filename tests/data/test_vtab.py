@@ -202,11 +202,10 @@ def numbers_in(source):
 
 def test_a_prepared_set_is_cut_and_labelled(tmp_path, monkeypatch):
     sprites = vtab.Task(
-        "structured",
         "little_sprites",
         16,
-        ("train", 80),
-        ("train", 90),
+        "train:80",
+        "train:90",
         label=vtab.TASKS["dsprites_location"].label,
         reads=vtab.TASKS["dsprites_location"].reads,
         scale=255,

@@ -99,8 +99,11 @@ def needs(file_format):
             pytest.skip(f"needs {module}")
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("file_format", EXPORT)
+@pytest.mark.parametrize(
+    ("file_format", "name"),
+    [("litert", "token"), ("openvino", "softmax relative"), ("litert", "video")]
+    + [("onnx", name) for name in CASES],
+)
 def test_file_gives_the_models_outputs(file_format, name, tmp_path):
     needs(file_format)
     if BACKEND == "jax" and name == "hybrid":
@@ -181,7 +184,7 @@ def test_onnx_keeps_8_bit_kernels(tmp_path):
 @pytest.mark.parametrize("file_format", formats.QUANTIZED)
 def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
     needs(file_format)
-    model = make_model(hidden_size=128, mlp_dim=512)
+    model = make_model(hidden_size=128, mlp_dim=512, num_layers=1)
     path = tmp_path / PATHS[file_format]
     path = EXPORT[file_format](model, path, precision="int8")
     images = make_images(model, 8)
@@ -281,11 +284,20 @@ FAMILIES = {
 } | {"hybrid": "hybrid"}
 
 
+# Every family as OpenVINO, whose file is made of ONNX, on one of two backends;
+# those that PyTorch writes are written as LiteRT by TensorFlow.
+ON_TENSORFLOW = list(FAMILIES)[::2]
+
+
 @pytest.mark.backend("tensorflow", "torch")
-@pytest.mark.parametrize("file_format", ["openvino", "litert"])
-@pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES)
-def test_a_model_of_every_family_has_one_output(name, file_format, tmp_path):
-    """The export compares the outputs; OpenVINO's file is made of ONNX."""
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_of_every_family_has_one_output(family, tmp_path):
+    """The export compares the outputs."""
+    is_own = (family in ON_TENSORFLOW) == (BACKEND == "tensorflow")
+    if BACKEND == "torch" and not is_own:
+        pytest.skip("TensorFlow writes it")
+    file_format = "openvino" if is_own else "litert"
+    name = FAMILIES[family]
     needs(file_format)
     model = realistic.fill(catalogue.make_model(name))
     path = tmp_path / PATHS[file_format]

@@ -147,7 +147,7 @@ def test_card_has_the_metadata(tmp_path):
         "| parameters | 85,798,656 |",
         "| classes | 37 |",
         r"| class names | rose, a\|b, ... (37 in labels.txt) |",
-        "| input | height 224, width 160, channels 3; scaling of pixels: in",
+        "| input | height: 224; width: 160; channels: 3; scaling: in",
         "| largest_difference: 0.00015; same_first: 0.99 |",
         "| accuracy | 0.5 |",
         "| loss | not stated |",
