@@ -1,7 +1,14 @@
 """Labelled images and videos as tf.data pipelines, for every backend."""
 
 from keras_vit import _installation  # refuses another project's files
-from keras_vit.data.batches import as_pairs, eval_batches, train_batches
+from keras_vit.data.batches import (
+    ClipOptions,
+    CropOptions,
+    ShardOptions,
+    as_pairs,
+    eval_batches,
+    train_batches,
+)
 from keras_vit.data.checks import (
     check_pixels,
     describe_ignored,
@@ -18,6 +25,9 @@ from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 
 __all__ = [
+    "ClipOptions",
+    "CropOptions",
+    "ShardOptions",
     "Source",
     "as_pairs",
     "bit_hyper_rule",

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit._paths import require_file
 from keras_vit.data.optional_imports import optional
-from keras_vit.data.split import hold_out
+from keras_vit.data.split import split
 
 
 def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
@@ -18,7 +18,7 @@ def digits(eval_fraction: float, seed: int) -> tuple[dict, dict]:
     # The set has 17 shades, 0 to 16.
     images = np.round(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype("uint8")
     names = tuple(str(digit) for digit in range(10))
-    return _held_out("digits", images, labels, names, eval_fraction, seed)
+    return split(_fields("digits", images, labels, names), eval_fraction, seed)
 
 
 def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
@@ -58,7 +58,7 @@ def read_npz(path: str, eval_fraction: float, seed: int) -> tuple[dict, dict]:
     labels = _labels(path, "y_train", data["y_train"], len(images))
     names = _class_names(path, data.get("class_names"), labels)
     if "x_test" not in data:
-        return _held_out(path, images, labels, names, eval_fraction, seed)
+        return split(_fields(path, images, labels, names), eval_fraction, seed)
     test_images = _images(path, "x_test", data["x_test"])
     if (test_images.ndim, test_images.shape[-1]) != (
         images.ndim,
@@ -205,15 +205,6 @@ def _labels(path, key, labels, count):
             f"integers. Received: {labels.dtype}, such as {wrong[:5].tolist()}"
         )
     return labels.astype("int64")
-
-
-def _held_out(name, images, labels, class_names, fraction, seed):
-    return tuple(
-        _fields(name, images[part], labels[part], class_names)
-        for part in hold_out(
-            labels, fraction, seed, name=name, class_names=class_names
-        )
-    )
 
 
 def _fields(name, images, labels, class_names):

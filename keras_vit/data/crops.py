@@ -6,7 +6,7 @@ Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
 
 from keras_vit.data import formats, orientation
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow
 
 # The smallest share of the area of an Inception crop, as in the authors' code.
 MIN_AREA = 0.05
@@ -63,7 +63,7 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
         window = orientation.stored_window(begin[:2], size[:2], shape, turn)
         return orientation.upright(decode(*window), turn)
 
-    @formats.apart
+    @apart
     def crop_file():
         return tf.cond(
             tf.io.is_jpeg(image) & ~cmyk_to_grey(image, channels),

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit._paths import require_file, why_no_file
 from keras_vit.data import formats, orientation, pillow
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow
 
 # Extensions of the files that `decode_image` reads.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
@@ -59,7 +59,7 @@ def _decode(encoded, channels):
     return tf.ensure_shape(image, (None, None, channels or None))
 
 
-@formats.apart
+@apart
 def _decode_any(encoded, channels):
     return tensorflow().cond(
         formats.is_kind(encoded, "JPEG"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit._paths import require_file
 from keras_vit.data import decode, video_files
-from keras_vit.data.split import hold_out
+from keras_vit.data.split import split
 
 EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
 
@@ -45,15 +45,15 @@ class _Files:
         path, reason = next(iter(self.skipped.items()))
         return f"{len(self.skipped)} broken files, such as {path!r}: {reason}"
 
-    def fields(self, is_video, chosen=slice(None)):
-        """Return the fields of a `Source` of some of the files."""
+    def fields(self, is_video):
+        """Return the fields of a `Source`."""
         return dict(
             name=str(self.root),
             class_names=self.names,
-            num_examples=len(self.paths[chosen]),
+            num_examples=len(self.paths),
             is_video=is_video,
-            paths=tuple(self.paths[chosen]),
-            labels=self.labels[chosen],
+            paths=tuple(self.paths),
+            labels=self.labels,
             skipped=self.skipped,
             ignored=dict(self.ignored),
         )
@@ -96,15 +96,7 @@ def find(
     if train_root != root and evaluation_roots:
         evaluation = _eval_files(evaluation_roots[0], train, is_video, broken)
         return train.fields(is_video), evaluation.fields(is_video)
-    kept, held_out = hold_out(
-        train.labels,
-        eval_fraction,
-        seed,
-        name=str(train_root),
-        class_names=train.names,
-    )
-    rest = dict(skipped={}, ignored={})
-    return train.fields(is_video, kept), train.fields(is_video, held_out) | rest
+    return split(train.fields(is_video), eval_fraction, seed)
 
 
 def _train_files(root, is_video, broken):

@@ -11,9 +11,7 @@ segments precede it, from a chunk before the pixels of a PNG, and from a chunk
 of a WebP. XMP and text chunks are not read.
 """
 
-import functools
-
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow
 
 # Kind of file -> its first bytes.
 KINDS = {
@@ -25,26 +23,19 @@ KINDS = {
 }
 # More blocks than any writer places before an image or EXIF.
 _MAX_BLOCKS = 1000
-# The data of a GIF are blocks of up to 255 bytes, nearly all of one size. This
-# many blocks of one size are skipped in one step.
+# A directory of up to 80 entries right after the headers of EXIF and of TIFF,
+# in either order of bytes; an entry that states an orientation from 2 to 8.
+_SHORT_EXIF = (
+    r"(?s)\C{4}Exif\x00\x00"
+    r"(?:II\*\x00\x08\x00\x00\x00[\x00-\x50]\x00"
+    r"|MM\x00\*\x00\x00\x00\x08\x00[\x00-\x50])\C*"
+)
+_TURNED = (
+    r"(?s)\C*(?:\x12\x01\x03\x00\C{4}[\x02-\x08]\x00"
+    r"|\x01\x12\x00\x03\C{4}\x00[\x02-\x08])\C*"
+)
+# Blocks of one size in a GIF, as nearly all are, are skipped many in one step.
 _BLOCKS_A_STEP, _MAX_STEPS = 256, 4096
-
-
-def apart(function):
-    """Decorate what few images need, so that its graph is built on first use.
-
-    The graph that reads images is built for each served request.
-    """
-
-    @functools.cache
-    def of_graph():
-        return tensorflow().function(
-            function,
-            reduce_retracing=True,  # for images of all sizes
-            experimental_attributes={"_noinline": True},
-        )
-
-    return lambda *arguments: of_graph()(*arguments)
 
 
 def is_kind(encoded, kind: str):
@@ -196,8 +187,8 @@ def plain_bmp(encoded):
     # Limited first: their product may be too large for 64 bits.
     end = offset + tf.minimum(row, length + 1) * tf.minimum(height, length + 1)
     ramp = b"".join(bytes([i, i, i, 0]) for i in range(256))
-    masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
     is_grey = (bits == 8) & equals(14 + header, ramp)
+    masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
     is_masked = (packing == 3) & (bits == 32) & equals(54, masks)
     readable = (
         (header >= 40)
@@ -220,15 +211,25 @@ READERS = dict(PNG=png, GIF=first_gif_frame, WEBP=still_webp, BMP=plain_bmp)
 def is_plain_jpeg(encoded):
     """Return whether a file is a JPEG that is quickly seen to be upright.
 
-    Most JPEGs that no camera wrote are: the tables follow JFIF's segment.
+    Most are: the tables follow JFIF's segment, or EXIF does, whose first bytes
+    state no other orientation. A search would take as long as decoding.
     """
     tf = tensorflow()
     # Padded: TensorFlow's error for a position beyond the end contains the
     # bytes, which Python cannot decode.
-    start = tf.strings.join([tf.strings.substr(encoded, 0, 22), bytes(22)])
-    return (tf.strings.substr(start, 0, 6) == b"\xff\xd8\xff\xe0\0\x10") & (
-        tf.strings.substr(start, 20, 2) == b"\xff\xdb"
-    )
+    start = tf.strings.join([tf.strings.substr(encoded, 0, 1000), bytes(1000)])
+    is_jfif = tf.strings.substr(start, 0, 6) == b"\xff\xd8\xff\xe0\0\x10"
+    segment = tf.strings.substr(start, tf.where(is_jfif, 20, 2), 980)
+    marker = tf.strings.substr(segment, 0, 2)
+
+    def has_upright_exif():
+        matches = tf.strings.regex_full_match
+        is_exif = is_kind(start, "JPEG") & (marker == b"\xff\xe1")
+        is_short = matches(segment, _SHORT_EXIF)
+        return is_exif & is_short & ~matches(segment, _TURNED)
+
+    is_plain = is_jfif & (marker == b"\xff\xdb")
+    return tf.cond(is_plain, lambda: True, has_upright_exif)
 
 
 def orientation_of_jpeg(encoded):

@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit._paths import why_no_file
 from keras_vit.data.decode import find_broken
 from keras_vit.data.folder import EVALUATION_FOLDERS
-from keras_vit.data.split import hold_out
+from keras_vit.data.split import split
 from keras_vit.data.tables import read_rows
 
 NAME = "labels.csv"
@@ -71,22 +71,7 @@ def find(
             _fields(train_root, rows, names, broken),
             _fields(evaluation[0], others, names, broken),
         )
-    whole = _fields(train_root, rows, names, broken)
-    parts = []
-    for chosen in hold_out(
-        whole["labels"],
-        eval_fraction,
-        seed,
-        name=str(train_root),
-        class_names=names,
-    ):
-        part = whole | dict(
-            num_examples=len(chosen),
-            paths=tuple(whole["paths"][i] for i in chosen),
-            labels=whole["labels"][chosen],
-        )
-        parts.append(part if not parts else part | dict(skipped={}))
-    return tuple(parts)
+    return split(_fields(train_root, rows, names, broken), eval_fraction, seed)
 
 
 def _read(path):

@@ -34,3 +34,20 @@ def tensorflow():
         except RuntimeError:
             pass  # TensorFlow is already in use: too late to hide them
     return tf
+
+
+def apart(function):
+    """Decorate what few images need, so that its graph is built on first use.
+
+    The graph that reads images is built for each served request.
+    """
+
+    @functools.cache
+    def of_graph():
+        return tensorflow().function(
+            function,
+            reduce_retracing=True,  # for images of all sizes
+            experimental_attributes={"_noinline": True},
+        )
+
+    return lambda *arguments: of_graph()(*arguments)

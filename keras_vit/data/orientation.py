@@ -4,8 +4,7 @@ Orientation k of EXIF, 1 to 8, means: transpose the stored pixels if k >= 5,
 then flip the rows if k is 3, 4, 7 or 8 and the columns if k is 2, 3, 6 or 7.
 """
 
-from keras_vit.data.formats import apart
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow
 
 
 def upright(image, orientation):

@@ -48,3 +48,28 @@ def hold_out(
     held_out = np.sort(np.concatenate(held_out))
     kept = np.setdiff1d(np.arange(len(labels)), held_out)
     return kept, held_out
+
+
+def split(whole: dict, fraction: float, seed: int) -> tuple[dict, dict]:
+    """Hold out a part of the fields of a `Source` of files or arrays.
+
+    The training part alone lists the files that are not examples.
+    """
+
+    def part(chosen):
+        found = whole | dict(num_examples=len(chosen))
+        found["labels"] = whole["labels"][chosen]
+        if "paths" in whole:
+            found["paths"] = tuple(whole["paths"][i] for i in chosen)
+        else:
+            found["images"] = whole["images"][chosen]
+        return found
+
+    kept, held_out = hold_out(
+        whole["labels"],
+        fraction,
+        seed,
+        name=whole["name"],
+        class_names=whole["class_names"],
+    )
+    return part(kept), part(held_out) | dict(skipped={}, ignored={})

@@ -36,11 +36,7 @@ def find(
     tfds = optional("tensorflow_datasets")
     builder = prepare(name, **places)
     features = builder.info.features
-    keys = (
-        builder.info.supervised_keys
-        or _keys_of_videos(features)
-        or _keys_of_sequences(features)
-    )
+    keys = builder.info.supervised_keys or _keys(features)
     kinds = (tfds.features.Image, tfds.features.Video)
     if not keys or not isinstance(features[keys[0]], kinds):
         raise ValueError(
@@ -73,26 +69,6 @@ def find(
     )
 
 
-def _keys_of_sequences(features):
-    """Return the names of the image and of its labels, if unambiguous."""
-    tfds = optional("tensorflow_datasets")
-
-    def is_labels(feature):
-        return isinstance(feature, tfds.features.Sequence) and isinstance(
-            feature.feature, tfds.features.ClassLabel
-        )
-
-    images = [
-        name
-        for name, feature in features.items()
-        if isinstance(feature, tfds.features.Image)
-    ]
-    labels = [name for name, each in features.items() if is_labels(each)]
-    if "labels" in labels:  # VOC has them without the difficult ones, too
-        labels = ["labels"]
-    return (*images, *labels) if len(images) == len(labels) == 1 else None
-
-
 def _multi_hot(name, label):
     """Return a function of an example: 0 or 1 for each class, uint8."""
     tf = tensorflow()
@@ -105,23 +81,31 @@ def _multi_hot(name, label):
     return read
 
 
-def _keys_of_videos(features):
-    """Return the features of video and class, if there is one of each.
+def _keys(features):
+    """Return the names of video and class, or of image and classes.
 
-    The data sets of videos have no supervised keys.
+    The sets of videos, and some of several labels, have no supervised keys.
     """
     kinds = optional("tensorflow_datasets").features
-    found = [
-        [
+
+    def names(kind, inner=object):
+        return [
             name
             for name, feature in features.items()
             if isinstance(feature, kind)
+            and isinstance(getattr(feature, "feature", None), inner)
         ]
-        for kind in (kinds.Video, kinds.ClassLabel)
-    ]
-    if not all(len(names) == 1 for names in found):
-        return None
-    return tuple(name for (name,) in found)
+
+    classes = names(kinds.Sequence, kinds.ClassLabel)
+    if "labels" in classes:  # VOC has them without the difficult ones, too
+        classes = ["labels"]
+    for found in (
+        (names(kinds.Video), names(kinds.ClassLabel)),
+        (names(kinds.Image), classes),
+    ):
+        if all(len(each) == 1 for each in found):
+            return tuple(name for (name,) in found)
+    return None
 
 
 def prepare(name: str, *, data_dir: str, manual_dir: str, try_gcs: bool):

@@ -6,9 +6,10 @@ from keras_vit.export.formats import (
     export_openvino,
 )
 from keras_vit.export.precision import compare, in_precision
-from keras_vit.export.savedmodel import export_savedmodel
+from keras_vit.export.savedmodel import RequestOptions, export_savedmodel
 
 __all__ = [
+    "RequestOptions",
     "compare",
     "export_litert",
     "export_onnx",

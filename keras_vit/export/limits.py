@@ -7,7 +7,7 @@ over millions; TensorFlow's decoders allocate and compute what it claims.
 import functools
 
 from keras_vit.data import formats
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow
 
 # Why an image is not valid, by code; "" if it is.
 REASONS = "", "undecodable", "too large", "over the request's budget"
@@ -22,8 +22,7 @@ MAX_SCANS, _MAX_SCANNED_PIXELS = 100, 2**30
 _MAX_TEXTS = 8
 # Seconds of one core for the images of a request.
 DECODING_BUDGET = 3.3
-# Not counted: a photograph has more bytes than it costs, and 131,072 pixels are
-# few.
+# Not counted, since a photograph has more bytes than it costs.
 _SECONDS_A_BYTE, _SECONDS_AN_IMAGE = 256e-9, 0.5e-3
 # The unit of the costs below, the longest that were measured, of content that
 # compresses well, on a core that decodes a baseline JPEG in 1.3 ns a pixel.
@@ -98,7 +97,7 @@ def _claim(height, width, cost, turned=False, memory=1.0):
         return pixels * memory, pixels * cost * _SECONDS_A_PIXEL
 
 
-@formats.apart
+@apart
 def _claim_of_other(encoded):
     def of(kind, read):
         _, *size = read(encoded)

@@ -173,8 +173,9 @@ def photograph(mode="RGB"):
     return image if mode == "RGBA" else image.convert("RGB").convert(mode)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
-@pytest.mark.parametrize("width", [1, 7, 8, 31])
+@pytest.mark.parametrize(
+    ("mode", "width"), [("L", 1), ("L", 31), ("RGB", 7), ("RGBA", 8)]
+)
 def test_bmp_is_read_as_pillow_reads_it(mode, width):
     image = photograph(mode).crop((0, 0, width, 22))
     content = encoded(image, "BMP")
@@ -226,8 +227,9 @@ def test_a_bmp_whose_channels_have_another_order_is_refused():
         read(content)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
-@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "lossless"), [("L", True), ("RGBA", True), ("RGBA", False)]
+)
 def test_webp_is_read_as_pillow_reads_it(mode, lossless):
     image = photograph(mode)
     content = encoded(image, "WEBP", lossless=lossless, exact=True)

@@ -14,8 +14,6 @@ pytestmark = [
     pytest.mark.backend_independent,
 ]
 
-COUNTS = [4]
-
 
 class NumberedImages(tfds.core.GeneratorBasedBuilder):
     """23 + 7 images that hold their index in every pixel."""
@@ -102,17 +100,11 @@ def images_of(batches):
     return images[labels.any(-1)]
 
 
-@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(
-    ("split", "size"),
-    [
-        ("train", 23),
-        ("train[:90%]", 21),
-        ("train[20:]+test[:2]", 5),
-        ("train[6:9]", 3),
-    ],
+    ("split", "size"), [("train[:90%]", 21), ("train[20:]+test[:2]", 5)]
 )
-def test_evaluation_sees_each_example_once(data_dir, count, split, size):
+def test_evaluation_sees_each_example_once(data_dir, split, size):
+    count = 4
     source, _ = data.load(
         "numbered_images", train_split=split, data_dir=data_dir
     )
@@ -134,8 +126,8 @@ def test_evaluation_sees_each_example_once(data_dir, count, split, size):
     np.testing.assert_array_equal(np.concatenate(shards), everything)
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
+def test_an_epoch_of_training_sees_each_example_once(data_dir):
+    count = 2
     source, _ = data.load("numbered_images", data_dir=data_dir)
     seen = []
     for i in range(count):
@@ -153,8 +145,8 @@ def test_an_epoch_of_training_sees_each_example_once(data_dir, count):
     assert sorted(seen) == list(range(23))
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_sets_that_do_not_state_their_size_are_sharded(count):
+def test_sets_that_do_not_state_their_size_are_sharded():
+    count = 2
     with tfds.testing.mock_data(num_examples=10):
         source, _ = data.load("cifar10")
         everything, *shards = (

@@ -128,7 +128,7 @@ def test_a_folder_of_videos_is_split_and_read(tmp_path):
     assert plain.shape == (2, 3, 16, 16, 3) and plain.dtype == np.uint8
 
 
-@pytest.mark.parametrize("crop", ["inception", "pad", "resize", "none"])
+@pytest.mark.parametrize("crop", ["inception", "pad", "resize"])
 def test_training_on_files_resumes_at_any_step(tmp_path, crop):
     make_folder(tmp_path)
     train, _ = data.load(str(tmp_path), eval_fraction=0.3)
@@ -146,7 +146,7 @@ def test_training_on_files_resumes_at_any_step(tmp_path, crop):
     assert run[0].shape == (2, 3, 16, 16, 3)
     later = take(data.train_batches(train, **arguments, start_step=3), 2)
     np.testing.assert_array_equal(run[3:], later)
-    if crop in ("inception", "none"):
+    if crop == "inception":
         steps = np.diff(np.concatenate(run).mean((2, 3, 4)), axis=1)
         np.testing.assert_allclose(steps, 10, atol=2.5)
 
@@ -168,8 +168,16 @@ def without_frames(path):
     videos.write(path, videos.numbered(0))
 
 
-@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".webm", ".avi"])
-@pytest.mark.parametrize("damage", [cut_off, empty, text, without_frames])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        *((suffix, cut_off) for suffix in (".mkv", ".mp4", ".webm", ".avi")),
+        (".mp4", empty),
+        (".mkv", text),
+        (".mp4", without_frames),
+        (".webm", without_frames),
+    ],
+)
 def test_a_broken_file_is_named_with_the_reason(tmp_path, suffix, damage):
     path = videos.write(tmp_path / f"a{suffix}", videos.numbered(30))
     whole = videos.write(tmp_path / f"b{suffix}", videos.numbered(30))

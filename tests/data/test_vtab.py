@@ -147,8 +147,12 @@ def test_neighbouring_values_become_one_class():
         np.testing.assert_array_equal(labels, expected)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_gives_batches(name):
+@pytest.mark.parametrize(
+    "name",
+    ["dtd", "smallnorb_azimuth"]  # and each function of an example
+    + [name for name, task in vtab.TASKS.items() if callable(task.label)],
+)
+def test_tasks_give_batches(name):
     with mocked_tfds(num_examples=2):
         train, evaluation = data.load(f"vtab/{name}")
         assert train.name == f"vtab/{name} train800val200"

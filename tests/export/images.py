@@ -62,12 +62,11 @@ def thumbnailed(array):
     return outer[:2] + segment + inner + outer[2:]
 
 
-def with_size(content, at, value):
-    return content[:at] + value + content[at + len(value) :]
-
-
 def broken(number=300, seed=0):
-    """Name -> bytes of what is no image, or a part of one."""
+    """Name -> bytes of what is no image, or a part of one.
+
+    Those that claim more than they hold are in test_limits.
+    """
     rng = np.random.default_rng(seed)
     images = valid()
     jpeg, png = images["jpeg"], images["png"]
@@ -81,32 +80,12 @@ def broken(number=300, seed=0):
         "png magic": b"\x89PNG\r\n\x1a\n",
         "gif magic": b"GIF89a",
         "bmp magic": b"BM",
-        "jpeg of 4 billion pixels": with_size(jpeg, size, b"\xff" * 4),
-        "jpeg of no pixels": with_size(jpeg, size, b"\0" * 4),
-        "png of 4 billion pixels": with_size(png, 16, b"\0\0\xff\xff" * 2),
-        "png of 2^62 pixels": with_size(png, 16, b"\x7f\xff\xff\xff" * 2),
-        "gif of 4 billion pixels": with_size(gif, 6, b"\xff" * 4),
-        "bmp of 2^60 pixels": with_size(bmp, 18, b"\0\0\0\x40" * 2),
-        "jpeg of 64 million pixels": with_size(jpeg, size, b"\x20\0" * 2),
+        "jpeg of no pixels": jpeg[:size] + bytes(4) + jpeg[size + 4 :],
         "jpeg without a scan": jpeg[: jpeg.index(b"\xff\xda") + 12]
         + b"\xff\xd9",
-        "jpeg of 12 bits": with_size(jpeg, size - 1, b"\x0c"),
-        "lossless jpeg": with_size(jpeg, size - 4, b"\xc3"),
-        "png of 64 million pixels": with_size(png, 16, b"\0\0\x20\0" * 2),
-        "png with a wrong checksum": png[:-20] + b"\0" + png[-19:],
-        "webp of no image": webp.replace(b"VP8L", b"abcd"),
-        "webp of 268 million pixels": with_size(
-            webp, 21, b"\xff" * 3 + b"\x0f"
-        ),
+        "jpeg of 12 bits": jpeg[: size - 1] + b"\x0c" + jpeg[size:],
         "png without data": png.replace(b"IDAT", b"teXt"),
         "gif without a frame": gif[:13] + b"\0;",
-        "gif of a frame of 4 billion pixels": with_size(
-            gif, gif.index(b"\x2c\0\0\0\0") + 5, b"\xff" * 4
-        ),
-        "bmp of 16 bits": with_size(bmp, 28, b"\x10"),
-        "bmp cut by a byte": bmp[:-1],
-        "packed bmp": with_size(bmp, 30, b"\x01"),
-        "bmp of negative width": with_size(bmp, 18, b"\xff" * 4),
         "markers without end": b"\xff\xd8" + b"\xff" * 5000,
         "segments of no length": b"\xff\xd8" + b"\xff\xe0\0\0" * 2000,
     }
