@@ -25,22 +25,31 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         ValueError: If there is none, or it is damaged.
     """
     if os.path.isdir(path):
-        return _read_directory(path)
-    reason = why_no_file(path)
-    if reason:
+        inside = sorted(os.listdir(path))
+        if "model.weights.h5" in inside:
+            return _read_keras_directory(path, inside)
+        files = [os.path.join(path, name) for name in _weights(path, inside)]
+        for file in files:
+            require_file(file)
+    elif reason := why_no_file(path):
         raise ValueError(
             f"`weights` must be an existing checkpoint. Received: "
             f"weights={path!r}, which {reason}"
         )
-    known = (
-        reader
-        for endings, reader in _READERS.items()
-        if path.lower().endswith(endings)
-    )
-    reader = next(known, npz.read)
-    arrays, config = reader(path)
+    else:
+        files = [path]
+    arrays: dict[str, Stored] = {}
+    for file in files:
+        known = (
+            reader
+            for endings, reader in _READERS.items()
+            if file.lower().endswith(endings)
+        )
+        reader = next(known, npz.read)
+        others, config = reader(file)
+        Guard(path).merge(arrays, others)
     if reader in (safetensors.read, torch.read) and not config:
-        folder = os.path.dirname(path)
+        folder = os.path.dirname(files[0])
         config = _json(folder, "config.json")
         processor = _json(folder, "preprocessor_config.json")
         if processor:
@@ -66,10 +75,8 @@ def _json(folder, name):
     return found
 
 
-def _read_directory(path):
-    inside = sorted(os.listdir(path))
-    if "model.weights.h5" in inside:
-        return _read_keras_directory(path, inside)
+def _weights(path, inside):
+    """Return the names of the files of a directory that have its arrays."""
     index = "model.safetensors.index.json"
     known = ("model.safetensors", "pytorch_model.bin")
     names = [name for name in known if name in inside][:1]
@@ -83,28 +90,13 @@ def _read_directory(path):
             f"The checkpoint {path!r} is incomplete: its index names "
             f"{absent[0]!r}, which is not in it"
         )
-    arrays, config = {}, {}
-    for name in names:
-        config = _add_file(arrays, path, name)
-    if not arrays:
+    if not names:
         raise ValueError(
             "`weights`, where it is a directory, must contain "
             "model.safetensors, pytorch_model.bin or model.weights.h5. "
             f"Received: weights={path!r}, a directory with {inside[:8]}"
         )
-    return arrays, config
-
-
-def _add_file(arrays, folder, name):
-    """Add the arrays of a file, which must be new, and return its config."""
-    file = os.path.join(folder, name)
-    require_file(file)
-    others, config = read(file)
-    repeated = sorted(arrays.keys() & others.keys())
-    if repeated:
-        raise Guard(folder).twice(repeated)
-    arrays |= others
-    return config
+    return names
 
 
 def _shards(folder, index):
@@ -140,7 +132,9 @@ def _read_keras_directory(path, inside):
     ]
     arrays: dict[str, Stored] = {}
     for name in weights:
-        _add_file(arrays, path, name)
+        file = os.path.join(path, name)
+        require_file(file)
+        Guard(path).merge(arrays, hdf5.read(file)[0])
     config = section("config.json")
     if "layers" in config:  # of `keras.saving.save_model`
         return arrays, _json(path, "config.json")

@@ -93,6 +93,15 @@ class Guard:
 
         arrays[name] = Stored(tuple(shape), checked)
 
+    def merge(
+        self, arrays: dict[str, Stored], others: dict[str, Stored]
+    ) -> None:
+        """Add the arrays of another file of a directory, which must be new."""
+        repeated = sorted(arrays.keys() & others.keys())
+        if repeated:
+            raise self.twice(repeated)
+        arrays |= others
+
     @contextlib.contextmanager
     def at(self, name: str) -> Iterator[None]:
         """Turn any exception that damaged bytes cause into a ValueError."""
