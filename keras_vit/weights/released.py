@@ -210,8 +210,13 @@ def files() -> list[Released]:
     """Return the files of released.csv."""
     return [
         Released(
-            **{k: row[k] for k in ("variant", "name", "file", "server")},
-            **{k: row[k] for k in ("data", "source", "license")},
+            variant=row["variant"],
+            name=row["name"],
+            file=row["file"],
+            server=row["server"],
+            data=row["data"],
+            source=row["source"],
+            license=row["license"],
             classes=CLASSES[row["data"]],
             image_size=int(row["image_size"]),
             zero_head=bool(row["zero_head"]),

@@ -76,7 +76,8 @@ def _http(url, start, part, validator):
         entries = ",".join(answer.headers.get_all("x-goog-hash", [])).split(",")
         # base64 may end in "=" too: the first one is the separator.
         hashes = dict(entry.strip().partition("=")[::2] for entry in entries)
-        size = int(total) if re.fullmatch(r"\d{1,18}", total or "") else None
+        total = total or ""
+        size = int(total) if re.fullmatch(r"\d{1,18}", total) else None
         chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
         if size is None and not chunked and not hashes.get("md5"):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 
 from keras import ops
 
@@ -9,11 +10,11 @@ from keras_vit._paths import require_file, why_no_file
 from keras_vit.weights.formats import hdf5, npz, safetensors, torch
 from keras_vit.weights.formats.guard import Guard, Stored, parse_json
 
-# Ending of a path -> its reader; any other file is read as an npz file.
-_READERS = {
-    ".keras": hdf5.read_keras,
+# Endings of a path -> its reader; any other file is read as an npz file.
+_READERS: dict[tuple[str, ...], Callable] = {
+    (".keras",): hdf5.read_keras,
     (".h5", ".hdf5"): hdf5.read,
-    ".safetensors": safetensors.read,
+    (".safetensors",): safetensors.read,
     (".pth", ".pth.tar", ".pt", ".bin", ".pyth"): torch.read,
 }
 

@@ -12,7 +12,7 @@ from keras_vit.weights.rules.encoder import formats, timm, transformers
 TITLE = "BEiT or ViT with relative positions"
 grid = patches.grid
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
-_MODEL = dict(
+_MODEL: dict = dict(
     fields=(
         *("activation", "layer_scale", "qkv_bias", "class_token"),
         "relative_dim",
@@ -22,7 +22,7 @@ _MODEL = dict(
 _SHARED_MLP = "shared_rel_pos."
 _TABLE = "relative_position_bias.relative_position_bias_table"
 _SHARED = f"encoder.{_TABLE}"
-_NAMES = transformers.BERT_NAMES | dict(
+_NAMES: dict = transformers.BERT_NAMES | dict(
     positions=None,
     scale1="encoder.layer.{i}.lambda_1",
     scale2="encoder.layer.{i}.lambda_2",
@@ -146,14 +146,18 @@ def _flatten(arrays, metadata):
     pools = f"{_NAMES['fc_norm']}.weight" in arrays
     metadata["pooling"] = "avg" if pools else "token"
     shared = arrays.pop(_SHARED, None)
-    for i in range(table.count(arrays, _BLOCK) if shared else 0):
-        name = _NAMES["relative"].format(i=i)
-        own = arrays.get(name)
-        arrays[name] = shared.map(
-            lambda value, own=own: value if own is None else value + own.read(),
-            shared.shape,
-        )
+    for i in range(0 if shared is None else table.count(arrays, _BLOCK)):
+        _add_shared(arrays, _NAMES["relative"].format(i=i), shared)
     return arrays, prefix
+
+
+def _add_shared(arrays, name, shared):
+    """Add the table that all blocks share to that of a block, if any."""
+    own = arrays.get(name)
+    arrays[name] = shared.map(
+        lambda value: value if own is None else value + own.read(),
+        shared.shape,
+    )
 
 
 def _config_of(metadata):

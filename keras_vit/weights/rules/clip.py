@@ -10,7 +10,7 @@ from keras_vit.weights.rules.encoder import formats, timm, transformers
 TITLE = "CLIP"
 grid = patches.grid
 RESIZES = formats.RESIZES
-_MODEL = dict(
+_MODEL: dict = dict(
     fields=("activation",), fixed=dict(pre_norm=True, patch_bias=False)
 )
 _NAMES = transformers.TOWER_NAMES | dict(

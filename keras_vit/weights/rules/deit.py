@@ -11,7 +11,7 @@ from keras_vit.weights.rules.encoder import formats, timm, transformers
 TITLE = "distilled DeiT"
 grid = patches.grid
 RESIZES = formats.RESIZES
-_MODEL = dict(
+_MODEL: dict = dict(
     fields=("activation",),
     fixed=dict(distillation_token=True, position_prefix=2),
 )

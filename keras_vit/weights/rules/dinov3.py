@@ -29,7 +29,7 @@ _FIELDS = (
     *("query_key_norm", "mlp_scale", "num_kv_heads"),
 )
 # Pattern of timm's architectures -> epsilon, and constants of their positions.
-_KNOWN = {
+_KNOWN: dict[str, tuple[float, dict]] = {
     r"vit_\w+_dinov3(_qkvb)?|vit_\w+_lingbot": (
         1e-5,
         dict(rotary="centered", rotary_theta=100.0),
@@ -107,7 +107,7 @@ def _timm_config_of(metadata):
     heads, depth = metadata["num_heads"], metadata["num_layers"]
     full = metadata["num_full_blocks"]
     grouped = [metadata["num_kv_heads"] or heads] * (depth - 2 * full)
-    arguments = dict(
+    arguments: dict = dict(
         num_kv_heads=[heads] * full + grouped + [heads] * full,
         attn_only_layer_scale=not metadata["mlp_scale"],
     )

@@ -24,7 +24,7 @@ _FIELDS = (
 )
 _NONE = dict(rotary="none")
 # Pattern of timm's architectures -> epsilon, and constants of their positions.
-_KNOWN = {
+_KNOWN: dict[str, tuple[float, dict]] = {
     r"eva02_enormous_.*": (1e-6, dict(_NONE, post_norm=True)),
     r"eva_giant_.*": (1e-6, _NONE),
     r"eva02_.*": (1e-6, dict(rotary.INDEX, rotary_reference=(16, 16))),
@@ -47,7 +47,7 @@ def _settings(config):
 
 def _of_perception_encoder(name):
     """Return the grid of its positions, and the heads of its pooling."""
-    patch, size = map(int, re.search(r"patch(\d+)_(\d+)", name).groups())
+    patch, size = map(int, re.findall(r"patch(\d+)_(\d+)", name)[0])
     return dict(
         rotary_reference=(size // patch,) * 2,
         rotary_offset=0.0 if "gigantic" in name else 1.0,

@@ -214,7 +214,7 @@ def _read_arrays(arrays, config, specified):
 def _read_config(config):
     """Read the arguments of the authors' class, if the config has them."""
     levels = config.get("layers") or []
-    found = {name: configs.integer(config, name) for name in _SAME}
+    found: dict = {n: configs.integer(config, n) for n in _SAME}
     found |= dict(
         **imagenet.PIXELS,
         image_size=configs.pair(config, "pretrained_image_size"),

@@ -10,7 +10,7 @@ from keras_vit.weights.rules.encoder import formats, timm, transformers
 TITLE = "SigLIP"
 grid = patches.grid
 RESIZES = formats.RESIZES
-_MODEL = dict(
+_MODEL: dict = dict(
     fields=("activation",), fixed=dict(class_token=False, position_prefix=0)
 )
 _NAMES = transformers.TOWER_NAMES | dict(

@@ -115,7 +115,7 @@ def timm_format(
         **kwargs: See `make`.
     """
     known = {known: (epsilon, {})} if isinstance(known, str) else known or {}
-    fields = dict(
+    fields: dict = dict(
         read_config=functools.partial(timm.settings, known=known),
         flatten=timm.flatten,
         restore=timm.restore,
@@ -171,7 +171,7 @@ def transformers_format(
     def scheme(metadata):
         return "" if metadata["classes"] is None else prefix
 
-    fields = dict(
+    fields: dict = dict(
         read_config=functools.partial(transformers.settings, defaults=defaults),
         restore=functools.partial(transformers.restore, heads=heads),
         resampling=lambda metadata: "bicubic",
@@ -184,7 +184,7 @@ def transformers_format(
 
 def tower_format(names: dict, config_of, **kwargs) -> table.Format:
     """Return the format of an image tower; see `transformers_format`."""
-    fields = dict(
+    fields: dict = dict(
         flatten=transformers.tower,
         restore=transformers.restore_tower,
         naming_schemes={"huggingface": transformers.TOWER},

@@ -1,5 +1,7 @@
 """The variables of the ViTs after the paper, and their names in a library."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from keras_vit.weights.rules import table
@@ -113,7 +115,9 @@ def _absent(has):
     return absent + table.without_top(has)
 
 
-def rules(names: dict, metadata: dict, more: tuple = ()) -> list[table.Rule]:
+def rules(
+    names: dict, metadata: dict, more: Sequence[tuple] = ()
+) -> list[table.Rule]:
     """Return the expanded table of a model for a library.
 
     Args:

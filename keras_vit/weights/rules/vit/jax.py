@@ -230,10 +230,10 @@ def _unstack(arrays):
             table.add(flat, name, array)
             continue
         # Read once, not once for each block.
-        read = functools.cache(array.read)
+        whole = Stored(array.shape, functools.cache(array.read))
         for i in range(array.shape[0]):
             block = f"Transformer/encoderblock_{i}/{name[len(_STACKED) :]}"
-            one = Stored(array.shape[1:], lambda i=i, read=read: read()[i])
+            one = whole.map(lambda a, i=i: a[i], array.shape[1:])
             table.add(flat, block, one)
     return flat
 
