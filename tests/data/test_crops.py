@@ -53,17 +53,6 @@ def test_resized_and_cropped_at_random():
     }
 
 
-def test_bytes_stay_bytes_where_the_size_is_right():
-    batches = data.train_batches(
-        source_of(ramp(8, 8).astype("uint8")),
-        batch_size=1,
-        image_size=(6, 6),
-        crop="resize",
-        resize=8,
-    )
-    assert batches.element_spec["images"].dtype == tf.uint8
-
-
 @pytest.mark.parametrize(
     ("shape", "first", "step"),
     [

@@ -151,17 +151,6 @@ def test_a_truncated_jpeg_stops_and_is_named(folder):
         assert broken in message and message.startswith("1 of ")
 
 
-def test_a_truncated_jpeg_is_left_out_and_listed(folder):
-    broken = add_broken(folder)
-    train, evaluation = data.load(str(folder), broken="skip")
-    assert list(train.skipped) == [broken]
-    assert "Invalid JPEG data" in train.skipped[broken]
-    assert train.num_examples + evaluation.num_examples == 2 * len(files())
-    for source in (train, evaluation):
-        batches = data.eval_batches(source, batch_size=20, image_size=(8, 8))
-        assert len(list(batches)) == 1
-
-
 def read(content, channels=3):
     return data.decode_image(tf.constant(content), channels).numpy()
 

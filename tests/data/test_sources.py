@@ -179,26 +179,6 @@ def test_channels_that_come_first_warn(tmp_path, shape, order, dtype):
     data.check_pixels(x.transpose(order))
 
 
-def test_tfds_by_name(monkeypatch, tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with tfds.testing.mock_data(num_examples=10):
-            train, evaluation = data.load("cifar10", data_dir=str(tmp_path))
-            assert len(train.class_names) == 10
-            assert train.image_shape == (32, 32, 3)
-            arguments = dict(batch_size=4, image_size=(16, 16))
-            batches = data.train_batches(train, **arguments, seed=1)
-            first = list(batches.take(4).as_numpy_iterator())
-            later = data.train_batches(train, **arguments, seed=1, start_step=2)
-            for a, b in zip(
-                first[2:], later.take(2).as_numpy_iterator(), strict=True
-            ):
-                np.testing.assert_array_equal(a["images"], b["images"])
-            assert first[0]["images"].shape == (4, 16, 16, 3)
-            assert first[0]["labels"].shape == (4, 10)
-
-
 def test_skipping_leaves_broken_files_out_and_lists_them(tmp_path):
     make_folder(tmp_path)
     broken = tmp_path / "cat" / "3.jpg"
@@ -227,17 +207,6 @@ def test_skipping_does_not_empty_a_class_in_silence(tmp_path):
         data.load(str(tmp_path), broken="skip")
 
 
-def test_a_broken_file_stops_the_run_and_is_explained(tmp_path):
-    make_folder(tmp_path)
-    for path in (tmp_path / "cat").iterdir():
-        path.write_bytes(b"no image")
-    train, _ = data.load(str(tmp_path))
-    batches = data.train_batches(train, batch_size=8, image_size=(4, 4))
-    with pytest.raises(tf.errors.OpError):
-        next(iter(batches))
-    assert "4 of 8 image files" in data.explain_broken(train)
-
-
 def test_broken_files_are_found_and_named(tmp_path):
     make_folder(tmp_path)
     paths = [tmp_path / "cat" / f"{i}.jpg" for i in range(3)]
@@ -259,11 +228,6 @@ def test_broken_files_are_found_and_named(tmp_path):
     assert str(paths[0]) in message or str(paths[1]) in message
     assert "broken='skip'" in message
     assert "Input is empty." in message or "Invalid JPEG data" in message
-
-
-def test_sound_files_need_no_explanation(tmp_path):
-    train, _ = data.load(str(make_folder(tmp_path)))
-    assert data.explain_broken(train) is None
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,6 @@ def test_warmup_asks_for_each_image_and_for_all(tmp_path):
     assert found == [[image] for image in images] + [images]
 
 
-def test_warmup_of_one_image_is_one_request(tmp_path):
-    pytest.importorskip("tensorflow_serving")
-    serving_assets.write_warmup(tmp_path, [b"one"], "vit")
-    assert len(list(warmup_requests(tmp_path))) == 1
-
-
 def test_no_request_of_the_warmup_is_larger_than_the_server_takes(tmp_path):
     pytest.importorskip("tensorflow_serving")
     serving_assets.write_warmup(tmp_path, [b"x"] * 40, "vit")
