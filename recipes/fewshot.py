@@ -1,10 +1,4 @@
-r"""Measures a frozen representation with a few labels per class.
-
-python -m recipes.fewshot
-python -m recipes.fewshot --config.model.include_top=False \
-    --config.model.weights=runs/digits-masked_patch/last.keras
-python -m recipes.fewshot --config=recipes/configs/fewshot.py:ViTB16,cifar10
-"""
+"""Measures a frozen representation with a few labels per class."""
 
 import dataclasses
 import math

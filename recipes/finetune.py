@@ -1,10 +1,4 @@
-"""Trains a model on labelled images or videos, from weights or from scratch.
-
-python -m recipes.finetune
-python -m recipes.finetune --config.data.dataset=path/to/images
-python -m recipes.finetune --config=recipes/configs/finetune.py:ViTB16,cifar10
-python -m recipes.finetune --config=recipes/configs/video.py
-"""
+"""Trains a model on labelled images or videos, from weights or from scratch."""
 
 import contextlib
 import importlib.util

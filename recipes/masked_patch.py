@@ -1,10 +1,4 @@
-r"""Trains a model on images without labels, for fine-tuning (B.1.2).
-
-python -m recipes.masked_patch
-python -m recipes.masked_patch --config.data.dataset=path/to/images
-python -m recipes.masked_patch \
-    --config=recipes/configs/masked_patch.py:ViTB16,jft300m
-"""
+"""Trains a model on images without labels, for fine-tuning (B.1.2)."""
 
 import dataclasses
 import pathlib

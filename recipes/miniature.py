@@ -1,8 +1,4 @@
-r"""Shows the paper's central claims at a small scale, with one command.
-
-python -m recipes.miniature
-python -m recipes.miniature --config=recipes/configs/miniature.py:FOLDER
-"""
+"""Shows the paper's central claims at a small scale, with one command."""
 
 import concurrent.futures
 import contextlib

@@ -1,10 +1,4 @@
-r"""Trains a model from scratch on many images, for fine-tuning.
-
-python -m recipes.pretrain
-python -m recipes.pretrain --config.data.dataset=path/to/images
-python -m recipes.pretrain \
-    --config=recipes/configs/pretrain.py:ViTB16,imagenet2012
-"""
+"""Trains a model from scratch on many images, for fine-tuning."""
 
 import pathlib
 

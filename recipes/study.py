@@ -1,9 +1,4 @@
-r"""Trains the variants of a study one after another, and draws their results.
-
-python -m recipes.study
-python -m recipes.study --config=recipes/configs/study.py:table_8,path/to/images
-python -m recipes.study --config=recipes/configs/study.py:figure_4,jft300m
-"""
+"""Trains the variants of a study one after another, and draws their results."""
 
 import dataclasses
 import json

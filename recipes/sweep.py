@@ -1,9 +1,4 @@
-r"""Selects a learning rate on a dev split, then fine-tunes on all images.
-
-python -m recipes.sweep
-python -m recipes.sweep --config=recipes/configs/sweep.py:ViTB16,cifar10
-python -m recipes.sweep --config.base_lrs=0.01,0.03 --config.num_seeds=5
-"""
+"""Selects a learning rate on a dev split, then fine-tunes on all images."""
 
 import dataclasses
 import itertools

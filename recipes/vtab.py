@@ -1,9 +1,4 @@
-r"""Fine-tunes on each of the 19 tasks of VTAB-1k and scores the model.
-
-python -m recipes.vtab
-python -m recipes.vtab --config=recipes/configs/vtab.py:ViTB16 --workdir=runs/v
-python -m recipes.vtab --config.tasks=dtd,eurosat
-"""
+"""Fine-tunes on each of the 19 tasks of VTAB-1k and scores the model."""
 
 import dataclasses
 import itertools
