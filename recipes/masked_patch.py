@@ -40,7 +40,7 @@ class Config(experiment.Config):
 
 
 def run(config: Config, workdir: str = "") -> dict[str, float]:
-    """Pre-trains by masked patch prediction, and saves the model.
+    """Pre-train by masked patch prediction, and save the model.
 
     Labels are not used. A stopped run resumes when it is started again, and
     ends with the same results.

@@ -9,7 +9,7 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "pretrain.py"
 
 
 def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
-    """Pre-trains a model: the program of fine-tuning, with random weights.
+    """Pre-train a model: the program of fine-tuning, with random weights.
 
     Usage:
         python -m recipes.pretrain

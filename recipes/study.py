@@ -239,7 +239,7 @@ def _run(config, folder):
 
 
 def _transfer(config, to, folder):
-    """Fine-tunes a trained model; returns the result on that data set."""
+    """Fine-tune a trained model; return the result on that data set."""
     dataset = pathlib.Path(to.run.data.dataset).name
     changes = {
         "model.name": config.model.name,

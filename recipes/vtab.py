@@ -57,7 +57,7 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
 
 
 def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
-    """Fine-tunes on one task after another, and averages the accuracies.
+    """Fine-tune on one task after another, and average the accuracies.
 
     A finished task is not run again; a stopped one resumes. Of several
     `base_lrs` or `total_steps`, those with the highest mean over the tasks are
@@ -153,7 +153,7 @@ def _select(candidates, workdir, devices, tasks):
 
 
 def _run_tasks(run, workdir, devices, tasks):
-    """Fine-tunes on the tasks that are not finished; returns all results."""
+    """Fine-tune on the tasks that are not finished; return all results."""
     workdirs.refuse_other_config(workdir, run, free=experiment.RUNTIME_FIELDS)
     accuracies = _accuracies(workdir)
     if devices.is_main:

@@ -97,7 +97,7 @@ def _from_scratch(model, dataset):
 
 
 def from_weights(model: str, dataset: str) -> experiment.Config:
-    """Fine-tunes as Table 4 says for ViT, ResNets too.
+    """Fine-tune as Table 4 says for ViT, ResNets too.
 
     Args:
         model: The name of a constructor.

@@ -300,7 +300,7 @@ def _table_5(run):
 
 
 def _table_7(run):
-    """Fine-tunes ResNets pre-trained with SGD and with Adam on other sets."""
+    """Fine-tune ResNets pre-trained with SGD and with Adam on other sets."""
     if run.data.dataset not in PAPER:
         run = _of_defaults(run, "BiT")
         to = sweep.get_config(f"BiT,{run.data.dataset}")
