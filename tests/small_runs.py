@@ -1,5 +1,6 @@
-"""Configs of runs that take seconds."""
+"""Configs of runs that take seconds, and a small model."""
 
+import keras_vit
 from recipes import fields, finetune
 
 
@@ -28,3 +29,16 @@ def changed(config, **changes):
     """
     changes = {fields.current(name): x for name, x in changes.items()}
     return fields.changed(config, changes)
+
+
+def small_vit(**changes):
+    small = dict(
+        patch_size=4,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=1,
+        mlp_dim=8,
+        input_shape=(8, 8, 1),
+        classes=2,
+    )
+    return keras_vit.ViT(**small | changes)

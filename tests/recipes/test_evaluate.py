@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -22,15 +23,8 @@ def results_of(capsys, *arguments):
 
 def save_vit(path, classes, input_shape, bias=None, class_names=None):
     """Saves a model of random weights, and returns it."""
-    model = keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=1,
-        mlp_dim=8,
-        input_shape=input_shape,
-        classes=classes,
-        class_names=class_names,
+    model = small_vit(
+        input_shape=input_shape, classes=classes, class_names=class_names
     )
     head = model.get_layer("head")
     if bias is None:
@@ -231,10 +225,8 @@ def test_classes_are_matched_by_name(
 
 
 def test_released_weights_match_data_sets_that_name_synsets():
-    model = keras_vit.ViT(
-        patch_size=4, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
-        input_shape=(8, 8, 3), class_names=keras_vit.imagenet_classes(),
-    )  # fmt: skip
+    names = keras_vit.imagenet_classes()
+    model = small_vit(classes=1000, class_names=names)
     synsets = keras_vit.imagenet_synsets()
     options = types.SimpleNamespace(by_index=False, model="model")
     for names, how in (

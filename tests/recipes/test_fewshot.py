@@ -6,7 +6,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from small_runs import changed
+from small_runs import changed, small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -36,15 +36,7 @@ def run(tmp_path, **changes):
 def best(tmp_path_factory):
     """The path of a saved model for digits."""
     path = tmp_path_factory.mktemp("model") / "best.keras"
-    model = keras_vit.ViT(
-        patch_size=4,
-        hidden_size=16,
-        num_layers=2,
-        num_heads=2,
-        mlp_dim=32,
-        input_shape=(8, 8, 1),
-        classes=10,
-    )
+    model = small_vit(hidden_size=16, num_layers=2, classes=10)
     rng = np.random.default_rng(0)
     model.get_layer("head").kernel.assign(rng.normal(size=(16, 10)))
     model.save(path)

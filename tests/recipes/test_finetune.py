@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import small_vit
 
-import keras_vit
 from keras_vit import data, distribution, training
 from keras_vit.models.families import FAMILIES
 from recipes import experiment, finetune, inputs, training_step
@@ -304,15 +304,7 @@ def test_the_small_model_takes_patches_that_fit(
 
 
 def test_weight_decay_is_for_kernels_alone():
-    model = keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=1,
-        mlp_dim=8,
-        input_shape=(8, 8, 1),
-        classes=2,
-    )
+    model = small_vit()
     optimizer = training_step._optimizer(
         experiment.Optim(weight_decay=0.1), 0.1, model, model
     )

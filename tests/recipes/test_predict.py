@@ -10,6 +10,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from small_runs import small_vit
 
 import keras_vit
 import keras_vit_cli
@@ -17,6 +18,11 @@ from keras_vit import data
 from keras_vit_cli.predict import load
 
 pytestmark = pytest.mark.backend("torch")
+
+
+def predict(*words):
+    return keras_vit_cli.main(["predict", *map(str, words)])
+
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 
@@ -26,7 +32,7 @@ def test_the_command_that_the_run_printed_works(
 ):
     _, workdir, _, printed = digits_run
     (command,) = re.findall(r"keras-vit predict (.*)", printed)
-    assert keras_vit_cli.main(["predict", *shlex.split(command)]) == 0
+    assert predict(*shlex.split(command)) == 0
     out = capsys.readouterr().out
     assert out.count("examples/") == 3
     assert out.count("%") == 15
@@ -37,7 +43,7 @@ def test_the_command_that_the_run_printed_works(
 def test_probabilities_are_those_of_the_model(digits_run, capsys):
     path = str(next((digits_run[1] / "examples").iterdir()))
     model_path = str(digits_run[1] / "best.keras")
-    assert keras_vit_cli.main(["predict", model_path, path, "--top_k=10"]) == 0
+    assert predict(model_path, path, "--top_k=10") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == path
     printed = {
@@ -63,30 +69,22 @@ def test_it_continues_after_a_broken_image_and_exits_with_1(
         good,
         str(tmp_path / "missing.png"),
     ]
-    assert keras_vit_cli.main(["predict", *arguments]) == 1
+    assert predict(*arguments) == 1
     out, err = capsys.readouterr()
     assert good in out
     assert "broken.png" in err and "missing.png" in err
-    assert keras_vit_cli.main(["predict", *arguments[:2]]) == 1
+    assert predict(*arguments[:2]) == 1
 
 
 def test_a_model_without_class_names_is_answered_by_index(
     digits_run, tmp_path, capsys
 ):
-    model = keras_vit.ViT(
-        patch_size=8,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=1,
-        mlp_dim=8,
-        input_shape=(16, 8, 3),
-        classes=3,
-        classifier_activation="softmax",
+    model = small_vit(
+        input_shape=(16, 8, 3), classes=3, classifier_activation="softmax"
     )
     model.save(tmp_path / "model.keras")
     image = str(next((digits_run[1] / "examples").iterdir()))
-    model_path = str(tmp_path / "model.keras")
-    assert keras_vit_cli.main(["predict", model_path, image]) == 0
+    assert predict(tmp_path / "model.keras", image) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
     assert sorted(line.split()[1] for line in lines) == ["0", "1", "2"]
     assert {line.split()[0] for line in lines} == {"33.33%"}
@@ -105,8 +103,7 @@ def test_a_loss_that_does_not_load_is_said(tmp_path, capsys):
 
 
 def refused(capsys, *arguments):
-    words = ["predict", *map(str, arguments)]
-    assert keras_vit_cli.main(words) == 2
+    assert predict(*arguments) == 2
     return capsys.readouterr().err
 
 
@@ -129,15 +126,7 @@ def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
     assert "a layer `head`" in refused(
         capsys, tmp_path / "other.keras", __file__
     )
-    keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=1,
-        mlp_dim=8,
-        input_shape=(8, 8, 5),
-        classes=2,
-    ).save(tmp_path / "five.keras")
+    small_vit(input_shape=(8, 8, 5)).save(tmp_path / "five.keras")
     assert "1 or 3 channels" in refused(
         capsys, tmp_path / "five.keras", __file__
     )
@@ -158,9 +147,9 @@ def example(digits_run, n=0):
 def test_csv_and_json_lines_agree(digits_run, capsys):
     model = str(digits_run[1] / "best.keras")
     arguments = [model, example(digits_run), "--top_k=2"]
-    assert keras_vit_cli.main(["predict", *arguments, "--format=csv"]) == 0
+    assert predict(*arguments, "--format=csv") == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert keras_vit_cli.main(["predict", *arguments, "--format=jsonl"]) == 0
+    assert predict(*arguments, "--format=jsonl") == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found["image"] == rows[0]["image"] == arguments[1]
@@ -185,7 +174,7 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
     for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
         for batch_size in (1, 2, 32):
             arguments = [model, images, f"--batch_size={batch_size}"]
-            assert keras_vit_cli.main(["predict", *arguments]) == 0
+            assert predict(*arguments) == 0
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
     assert outputs[0].count(".PNG") == 5
@@ -196,7 +185,7 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
 def test_weights_are_models_too(digits_run, capsys, monkeypatch):
     golden = GOLDENS / "vit_token.ckpt.npz"
     image = example(digits_run)
-    assert keras_vit_cli.main(["predict", str(golden), image]) == 0
+    assert predict(str(golden), image) == 0
     printed = capsys.readouterr().out
     assert printed.count("%") == 5
     built = []
@@ -206,7 +195,7 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
         return keras_vit.ViT(weights=golden)
 
     monkeypatch.setattr(keras_vit, "ViTB16", constructor)
-    assert keras_vit_cli.main(["predict", "ViTB16:augreg", image]) == 0
+    assert predict("ViTB16:augreg", image) == 0
     assert built == ["augreg"]
     assert capsys.readouterr().out == printed
 
@@ -214,7 +203,7 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
 def test_weights_are_of_any_family(digits_run, tmp_path, capsys):
     mixer = GOLDENS / "mixer.ckpt.npz"
     image = example(digits_run)
-    assert keras_vit_cli.main(["predict", str(mixer), image]) == 0
+    assert predict(str(mixer), image) == 0
     assert capsys.readouterr().out.count("%") == 5
     assert "Received a model named MLPMixer" in refused(
         capsys, mixer, image, "--attention", tmp_path / "out.png"
@@ -241,9 +230,9 @@ def test_a_savedmodel_predicts_as_the_model(digits_run, tmp_path, capsys):
         example(digits_run, 1),
         str(tmp_path / "absent.png"),
     ]
-    assert keras_vit_cli.main(["predict", str(path), *images]) == 1
+    assert predict(str(path), *images) == 1
     expected = capsys.readouterr()
-    assert keras_vit_cli.main(["predict", version, *images]) == 1
+    assert predict(version, *images) == 1
     found = capsys.readouterr()
     assert found.out.split("\n")[0] == expected.out.split("\n")[0]
     pairs = zip(found.out.split(), expected.out.split(), strict=True)

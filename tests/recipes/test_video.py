@@ -5,9 +5,8 @@ import json
 import keras
 import numpy as np
 import pytest
-from small_runs import changed
+from small_runs import changed, small_vit
 
-import keras_vit
 import keras_vit_cli
 from keras_vit import data, evaluation
 from recipes import (
@@ -160,15 +159,7 @@ def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
 
 @pytest.mark.backend("torch")
 def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
-    model = keras_vit.ViT(
-        patch_size=8,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=1,
-        mlp_dim=8,
-        input_shape=(16, 16, 1),
-        classes=8,
-    )
+    model = small_vit(patch_size=8, input_shape=(16, 16, 1), classes=8)
     source = experiment.Source(dataset="moving_digits", num_frames=3)
     few_shot = fewshot.callback(model, source, (1,))
     batch = next(iter(few_shot.test))
