@@ -70,15 +70,11 @@ def run(tmp_path_factory):
 
 def test_the_paper_trains_a_million_steps():
     config = config_of(":ViTB16,jft300m", "--config.data.dataset=path")
-    assert (config.schedule.total_steps, config.data.batch_size) == (
-        1_000_000,
-        4096,
-    )
+    assert config.schedule.total_steps == 1_000_000
+    assert config.data.batch_size == 4096
     assert (config.optim.name, config.optim.base_lr) == ("adam", 2e-4)
-    assert (config.schedule.warmup_steps, config.schedule.name) == (
-        10_000,
-        "cosine",
-    )
+    assert config.schedule.warmup_steps == 10_000
+    assert config.schedule.name == "cosine"
     assert (config.target, config.corrupted) == ("mean_colour", 0.5)
     assert (config.data.dataset, config.data.image_size) == ("path", (224,))
     checks.check(config)
@@ -188,10 +184,8 @@ def test_a_finished_run_only_draws_its_curves_again(
     assert "is finished: nothing is trained" in printed
     assert f"--config.model.weights={workdir / 'last.keras'}" in printed
     after = (workdir / "metrics.csv").stat()
-    assert (after.st_mtime_ns, after.st_ino) == (
-        before.st_mtime_ns,
-        before.st_ino,
-    )
+    assert after.st_mtime_ns == before.st_mtime_ns
+    assert after.st_ino == before.st_ino
     assert (workdir / "curves.png").stat().st_size > 1000
 
 
