@@ -4,8 +4,9 @@ import keras_vit
 from recipes import fields, finetune
 
 
-def small_config(**changes):
+def small_config(config=None, **changes):
     """A config with changes, which `changed` explains."""
+    config = config or finetune.Config()
     small = dict(
         dataset="digits",
         architecture=finetune.Architecture(
@@ -19,7 +20,7 @@ def small_config(**changes):
         base_lr=0.01,
         optimizer="adam",
     )
-    return changed(finetune.Config(), **small | changes)
+    return changed(config, **small | changes)
 
 
 def changed(config, **changes):

@@ -9,7 +9,7 @@ import signal
 import keras
 import numpy as np
 import pytest
-from small_runs import changed
+import small_runs
 
 import keras_vit
 from keras_vit import training
@@ -19,31 +19,20 @@ pytestmark = pytest.mark.backend("torch")
 
 
 def small_config(**changes):
-    return changed(
-        masked_patch.Config(),
-        **dict(
-            dataset="digits",
-            architecture=experiment.Architecture(
-                patch_size=2,
-                hidden_size=16,
-                num_layers=1,
-                num_heads=2,
-                mlp_dim=32,
-                dropout_rate=0.1,
-            ),
-            crop="pad",
-            batch_size=32,
-            total_steps=5,
-            eval_every=2,
-            warmup_steps=1,
-            base_lr=0.01,
-            optimizer="adam",
-            fewshot_dataset="digits",
-            fewshot_shots=(1,),
-            fewshot_every=2,
-        )
-        | changes,
+    own = dict(
+        architecture=experiment.Architecture(
+            patch_size=2,
+            hidden_size=16,
+            num_layers=1,
+            num_heads=2,
+            mlp_dim=32,
+            dropout_rate=0.1,
+        ),
+        fewshot_dataset="digits",
+        fewshot_shots=(1,),
+        fewshot_every=2,
     )
+    return small_runs.small_config(masked_patch.Config(), **own | changes)
 
 
 def config_of(*arguments):
