@@ -68,8 +68,8 @@ def _print(path, source, flags):
     words = [f"{key} {x}" for key, x in summary.items() if x is not None]
     print(f"read {path}: {source.format_name}, {len(source.arrays)} arrays")
     print(f"  {', '.join(words)}")
-    if metadata.get("resnet_units") is not None:
-        print(f"  ResNet stem of {metadata['resnet_units']} units")
+    if metadata.get("resnet_depths") is not None:
+        print(f"  ResNet stem of {metadata['resnet_depths']} units")
     if flags.format == "keras_vit" and metadata["representation_size"]:
         left_out = metadata["classes"] is None
         print("  pre_logits left out" if left_out else "  pre_logits kept")

@@ -24,16 +24,14 @@ class Architecture:
     num_layers: int = 0
     depths: tuple[int, ...] = ()
     num_heads: int = 0
-    heads: tuple[int, ...] = ()
     mlp_dim: int = 0
     mlp_ratio: float = 0.0
     mlp_ratios: tuple[int, ...] = ()
-    classifier: str = ""
+    pooling: str = ""
     activation: str = ""
     normalization: str = ""
     layer_norm_epsilon: float = 0.0
     layer_scale: float = 0.0
-    layer_scale_init: float = 0.0
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     stem_dropout_rate: float = 0.0
@@ -60,18 +58,15 @@ class Architecture:
     pooling_heads: int = 0
     pooling_mlp_dim: int = 0
     # ResNets and hybrids.
-    num_units: tuple[int, ...] = ()
     width_factor: float = 0.0
     activation_order: str = ""
     numerics: str = ""
-    resnet_units: tuple[int, ...] = ()
+    resnet_depths: tuple[int, ...] = ()
     resnet_width: float = 0.0
     resnet_numerics: str = ""
     # MLPs.
     tokens_mlp_dim: int = 0
-    channels_mlp_dim: int = 0
-    token_expansion_factor: int = 0
-    channel_expansion_factor: int = 0
+    tokens_mlp_ratio: float = 0.0
     shift_size: int = 0
     stem_size: int = 0
     num_conv_blocks: int = 0

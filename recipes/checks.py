@@ -69,9 +69,9 @@ def check(config: experiment.Config) -> None:
 
 def _check_names(config):
     """Refuse an unknown model, optimizer or schedule."""
-    if config.model.architecture.classifier == "unpooled":
+    if config.model.architecture.pooling == "unpooled":
         raise ValueError(
-            "`model.architecture.classifier` must give one answer for an "
+            "`model.architecture.pooling` must give one answer for an "
             "image, 'token' or 'gap'. Received: 'unpooled'"
         )
     titles = [family.title for family in families.FAMILIES.values()]

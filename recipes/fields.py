@@ -34,6 +34,18 @@ MOVED = {
     name: f"{k}.{name}" for k, names in _MOVED.items() for name in names.split()
 }
 
+# Fields of the architecture, as in keras_vit/_earlier_names.py.
+RENAMED = {
+    "classifier": "pooling",
+    "num_units": "depths",
+    "resnet_units": "resnet_depths",
+    "heads": "num_heads",
+    "channels_mlp_dim": "mlp_dim",
+    "channel_expansion_factor": "mlp_ratio",
+    "token_expansion_factor": "tokens_mlp_ratio",
+    "layer_scale_init": "layer_scale",
+}
+
 
 def current(path: str) -> str:
     """Return today's path of a field; that of a field of today is the same.
@@ -42,9 +54,12 @@ def current(path: str) -> str:
         path: The path of a field in a config of this or an earlier version.
     """
     name, dot, rest = path.partition(".")
-    if dot and name not in ("architecture", "cluster"):
-        return path
-    return MOVED.get(name, name) + dot + rest
+    if not dot or name in ("architecture", "cluster"):
+        path = MOVED.get(name, name) + dot + rest
+    parent, _, name = path.rpartition(".")
+    if parent == "model.architecture":
+        return f"{parent}.{RENAMED.get(name, name)}"
+    return path
 
 
 def stored(content: Mapping) -> dict:
@@ -54,7 +69,12 @@ def stored(content: Mapping) -> dict:
         content: What config.json has under "config", of this or an earlier
             version.
     """
-    return {current(k): v for k, v in flat(content).items()}
+    # What an earlier name leaves unchanged, another may change.
+    return {
+        current(path): value
+        for path, value in flat(content).items()
+        if value or path.rpartition(".")[2] not in RENAMED
+    }
 
 
 def flat(tree: Mapping, prefix: str = "") -> dict:

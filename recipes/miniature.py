@@ -19,13 +19,13 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
 # pixels or by the ResNet's root.
 ENCODER = dict(hidden_size=64, num_heads=2, mlp_dim=256)
 MODELS = {
-    "ResNet": ("BiT", dict(num_units=(2, 2), width_factor=1.0)),
+    "ResNet": ("BiT", dict(depths=(2, 2), width_factor=1.0)),
     "Hybrid": (
         "ViT",
         dict(
             patch_size=1,
             num_layers=4,
-            resnet_units=(1,),
+            resnet_depths=(1,),
             resnet_width=1.0,
             **ENCODER,
         ),
@@ -110,7 +110,7 @@ def plan(config: Config) -> dict[str, experiment.Config]:
                 planned[f"{name}_{size or 'all'}_{seed}"] = _changed(
                     config.run, name, seed, {"data.train_images": size}
                 )
-        average = {"model.architecture.classifier": "gap"}
+        average = {"model.architecture.pooling": "gap"}
         low_rate = config.run.optim.base_lr * LOW_RATE
         for name, changes in {
             "no_positions": {"model.architecture.position_embedding": "none"},

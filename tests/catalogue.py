@@ -53,20 +53,20 @@ TINY_OF = {
         hidden_size=16,
         num_layers=2,
         tokens_mlp_dim=12,
-        channels_mlp_dim=32,
+        mlp_dim=32,
         input_shape=(16, 8, 3),
         classes=5,
     ),
     "MViT": dict(
         depths=(1, 2),
         hidden_sizes=(8, 16),
-        heads=(1, 2),
+        num_heads=(1, 2),
         key_value_stride=(1, 2, 2),
         input_shape=(4, 16, 24, 3),
         classes=5,
     ),
     "BiT": dict(
-        num_units=(1, 2),
+        depths=(1, 2),
         width_factor=0.5,
         input_shape=(32, 24, 3),
         classes=5,
@@ -127,7 +127,7 @@ TINY_OF = {
         ("DeiT", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP", "BEiT"), TINY
     ),
     "AxialResNet": dict(
-        num_units=(1,),
+        depths=(1,),
         width_factor=0.25,
         num_heads=2,
         input_shape=(16, 24, 3),
@@ -317,7 +317,7 @@ LAYERS = {
         mixer.MixerBlock,
         dict(
             tokens_mlp_dim=4,
-            channels_mlp_dim=9,
+            mlp_dim=9,
             drop_path_rate=0.1,
             gelu_approximate=False,
         ),
@@ -411,7 +411,7 @@ LAYERS = {
     "Affine": (res_mlp.Affine, {}, (5, 6)),
     "ResMLPBlock": (
         res_mlp.ResMLPBlock,
-        dict(mlp_dim=9, layer_scale_init=0.1, drop_path_rate=0.1),
+        dict(mlp_dim=9, layer_scale=0.1, drop_path_rate=0.1),
         (5, 6),
     ),
     "ASMLPBlock": (
@@ -432,12 +432,12 @@ LAYERS = {
     ),
     "ResNetV2Stem": (
         layers.ResNetV2Stem,
-        dict(num_units=(1, 1), width_factor=0.5),
+        dict(depths=(1, 1), width_factor=0.5),
         (16, 17, 3),
     ),
     "ResNetV2Stem root": (
         layers.ResNetV2Stem,
-        dict(num_units=(), width_factor=0.5),
+        dict(depths=(), width_factor=0.5),
         (9, 8, 3),
     ),
     "CubeEmbedding": (
@@ -515,9 +515,9 @@ LAYERS = {
 # Name -> arguments of keras_vit.ViT on top of TINY.
 MODELS = {
     "token": dict(),
-    "gap": dict(classifier="gap"),
-    "token_gap": dict(classifier="token_gap"),
-    "unpooled": dict(classifier="unpooled"),
+    "gap": dict(pooling="gap"),
+    "token_gap": dict(pooling="token_gap"),
+    "unpooled": dict(pooling="unpooled"),
     "pre_logits": dict(representation_size=12, class_names=tuple("abcde")),
     "features": dict(include_top=False),
     "probabilities": dict(classifier_activation="softmax"),
@@ -539,13 +539,13 @@ MODELS = {
     ),
     "hybrid": dict(
         patch_size=1,
-        resnet_units=(1, 1),
+        resnet_depths=(1, 1),
         resnet_width=0.5,
         input_shape=(16, 24, 3),
     ),
     "hybrid root": dict(
         patch_size=(2, 1),
-        resnet_units=(),
+        resnet_depths=(),
         resnet_width=0.5,
         input_shape=(16, 24, 1),
     ),
@@ -565,7 +565,7 @@ OTHER_FAMILIES = {
             cube_stride=(1, 4, 4),
             pooling_mode="max",
             position_embedding="joint",
-            classifier="gap",
+            pooling="gap",
             remat=True,
         ),
     ),
@@ -636,17 +636,15 @@ ENCODERS = [
 # Shrinks the named constructors of a family to test their wiring.
 SHRUNK = {
     "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
-    "mixer": dict(
-        hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
-    ),
+    "mixer": dict(hidden_size=16, num_layers=1, tokens_mlp_dim=8, mlp_dim=16),
     "mvit": dict(
         depths=(1,),
         hidden_sizes=(8,),
-        heads=(1,),
+        num_heads=(1,),
         query_stride=((1, 1, 1),),
         key_value_stride=((1, 1, 1),),
     ),
-    "bit": dict(num_units=(1,)),
+    "bit": dict(depths=(1,)),
     "raft_mlp": dict(
         depths=(1,),
         hidden_sizes=(16,),
@@ -668,7 +666,7 @@ SHRUNK = {
     "axial_vit": dict(
         hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, patch_size=32
     ),
-    "axial_resnet": dict(num_units=(1,), width_factor=0.5),
+    "axial_resnet": dict(depths=(1,), width_factor=0.5),
     "as_mlp": dict(depths=(1,), hidden_sizes=(8,)),
     "s2_mlp": dict(hidden_size=8, num_layers=1),
     "conv_mlp": dict(

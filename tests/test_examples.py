@@ -71,14 +71,14 @@ SHRUNK = {
 }
 # Constructors on the pages of the families -> what makes their models small.
 SMALL = {
-    "AxialResNet26S": "num_units=(1,)",
+    "AxialResNet26S": "depths=(1,)",
     "AxialViTB32": "num_layers=1, mlp_dim=32",
     "ASMLPT": "depths=(1, 1, 1, 1)",
     "S2MLPWide": "num_layers=1",
     "ConvMLPS": "depths=(1, 1, 1)",
     "HireMLPTiny": "depths=(1, 1, 1, 1)",
-    "BiTR50x1": "num_units=(1,)",
-    "MixerB16": "num_layers=1, channels_mlp_dim=32",
+    "BiTR50x1": "depths=(1,)",
+    "MixerB16": "num_layers=1, mlp_dim=32",
     "RaftMLPS": "depths=(1, 1, 1, 1)",
     "CycleMLPB1": "depths=(1, 1, 1, 1)",
     "EAMLP7": "num_layers=1, token_dim=4",

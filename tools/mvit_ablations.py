@@ -83,7 +83,7 @@ TABLES = {
         Row(
             "two",
             "VideoViTB16",
-            dict(depths=(6, 6), hidden_sizes=(768, 768), heads=(12, 12))
+            dict(depths=(6, 6), hidden_sizes=(768, 768), num_heads=(12, 12))
             | dict(pooling_mode="conv", query_stride=(1, 2, 2)),
             (None, 111.2),
         ),

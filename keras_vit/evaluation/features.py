@@ -15,7 +15,7 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
     """Returns a model that computes one vector for each image.
 
     Tokens are read as a classifier does: from the class token if there is one
-    (except with classifier="token_gap"), otherwise from the mean of all patches
+    (except with pooling="token_gap"), otherwise from the mean of all patches
     or of all positions of a grid.
 
     Args:
@@ -49,7 +49,7 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
             f"layer={layer!r} of {model.name}, which gives {x}"
         )
     first = _num_prefix_tokens(model, x) if rank == 3 else 0
-    if first and _architecture(model).get("classifier") == "distilled":
+    if first and _architecture(model).get("pooling") == "distilled":
         x = ops.mean(x[:, :2], axis=1)
     elif first and not _averages(model):
         x = x[:, 0]
@@ -188,7 +188,7 @@ def _is_example(batch):
 def _averages(model):
     """Whether a model with a class token reads the mean of its patches."""
     architecture = _architecture(model)
-    kind = architecture.get("classifier") or "token"
+    kind = architecture.get("pooling") or "token"
     if not architecture.get("class_token", True):
         return True  # registers alone
     return not kind.startswith("token") or kind == "token_gap"

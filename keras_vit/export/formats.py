@@ -266,7 +266,7 @@ def _check(model, path, file_format, precision):
             f"{file_format}. Received: {backend!r}. {_remedy(file_format)}"
         )
     inner = ImageModel.find(model)
-    is_hybrid = bool(getattr(inner.architecture, "resnet_units", ()))
+    is_hybrid = bool(getattr(inner.architecture, "resnet_depths", ()))
     if (file_format, backend) == ("onnx", "jax") and (
         is_hybrid or inner.family in _POOLS_WITH_JAX
     ):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit._arguments import checked
+from keras_vit._earlier_names import rename
 from keras_vit._keras import nested_layers
 from keras_vit.layers.frozen_weights import FrozenWeights
 from keras_vit.ops.direct_call import DirectCall
@@ -28,6 +29,10 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
     def __init__(self, sublayers: dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self._differences = sublayers or {}
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(rename(config))
 
     def make(self, layer_class, *args, name: str, **kwargs):
         """Returns a new sublayer.

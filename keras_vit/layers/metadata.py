@@ -6,6 +6,7 @@ from typing import Literal
 import keras
 
 from keras_vit._arguments import Positive, checked
+from keras_vit._earlier_names import rename
 from keras_vit.layers.loss_check import check_training
 
 # The keys of `weights.resize.METHODS`.
@@ -53,6 +54,11 @@ class Metadata(keras.layers.Layer):
         self.pixel_std = pixel_std
         self.provenance = provenance
         self.resampling = resampling
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config, architecture=rename(config["architecture"]))
+        return super().from_config(config)
 
     def call(self, inputs, training=None):
         if training:

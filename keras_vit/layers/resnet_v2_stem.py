@@ -84,7 +84,7 @@ class ResNetV2Stem(CompositeLayer):
     first unit has stride 2. Without stages the root alone is the stem.
 
     Args:
-        num_units: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
+        depths: Units per stage, e.g. (3, 4, 9) for R50+ViT-B/16.
         width_factor: Multiplies every width; 64 times the factor must be a
             multiple of 32.
         numerics: Source of the epsilons of GroupNorm and weight
@@ -110,13 +110,13 @@ class ResNetV2Stem(CompositeLayer):
     @checked
     def __init__(
         self,
-        num_units: tuple[Count, ...] = (3, 4, 6, 3),
+        depths: tuple[Count, ...] = (3, 4, 6, 3),
         width_factor: Positive = 1,
         numerics: Numerics = "authors",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_units = tuple(num_units)
+        self.depths = tuple(depths)
         self.width_factor = width_factor
         self.numerics = numerics
 
@@ -137,7 +137,7 @@ class ResNetV2Stem(CompositeLayer):
         )
         shape = self.pool.compute_output_shape(shape)
         self.units = []
-        for block, count in enumerate(self.num_units):
+        for block, count in enumerate(self.depths):
             for unit in range(count):
                 layer = self.make(
                     BottleneckUnit,
@@ -159,12 +159,12 @@ class ResNetV2Stem(CompositeLayer):
 
     def compute_output_shape(self, input_shape):
         batch_size, height, width, _ = input_shape
-        halvings = 1 + max(1, len(self.num_units))
+        halvings = 1 + max(1, len(self.depths))
         for _ in range(halvings):
             height, width = (
                 None if n is None else -(-n // 2) for n in (height, width)
             )
         channels = int(64 * self.width_factor)
-        if self.num_units:
-            channels *= 4 * 2 ** (len(self.num_units) - 1)
+        if self.depths:
+            channels *= 4 * 2 ** (len(self.depths) - 1)
         return (batch_size, height, width, channels)

@@ -4,7 +4,7 @@ import difflib
 import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import keras
 
@@ -45,10 +45,10 @@ class ModelArguments(TypedDict, total=False):
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
-        pooling: The output with include_top=False. "levels" returns the feature
-            map of every level, `[B, H, W, D]`, of a video `[B, T, H, W, D]`,
-            finest first, as detectors need them; only for families with levels.
-            None returns the representation.
+        feature_maps: Whether the outputs are the feature maps of every level,
+            `[B, H, W, D]`, of a video `[B, T, H, W, D]`, finest first, as
+            detectors need them; only with include_top=False, for families with
+            levels.
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         remat: Whether blocks recompute their activations in the backward
@@ -77,7 +77,7 @@ class ModelArguments(TypedDict, total=False):
     classifier_activation: KerasActivation | None
     include_preprocessing: bool
     name: str | None
-    pooling: Literal["levels"] | None
+    feature_maps: bool
     representation_size: Natural | None
     remat: bool
     pixel_mean: float | Sequence[float] | None
@@ -94,6 +94,7 @@ KINDS = typing.get_type_hints(ModelArguments, include_extras=True)
 DEFAULTS = dict(
     include_top=True,
     include_preprocessing=True,
+    feature_maps=False,
     remat=False,
     head_bias_init=0.0,
     resize_patches=False,
@@ -147,19 +148,17 @@ def refuse_unknown(
         )
 
 
-def check_pooling(pooling, include_top, family) -> None:
+def check_feature_maps(feature_maps, include_top, family) -> None:
     """Check the output of a model without a head."""
-    if pooling is None:
-        return
-    if include_top:
+    if feature_maps and include_top:
         raise ValueError(
-            "`pooling` must be None, or 'levels' with include_top=False. "
-            f"Received: pooling={pooling!r}, include_top={include_top}"
+            "`feature_maps` must be False, or True with include_top=False. "
+            f"Received: feature_maps={feature_maps}, include_top={include_top}"
         )
-    if family.levels is None:
+    if feature_maps and family.levels is None:
         raise ValueError(
-            "`pooling` must be None for a family without levels of feature "
-            f"maps. Received: pooling='levels' of the family {family.name!r}"
+            "`feature_maps` must be False for a family without levels. "
+            f"Received: feature_maps=True of the family {family.name!r}"
         )
 
 

@@ -132,7 +132,7 @@ def _reading(model, queries, num_tokens):
     Tokens that it does not read have none. Attention from a probe is taken to
     read all patches alike.
     """
-    kind = getattr(model.architecture, "classifier", "token")
+    kind = getattr(model.architecture, "pooling", "token")
     kind = kind.removesuffix("_unnormed")
     patches = math.prod(queries.grid)
     of_patches = {"token": 0.0, "distilled": 0.0, "token_and_gap": 0.5}

@@ -32,7 +32,12 @@ from keras_vit.models.axial_attention import (
     batch_norm,
 )
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    inherited,
+    last_blocks,
+    register,
+)
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -270,7 +275,7 @@ class AxialResNetConfig:
     """The architecture of an Axial-ResNet.
 
     Args:
-        num_units: Units per stage, such as (3, 4, 6, 3).
+        depths: Units per stage, such as (3, 4, 6, 3).
         width_factor: Multiplies every width; 1.
         num_heads: Heads of each attention; 8.
         normalization: "batch_norm", the authors' form: units twice as wide as
@@ -281,7 +286,7 @@ class AxialResNetConfig:
             TensorFlow's "SAME". "batch_norm".
     """
 
-    num_units: tuple[Count, ...]
+    depths: tuple[Count, ...]
     width_factor: Positive = inherited(1)
     num_heads: Count = inherited(8)
     normalization: Literal["batch_norm", "group_norm"] = inherited("batch_norm")
@@ -290,7 +295,7 @@ class AxialResNetConfig:
 class AxialResNetArguments(ModelArguments, total=False):
     """The fields of `AxialResNetConfig`, as arguments."""
 
-    num_units: tuple[Count, ...] | None
+    depths: tuple[Count, ...] | None
     width_factor: Positive | None
     num_heads: Count | None
     normalization: Literal["batch_norm", "group_norm"] | None
@@ -340,7 +345,7 @@ def forward(
     )(x)  # [B, H / 4, W / 4, width]
     unit_class = AxialUnitBN if is_batch_norm else AxialUnitGN
     filters = int(128 * config.width_factor) if is_batch_norm else width
-    for block, count in enumerate(config.num_units):
+    for block, count in enumerate(config.depths):
         for unit in range(count):
             x = unit_class(
                 filters * 2**block,
@@ -354,12 +359,12 @@ def forward(
 _R50 = (3, 4, 6, 3)
 # The authors' variants; the last one is in the ViT paper's figure.
 VARIANTS = {
-    "AxialResNet26S": dict(num_units=(1, 2, 4, 1), width_factor=0.5),
-    "AxialResNet50S": dict(num_units=_R50, width_factor=0.5),
-    "AxialResNet50M": dict(num_units=_R50, width_factor=0.75),
-    "AxialResNet50L": dict(num_units=_R50, width_factor=1),
+    "AxialResNet26S": dict(depths=(1, 2, 4, 1), width_factor=0.5),
+    "AxialResNet50S": dict(depths=_R50, width_factor=0.5),
+    "AxialResNet50M": dict(depths=_R50, width_factor=0.75),
+    "AxialResNet50L": dict(depths=_R50, width_factor=1),
     "AxialResNet50": dict(
-        num_units=_R50, width_factor=1, normalization="group_norm"
+        depths=_R50, width_factor=1, normalization="group_norm"
     ),
 }
 FAMILY = register(
@@ -371,11 +376,8 @@ FAMILY = register(
         (AxialUnitBN, AxialUnitGN),
         VARIANTS,
         layers=r"(?:conv|bn|gn)_root|block\d+_unit\d+(?:/.+)?",
-        small=dict(num_units=(1, 1), width_factor=0.5),
-        levels=lambda model: [
-            model.get_layer(f"block{block}_unit{count}").output
-            for block, count in enumerate(model.architecture.num_units, 1)
-        ],
+        small=dict(depths=(1, 1), width_factor=0.5),
+        levels=last_blocks("block{}_unit{}"),
     )
 )
 

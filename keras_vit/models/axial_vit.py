@@ -204,7 +204,7 @@ class AxialViTConfig:
         num_layers: Number of blocks, each along columns and along rows.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: "gap" reads the average of all tokens, "token" the first
+        pooling: "gap" reads the average of all tokens, "token" the first
             patch; there is no class token. "gap".
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
@@ -215,7 +215,7 @@ class AxialViTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["gap", "token"] = inherited("gap")
+    pooling: Literal["gap", "token"] = inherited("gap")
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
 
@@ -231,7 +231,7 @@ class AxialViTArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["gap", "token"] | None
+    pooling: Literal["gap", "token"] | None
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
 
@@ -262,7 +262,7 @@ def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             name=f"axial_block_{i}",
         )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-6, name="encoder_norm")(x)
-    if config.classifier == "token":
+    if config.pooling == "token":
         return x[:, 0, 0]
     return ops.mean(x, axis=(1, 2))  # [B, D]
 

@@ -178,7 +178,7 @@ class BEiTConfig:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "gap_norm", the mean of the patches,
+        pooling: What the head reads: "gap_norm", the mean of the patches,
             before the last LayerNorm; "gap", the mean after it; "token", the
             class token. "gap_norm".
         class_token: Whether there is a class token; True. BEiT needs it.
@@ -199,7 +199,7 @@ class BEiTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["token", "gap", "gap_norm"] = inherited("gap_norm")
+    pooling: Literal["token", "gap", "gap_norm"] = inherited("gap_norm")
     class_token: bool = inherited(True)
     relative_dim: Natural = inherited(0)
     post_norm: bool = inherited(False)
@@ -228,7 +228,7 @@ class BEiTArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["token", "gap", "gap_norm"] | None
+    pooling: Literal["token", "gap", "gap_norm"] | None
     class_token: bool | None
     relative_dim: Natural | None
     post_norm: bool | None

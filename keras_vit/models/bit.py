@@ -26,7 +26,12 @@ from keras_vit.layers.residual_unit import (
 )
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import (
+    Family,
+    inherited,
+    last_blocks,
+    register,
+)
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -115,7 +120,7 @@ class BiTConfig:
     """The architecture of a BiT ResNet.
 
     Args:
-        num_units: Units per stage, such as (3, 4, 6, 3) for R50.
+        depths: Units per stage, such as (3, 4, 6, 3) for R50.
         width_factor: Multiplies every width; 64 times the factor must be a
             multiple of 32; 1.
         activation_order: "pre_activation" normalises before each convolution,
@@ -130,7 +135,7 @@ class BiTConfig:
             added to the variance); "bit".
     """
 
-    num_units: tuple[Count, ...]
+    depths: tuple[Count, ...]
     width_factor: Positive = inherited(1)
     activation_order: Literal["pre_activation", "post_activation"] = inherited(
         "pre_activation"
@@ -141,7 +146,7 @@ class BiTConfig:
 class BiTArguments(ModelArguments, total=False):
     """The fields of `BiTConfig`, as arguments."""
 
-    num_units: tuple[Count, ...] | None
+    depths: tuple[Count, ...] | None
     width_factor: Positive | None
     activation_order: Literal["pre_activation", "post_activation"] | None
     numerics: Numerics | None
@@ -182,7 +187,7 @@ def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     else:
         x = norm_and_relu(x, "gn_root")
         x = max_pool("same")(x)
-    for block, count in enumerate(config.num_units):
+    for block, count in enumerate(config.depths):
         for unit in range(count):
             x = unit_class(
                 width * 2**block,
@@ -199,15 +204,15 @@ _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
 _R152, _R200 = (3, 8, 36, 3), (3, 24, 36, 3)
 # The released models, and those of Table 6 of the ViT paper.
 VARIANTS = {
-    "BiTR50x1": dict(num_units=_R50, width_factor=1),
-    "BiTR50x2": dict(num_units=_R50, width_factor=2),
-    "BiTR50x3": dict(num_units=_R50, width_factor=3),
-    "BiTR101x1": dict(num_units=_R101, width_factor=1),
-    "BiTR101x3": dict(num_units=_R101, width_factor=3),
-    "BiTR152x1": dict(num_units=_R152, width_factor=1),
-    "BiTR152x2": dict(num_units=_R152, width_factor=2),
-    "BiTR152x4": dict(num_units=_R152, width_factor=4),
-    "BiTR200x3": dict(num_units=_R200, width_factor=3),
+    "BiTR50x1": dict(depths=_R50, width_factor=1),
+    "BiTR50x2": dict(depths=_R50, width_factor=2),
+    "BiTR50x3": dict(depths=_R50, width_factor=3),
+    "BiTR101x1": dict(depths=_R101, width_factor=1),
+    "BiTR101x3": dict(depths=_R101, width_factor=3),
+    "BiTR152x1": dict(depths=_R152, width_factor=1),
+    "BiTR152x2": dict(depths=_R152, width_factor=2),
+    "BiTR152x4": dict(depths=_R152, width_factor=4),
+    "BiTR200x3": dict(depths=_R200, width_factor=3),
 }
 FAMILY = register(
     Family(
@@ -218,11 +223,8 @@ FAMILY = register(
         (PreActivationUnit, layers.BottleneckUnit),
         VARIANTS,
         layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
-        small=dict(num_units=(1, 1), width_factor=0.5),
-        levels=lambda model: [
-            model.get_layer(f"block{block}_unit{count}").output
-            for block, count in enumerate(model.architecture.num_units, 1)
-        ],
+        small=dict(depths=(1, 1), width_factor=0.5),
+        levels=last_blocks("block{}_unit{}"),
     )
 )
 

@@ -14,8 +14,8 @@ import keras
 
 from keras_vit import layers
 from keras_vit.models.arguments import (
+    check_feature_maps,
     check_input_shape,
-    check_pooling,
     with_defaults,
 )
 from keras_vit.models.families import Family
@@ -77,7 +77,7 @@ def build(
     if arguments["remat"]:
         _recompute_activations(model)
     _fill(plan, model)
-    return _with_levels(model, family) if arguments["pooling"] else model
+    return _with_levels(model, family) if arguments["feature_maps"] else model
 
 
 def _open(family, fields, arguments, variant):
@@ -101,7 +101,9 @@ def _resolve(family, fields, arguments, source, variant):
     """Return the plan of a model: arguments, then weights, then defaults."""
     metadata = {} if source is None else source.metadata
     config = _resolve_config(family.config, fields, metadata)
-    check_pooling(arguments["pooling"], arguments["include_top"], family)
+    check_feature_maps(
+        arguments["feature_maps"], arguments["include_top"], family
+    )
     takes_head = _resolve_head(arguments, source)
     if arguments["input_shape"] is None:
         default = family.input_shapes.get(variant or "", (224, 224, 3))

@@ -43,7 +43,7 @@ class CLIPConfig:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "token", the class token; "gap", the
+        pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm; "token".
         activation: Of the MLPs: "quick_gelu" (OpenAI's models) or "gelu"
@@ -58,7 +58,7 @@ class CLIPConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
+    pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
     activation: Activation = inherited("quick_gelu")
     drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-5)
@@ -75,7 +75,7 @@ class CLIPArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["token", "gap", "gap_norm"] | None
+    pooling: Literal["token", "gap", "gap_norm"] | None
     activation: Activation | None
     drop_path_rate: Rate | None
     layer_norm_epsilon: Epsilon | None

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES, Family
@@ -30,6 +31,7 @@ def construct(
         ValueError: As `build` raises.
         TypeError: If there is no such argument.
     """
+    given = rename(given, stacklevel=4)
     _refuse_unknown(name, given, family)
     variant = name if name in family.variants else None
     sizes = family.variants.get(name, {})
@@ -58,7 +60,7 @@ def from_pretrained(
     Example:
         model = keras_vit.from_pretrained("ViTB16/augreg", classes=37)
     """
-    variant = None
+    changes, variant = rename(changes), None
     if isinstance(source, str):
         variant, source = registry.split_name(source)
     opened = registry.open_weights(

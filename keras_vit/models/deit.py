@@ -35,7 +35,7 @@ class DeiTConfig:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "distilled", the class token and the
+        pooling: What the head reads: "distilled", the class token and the
             distillation token, each by a classifier, whose logits are averaged;
             "token", the class token alone (transformers'
             DeiTForImageClassification). "distilled".
@@ -50,7 +50,7 @@ class DeiTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["distilled", "token"] = inherited("distilled")
+    pooling: Literal["distilled", "token"] = inherited("distilled")
     activation: Activation = inherited("gelu")
     drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-6)
@@ -67,7 +67,7 @@ class DeiTArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["distilled", "token"] | None
+    pooling: Literal["distilled", "token"] | None
     activation: Activation | None
     drop_path_rate: Rate | None
     layer_norm_epsilon: Epsilon | None
@@ -76,7 +76,7 @@ class DeiTArguments(ModelArguments, total=False):
 def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """Returns the class and the distillation token, `[B, 2, D]`.
 
-    With classifier="token" the class token, `[B, D]`.
+    With pooling="token" the class token, `[B, D]`.
 
     Args:
         config: The architecture.
@@ -96,7 +96,7 @@ def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     )(x)
     x = encoder.encode(config, x)
     x = encoder.norm(config, "encoder_norm")(x)
-    return x[:, :2] if config.classifier == "distilled" else x[:, 0]
+    return x[:, :2] if config.pooling == "distilled" else x[:, 0]
 
 
 # Table 1.

@@ -53,7 +53,7 @@ class DINOv2Config:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "token", the class token; "gap", the
+        pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last LayerNorm;
             "token_and_gap", both joined (transformers' classifiers of DINOv2);
             "map", attention from a learned probe; "token_unnormed", the class
@@ -84,7 +84,7 @@ class DINOv2Config:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Classifier = inherited("token")
+    pooling: Classifier = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(0)
     position_prefix: Natural = inherited(1)
@@ -103,9 +103,9 @@ class DINOv2Config:
         arguments.check_heads(self)
         encoder.check_prefix(self)
         arguments.check_post_norm(self.post_norm, self.parallel)
-        if self.classifier == "map" and self.norm != "layer":
+        if self.pooling == "map" and self.norm != "layer":
             raise ValueError(
-                "`norm` must be 'layer' with classifier='map', which has "
+                "`norm` must be 'layer' with pooling='map', which has "
                 f"LayerNorm. Received: norm={self.norm!r}"
             )
 
@@ -118,7 +118,7 @@ class DINOv2Arguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Classifier | None
+    pooling: Classifier | None
     class_token: bool | None
     num_registers: Natural | None
     position_prefix: Natural | None

@@ -172,7 +172,7 @@ class DINOv3Config:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "token", the class token; "gap", the
+        pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm. "token".
         class_token: Whether there is a class token; True.
@@ -208,7 +208,7 @@ class DINOv3Config:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["token", "gap", "gap_norm"] = inherited("token")
+    pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(4)
     rotary: Literal["centered", "index", "mixed"] = inherited("centered")
@@ -243,7 +243,7 @@ class DINOv3Arguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["token", "gap", "gap_norm"] | None
+    pooling: Literal["token", "gap", "gap_norm"] | None
     class_token: bool | None
     num_registers: Natural | None
     rotary: Literal["centered", "index", "mixed"] | None

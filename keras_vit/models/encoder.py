@@ -56,10 +56,10 @@ def check_prefix(config) -> None:
             f"{config.class_token} and num_registers={num_registers}. "
             f"Received: position_prefix={config.position_prefix}"
         )
-    if "token" in config.classifier and not config.class_token:
+    if "token" in config.pooling and not config.class_token:
         raise ValueError(
-            "`classifier` must not read the class token of a model without "
-            f"one. Received: classifier={config.classifier!r}, "
+            "`pooling` must not read the class token of a model without "
+            f"one. Received: pooling={config.pooling!r}, "
             "class_token=False"
         )
 
@@ -189,7 +189,7 @@ def read_out(config, x, num_prefix_tokens: int):
     """Return the representation, `[B, D]`.
 
     Args:
-        config: The architecture. Its `classifier` is "token": the class token
+        config: The architecture. Its `pooling` is "token": the class token
             after the last norm; "gap": the mean of the patches after it;
             "gap_norm": the norm of their mean; "token_and_gap": the first two
             joined, `[B, 2 D]`; "map": attention from a learned probe;
@@ -198,7 +198,7 @@ def read_out(config, x, num_prefix_tokens: int):
         x: Tokens, `[B, T, D]`.
         num_prefix_tokens: Number of tokens before the patches.
     """
-    kind, unnormed = config.classifier, "_unnormed"
+    kind, unnormed = config.pooling, "_unnormed"
     if kind == "gap_norm":
         x = ops.mean(x[:, num_prefix_tokens:], axis=1)
         return norm(config, "encoder_norm")(x)

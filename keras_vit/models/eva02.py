@@ -132,7 +132,7 @@ class EVA02Config:
         num_layers: Number of blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: What the head reads: "token", the class token; "gap", the
+        pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm; "map", attention from a learned probe to all tokens;
             "gap_unnormed", the mean without a last LayerNorm. "gap_norm".
@@ -167,7 +167,7 @@ class EVA02Config:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Classifier = inherited("gap_norm")
+    pooling: Classifier = inherited("gap_norm")
     class_token: bool = inherited(True)
     rotary: Literal["index", "none"] = inherited("index")
     rotary_theta: Positive = inherited(10_000.0)
@@ -199,7 +199,7 @@ class EVA02Arguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Classifier | None
+    pooling: Classifier | None
     class_token: bool | None
     rotary: Literal["index", "none"] | None
     rotary_theta: Positive | None
@@ -258,14 +258,14 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
         ),
     )
     # The probe also reads the class token.
-    first = 0 if config.classifier == "map" else int(config.class_token)
+    first = 0 if config.pooling == "map" else int(config.class_token)
     return encoder.read_out(config, x, first)
 
 
 _EVA02 = dict(patch_size=14, rotary_reference=(16, 16))
 
 _PE_CORE = dict(
-    classifier="map",
+    pooling="map",
     pooling_heads=8,
     rotary_offset=1.0,
     rotary_order="xy",

@@ -65,7 +65,7 @@ class MixerBlock(Block):
 
     Args:
         tokens_mlp_dim: Hidden width D_S of the MLP over tokens.
-        channels_mlp_dim: Hidden width D_C of the MLP over channels.
+        mlp_dim: Hidden width D_C of the MLP over channels.
         drop_path_rate: Probability with which an example skips each of the
             two residual branches in training (stochastic depth).
         gelu_approximate: The tanh form of GELU, or the exact one.
@@ -90,7 +90,7 @@ class MixerBlock(Block):
         f"{mlp}/{path}": (cut, argument, 1)
         for mlp, argument in (
             ("token_mixing", "tokens_mlp_dim"),
-            ("channel_mixing", "channels_mlp_dim"),
+            ("channel_mixing", "mlp_dim"),
         )
         for path, cut in (
             ("Dense_0/kernel", (None, "model")),
@@ -103,7 +103,7 @@ class MixerBlock(Block):
     def __init__(
         self,
         tokens_mlp_dim: Count,
-        channels_mlp_dim: Count,
+        mlp_dim: Count,
         drop_path_rate: Rate = 0.0,
         gelu_approximate: bool = True,
         remat: bool = False,
@@ -111,7 +111,7 @@ class MixerBlock(Block):
     ):
         super().__init__(**kwargs)
         self.tokens_mlp_dim = tokens_mlp_dim
-        self.channels_mlp_dim = channels_mlp_dim
+        self.mlp_dim = mlp_dim
         self.drop_path_rate = drop_path_rate
         self.gelu_approximate = gelu_approximate
         self.remat = remat
@@ -143,9 +143,7 @@ class MixerBlock(Block):
             self.tokens_mlp_dim, (batch_size, width, tokens), "token_mixing"
         )
         self.norm_1 = layer_norm("LayerNorm_1")
-        self.channel_mixing = mlp(
-            self.channels_mlp_dim, input_shape, "channel_mixing"
-        )
+        self.channel_mixing = mlp(self.mlp_dim, input_shape, "channel_mixing")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
@@ -175,7 +173,7 @@ class MixerConfig:
         num_layers: Number of Mixer blocks.
         hidden_size: Width C of the tokens.
         tokens_mlp_dim: Hidden width D_S of the MLPs over tokens.
-        channels_mlp_dim: Hidden width D_C of the MLPs over channels.
+        mlp_dim: Hidden width D_C of the MLPs over channels.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
@@ -185,7 +183,7 @@ class MixerConfig:
     num_layers: Count
     hidden_size: Count
     tokens_mlp_dim: Count
-    channels_mlp_dim: Count
+    mlp_dim: Count
     drop_path_rate: Rate = 0.0
     gelu_approximate: bool = inherited(True)
 
@@ -197,7 +195,7 @@ class MixerArguments(ModelArguments, total=False):
     num_layers: Count | None
     hidden_size: Count | None
     tokens_mlp_dim: Count | None
-    channels_mlp_dim: Count | None
+    mlp_dim: Count | None
     drop_path_rate: Rate | None
     gelu_approximate: bool | None
 
@@ -215,7 +213,7 @@ def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     for i, rate in enumerate(drop_path_rates(config)):
         x = MixerBlock(
             config.tokens_mlp_dim,
-            config.channels_mlp_dim,
+            config.mlp_dim,
             rate,
             config.gelu_approximate,
             name=f"MixerBlock_{i}",
@@ -226,18 +224,10 @@ def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     return ops.mean(x, axis=1)  # [B, D]
 
 
-_SMALL = dict(
-    num_layers=8, hidden_size=512, tokens_mlp_dim=256, channels_mlp_dim=2048
-)
-_BASE = dict(
-    num_layers=12, hidden_size=768, tokens_mlp_dim=384, channels_mlp_dim=3072
-)
-_LARGE = dict(
-    num_layers=24, hidden_size=1024, tokens_mlp_dim=512, channels_mlp_dim=4096
-)
-_HUGE = dict(
-    num_layers=32, hidden_size=1280, tokens_mlp_dim=640, channels_mlp_dim=5120
-)
+_SMALL = dict(num_layers=8, hidden_size=512, tokens_mlp_dim=256, mlp_dim=2048)
+_BASE = dict(num_layers=12, hidden_size=768, tokens_mlp_dim=384, mlp_dim=3072)
+_LARGE = dict(num_layers=24, hidden_size=1024, tokens_mlp_dim=512, mlp_dim=4096)
+_HUGE = dict(num_layers=32, hidden_size=1280, tokens_mlp_dim=640, mlp_dim=5120)
 # Table 1.
 VARIANTS = {
     "MixerS32": dict(patch_size=32, **_SMALL),
@@ -261,7 +251,7 @@ FAMILY = register(
             hidden_size=96,
             num_layers=4,
             tokens_mlp_dim=48,
-            channels_mlp_dim=192,
+            mlp_dim=192,
         ),
     )
 )

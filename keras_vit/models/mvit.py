@@ -58,7 +58,8 @@ class MViTConfig:
     Args:
         depths: Blocks in each stage.
         hidden_sizes: Width of the tokens in each stage.
-        heads: Attention heads in each stage.
+        num_heads: Attention heads of the first stage, and of the others in
+            proportion to their width; or of each stage.
         cube_size: Pixels of the cubes that become tokens; (3, 7, 7).
         cube_stride: Pixels between cubes; (2, 4, 4).
         pooling_mode: "conv", "max", "avg" or "none", of queries, keys and
@@ -73,7 +74,7 @@ class MViTConfig:
             stride); (1, 8, 8).
         position_embedding: "separate" tables of space and time, a "joint" one
             or "none"; "separate".
-        classifier: "token" reads the class token; "gap" the average of all
+        pooling: "token" reads the class token; "gap" the average of all
             tokens, of a model without a class token; "token".
         mlp_ratio: Width of the MLPs' hidden layer divided by that of the
             tokens; 4.
@@ -85,7 +86,7 @@ class MViTConfig:
 
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
-    heads: tuple[Count, ...]
+    num_heads: Count | tuple[Count, ...]
     cube_size: Triple = inherited((3, 7, 7))
     cube_stride: Triple = inherited((2, 4, 4))
     pooling_mode: Pooling = inherited("conv")
@@ -93,21 +94,26 @@ class MViTConfig:
     query_stride: Strides = inherited((1, 2, 2))
     key_value_stride: Strides = inherited((1, 8, 8))
     position_embedding: Kind = inherited("separate")
-    classifier: Literal["token", "gap"] = inherited("token")
+    pooling: Literal["token", "gap"] = inherited("token")
     mlp_ratio: Positive = inherited(4)
     dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
     head_dropout_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        for name in ("depths", "hidden_sizes", "heads"):
+        for name in ("depths", "hidden_sizes"):
             self._set_for_each_stage(name, tuple(getattr(self, name)))
-        pairs = zip(self.hidden_sizes, self.heads, strict=True)
+        heads = self.num_heads
+        if isinstance(heads, int):
+            first = self.hidden_sizes[0]
+            heads = [heads * size // first for size in self.hidden_sizes]
+        self._set_for_each_stage("num_heads", tuple(heads))
+        pairs = zip(self.hidden_sizes, self.num_heads, strict=True)
         if any(size % count for size, count in pairs):
             raise ValueError(
-                "`hidden_sizes` must be a multiple of `heads` in each "
+                "`hidden_sizes` must be a multiple of `num_heads` in each "
                 f"stage. Received: hidden_sizes={self.hidden_sizes}, "
-                f"heads={self.heads}"
+                f"num_heads={self.num_heads}"
             )
         for name in ("cube_size", "cube_stride", "pooling_size"):
             value = getattr(self, name)
@@ -157,7 +163,7 @@ class MViTArguments(ModelArguments, total=False):
 
     depths: tuple[Count, ...] | None
     hidden_sizes: tuple[Count, ...] | None
-    heads: tuple[Count, ...] | None
+    num_heads: Count | tuple[Count, ...] | None
     cube_size: Triple | None
     cube_stride: Triple | None
     pooling_mode: Pooling | None
@@ -165,7 +171,7 @@ class MViTArguments(ModelArguments, total=False):
     query_stride: Strides | None
     key_value_stride: Strides | None
     position_embedding: Kind | None
-    classifier: Literal["token", "gap"] | None
+    pooling: Literal["token", "gap"] | None
     mlp_ratio: Positive | None
     dropout_rate: Rate | None
     drop_path_rate: Rate | None
@@ -187,7 +193,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     )
     x = embedding(x)  # [B, N, D]
     grid = embedding.grid_size
-    has_class_token = config.classifier == "token"
+    has_class_token = config.pooling == "token"
     x = SpaceTimePositions(
         grid, config.position_embedding, has_class_token, name="pos_encoding"
     )(x)
@@ -200,7 +206,8 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for is_first in [True] + [False] * (count - 1)
     ]
     rates = drop_path_rates(config)
-    # Each stage has a triple, from `__post_init__`.
+    # Each stage has its own, from `__post_init__`.
+    heads: Any = config.num_heads
     query_strides: Any = config.query_stride
     key_value_strides: Any = config.key_value_stride
     for i, (stage, is_first) in enumerate(stages):
@@ -209,7 +216,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         next_stage = stages[min(i + 1, len(stages) - 1)][0]
         block = MultiscaleBlock(
             grid,
-            config.heads[stage],
+            heads[stage],
             mlp_dim=int(config.mlp_ratio * widths[stage]),
             output_size=widths[next_stage],
             pooling_mode=config.pooling_mode,
@@ -251,8 +258,8 @@ def _levels(model):
     return maps
 
 
-_BASE = dict(hidden_sizes=(96, 192, 384, 768), heads=(1, 2, 4, 8))
-_WIDE = dict(hidden_sizes=(112, 224, 448, 896), heads=(1, 2, 4, 8))
+_BASE = dict(hidden_sizes=(96, 192, 384, 768), num_heads=(1, 2, 4, 8))
+_WIDE = dict(hidden_sizes=(112, 224, 448, 896), num_heads=(1, 2, 4, 8))
 _VIDEO = dict(
     cube_size=(3, 7, 7),
     cube_stride=(2, 4, 4),
@@ -280,7 +287,7 @@ VARIANTS: dict[str, dict] = {
     "VideoViTB16": dict(
         depths=(12,),
         hidden_sizes=(768,),
-        heads=(12,),
+        num_heads=(12,),
         cube_size=(1, 16, 16),
         cube_stride=(1, 16, 16),
         pooling_mode="none",
@@ -312,7 +319,7 @@ FAMILY = register(
         small=dict(
             depths=(1, 2),
             hidden_sizes=(48, 96),
-            heads=(1, 2),
+            num_heads=(1, 2),
             cube_size=(3, 7, 7),
             cube_stride=(1, 2, 2),
             key_value_stride=(1, 2, 2),

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Pair, Rate, checked
+from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.layers.initializers import uniform
@@ -82,9 +82,9 @@ class RaftMLPBlock(Block):
         grid_size: (height, width) in tokens for which the MLPs are built.
         raft_size: Number of rafts r; None mixes all tokens of a channel at
             once, as MLP-Mixer does.
-        token_expansion_factor: Hidden width of the MLPs over tokens, as a
+        tokens_mlp_ratio: Hidden width of the MLPs over tokens, as a
             multiple of their input.
-        channel_expansion_factor: The same for the MLP over channels.
+        mlp_ratio: The same for the MLP over channels.
         dropout_rate: Dropout after each dense layer.
         drop_path_rate: Probability with which an example skips each residual
             branch in training (stochastic depth).
@@ -114,8 +114,8 @@ class RaftMLPBlock(Block):
         self,
         grid_size: Pair,
         raft_size: Count | None = 2,
-        token_expansion_factor: Count = 2,
-        channel_expansion_factor: Count = 4,
+        tokens_mlp_ratio: Positive = 2,
+        mlp_ratio: Positive = 4,
         dropout_rate: Rate = 0.0,
         drop_path_rate: Rate = 0.0,
         remat: bool = False,
@@ -124,8 +124,8 @@ class RaftMLPBlock(Block):
         super().__init__(**kwargs)
         self.grid_size = arguments.as_pair(grid_size)
         self.raft_size = raft_size
-        self.token_expansion_factor = token_expansion_factor
-        self.channel_expansion_factor = channel_expansion_factor
+        self.tokens_mlp_ratio = tokens_mlp_ratio
+        self.mlp_ratio = mlp_ratio
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
         self.remat = remat
@@ -147,7 +147,7 @@ class RaftMLPBlock(Block):
             )
             norm.build(input_shape)
             mlp = self.make(
-                RaftMLPMlp, factor * length, self.dropout_rate, name=name
+                RaftMLPMlp, int(factor * length), self.dropout_rate, name=name
             )
             mlp.build((None, length))
             return norm, mlp
@@ -159,13 +159,13 @@ class RaftMLPBlock(Block):
                 vertical=self.raft_size * rows,
                 horizontal=self.raft_size * columns,
             )
-        factor = self.token_expansion_factor
+        factor = self.tokens_mlp_ratio
         branches = [branch(*item, factor) for item in lengths.items()]
         self.token_norms, self.token_mlps = map(
             list, zip(*branches, strict=True)
         )
         self.channel_norm, self.channel_mlp = branch(
-            "channels", width, self.channel_expansion_factor
+            "channels", width, self.mlp_ratio
         )
         self.mlp_dim = self.channel_mlp.mlp_dim
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
@@ -239,9 +239,9 @@ class RaftMLPConfig:
         pretrained_image_size: Side, or (height, width), of the images for whose
             token grids the MLPs are built; maps of other images are resized to
             these grids. Default: the input shape.
-        token_expansion_factor: Hidden width of the MLPs over tokens, as a
+        tokens_mlp_ratio: Hidden width of the MLPs over tokens, as a
             multiple of their input; 2.
-        channel_expansion_factor: The same for the MLPs over channels; 4.
+        mlp_ratio: The same for the MLPs over channels; 4.
         dropout_rate: Dropout after each dense layer of the blocks.
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
@@ -257,8 +257,8 @@ class RaftMLPConfig:
     token_mixing_type: Literal["ser_pm", "original_tm"] = inherited("ser_pm")
     shortcut: bool = inherited(False)
     pretrained_image_size: Pair | None = inherited(None)
-    token_expansion_factor: Count = inherited(2)
-    channel_expansion_factor: Count = inherited(4)
+    tokens_mlp_ratio: Positive = inherited(2)
+    mlp_ratio: Positive = inherited(4)
     dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
 
@@ -312,8 +312,8 @@ class RaftMLPArguments(ModelArguments, total=False):
     token_mixing_type: Literal["ser_pm", "original_tm"] | None
     shortcut: bool | None
     pretrained_image_size: Pair | None
-    token_expansion_factor: Count | None
-    channel_expansion_factor: Count | None
+    tokens_mlp_ratio: Positive | None
+    mlp_ratio: Positive | None
     dropout_rate: Rate | None
     drop_path_rate: Rate | None
 
@@ -349,8 +349,8 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             x = RaftMLPBlock(
                 size,
                 config.raft_sizes[i] if config.raft_sizes else None,
-                config.token_expansion_factor,
-                config.channel_expansion_factor,
+                config.tokens_mlp_ratio,
+                config.mlp_ratio,
                 config.dropout_rate,
                 config.drop_path_rate,
                 name=f"level{i}_block{j}",

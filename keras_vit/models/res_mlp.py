@@ -65,7 +65,7 @@ class ResMLPBlock(Block):
 
     Args:
         mlp_dim: Hidden width of the MLP over channels.
-        layer_scale_init: Initial value of gamma (LayerScale).
+        layer_scale: Initial value of gamma (LayerScale).
         drop_path_rate: Probability with which an example skips each residual
             branch in training (stochastic depth).
         remat: Whether the block recomputes its activations in the backward
@@ -89,14 +89,14 @@ class ResMLPBlock(Block):
     def __init__(
         self,
         mlp_dim: Count,
-        layer_scale_init: Positive = 1e-4,
+        layer_scale: Positive = 1e-4,
         drop_path_rate: Rate = 0.0,
         remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
-        self.layer_scale_init = layer_scale_init
+        self.layer_scale = layer_scale
         self.drop_path_rate = drop_path_rate
         self.remat = remat
 
@@ -104,7 +104,7 @@ class ResMLPBlock(Block):
         batch_size, tokens, width = input_shape
         self._token_shape = (tokens, width)
 
-        scale = keras.initializers.Constant(self.layer_scale_init)
+        scale = keras.initializers.Constant(self.layer_scale)
         self.norm1 = self.make(Affine, name="norm1")
         self.norm1.build(input_shape)
         self.attn = deit_mlp.dense(self, tokens, "attn")
@@ -143,7 +143,7 @@ class ResMLPConfig:
         num_layers: Number of blocks.
         hidden_size: Width D of the tokens.
         mlp_dim: Hidden width of the MLPs over channels.
-        layer_scale_init: Initial value of the scales of residual branches.
+        layer_scale: Initial value of the scales of residual branches.
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
 
@@ -151,7 +151,7 @@ class ResMLPConfig:
     num_layers: Count
     hidden_size: Count
     mlp_dim: Count
-    layer_scale_init: Positive = 1e-4
+    layer_scale: Positive = 1e-4
     drop_path_rate: Rate = 0.0
 
 
@@ -162,7 +162,7 @@ class ResMLPArguments(ModelArguments, total=False):
     num_layers: Count | None
     hidden_size: Count | None
     mlp_dim: Count | None
-    layer_scale_init: Positive | None
+    layer_scale: Positive | None
     drop_path_rate: Rate | None
 
 
@@ -182,7 +182,7 @@ def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     for i in range(config.num_layers):
         x = ResMLPBlock(
             config.mlp_dim,
-            config.layer_scale_init,
+            config.layer_scale,
             config.drop_path_rate,
             name=f"blocks_{i}",
         )(x)
@@ -193,10 +193,10 @@ def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 _SMALL = dict(patch_size=16, hidden_size=384, mlp_dim=1536)
 _BASE = dict(patch_size=8, hidden_size=768, mlp_dim=3072)
 VARIANTS = {
-    "ResMLPS12": dict(num_layers=12, layer_scale_init=0.1, **_SMALL),
-    "ResMLPS24": dict(num_layers=24, layer_scale_init=1e-5, **_SMALL),
-    "ResMLPS36": dict(num_layers=36, layer_scale_init=1e-6, **_SMALL),
-    "ResMLPB24": dict(num_layers=24, layer_scale_init=1e-6, **_BASE),
+    "ResMLPS12": dict(num_layers=12, layer_scale=0.1, **_SMALL),
+    "ResMLPS24": dict(num_layers=24, layer_scale=1e-5, **_SMALL),
+    "ResMLPS36": dict(num_layers=36, layer_scale=1e-6, **_SMALL),
+    "ResMLPB24": dict(num_layers=24, layer_scale=1e-6, **_BASE),
 }
 FAMILY = register(
     Family(
@@ -207,9 +207,7 @@ FAMILY = register(
         ResMLPBlock,
         VARIANTS,
         layers=r"patch_embed|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(
-            hidden_size=96, num_layers=4, mlp_dim=192, layer_scale_init=0.1
-        ),
+        small=dict(hidden_size=96, num_layers=4, mlp_dim=192, layer_scale=0.1),
     )
 )
 

@@ -43,7 +43,7 @@ class SigLIPConfig:
         num_layers: Number of blocks.
         num_heads: Attention heads, also of the pooling; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer, also of the pooling.
-        classifier: What the head reads: "map", attention from a learned probe;
+        pooling: What the head reads: "map", attention from a learned probe;
             "gap", the mean of the patches. "map".
         activation: Of the MLPs: "gelu_tanh" (the authors, transformers) or
             "gelu" (most names of timm); "gelu_tanh".
@@ -57,7 +57,7 @@ class SigLIPConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Literal["map", "gap"] = inherited("map")
+    pooling: Literal["map", "gap"] = inherited("map")
     activation: Activation = inherited("gelu_tanh")
     drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-6)
@@ -74,7 +74,7 @@ class SigLIPArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Literal["map", "gap"] | None
+    pooling: Literal["map", "gap"] | None
     activation: Activation | None
     drop_path_rate: Rate | None
     layer_norm_epsilon: Epsilon | None

@@ -111,7 +111,7 @@ class ViTConfig:
         num_layers: Number of Transformer blocks.
         num_heads: Attention heads; divides `hidden_size`.
         mlp_dim: Width of the MLPs' hidden layer.
-        classifier: "token" reads the class token; "gap" the average of all
+        pooling: "token" reads the class token; "gap" the average of all
             tokens, "gap_norm" with the last LayerNorm after the average
             (timm's `fc_norm`); "token_gap" is "gap_norm" over the patches of
             a model with a class token (MAE's fine-tuning, BEiT); "unpooled"
@@ -127,8 +127,8 @@ class ViTConfig:
             "every_layer_shared" (one table, before each block); "stem".
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
-        resnet_units: Units per stage of a hybrid's ResNet stem, () for only its
-            root; no stem.
+        resnet_depths: Units per stage of a hybrid's ResNet stem, () for only
+            its root; no stem.
         resnet_width: Width factor of the stem; 1.
         resnet_numerics: Epsilons of the stem, "authors" or "timm"; "authors".
     """
@@ -138,7 +138,7 @@ class ViTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    classifier: Classifier = inherited("token")
+    pooling: Classifier = inherited("token")
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
@@ -146,14 +146,14 @@ class ViTConfig:
     position_placement: Placement = inherited("stem")
     gelu_approximate: bool = inherited(True)
     layer_norm_epsilon: Epsilon = inherited(1e-6)
-    resnet_units: tuple[Count, ...] | None = inherited(None)
+    resnet_depths: tuple[Count, ...] | None = inherited(None)
     resnet_width: Positive = inherited(1)
     resnet_numerics: Numerics = inherited("authors")
 
     @property
     def has_class_token(self) -> bool:
         """Whether a class token precedes the patches."""
-        return self.classifier in ("token", "token_gap")
+        return self.pooling in ("token", "token_gap")
 
     @property
     def is_relative(self) -> bool:
@@ -181,7 +181,7 @@ class ViTArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    classifier: Classifier | None
+    pooling: Classifier | None
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
     drop_path_rate: Rate | None
@@ -189,7 +189,7 @@ class ViTArguments(ModelArguments, total=False):
     position_placement: Placement | None
     gelu_approximate: bool | None
     layer_norm_epsilon: Epsilon | None
-    resnet_units: tuple[Count, ...] | None
+    resnet_depths: tuple[Count, ...] | None
     resnet_width: Positive | None
     resnet_numerics: Numerics | None
 
@@ -202,9 +202,9 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x: Scaled images, `[B, H, W, C]`.
     """
     # Equation 1: patches, class token, positions.
-    if config.resnet_units is not None:
+    if config.resnet_depths is not None:
         x = layers.ResNetV2Stem(
-            tuple(config.resnet_units),
+            tuple(config.resnet_depths),
             config.resnet_width,
             config.resnet_numerics,
             name="resnet",
@@ -261,13 +261,13 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     norm = keras.layers.LayerNormalization(
         epsilon=config.layer_norm_epsilon, name="encoder_norm"
     )
-    if config.classifier == "token":
+    if config.pooling == "token":
         return norm(x)[:, 0]
-    if config.classifier == "gap":
+    if config.pooling == "gap":
         return ops.mean(norm(x), axis=1)
-    if config.classifier == "gap_norm":
+    if config.pooling == "gap_norm":
         return norm(ops.mean(x, axis=1))
-    if config.classifier == "token_gap":
+    if config.pooling == "token_gap":
         return norm(ops.mean(x[:, 1:], axis=1))
     return keras.layers.Reshape((*embedding.grid_size, config.hidden_size))(
         norm(x)
@@ -293,14 +293,14 @@ VARIANTS: dict[str, dict] = {
     "ViTL16": dict(patch_size=16, **_LARGE),
     "ViTH14": dict(patch_size=14, **_HUGE),
     # The root has stride 4, so that patches of 8 are 32 pixels, not 16.
-    "RViTTi16": dict(patch_size=8, resnet_units=(), **_TINY),
-    "R26ViTS32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_SMALL),
-    "R26ViTB32": dict(patch_size=1, resnet_units=(2, 2, 2, 2), **_BASE),
+    "RViTTi16": dict(patch_size=8, resnet_depths=(), **_TINY),
+    "R26ViTS32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **_SMALL),
+    "R26ViTB32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **_BASE),
     # Stage 4 is removed and its units placed in stage 3 (option ii).
-    "R50ViTB16": dict(patch_size=1, resnet_units=(3, 4, 9), **_BASE),
-    "R50ViTB32": dict(patch_size=1, resnet_units=(3, 4, 6, 3), **_BASE),
-    "R50ViTL16": dict(patch_size=1, resnet_units=(3, 4, 9), **_LARGE),
-    "R50ViTL32": dict(patch_size=1, resnet_units=(3, 4, 6, 3), **_LARGE),
+    "R50ViTB16": dict(patch_size=1, resnet_depths=(3, 4, 9), **_BASE),
+    "R50ViTB32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **_BASE),
+    "R50ViTL16": dict(patch_size=1, resnet_depths=(3, 4, 9), **_LARGE),
+    "R50ViTL32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **_LARGE),
 }
 
 FAMILY = register(

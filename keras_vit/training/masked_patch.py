@@ -102,14 +102,14 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     """
     side = _side(target)
     inner = ImageModel.find(model)
-    classifier = getattr(inner.architecture, "classifier", "gap")
+    pooling = getattr(inner.architecture, "pooling", "gap")
     embeddings = [x for x in inner.layers if isinstance(x, PatchEmbedding)]
-    if classifier in ("gap_norm", "token_gap") or not embeddings:
+    if pooling in ("gap_norm", "token_gap") or not embeddings:
         raise ValueError(
             "`model` must embed patches and apply its last LayerNorm to every "
-            "token, which classifier='gap_norm' does not. Received: "
+            "token, which pooling='gap_norm' does not. Received: "
             f"{model.name}, of the family {inner.family!r}, with "
-            f"classifier={classifier!r}"
+            f"pooling={pooling!r}"
         )
     embedding = embeddings[0]
     # The last layer whose output is tokens.

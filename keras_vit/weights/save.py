@@ -155,7 +155,7 @@ def _write_files(path, arrays, target, metadata):
     if target.config_of is None:
         shown = {
             name: metadata[name]
-            for name in ("grid", "classifier")
+            for name in ("grid", "pooling")
             if metadata.get(name) is not None
         }
         with _atomic(path) as file:

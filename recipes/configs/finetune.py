@@ -69,7 +69,7 @@ def _quick_try():
     config = _from_scratch("ViT", "digits")
     config.data.image_size = (16,)
     config.model.architecture = experiment.Architecture(
-        patch_size=1, num_layers=2, resnet_units=(1,), resnet_width=0.5
+        patch_size=1, num_layers=2, resnet_depths=(1,), resnet_width=0.5
     )
     config.schedule.num_epochs = 50
     return config

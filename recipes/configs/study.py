@@ -191,7 +191,7 @@ def _figure_8(run):
 
 def _figure_9(run):
     """Compare the class token with the average, which needs another rate."""
-    gap = {"model.architecture.classifier": "gap"}
+    gap = {"model.architecture.pooling": "gap"}
     return study.Config(
         name="figure_9",
         title="Class token against global average pooling",

@@ -32,7 +32,7 @@ TINY = dict(
 DROPPING = dict(dropout_rate=0.1, drop_path_rate=0.1)
 HYBRID = dict(
     patch_size=1,
-    resnet_units=(1, 1),
+    resnet_depths=(1, 1),
     resnet_width=0.5,
     input_shape=(16, 16, 3),
 )

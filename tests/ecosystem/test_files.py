@@ -92,7 +92,7 @@ def test_weights_are_taken_from_a_file_of_an_earlier_version():
         found = model.predict(images, verbose=0)
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
     assert model.class_names == ("a", "b", "c")
-    assert model.architecture.classifier == "gap_norm"
+    assert model.architecture.pooling == "gap_norm"
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])

@@ -22,7 +22,7 @@ TINY = dict(
 )
 HYBRID = dict(
     patch_size=1,
-    resnet_units=(1,),
+    resnet_depths=(1,),
     resnet_width=0.5,
     input_shape=(32, 32, 3),
 )
@@ -32,7 +32,7 @@ CASES = {
     "hybrid": HYBRID,
     "shared positions": dict(position_placement="every_layer_shared"),
     "all else": dict(
-        classifier="gap_norm",
+        pooling="gap_norm",
         position_embedding="relative",
         representation_size=24,
         classifier_activation="softmax",

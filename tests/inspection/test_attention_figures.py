@@ -128,7 +128,7 @@ def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
 
 
 @pytest.mark.parametrize(
-    ("classifier", "read"),
+    ("pooling", "read"),
     [
         ("token", [1, 0, 0]),
         ("token_unnormed", [1, 0, 0]),
@@ -136,8 +136,8 @@ def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
         ("token_and_gap", [0.5, 0, 0.5]),
     ],
 )
-def test_a_rollout_begins_at_what_the_classifier_reads(classifier, read):
-    model = realistic.fill(make_model("dinov2", classifier=classifier))
+def test_a_rollout_begins_at_what_the_classifier_reads(pooling, read):
+    model = realistic.fill(make_model("dinov2", pooling=pooling))
     images = images_of(model)
     (weights,) = inspection.attention_weights(model, images)
     # The class token, two registers, and 4 x 2 patches.
@@ -174,7 +174,7 @@ def test_the_rollout_of_pooled_tokens_is_uniform_where_attention_is():
             query_stride=((1, 1, 1), (1, 1, 1)),
             key_value_stride=((1, 1, 1), (1, 1, 1)),
             pooling_mode="avg",
-            classifier="gap",
+            pooling="gap",
             input_shape=(8, 16, 3),
             classes=2,
         )

@@ -94,7 +94,7 @@ def test_a_unit_starts_as_its_shortcut():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="multiples of 32 pixels"):
         catalogue.make_model(
-            "axial resnet", num_units=(1, 1), input_shape=(20, 16, 3)
+            "axial resnet", depths=(1, 1), input_shape=(20, 16, 3)
         )
     with pytest.raises(ValueError, match="multiple of 2 x num_heads"):
         catalogue.make_model("axial resnet", num_heads=5)

@@ -23,7 +23,7 @@ def authors_model(**kwargs):
     model = keras_vit.AxialViT(
         weights=path,
         include_preprocessing=False,
-        classifier="gap",
+        pooling="gap",
         **kwargs,
     )
     return model, data["input"], data["logits"]
@@ -81,7 +81,7 @@ def test_positions_are_resampled_along_each_axis():
 def test_its_level_is_the_map_before_the_last_norm():
     model = catalogue.make_model("axial vit", include_top=False)
     maps = keras_vit.AxialViT(
-        **catalogue.TINY, include_top=False, pooling="levels"
+        **catalogue.TINY, include_top=False, feature_maps=True
     )
     assert [x.shape for x in maps.outputs] == [(None, 4, 2, 16)]
     assert model.output_shape == (None, 16)
@@ -89,7 +89,7 @@ def test_its_level_is_the_map_before_the_last_norm():
 
 @pytest.mark.backend("torch")
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match="`classifier` must be one of"):
-        catalogue.make_model("axial vit", classifier="token_gap")
+    with pytest.raises(ValueError, match="`pooling` must be one of"):
+        catalogue.make_model("axial vit", pooling="token_gap")
     with pytest.raises(ValueError, match="multiple of `num_heads`"):
         catalogue.make_model("axial vit", num_heads=3)

@@ -52,7 +52,7 @@ def test_other_numerics_are_not_the_authors(numerics):
 def post_activation(numerics="authors"):
     """Returns a small model and the stem of a hybrid, with its weights."""
     model = keras_vit.BiT(
-        num_units=(1, 2),
+        depths=(1, 2),
         width_factor=0.5,
         activation_order="post_activation",
         numerics=numerics,

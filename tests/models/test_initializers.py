@@ -207,13 +207,13 @@ CASES = {
     "ViT hybrid": (
         dict(
             {**TOKENS, "patch_size": 1},
-            resnet_units=(1, 1),
+            resnet_depths=(1, 1),
             resnet_width=0.5,
         ),
         VIT,
     ),
     "AxialViT": (TOKENS, VIT),
-    "MLPMixer": (dict(WIDE, tokens_mlp_dim=48, channels_mlp_dim=128), MIXER),
+    "MLPMixer": (dict(WIDE, tokens_mlp_dim=48, mlp_dim=128), MIXER),
     "GMLP": (dict(WIDE, mlp_dim=128), GMLP),
     "ResMLP": (dict(WIDE, mlp_dim=128), RES_MLP),
     "FFOnly": (WIDE, DEIT),
@@ -244,7 +244,7 @@ CASES = {
     "CLIP": (TOKENS, timm(tiny)),
     "SigLIP": (TOKENS, timm(tiny, **PROBE)),
     "DINOv3": (TOKENS, timm(small, **RESCALED)),
-    "EVA02": (dict(TOKENS, classifier="map"), timm(small, **RESCALED, **PROBE)),
+    "EVA02": (dict(TOKENS, pooling="map"), timm(small, **RESCALED, **PROBE)),
     "BEiT": (
         dict(TOKENS, layer_scale=1e-5),
         timm(small, **RESCALED, **{r"relative_bias": zeros}),

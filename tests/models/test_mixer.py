@@ -103,7 +103,7 @@ def test_stochastic_depth_grows_linearly_and_drops_entire_examples():
         num_layers=3,
         hidden_size=4,
         tokens_mlp_dim=2,
-        channels_mlp_dim=2,
+        mlp_dim=2,
         drop_path_rate=0.2,
         input_shape=(32, 32, 3),
     )

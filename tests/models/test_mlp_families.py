@@ -114,7 +114,7 @@ def test_the_weights_of_a_unit_over_tokens_form_a_map(case, name, units, side):
 
 @pytest.mark.backend("torch")
 def test_a_resmlp_mixes_patches_linearly_and_in_each_channel():
-    block = res_mlp.ResMLPBlock(mlp_dim=8, layer_scale_init=0.5)
+    block = res_mlp.ResMLPBlock(mlp_dim=8, layer_scale=0.5)
     block.build((None, 4, 3))
     rng = np.random.default_rng(0)
     block.attn.kernel.assign(rng.normal(size=(4, 4)))
@@ -223,7 +223,7 @@ def test_a_cycle_mlp_gives_maps_of_images_of_any_size():
         "cycle_mlp",
         input_shape=(None, None, 3),
         include_top=False,
-        pooling="levels",
+        feature_maps=True,
     )
     maps = body.predict(images[:, :48], verbose=0)
     assert [y.shape for y in maps] == [(1, 12, 16, 16), (1, 6, 8, 24)]

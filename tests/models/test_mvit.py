@@ -74,7 +74,9 @@ def test_parameters_and_operations_are_the_papers(variant):
 
 
 def test_strides_are_given_once_or_for_each_stage():
-    sizes = dict(depths=[1, 2, 2], hidden_sizes=[8, 16, 32], heads=[1, 2, 4])
+    sizes = dict(
+        depths=[1, 2, 2], hidden_sizes=[8, 16, 32], num_heads=[1, 2, 4]
+    )
     adaptive = mvit.MViTConfig(**sizes, key_value_stride=[1, 4, 4])
     listed = mvit.MViTConfig(
         **sizes,
@@ -91,7 +93,7 @@ def test_strides_are_given_once_or_for_each_stage():
     "changes, words",
     [
         (dict(hidden_sizes=(8,)), "`hidden_sizes` must have a value for each"),
-        (dict(heads=(3, 4)), "`hidden_sizes` must be a multiple"),
+        (dict(num_heads=(3, 4)), "`hidden_sizes` must be a multiple"),
         (dict(query_stride=((1, 2, 2),)), "`query_stride` must have a value"),
         (dict(query_stride=2), "`query_stride` must be three positive"),
         (dict(pooling_size=3), "`pooling_size` must be three positive"),
@@ -232,7 +234,7 @@ def test_rollout_of_a_video_has_its_frames():
     model = keras_vit.MViT(
         depths=(2,),
         hidden_sizes=(8,),
-        heads=(2,),
+        num_heads=(2,),
         cube_size=(1, 4, 4),
         cube_stride=(1, 4, 4),
         pooling_mode="none",

@@ -148,7 +148,7 @@ def test_levels_give_the_map_of_each(name, shapes, tmp_path):
     keras.utils.set_random_seed(0)
     body = catalogue.make_model(name, include_top=False)
     keras.utils.set_random_seed(0)
-    model = catalogue.make_model(name, include_top=False, pooling="levels")
+    model = catalogue.make_model(name, include_top=False, feature_maps=True)
     assert (model.family, model.architecture) == (
         body.family,
         body.architecture,
@@ -166,7 +166,7 @@ def test_levels_give_the_map_of_each(name, shapes, tmp_path):
 @pytest.mark.backend("torch")
 def test_maps_of_released_weights_fit_any_image():
     model, *_ = authors_model(
-        include_top=False, pooling="levels", input_shape=(None, None, 3)
+        include_top=False, feature_maps=True, input_shape=(None, None, 3)
     )
     images, logits = resized_images()
     maps = model.predict(images, verbose=0)
@@ -189,7 +189,7 @@ def test_maps_of_released_weights_fit_any_image():
         (dict(raft_sizes=(2, 5)), "multiple of `raft_size`"),
         (dict(embedding_kernels=((4, 7), (2,))), "larger by an even number"),
         (dict(input_shape=(None, None, 3)), "`pretrained_image_size` must be"),
-        (dict(pooling="levels"), "'levels' with include_top=False"),
+        (dict(feature_maps=True), "True with include_top=False"),
     ],
 )
 def test_arguments_are_checked(changes, message):
@@ -204,4 +204,4 @@ def test_weights_require_what_they_do_not_specify():
     with pytest.raises(ValueError, match="`patch_sizes`, `raft_sizes` and"):
         authors_model(pretrained_image_size=96)
     with pytest.raises(ValueError, match="family without levels"):
-        catalogue.make_model("token", include_top=False, pooling="levels")
+        catalogue.make_model("token", include_top=False, feature_maps=True)

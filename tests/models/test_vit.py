@@ -53,11 +53,11 @@ def golden(case):
         num_layers=transformer["num_layers"],
         num_heads=transformer["num_heads"],
         mlp_dim=transformer["mlp_dim"],
-        classifier=config["classifier"],
+        pooling=config["classifier"],
     )
     if "resnet" in config:
         architecture.update(
-            resnet_units=tuple(config["resnet"]["num_layers"]),
+            resnet_depths=tuple(config["resnet"]["num_layers"]),
             resnet_width=config["resnet"]["width_factor"],
         )
     (checkpoint,) = GOLDENS.glob(f"{case}.ckpt*.npz")
@@ -183,8 +183,8 @@ def test_head_starts_at_zero_with_the_given_bias():
 
 
 def test_unpooled_gives_the_grid():
-    assert tiny(classifier="unpooled").output_shape == (None, 2, 3, 5)
-    model = tiny(classifier="unpooled", include_top=False)
+    assert tiny(pooling="unpooled").output_shape == (None, 2, 3, 5)
+    model = tiny(pooling="unpooled", include_top=False)
     assert model.output_shape == (None, 2, 3, 16)
 
 
@@ -329,11 +329,11 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
         (dict(layer_norm_epsilon=-1), ["`layer_norm_epsilon`", "-1"]),
         (dict(layer_norm_epsilon=0), ["`layer_norm_epsilon`", "0"]),
         (dict(layer_norm_epsilon="1e-6"), ["`layer_norm_epsilon`", "1e-6"]),
-        (dict(resnet_units=3), ["`resnet_units`", "3"]),
-        (dict(resnet_units=(0,)), ["`resnet_units`", "0"]),
-        (dict(resnet_units="34"), ["`resnet_units`", "'34'"]),
-        (dict(resnet_units=(), resnet_width=0), ["`resnet_width`", "0"]),
-        (dict(resnet_units=(), resnet_numerics="tf"), ["numerics`", "'tf'"]),
+        (dict(resnet_depths=3), ["`resnet_depths`", "3"]),
+        (dict(resnet_depths=(0,)), ["`resnet_depths`", "0"]),
+        (dict(resnet_depths="34"), ["`resnet_depths`", "'34'"]),
+        (dict(resnet_depths=(), resnet_width=0), ["`resnet_width`", "0"]),
+        (dict(resnet_depths=(), resnet_numerics="tf"), ["numerics`", "'tf'"]),
         (dict(representation_size=-8), ["`representation_size`", "-8"]),
         (dict(representation_size="8"), ["`representation_size`", "'8'"]),
         (dict(include_top="no"), ["`include_top`", "'no'"]),
@@ -383,7 +383,7 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         (dict(input_shape=(9, 12, 3)), ["multiples of the patch", "height=9"]),
         (dict(input_shape=(None, 12, 3)), ["known", "height=None"]),
         (dict(num_heads=3), ["hidden_size=16", "num_heads=3"]),
-        (dict(classifier="cls"), ["`classifier`", "token", "'cls'"]),
+        (dict(pooling="cls"), ["`pooling`", "token", "'cls'"]),
         (dict(position_embedding="sin"), ["`position_embedding`", "'sin'"]),
         (dict(position_placement="top"), ["`position_placement`", "'top'"]),
         (
@@ -402,7 +402,7 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         (dict(class_names=("a", "b")), ["`class_names`", "5", "2"]),
         (dict(patch_size=0), ["`patch_size`", "0"]),
         (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
-        (dict(resnet_units=(1,), resnet_width=0.3, patch_size=1), ["32"]),
+        (dict(resnet_depths=(1,), resnet_width=0.3, patch_size=1), ["32"]),
     ],
 )
 def test_bad_arguments_are_named(arguments, words):

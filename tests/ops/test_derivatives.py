@@ -14,11 +14,11 @@ from keras_vit.ops import gradient_barrier, softmax, tpu, transforms
 FAMILIES = {
     "deit": {},
     "mixer": dict(num_layers=1),
-    "bit": dict(num_units=(1,)),
+    "bit": dict(depths=(1,)),
     "mvit": dict(
         depths=(1,),
         hidden_sizes=(8,),
-        heads=(2,),
+        num_heads=(2,),
         query_stride=((1, 1, 1),),
         key_value_stride=((1, 2, 2),),
     ),

@@ -173,8 +173,8 @@ def test_main_ends_with_the_message_alone(monkeypatch, capsys):
         ("data.augment=1", "--config.data.augment must be text, or several"),
         ("optim.base_lr=nan", "--config.optim.base_lr must be a finite number"),
         (
-            "model.architecture.resnet_units=1.5",
-            "--config.model.architecture.resnet_units must be a whole number",
+            "model.architecture.resnet_depths=1.5",
+            "--config.model.architecture.resnet_depths must be a whole number",
         ),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_bug_in_a_recipe_keeps_its_traceback(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("drop_path_rate", 1.5), ("num_layers", -1), ("resnet_units", (0, 1))],
+    [("drop_path_rate", 1.5), ("num_layers", -1), ("resnet_depths", (0, 1))],
 )
 def test_an_architecture_out_of_range_is_refused(name, value):
     other = experiment.Architecture(**{name: value})

@@ -209,12 +209,10 @@ SMALL = {
     "raft_mlp": dict(depths=(1, 1, 1, 1), hidden_sizes=(8, 8, 8, 8)),
     "RaftMLP": {},
     "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32),
-    "mixer": dict(
-        hidden_size=16, num_layers=1, tokens_mlp_dim=8, channels_mlp_dim=16
-    ),
-    "bit": dict(num_units=(1,), width_factor=0.5),
+    "mixer": dict(hidden_size=16, num_layers=1, tokens_mlp_dim=8, mlp_dim=16),
+    "bit": dict(depths=(1,), width_factor=0.5),
     "mvit": dict(
-        depths=(1,), hidden_sizes=(8,), heads=(1,), cube_stride=(2, 8, 8)
+        depths=(1,), hidden_sizes=(8,), num_heads=1, cube_stride=(2, 8, 8)
     ),
 }
 
@@ -235,10 +233,10 @@ def shrunk(config):
         side = family.variants[config.model.name].get("patch_size", 16)
     small = SMALL.get(family.name, family.small)
     small = SMALL.get(config.model.name, small)
-    if vit.VARIANTS.get(config.model.name, {}).get("resnet_units"):
+    if vit.VARIANTS.get(config.model.name, {}).get("resnet_depths"):
         side *= 16
         # One stage: more of them are the same code, compiled longer.
-        small = small | dict(resnet_units=(1,))
+        small = small | dict(resnet_depths=(1,))
     size = min(config.model.architecture.representation_size, 8)
     return changed(
         config,

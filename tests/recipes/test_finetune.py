@@ -363,8 +363,8 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(weights="nowhere.npz", dataset="digit"), "`weights` must be"),
         (dict(image_size=(10,)), "multiples of the patch, 4x4"),
         (
-            dict(architecture=finetune.Architecture(classifier="unpooled")),
-            "`model.architecture.classifier`",
+            dict(architecture=finetune.Architecture(pooling="unpooled")),
+            "`model.architecture.pooling`",
         ),
         (
             dict(architecture=finetune.Architecture(num_heads=7)),

@@ -80,7 +80,7 @@ def test_a_model_without_positions_and_two_of_averages_are_planned():
     assert {run.seed for run in planned.values()} == {3, 4}
     assert planned["ResNet_20_4"].data.train_images == 20
     assert planned["ResNet_20_4"].model.name == "BiT"
-    assert planned["Hybrid_all_3"].model.architecture.resnet_units == (1,)
+    assert planned["Hybrid_all_3"].model.architecture.resnet_depths == (1,)
     plain, without, average, low = (
         planned[f"ViT_{name}_3"]
         for name in ("all", "no_positions", "average", "average_low_rate")
@@ -89,7 +89,7 @@ def test_a_model_without_positions_and_two_of_averages_are_planned():
     assert without.model.architecture == dataclasses.replace(
         plain.model.architecture, position_embedding="none"
     )
-    assert average.model.architecture.classifier == "gap"
+    assert average.model.architecture.pooling == "gap"
     assert (average.optim.base_lr, low.optim.base_lr) == pytest.approx(
         (0.8, 0.3)
     )

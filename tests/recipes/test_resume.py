@@ -95,7 +95,7 @@ def test_stopped_and_with_a_damaged_checkpoint_it_ends_bitwise_equal(
 
 @pytest.mark.backend("jax")
 def test_moving_statistics_resume_bitwise(tmp_path):
-    architecture = dict(num_units=(1,), width_factor=0.25, num_heads=2)
+    architecture = dict(depths=(1,), width_factor=0.25, num_heads=2)
     config = CONFIG | dict(
         model="AxialResNet", architecture=architecture, total_steps=5
     )

@@ -95,9 +95,9 @@ def test_the_average_is_trained_with_a_lower_rate_too(tmp_path):
         "average, 3/8 of the rate",
     ]
     assert token == config.run
-    assert average.model.architecture.classifier == "gap"
+    assert average.model.architecture.pooling == "gap"
     assert average.optim.base_lr == token.optim.base_lr
-    assert lower.model.architecture.classifier == "gap"
+    assert lower.model.architecture.pooling == "gap"
     assert lower.optim.base_lr == pytest.approx(7.5e-4)
 
 

@@ -75,7 +75,7 @@ def test_a_resnet_is_swept_with_the_setups_of_vit_and_bit(
 ):
     file = f"{sweep.DEFAULT_CONFIG}:BiTR50x1,oxford_iiit_pet"
     config, *_ = cli.parse(["", f"--config={file}"], sweep.DEFAULT_CONFIG)
-    small = experiment.Architecture(num_units=(1,), width_factor=0.5)
+    small = experiment.Architecture(depths=(1,), width_factor=0.5)
     config.run = changed(
         make_config(model="BiT", architecture=small, total_steps=3),
         eval_every=3,

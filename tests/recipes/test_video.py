@@ -21,7 +21,7 @@ from recipes import (
 SMALL = dict(
     depths=(1, 1),
     hidden_sizes=(8, 16),
-    heads=(1, 2),
+    num_heads=1,
     cube_stride=(2, 8, 8),
     key_value_stride=(1, 2, 2),
 )

@@ -86,7 +86,7 @@ def test_their_model_has_the_same_architecture():
     ("name", "changes", "named"),
     [
         ("big_vision", dict(drop_path_rate=0.1), "drop_path_rate"),
-        ("big_vision", dict(classifier="unpooled"), "classifier"),
+        ("big_vision", dict(pooling="unpooled"), "pooling"),
         ("big_vision", dict(attention_dropout_rate=0.1), "attention_dropout"),
         ("vision_transformer", {}, "dtype_policy=float32"),
     ],

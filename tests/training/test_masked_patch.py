@@ -261,9 +261,9 @@ class TestPredictor:
         assert loss_of(np.where(counts, y, 0)) == pytest.approx(before)
         assert loss_of(np.where(counts, 0, y)) != pytest.approx(before)
 
-    @pytest.mark.parametrize("classifier", ["token", "gap"])
-    def test_uncorrupted_tokens_are_those_of_the_model(self, classifier):
-        vit, predictor = compiled("mean_colour", classifier=classifier)
+    @pytest.mark.parametrize("pooling", ["token", "gap"])
+    def test_uncorrupted_tokens_are_those_of_the_model(self, pooling):
+        vit, predictor = compiled("mean_colour", pooling=pooling)
         fill(predictor)
         images = images_of(2).astype("float32")
         sources = np.broadcast_to(OWN, (2, PATCHES))
@@ -367,6 +367,6 @@ def test_unknown_targets_are_refused():
 
 
 def test_a_model_without_normalised_patches_is_refused():
-    vit = make_model("gap", classifier="gap_norm", include_top=False)
+    vit = make_model("gap", pooling="gap_norm", include_top=False)
     with pytest.raises(ValueError, match="gap_norm"):
         masked_patch.predictor(vit)

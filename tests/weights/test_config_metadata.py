@@ -246,13 +246,13 @@ def test_weights_of_ours_alone_do_not_specify_their_pooling(tmp_path):
         )  # fmt: skip
 
     path = tmp_path / "a.weights.h5"
-    build(classifier="gap_norm").save_weights(path)
+    build(pooling="gap_norm").save_weights(path)
     given = dict(
         num_heads=1, gelu_approximate=True, layer_norm_epsilon=1e-6,
         include_preprocessing=False, classes=3,
     )  # fmt: skip
-    refused(path, "`classifier` must be given", **given)
-    model = keras_vit.ViT(weights=path, classifier="gap_norm", **given)
+    refused(path, "`pooling` must be given", **given)
+    model = keras_vit.ViT(weights=path, pooling="gap_norm", **given)
     assert len(model.get_layer("encoder_norm").input.shape) == 2
 
 

@@ -66,7 +66,7 @@ def test_bit_pytorch_is_read_and_written(tmp_path):
 
 def test_scenics_post_activation_is_read_and_written(tmp_path):
     arguments = dict(
-        num_units=(1, 2),
+        depths=(1, 2),
         width_factor=0.5,
         activation_order="post_activation",
         numerics="scenic",
@@ -99,7 +99,7 @@ def test_scenics_post_activation_is_read_and_written(tmp_path):
 
 def test_post_activation_has_no_place_in_the_release(tmp_path):
     model = keras_vit.BiT(
-        num_units=(1,),
+        depths=(1,),
         width_factor=0.5,
         activation_order="post_activation",
         numerics="authors",

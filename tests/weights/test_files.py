@@ -103,7 +103,7 @@ class TestDamagedNpz:
             with pytest.raises(ValueError) as error:
                 keras_vit.ViT(
                     weights=path, patch_size=16, hidden_size=48, num_layers=2,
-                    num_heads=3, mlp_dim=96, classes=7, classifier="token",
+                    num_heads=3, mlp_dim=96, classes=7, pooling="token",
                     input_shape=(64, 64, 3),
                 )  # fmt: skip
             assert name in str(error.value)
@@ -357,9 +357,9 @@ class TestOwnFiles:
     @pytest.mark.parametrize(
         "changes",
         [
-            dict(classifier="gap"),
-            dict(classifier="gap_norm"),
-            dict(classifier="unpooled"),
+            dict(pooling="gap"),
+            dict(pooling="gap_norm"),
+            dict(pooling="unpooled"),
             dict(position_placement="every_layer_shared"),
             dict(position_placement="every_layer"),
             dict(position_embedding="learned_2d"),
@@ -380,7 +380,7 @@ class TestOwnFiles:
 
     def test_a_folder_of_keras_is_read_as_a_file_is(self, tmp_path):
         model = small_arrays(
-            classifier="gap_norm",
+            pooling="gap_norm",
             class_names=("a", "b"),
             pixel_mean=(1.0,),
             layer_norm_epsilon=1e-3,

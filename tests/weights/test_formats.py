@@ -24,7 +24,7 @@ CASES = {
     "bit_resnet": (keras_vit.BiT, "jax", {}),
     "raft_mlp": (keras_vit.RaftMLP, "authors", dict(raft_sizes=(2, 2, 2))),
     "raft_mlp_flat": (keras_vit.RaftMLP, "authors", dict(raft_sizes=(4,))),
-    "axial_vit": (keras_vit.AxialViT, "jax", dict(classifier="gap")),
+    "axial_vit": (keras_vit.AxialViT, "jax", dict(pooling="gap")),
     "axial_resnet": (keras_vit.AxialResNet, "authors", {}),
     "axial_resnet_groupnorm": (keras_vit.AxialResNet, "jax", {}),
     "res_mlp": (keras_vit.ResMLP, "timm", {}),

@@ -147,7 +147,7 @@ def test_nothing_is_assigned_where_something_does_not_fit(tmp_path):
         ),
         # As many values in all, cut into other heads.
         (dict(num_heads=2), ["query/kernel: model (48, 2, 24)"]),
-        (dict(classifier="gap"), ["+ cls"]),
+        (dict(pooling="gap"), ["+ cls"]),
         (
             dict(position_embedding="learned_2d"),
             ["posembed_input/row_embedding (no checkpoint has it)"],
@@ -240,7 +240,7 @@ class TestPatches:
 
 def test_sizes_come_from_the_weights():
     model = keras_vit.ViT(weights=HYBRID)
-    assert model.get_layer("resnet").num_units == (1, 2)
+    assert model.get_layer("resnet").depths == (1, 2)
     assert model.get_layer("resnet").width_factor == 0.5
     assert model.get_layer("encoderblock_1").num_heads == 2
 

@@ -132,7 +132,7 @@ def test_other_poolings_come_back(mode, shape, top, positions, tmp_path):
     model = keras_vit.MViT(
         depths=(1,) if mode == "none" else (1, 1),
         hidden_sizes=(8,) if mode == "none" else (8, 16),
-        heads=(2,) if mode == "none" else (1, 2),
+        num_heads=(2,) if mode == "none" else (1, 2),
         cube_size=(1, 4, 4),
         cube_stride=(1, 4, 4),
         pooling_mode=mode,
@@ -306,7 +306,9 @@ def test_a_video_of_equal_frames_starts_as_its_image(case, write):
 
 
 def test_a_variant_of_video_takes_the_weights_of_images(write):
-    sizes = dict(depths=(1, 2, 2), hidden_sizes=(16, 32, 64), heads=(1, 2, 4))
+    sizes = dict(
+        depths=(1, 2, 2), hidden_sizes=(16, 32, 64), num_heads=(1, 2, 4)
+    )
     path = write("authors_image")
     model = keras_vit.MViTB16x4(weights=path, **sizes)
     assert model.input_shape == (None, 16, 64, 64, 3)

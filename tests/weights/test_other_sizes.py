@@ -34,17 +34,17 @@ OLD = dict(layer_norm_epsilon=1e-12)  # of transformers' first models
 # Case: constructor, the arguments of the model, and of one for transformers.
 CASES = {
     "vit": ("ViT", {}, OLD),
-    "vit, mean": ("ViT", dict(classifier="gap"), None),
-    "vit, mean beside a token": ("ViT", dict(classifier="token_gap"), None),
+    "vit, mean": ("ViT", dict(pooling="gap"), None),
+    "vit, mean beside a token": ("ViT", dict(pooling="token_gap"), None),
     "hybrid": (
         "ViT",
-        dict(patch_size=1, resnet_units=(), resnet_numerics="timm"),
+        dict(patch_size=1, resnet_depths=(), resnet_numerics="timm"),
         None,
     ),
     "deit": ("DeiT", {}, OLD),
     "dinov2": ("DINOv2", BARE, {}),
     "dinov2, registers": ("DINOv2", dict(BARE, num_registers=4), {}),
-    "dinov2, head": ("DINOv2", {}, dict(classifier="token_and_gap")),
+    "dinov2, head": ("DINOv2", {}, dict(pooling="token_and_gap")),
     "deit3": ("DINOv2", dict(position_prefix=0), None),
     "positions of registers": (
         "DINOv2",
@@ -57,7 +57,7 @@ CASES = {
             class_token=False,
             num_registers=1,
             position_prefix=0,
-            classifier="gap_norm",
+            pooling="gap_norm",
         ),
         None,
     ),
@@ -76,14 +76,14 @@ CASES = {
     ),
     "clip": ("CLIP", BARE, {}),
     "siglip": ("SigLIP", BARE, {}),
-    "siglip, mean": ("SigLIP", dict(classifier="gap"), None),
+    "siglip, mean": ("SigLIP", dict(pooling="gap"), None),
     "beit": ("BEiT", {}, OLD),
     "relative": (
         "BEiT",
         dict(
             relative_dim=8,
             class_token=False,
-            classifier="gap",
+            pooling="gap",
             qkv_bias="none",
         ),
         None,
@@ -143,7 +143,7 @@ CASES = {
             post_norm=True,
             class_token=False,
             position_prefix=0,
-            classifier="gap_norm",
+            pooling="gap_norm",
         ),
         None,
     ),
@@ -152,7 +152,7 @@ CASES = {
         "EVA02",
         dict(
             SCALED,
-            classifier="map",
+            pooling="map",
             pooling_mlp_dim=24,
             pre_norm=True,
             activation="gelu",
@@ -283,7 +283,7 @@ def test_every_writer_for_these_libraries_is_compared():
 MIXERS = {
     "mixer": (
         "MLPMixer",
-        dict(tokens_mlp_dim=8, channels_mlp_dim=32, gelu_approximate=False),
+        dict(tokens_mlp_dim=8, mlp_dim=32, gelu_approximate=False),
         {(16, 4, 1): "mixer_s16_224"},
         {},
     ),
@@ -301,7 +301,7 @@ MIXERS = {
     ),
     "bit": (
         "BiT",
-        dict(num_units=(1, 1), width_factor=0.5, numerics="timm"),
+        dict(depths=(1, 1), width_factor=0.5, numerics="timm"),
         {((1, 1), 0.5): "resnetv2_50x1_bit"},
         dict(layers=(1, 1), channels=(256, 512), width_factor=0.5),
     ),

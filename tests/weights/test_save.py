@@ -150,12 +150,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "format", "words"),
         [
-            (dict(classifier="gap"), "huggingface", "gap"),
-            (dict(classifier="gap_norm"), "jax", "gap_norm"),
+            (dict(pooling="gap"), "huggingface", "gap"),
+            (dict(pooling="gap_norm"), "jax", "gap_norm"),
             (dict(representation_size=4), "huggingface", "pre_logits"),
             (dict(representation_size=4), "timm", "pre_logits"),
             (dict(position_embedding="learned_2d"), "jax", "1-D"),
-            (dict(classifier="unpooled"), "jax", "unpooled"),
+            (dict(pooling="unpooled"), "jax", "unpooled"),
             (
                 dict(position_placement="every_layer_shared", num_layers=2),
                 "jax",
@@ -164,7 +164,7 @@ class TestRefusals:
             (
                 dict(
                     patch_size=1,
-                    resnet_units=(1,),
+                    resnet_depths=(1,),
                     resnet_width=0.5,
                     resnet_numerics="timm",
                     input_shape=(32, 32, 3),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.backend("torch")
 # Models whose fields differ from the defaults, on top of the catalogue's.
 OTHERS = {
     "as mlp": dict(shift_size=7),
-    "axial vit": dict(classifier="token"),
+    "axial vit": dict(pooling="token"),
     "eamlp": dict(position_embedding="table"),
     "hire mlp": dict(
         depths=(1,) * 4,
@@ -40,7 +40,7 @@ CONSTANTS = {
 # Where None is a value, or arrays show that there is no such part.
 ABSENT = {
     *("pooling_size", "pretrained_image_size", "embedding_kernels"),
-    *("resnet_units", "resnet_width", "resnet_numerics"),
+    *("resnet_depths", "resnet_width", "resnet_numerics"),
     *("position_embedding", "position_placement", "raft_sizes"),
 }
 

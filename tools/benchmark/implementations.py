@@ -57,8 +57,8 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
         return case.model in TORCHVISION
     return (
         model.family == "vit"
-        and model.architecture.resnet_units is None
-        and model.architecture.classifier == "token"
+        and model.architecture.resnet_depths is None
+        and model.architecture.pooling == "token"
     )
 
 

@@ -87,7 +87,7 @@ def model(name: str, module: types.ModuleType, settings: Settings):
             num_heads=shape.num_heads,
             dropout=shape.dropout_rate,
             rep_size=settings.representation_size or False,
-            pool_type={"token": "tok", "gap": "gap"}[shape.classifier],
+            pool_type={"token": "tok", "gap": "gap"}[shape.pooling],
         )
         if dtype != "float32":
             arguments["dtype_mm"] = dtype
@@ -110,7 +110,7 @@ def model(name: str, module: types.ModuleType, settings: Settings):
             attention_dropout_rate=shape.attention_dropout_rate,
         ),
         representation_size=settings.representation_size or None,
-        classifier=shape.classifier,
+        pooling=shape.pooling,
     )
 
 
@@ -171,13 +171,13 @@ def _check(name, settings):
     """Refuse what the authors' code cannot express."""
     shape = settings.architecture
     default = {field.name: field.default for field in dataclasses.fields(shape)}
-    same = "drop_path_rate position_embedding position_placement resnet_units "
+    same = "drop_path_rate position_embedding position_placement resnet_depths "
     same += "gelu_approximate layer_norm_epsilon"
     different = [
         name for name in same.split() if getattr(shape, name) != default[name]
     ]
-    if shape.classifier not in ("token", "gap"):
-        different.append("classifier")
+    if shape.pooling not in ("token", "gap"):
+        different.append("pooling")
     if name == "big_vision" and shape.attention_dropout_rate:
         different.append("attention_dropout_rate")
     if different:

@@ -86,7 +86,7 @@ RESIZES = {
 def _rules(metadata):
     return table.expand(
         _ROWS[metadata.get("normalization") or "batch_norm"],
-        units=tuple(metadata["num_units"]),
+        units=tuple(metadata["depths"]),
         absent=table.without_top(metadata),
     )
 
@@ -96,7 +96,7 @@ def _format(normalization, unit, before_attention, **kwargs):
 
     def read_arrays(arrays, config, specified):
         found = dict(
-            num_units=table.depths(arrays, unit), normalization=normalization
+            depths=table.depths(arrays, unit), normalization=normalization
         )
         every = _rules(found | dict(classes=1))
         shape_of = table.shapes(arrays, every)
@@ -157,7 +157,7 @@ FORMATS = {
         restore=_restore,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(
-            layers=list(metadata["num_units"]),
+            layers=list(metadata["depths"]),
             s=metadata["width_factor"],
             groups=metadata["num_heads"],
             num_classes=metadata["classes"],

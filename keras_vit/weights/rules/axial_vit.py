@@ -105,11 +105,11 @@ FORMATS = {
         rules=_rules,
         read_arrays=_read_arrays,
         read_config=lambda config: configs.known(
-            classifier=configs.choice(config, "classifier", ("gap", "token")),
+            pooling=configs.choice(config, "classifier", ("gap", "token")),
             pixel_mean=127.5,
             pixel_std=127.5,
         ),
-        required=lambda metadata: dict(classifier="'gap' or 'token'"),
+        required=lambda metadata: dict(pooling="'gap' or 'token'"),
         naming_schemes={"jax": None},
         refused=lambda metadata, format: [],
         differences=lambda m: table.pixel_differences(m, 127.5),

@@ -93,8 +93,8 @@ def _timm_refused(metadata, format):
         f"activation={metadata['activation']!r}": (
             metadata["activation"] not in activations
         ),
-        "classifier='gap' of a BEiT": (
-            metadata["classifier"] == "gap" and not relpos
+        "pooling='gap' of a BEiT": (
+            metadata["pooling"] == "gap" and not relpos
         ),
     }
     return timm.refused(metadata, format) + table.listed(has)
@@ -110,7 +110,7 @@ def _relpos_config_of(metadata):
         init_values=metadata["layer_scale"],
         qkv_bias=metadata["qkv_bias"] == "qkv",
         class_token=metadata["class_token"],
-        fc_norm=metadata["classifier"] == "gap_norm",
+        fc_norm=metadata["pooling"] == "gap_norm",
         rel_pos_dim=metadata["relative_dim"],
     )
 
@@ -144,7 +144,7 @@ def _flatten(arrays, metadata):
         arrays, ("beit.",), r".*(mask_token|relative_position_index)"
     )
     pools = f"{_NAMES['fc_norm']}.weight" in arrays
-    metadata["pooling"] = "avg" if pools else "token"
+    metadata["global_pool"] = "avg" if pools else "token"
     shared = arrays.pop(_SHARED, None)
     for i in range(0 if shared is None else table.count(arrays, _BLOCK)):
         _add_shared(arrays, _NAMES["relative"].format(i=i), shared)
@@ -166,7 +166,7 @@ def _config_of(metadata):
         metadata,
         "beit",
         "BeitForImageClassification" if top else "BeitModel",
-        use_mean_pooling=metadata["classifier"] == "gap_norm",
+        use_mean_pooling=metadata["pooling"] == "gap_norm",
         use_relative_position_bias=True,
         layer_scale_init_value=metadata["layer_scale"],
         **(transformers.labels(metadata) if top else {}),
@@ -178,7 +178,7 @@ def _refused(metadata, format):
         "no LayerScale": not metadata["layer_scale"],
         "MLPs of relative positions": metadata["relative_dim"],
         "post_norm=True": metadata["post_norm"],
-        "classifier='gap'": metadata["classifier"] == "gap",
+        "pooling='gap'": metadata["pooling"] == "gap",
         f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
         "activation='swiglu'": metadata["activation"] == "swiglu",
     }

@@ -114,12 +114,12 @@ def _format(rows, unit, **kwargs):
         order = metadata.get("activation_order") or "pre_activation"
         return table.expand(
             [row for row in rows if not re.match(_ABSENT[order], row[0])],
-            units=tuple(metadata["num_units"]),
+            units=tuple(metadata["depths"]),
             absent=table.without_top(metadata),
         )
 
     def read_arrays(arrays, config, specified):
-        found = dict(num_units=table.depths(arrays, unit))
+        found = dict(depths=table.depths(arrays, unit))
         metadata = dict(
             found, classes=1, activation_order=specified.get("activation_order")
         )
@@ -127,7 +127,7 @@ def _format(rows, unit, **kwargs):
         shape_of = table.shapes(arrays, every)
         (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         root = shape_of("conv_root/kernel", 4)
-        size = (found["num_units"], root[3] / 64)
+        size = (found["depths"], root[3] / 64)
         if size in _ARCHITECTURES and "architecture" not in specified:
             # A state dict alone, of the sizes of an architecture of timm.
             found |= {k: specified.get(k, v) for k, v in _TIMM.items()}
@@ -181,14 +181,14 @@ def _timm_config(config):
 
 
 def _architecture(metadata):
-    size = (tuple(metadata["num_units"]), metadata["width_factor"])
+    size = (tuple(metadata["depths"]), metadata["width_factor"])
     return _ARCHITECTURES.get(size)
 
 
 def _timm_refused(metadata, format):
     return _refused(metadata, format) + table.listed(
         {
-            "num_units and width_factor of none of its architectures, "
+            "depths and width_factor of none of its architectures, "
             f"{tuple(_ARCHITECTURES.values())}": _architecture(metadata) is None
         }
     )
@@ -219,7 +219,7 @@ FORMATS = {
         flatten=table.without_module,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(
-            block_units=list(metadata["num_units"]),
+            block_units=list(metadata["depths"]),
             width_factor=metadata["width_factor"],
             head_size=metadata["classes"],
         ),

@@ -28,7 +28,7 @@ def _timm_config_of(metadata):
         metadata,
         f"vit_base_patch32_clip_{'quickgelu_' if quick else ''}224",
         activation="quick_gelu" if quick else "gelu",
-        fc_norm=metadata["classifier"] == "gap_norm",
+        fc_norm=metadata["pooling"] == "gap_norm",
     )
 
 
@@ -43,9 +43,9 @@ def _config_of(metadata):
 
 
 def _refused(metadata, format):
-    classifier = metadata["classifier"]
+    pooling = metadata["pooling"]
     return transformers.refused(metadata, format) + table.listed(
-        {f"classifier={classifier!r}": classifier != "token"}
+        {f"pooling={pooling!r}": pooling != "token"}
     )
 
 

@@ -28,19 +28,19 @@ _KINDS = dict(deit=transformers.defaults(1e-12, image_size=224))
 
 def _timm_settings(config):
     found = timm.settings(config, {r"deit_\w+_distilled_.*": (1e-6, {})})
-    return found | dict(pooling="distilled")
+    return found | dict(global_pool="distilled")
 
 
 def _timm_config_of(metadata):
     return timm.config_of(
-        metadata | dict(classifier="token"), "deit_base_distilled_patch16_224"
+        metadata | dict(pooling="token"), "deit_base_distilled_patch16_224"
     )
 
 
 def _timm_refused(metadata, format):
-    classifier = metadata["classifier"]
+    pooling = metadata["pooling"]
     return timm.refused(metadata, format) + table.listed(
-        {f"classifier={classifier!r}": classifier != "distilled"}
+        {f"pooling={pooling!r}": pooling != "distilled"}
     )
 
 
@@ -48,7 +48,7 @@ def _flatten(arrays, metadata):
     """Remove the prefix; one classifier reads the class token alone."""
     arrays, prefix = transformers.flatten(arrays, ("deit.",))
     single = "classifier.weight" in arrays
-    metadata["pooling"] = "token" if single else "distilled"
+    metadata["global_pool"] = "token" if single else "distilled"
     return arrays, prefix
 
 
@@ -56,7 +56,7 @@ def _config_of(metadata):
     name = "DeiTModel"
     if metadata["classes"] is not None:
         name = "DeiTForImageClassification"
-        if metadata["classifier"] == "distilled":
+        if metadata["pooling"] == "distilled":
             name += "WithTeacher"
     return transformers.config_of(
         metadata, "deit", name, **transformers.labels(metadata)

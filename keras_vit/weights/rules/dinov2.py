@@ -65,7 +65,7 @@ def _config_of(metadata):
         class_token=metadata["class_token"],
         reg_tokens=metadata["num_registers"],
         no_embed_class=timm.is_class_apart(metadata),
-        fc_norm=metadata["classifier"] == "gap_norm",
+        fc_norm=metadata["pooling"] == "gap_norm",
         qkv_bias=metadata["qkv_bias"] == "qkv",
         pre_norm=metadata["pre_norm"],
         qk_norm=metadata["query_key_norm"],
@@ -75,7 +75,7 @@ def _config_of(metadata):
     # 0 gives parallel blocks a scale of zeros.
     if metadata["layer_scale"] or not metadata["parallel"]:
         arguments["init_values"] = metadata["layer_scale"]
-    if metadata["classifier"].endswith("_unnormed"):
+    if metadata["pooling"].endswith("_unnormed"):
         arguments["final_norm"] = False
     return timm.config_of(metadata, name, **arguments)
 
@@ -107,7 +107,7 @@ def _flatten(arrays, metadata):
     """Cut a packed SwiGLU; a classifier reads the mean of patches as well."""
     arrays, prefix = transformers.flatten(arrays, _PREFIXES)
     if "classifier.weight" in arrays:
-        metadata["pooling"] = "token_and_gap"
+        metadata["global_pool"] = "token_and_gap"
     for name in [n for n in arrays if ".mlp.weights_in." in n]:
         gate, fc1, fc2, out = _parts_of(name)
         size = arrays[name].shape[0] // 2
@@ -180,9 +180,7 @@ def _transformers_refused(metadata, format):
         expected = (int(expected * 2 / 3) + 7) // 8 * 8
     has = {
         "no class token": not metadata["class_token"],
-        f"classifier={metadata['classifier']!r}": (
-            metadata["classifier"] != wanted
-        ),
+        f"pooling={metadata['pooling']!r}": (metadata["pooling"] != wanted),
         "no LayerScale": not metadata["layer_scale"],
         "post_norm=True": metadata["post_norm"],
         "parallel=True": metadata["parallel"],

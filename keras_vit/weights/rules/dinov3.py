@@ -103,7 +103,7 @@ def _timm_forms(metadata):
 
 
 def _timm_config_of(metadata):
-    classifier = metadata["classifier"]
+    pooling = metadata["pooling"]
     heads, depth = metadata["num_heads"], metadata["num_layers"]
     full = metadata["num_full_blocks"]
     grouped = [metadata["num_kv_heads"] or heads] * (depth - 2 * full)
@@ -123,8 +123,8 @@ def _timm_config_of(metadata):
         # timm packs the halves of a SwiGLU, unless it aligns their width.
         swiglu_align_to=1,
         init_values=metadata["layer_scale"] or None,
-        use_fc_norm=classifier == "gap_norm",
-        use_post_transformer_norm=classifier != "gap_norm",
+        use_fc_norm=pooling == "gap_norm",
+        use_post_transformer_norm=pooling != "gap_norm",
         **rotary.arguments(metadata),
         **(arguments if metadata["norm"] == "rms" else {}),
     )
@@ -185,9 +185,7 @@ def _refused(metadata, format):
     has = {
         "head": metadata["classes"] is not None,
         "no class token": not metadata["class_token"],
-        f"classifier={metadata['classifier']!r}": (
-            metadata["classifier"] != "token"
-        ),
+        f"pooling={metadata['pooling']!r}": (metadata["pooling"] != "token"),
         f"rotary={metadata['rotary']!r}": metadata["rotary"] != "centered",
         "learned positions": metadata["positions"],
         "no LayerScale": not metadata["layer_scale"],

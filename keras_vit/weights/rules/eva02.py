@@ -62,13 +62,13 @@ def _is_beit3(metadata):
 
 
 def _config_of(metadata):
-    classifier = metadata["classifier"]
+    pooling = metadata["pooling"]
     if _is_beit3(metadata):
         return timm.config_of(
             metadata,
             "beit3_base_patch16_224",
             class_token=metadata["class_token"],
-            fc_norm=classifier == "gap_norm",
+            fc_norm=pooling == "gap_norm",
             scale_attn_norm=metadata["attention_norm"],
             scale_mlp_norm=metadata["mlp_norm"],
         )
@@ -88,11 +88,10 @@ def _config_of(metadata):
         scale_attn_inner=metadata["attention_norm"],
         init_values=metadata["layer_scale"] or None,
         use_post_norm=metadata["post_norm"],
-        use_fc_norm=classifier == "gap_norm",
-        use_post_transformer_norm=classifier
-        not in ("gap_norm", "gap_unnormed"),
+        use_fc_norm=pooling == "gap_norm",
+        use_post_transformer_norm=pooling not in ("gap_norm", "gap_unnormed"),
     )
-    if classifier == "map":
+    if pooling == "map":
         arguments["attn_pool_num_heads"] = (
             metadata["pooling_heads"] or metadata["num_heads"]
         )

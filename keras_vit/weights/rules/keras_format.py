@@ -4,6 +4,7 @@ Keras numbers the variables of a layer in the order in which it creates them;
 this module maps the numbers to names.
 """
 
+from keras_vit._earlier_names import rename
 from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, table
 
@@ -47,7 +48,9 @@ def saved_metadata(config: dict) -> dict:
     )
     fields = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in configs.section(saved, "architecture").items()
+        for name, value in rename(
+            configs.section(saved, "architecture")
+        ).items()
     }
     return configs.known(
         **fields,

@@ -139,7 +139,7 @@ def _shown(shape_of, found, specified):
         raise ValueError("gated MLPs (gMixer) are not supported")
     own = dict(
         tokens_mlp_dim=hidden,
-        channels_mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
+        mlp_dim=shape_of(_DENSE[2].format(i=0) + "/kernel", 2)[1],
     )
     if _architecture(found) and "architecture" not in specified:
         # A state dict alone, of the sizes of an architecture of timm.
@@ -192,7 +192,7 @@ def _architecture(metadata):
 
 
 def _timm_config_of(metadata):
-    dims = (metadata["tokens_mlp_dim"], metadata["channels_mlp_dim"])
+    dims = (metadata["tokens_mlp_dim"], metadata["mlp_dim"])
     return timm_config.write(
         metadata,
         _architecture(metadata),

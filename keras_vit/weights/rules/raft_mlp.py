@@ -23,7 +23,7 @@ _BRANCHES = {
 }
 _AXES = ("vertical", "horizontal")
 # Fields with the same name in their config.
-_SAME = ("token_expansion_factor", "channel_expansion_factor")
+_SAME = ("tokens_mlp_ratio", "mlp_ratio")
 # Fields with a value for each level: the name here -> theirs.
 _LEVEL_FIELDS = dict(
     depths="depth",
@@ -192,8 +192,8 @@ def _read_arrays(arrays, config, specified):
         ),
         shortcut=len(depths) > 1
         and f"heads.{len(depths) - 1}.1.bias" in arrays,
-        token_expansion_factor=tokens[0][0][0] // tokens[0][0][1],
-        channel_expansion_factor=hidden // width,
+        tokens_mlp_ratio=tokens[0][0][0] // tokens[0][0][1],
+        mlp_ratio=hidden // width,
         # Rafts times tokens, or all tokens, along each axis of each level.
         token_lengths=tuple(
             tuple(shape[1] for shape in level) for level in tokens

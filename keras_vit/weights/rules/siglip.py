@@ -28,7 +28,7 @@ _KINDS = dict(siglip=_DEFAULTS, siglip_vision_model=_DEFAULTS)
 
 
 def _timm_config_of(metadata):
-    gap = "gap_" if metadata["classifier"] == "gap" else ""
+    gap = "gap_" if metadata["pooling"] == "gap" else ""
     return timm.config_of(metadata, f"vit_base_patch16_siglip_{gap}224")
 
 
@@ -41,14 +41,14 @@ def _settings(config):
     found = transformers.settings(config, _KINDS)
     tower = config.get("vision_config") or config
     pooled = tower.get("vision_use_head") is not False
-    return found | dict(pooling="map" if pooled else "avg")
+    return found | dict(global_pool="map" if pooled else "avg")
 
 
 def _flatten(arrays, metadata):
     """Flatten a tower; a classifier reads the mean, not the pooling beside."""
     arrays, prefix = transformers.tower(arrays, metadata)
     if "classifier.weight" in arrays:
-        metadata["pooling"] = "avg"
+        metadata["global_pool"] = "avg"
         arrays = {n: a for n, a in arrays.items() if not n.startswith("head.")}
     return arrays, prefix
 
@@ -58,7 +58,7 @@ def _config_of(metadata):
         metadata,
         "siglip_vision_model",
         "SiglipVisionModel",
-        vision_use_head=metadata["classifier"] == "map",
+        vision_use_head=metadata["pooling"] == "map",
     )
     if metadata["classes"] is None:
         return tower
@@ -72,7 +72,7 @@ def _config_of(metadata):
 
 
 def _refused(metadata, format):
-    other = metadata["classifier"] != "gap"
+    other = metadata["pooling"] != "gap"
     return transformers.refused(metadata, format) + table.listed(
         {
             "head of attention pooling": (

@@ -19,7 +19,7 @@ REQUIRED = dict(
     "(OpenAI's CLIP)",
     layer_norm_epsilon="1e-6 (timm's DeiT, DINOv2, SigLIP), 1e-5 (CLIP, "
     "DINOv3) or 1e-12 (transformers' DeiT, BEiT)",
-    classifier="'token', 'gap', 'gap_norm' or 'map'",
+    pooling="'token', 'gap', 'gap_norm' or 'map'",
 )
 RESIZES = {
     "embedding/kernel": table.fit_pixels,
@@ -211,13 +211,13 @@ def _read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
     Args:
         names: See `rows.rules`.
         arrays: Of the checkpoint, flattened.
-        specified: Metadata of its config. `pooling` is the pooling that it
+        specified: Metadata of its config. `global_pool` is the pooling that it
             has: "token", "avg", "map", "token_and_gap" or "distilled".
     """
     found = _parts(names, arrays, specified)
     if not found["num_layers"]:
         raise KeyError(names["norm1"].format(i=0) + ".weight")
-    named = rows.readout(names, found["classifier"])
+    named = rows.readout(names, found["pooling"])
     head = f"{named.get('head', 'head')}.weight"
     found["classes"] = arrays[head].shape[0] if head in arrays else None
     found |= _sizes(named, arrays, found)
@@ -283,7 +283,7 @@ def _parts(names, arrays, specified):
         found["activation"] = "swiglu"
     if has("frequencies"):
         found["rotary"] = "mixed"
-    found["classifier"] = _classifier(
+    found["pooling"] = _classifier(
         found, specified, has("norm", ".weight"), has("fc_norm", ".weight")
     )
     return found
@@ -303,7 +303,7 @@ def _sizes(names, arrays, found):
         mlp_dim=mlp_dim,
         representation_size=None,
     )
-    if found["classifier"] == "map":
+    if found["pooling"] == "map":
         pool_dim = shape_of("attention_pooling/MlpBlock_0/Dense_0/kernel", 2)[1]
         sizes["pooling_mlp_dim"] = 0 if pool_dim == mlp_dim else pool_dim
     if found["query_key_norm"]:
@@ -343,7 +343,7 @@ def _has_key_bias(names, arrays):
 
 def _classifier(found, specified, norm, norm_after):
     """Return what the head reads."""
-    pooling = specified.get("pooling")
+    pooling = specified.get("global_pool")
     if pooling is None:
         pooling = "token" if found["class_token"] else "avg"
     if pooling == "avg":

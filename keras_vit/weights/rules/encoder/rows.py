@@ -106,10 +106,10 @@ def _absent(has):
         f"{_ATTENTION}frequencies": has["rotary"] == "mixed",
         f"{MLP}norm/": has["mlp_norm"],
         f"{MLP}Gate/": has["activation"] == "swiglu",
-        _POOL: has["classifier"] == "map",
-        "head/distillation/": has["classifier"] == "distilled",
-        "resnet/": has.get("resnet_units") is not None,
-        "encoder_norm/": not has["classifier"].endswith("_unnormed"),
+        _POOL: has["pooling"] == "map",
+        "head/distillation/": has["pooling"] == "distilled",
+        "resnet/": has.get("resnet_depths") is not None,
+        "encoder_norm/": not has["pooling"].endswith("_unnormed"),
     }
     absent = tuple(path for path, present in presence.items() if not present)
     return absent + table.without_top(has)
@@ -126,10 +126,10 @@ def rules(
             name, or three of q, k and v) and `head`; `head_bias` is False if
             the head has none. What is absent has no place there.
         metadata: Of the model.
-        more: Rows of a stem of `resnet_units` in the metadata.
+        more: Rows of a stem of `resnet_depths` in the metadata.
     """
-    has = dict(classifier="token") | DEFAULTS | metadata
-    names = readout(names, has["classifier"])
+    has = dict(pooling="token") | DEFAULTS | metadata
+    names = readout(names, has["pooling"])
     present = {key: name for key, name in names.items() if name}
     stem = {"embedding": names["embedding"]}
     rows = table.layer_rows(stem, table.TORCH_CONVOLUTION)
@@ -145,7 +145,7 @@ def rules(
         is_rms = has["norm"] == "rms" and key in _OF_KIND
         parts = dict(scale=(".weight",)) if is_rms else table.TORCH_NORM
         rows += table.layer_rows({_NORMS[key]: present[key]}, parts)
-    head = "head/token" if has["classifier"] == "distilled" else "head"
+    head = "head/token" if has["pooling"] == "distilled" else "head"
     rows += table.layer_rows(
         {head: names.get("head", "head")}, table.TORCH_DENSE
     )
@@ -154,7 +154,7 @@ def rules(
     return table.expand(
         [*rows, *more],
         num_layers=has["num_layers"],
-        units=has.get("resnet_units"),
+        units=has.get("resnet_depths"),
         absent=_absent(has),
     )
 
@@ -226,10 +226,10 @@ def _no_bias(size):
     return table.Transform(lambda: np.zeros(size, "float32"), split)
 
 
-def readout(names: dict, classifier: str | None) -> dict:
+def readout(names: dict, pooling: str | None) -> dict:
     """Return the names with those of the last norm and the head."""
-    if classifier in ("gap_norm", "token_gap") and names.get("fc_norm"):
+    if pooling in ("gap_norm", "token_gap") and names.get("fc_norm"):
         return {**names, "norm": names["fc_norm"]}
-    if classifier == "distilled" and names.get("head_token"):
+    if pooling == "distilled" and names.get("head_token"):
         return {**names, "head": names["head_token"]}
     return names

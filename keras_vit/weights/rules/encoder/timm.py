@@ -279,11 +279,11 @@ def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
         hidden_size=configs.integer(arguments, "embed_dim"),
         num_layers=configs.integer(arguments, "depth"),
         patch_size=configs.pair(arguments, "patch_size"),
-        pooling=arguments.get("global_pool") or config.get("global_pool"),
+        global_pool=arguments.get("global_pool") or config.get("global_pool"),
     )
-    if found["pooling"] not in (None, "token", "avg", "map"):
+    if found["global_pool"] not in (None, "token", "avg", "map"):
         raise ValueError(
-            f"global_pool={found['pooling']!r} is not supported; expected "
+            f"global_pool={found['global_pool']!r} is not supported; expected "
             "'token', 'avg' or 'map'"
         )
     constants = (row for row in known.items() if re.fullmatch(row[0], name))
@@ -325,8 +325,8 @@ def config_of(
         activation: That of the architecture.
         **arguments: Further arguments of the architecture.
     """
-    classifier = metadata["classifier"]
-    pooling = "avg" if classifier.startswith("gap") else classifier
+    pooling = metadata["pooling"]
+    pooling = "avg" if pooling.startswith("gap") else pooling
     pooling = pooling.removesuffix("_unnormed")
     if metadata["activation"] not in (activation, "swiglu"):
         arguments["act_layer"] = metadata["activation"]
@@ -358,9 +358,9 @@ def differences(metadata: dict, epsilon: float) -> list[str]:
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm cannot store."""
-    pools = metadata["classifier"] == "token_and_gap"
+    pools = metadata["pooling"] == "token_and_gap"
     return table.refuse_pre_logits(metadata) + table.listed(
-        {"classifier='token_and_gap'": pools}
+        {"pooling='token_and_gap'": pools}
     )
 
 

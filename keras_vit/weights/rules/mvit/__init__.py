@@ -32,7 +32,7 @@ OWN_NAMES = (
     r"|patch_embed\.proj\.weight of 5 axes|config\.MVIT"
 )
 _REQUIRED = dict(
-    heads="those of each stage, such as (1, 2, 4, 8)",
+    num_heads="those of each stage, such as (1, 2, 4, 8)",
     cube_stride="(2, 4, 4) of videos, (1, 4, 4) of images",
     pooling_mode="'conv', 'max', 'avg' or 'none'",
     query_stride="(1, 2, 2)",
@@ -104,7 +104,7 @@ def _adapt(arrays, found, wanted, names, patches=None):
         return arrays
     joint = arrays.pop(names["joint_pos"])
     _, rows, width = joint.shape
-    first = int(found["classifier"] == "token")
+    first = int(found["pooling"] == "token")
     arrays[names["spatial_pos"]] = joint.map(
         lambda array: array[:, first:], (1, rows - first, width)
     )
@@ -179,7 +179,7 @@ def _format(rows, block, patches, has_flat=False, **kwargs):
 
 def _torchvision_refused(metadata, format):
     """List what torchvision's MViT does not have."""
-    only = dict(classifier="token", position_embedding="separate", mlp_ratio=4)
+    only = dict(pooling="token", position_embedding="separate", mlp_ratio=4)
     found = [
         f"{name}={metadata[name]!r}"
         for name, value in only.items()

@@ -48,7 +48,7 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
         channels=channels,
         mlp_ratio=shape_of("blocks_0/mlp_fc1/kernel", 2)[1] / width,
         position_embedding=kinds[0] if kinds else "none",
-        classifier="token" if has_token else "gap",
+        pooling="token" if has_token else "gap",
         classes=shape_of("head/bias", 1)[0] if "head/bias" in paths else None,
         representation_size=None,
     )
@@ -108,14 +108,10 @@ def _read_stages(shape_of, paths, settings):
     ]
     found["depths"] = tuple(np.diff([*starts, count]).tolist())
     found["hidden_sizes"] = tuple(widths[i] for i in starts)
-    for field, name in (
-        ("heads", "num_heads"),
-        ("query_stride", "query_stride"),
-        ("key_value_stride", "key_value_stride"),
-    ):
+    for name in ("num_heads", "query_stride", "key_value_stride"):
         values = tuple(settings[i][name] for i in starts)
         if None not in values:
-            found[field] = values
+            found[name] = values
     found["kernels"] = [
         (bool(queries[i]), bool(keys[i]), f"blocks_{i}/proj/kernel" in paths)
         for i in range(count)
@@ -177,7 +173,7 @@ def _read_grid(shape_of, paths, metadata, is_image):
         total = frames * rows
     else:
         total = shape_of("pos_encoding/joint_pos", 3)[1]
-        total -= metadata["classifier"] == "token"
+        total -= metadata["pooling"] == "token"
         rows = total // frames
     size = size or (math.isqrt(rows),) * 2
     found = size if len(size) == 3 else (frames, *size)

@@ -134,7 +134,7 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
         MLP_RATIO=float(metadata["mlp_ratio"]),
         QKV_BIAS=True,
         NORM="layernorm",
-        CLS_EMBED_ON=metadata["classifier"] == "token",
+        CLS_EMBED_ON=metadata["pooling"] == "token",
         USE_ABS_POS=metadata["position_embedding"] != "none",
         SEP_POS_EMBED=metadata["position_embedding"] == "separate",
     )

@@ -122,7 +122,7 @@ def is_flat(metadata: dict) -> bool:
 def absent_paths(metadata: dict) -> tuple[str, ...]:
     """Return the prefixes of the paths that a model does not have."""
     kind = metadata["position_embedding"]
-    has_token = metadata["classifier"] == "token"
+    has_token = metadata["pooling"] == "token"
     positions = dict(
         class_token=has_token,
         joint_pos=kind == "joint",
@@ -175,7 +175,7 @@ def blocks_of(metadata: dict) -> list[dict]:
             blocks.append(
                 dict(
                     hidden_size=metadata["hidden_sizes"][stage],
-                    num_heads=metadata["heads"][stage],
+                    num_heads=metadata["num_heads"][stage],
                     query_stride=tuple(query),
                     query_size=tuple(window(query)) if pools_queries else (),
                     key_value_stride=tuple(key),

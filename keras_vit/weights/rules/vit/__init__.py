@@ -23,13 +23,13 @@ _REQUIRED = dict(
     gelu_approximate="False (timm, transformers, keras-hub) or True (the "
     "authors, SigLIP)",
     layer_norm_epsilon="1e-6 (the authors, timm) or 1e-12 (transformers)",
-    classifier="'gap', 'gap_norm' or 'unpooled'",
+    pooling="'gap', 'gap_norm' or 'unpooled'",
     resnet_numerics="'authors' or 'timm'",
 )
 
 
 def _required(metadata):
-    if metadata.get("resnet_units") is not None:
+    if metadata.get("resnet_depths") is not None:
         return _REQUIRED
     return {k: v for k, v in _REQUIRED.items() if k != "resnet_numerics"}
 
@@ -42,7 +42,7 @@ def grid(metadata: dict) -> tuple[int, int] | None:
 
 
 def _stem_scale(metadata):
-    units = metadata.get("resnet_units")
+    units = metadata.get("resnet_depths")
     return 1 if units is None else 2 ** (1 + max(1, len(units)))
 
 
@@ -62,7 +62,7 @@ def _refused(metadata):
             positions != "learned_1d"
         ),
         f"position_placement={placement!r}": placement != "stem",
-        "classifier='unpooled'": metadata["classifier"] == "unpooled",
+        "pooling='unpooled'": metadata["pooling"] == "unpooled",
     }
     return table.listed(has)
 
@@ -109,7 +109,7 @@ def _read_arrays(parts, every, arrays, specified):
         channels=kernel[2],
         num_heads=parts.get("num_heads") or specified.get("num_heads"),
         mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
-        resnet_units=parts.get("resnet_units"),
+        resnet_depths=parts.get("resnet_depths"),
     )
     for name, layer in (
         ("classes", "head"),
@@ -117,7 +117,7 @@ def _read_arrays(parts, every, arrays, specified):
     ):
         there = parts[name]
         found[name] = shape_of(f"{layer}/bias", 1)[0] if there else None
-    if found["resnet_units"] is not None:
+    if found["resnet_depths"] is not None:
         root = shape_of("resnet/conv_root/kernel", 4)
         found["channels"], found["resnet_width"] = root[2], root[3] / 64
     scale = _stem_scale(found)

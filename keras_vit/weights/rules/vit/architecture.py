@@ -88,13 +88,13 @@ def fields(metadata: dict) -> dict:
         metadata: Of a model, or what names show of a checkpoint, in which
             `classes` and `representation_size` may be truth values.
     """
-    classifier = metadata.get("classifier") or "gap"
+    pooling = metadata.get("pooling") or "gap"
     return dict(
         num_layers=metadata["num_layers"],
         num_heads=metadata.get("num_heads") or 0,
-        resnet_units=metadata.get("resnet_units"),
-        class_token=classifier in ("token", "token_gap"),
-        classifier=classifier,
+        resnet_depths=metadata.get("resnet_depths"),
+        class_token=pooling in ("token", "token_gap"),
+        pooling=pooling,
         representation_size=metadata.get("representation_size"),
         classes=metadata.get("classes"),
     )
@@ -105,10 +105,10 @@ def expand(rows: list, metadata: dict) -> list[table.Rule]:
     has = fields(metadata)
     absent = table.without_top(has)
     absent += () if has["class_token"] else ("class_token/",)
-    absent += () if has["resnet_units"] is not None else ("resnet/",)
+    absent += () if has["resnet_depths"] is not None else ("resnet/",)
     return table.expand(
         rows,
         num_layers=has["num_layers"],
-        units=has["resnet_units"],
+        units=has["resnet_depths"],
         absent=absent,
     )

@@ -54,7 +54,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     return dict(
         num_layers=table.count(arrays, _BLOCK),
-        classifier="token",
+        pooling="token",
         representation_size="pooler.dense.bias" in arrays,
         classes="classifier.bias" in arrays,
     )
@@ -97,12 +97,12 @@ def rules(metadata: dict) -> list[table.Rule]:
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that transformers cannot store."""
-    classifier = metadata["classifier"]
+    pooling = metadata["pooling"]
     head = metadata.get("classes") is not None
     has = {
-        "resnet_stem": metadata.get("resnet_units") is not None,
+        "resnet_stem": metadata.get("resnet_depths") is not None,
         "pre_logits_and_head": metadata.get("representation_size") and head,
         "patch_of_unequal_sides": len(set(metadata["patch_size"])) > 1,
-        classifier: classifier != "token",
+        pooling: pooling != "token",
     }
     return table.listed(has)

@@ -154,12 +154,12 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     return dict(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
-        resnet_units=(
+        resnet_depths=(
             table.depths(arrays, _UNIT)
             if "conv_root/kernel" in arrays
             else None
         ),
-        classifier="token" if "cls" in arrays else "gap",
+        pooling="token" if "cls" in arrays else "gap",
         representation_size="pre_logits/bias" in arrays,
         classes="head/bias" in arrays,
     )
@@ -240,7 +240,7 @@ def _unstack(arrays):
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that these files cannot store."""
-    pooled = metadata["classifier"]
+    pooled = metadata["pooling"]
     return [pooled] if pooled in ("gap_norm", "token_gap") else []
 
 
@@ -251,7 +251,7 @@ def differences(metadata: dict) -> list[str]:
         found.append("the authors' code has GELU's tanh form, not erf")
     if metadata.get("layer_norm_epsilon", 1e-6) != 1e-6:
         found.append("it adds 1e-6 in LayerNorm")
-    if metadata.get("resnet_units") is not None and (
+    if metadata.get("resnet_depths") is not None and (
         metadata["resnet_numerics"] != "authors"
     ):
         found.append("it has other epsilons in the stem")

@@ -57,12 +57,12 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     return dict(
         num_layers=table.count(arrays, _BLOCK),
-        resnet_units=(
+        resnet_depths=(
             table.depths(arrays, _UNIT)
             if "resnet/conv_root/kernel" in arrays
             else None
         ),
-        classifier=_classifier(arrays, config),
+        pooling=_classifier(arrays, config),
         representation_size="pre_logits/bias" in arrays,
         classes="head/bias" in arrays,
     )

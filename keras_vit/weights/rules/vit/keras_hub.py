@@ -54,7 +54,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     return dict(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=arrays[query].shape[1],
-        classifier="token" if token else "gap",
+        pooling="token" if token else "gap",
         representation_size="pre_logits/1" in arrays,
         classes="predictions/1" in arrays,
     )

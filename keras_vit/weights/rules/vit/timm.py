@@ -116,8 +116,8 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
         )
     return dict(
         num_layers=table.count(arrays, _BLOCK),
-        resnet_units=(table.depths(arrays, _UNIT) if hybrid else None),
-        classifier=pooled,
+        resnet_depths=(table.depths(arrays, _UNIT) if hybrid else None),
+        pooling=pooled,
         representation_size="pre_logits.fc.bias" in arrays,
         classes="head.bias" in arrays,
     )
@@ -155,14 +155,14 @@ def settings(config: dict) -> dict:
 
 def config_of(metadata: dict) -> dict:
     """Return the config.json of timm for a model; inverts `settings`."""
-    classifier, units = metadata["classifier"], metadata.get("resnet_units")
+    pooling, units = metadata["pooling"], metadata.get("resnet_depths")
     approximate = metadata["gelu_approximate"]
     return timm.config_of(
         metadata | dict(activation="gelu_tanh" if approximate else "gelu"),
         _PLAIN if units is None else ARCHITECTURES.get(units, _PLAIN),
         class_token=fields(metadata)["class_token"],
-        global_pool="token" if classifier == "token" else "avg",
-        fc_norm=classifier in ("gap_norm", "token_gap"),
+        global_pool="token" if pooling == "token" else "avg",
+        fc_norm=pooling in ("gap_norm", "token_gap"),
     )
 
 
@@ -171,7 +171,7 @@ def rules(metadata: dict) -> list[table.Rule]:
     unit = "resnet/block{b}_unit{u}/"
     their_unit = f"{_BACKBONE}stages.{{b0}}.blocks.{{u0}}."
     # Without stages, timm's root is a plain sequence, not a ResNet with a stem.
-    root = _BACKBONE + ("stem." if metadata.get("resnet_units") else "")
+    root = _BACKBONE + ("stem." if metadata.get("resnet_depths") else "")
     convolutions = {
         "resnet/conv_root": f"{root}conv",
         f"{unit}conv_proj": f"{their_unit}downsample.conv",
@@ -191,7 +191,7 @@ def rules(metadata: dict) -> list[table.Rule]:
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm cannot store."""
-    units = metadata.get("resnet_units")
+    units = metadata.get("resnet_depths")
     return table.listed(
         dict(
             pre_logits=metadata.get("representation_size"),
@@ -203,7 +203,7 @@ def refused(metadata: dict, format: str) -> list[str]:
 
 def differences(metadata: dict) -> list[str]:
     """List what timm computes differently."""
-    hybrid = metadata.get("resnet_units") is not None
+    hybrid = metadata.get("resnet_depths") is not None
     return timm.differences(metadata, 1e-6) + table.listed(
         {
             "it has other epsilons in the stem": (
