@@ -124,7 +124,11 @@ TINY_OF = {
     ),
     "AxialViT": TINY,
     **dict.fromkeys(
-        ("DeiT", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP", "BEiT"), TINY
+        (
+            *("DeiT", "DeiT3", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP"),
+            *("BEiT", "PerceptionEncoder"),
+        ),
+        TINY,
     ),
     "AxialResNet": dict(
         depths=(1,),
@@ -660,7 +664,10 @@ SHRUNK = {
     "ff_only": dict(hidden_size=16, num_layers=1, patch_size=32),
     "res_mlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
     **dict.fromkeys(
-        ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit"),
+        (
+            *("deit", "deit3", "dinov2", "dinov3", "eva02", "clip", "siglip"),
+            *("beit", "perception_encoder"),
+        ),
         dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
     ),
     "axial_vit": dict(

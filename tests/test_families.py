@@ -12,6 +12,7 @@ from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
 AFTER = ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit")
+# "deit3" and "perception_encoder" have the names of "dinov2" and "eva02".
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {

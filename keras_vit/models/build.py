@@ -21,7 +21,13 @@ from keras_vit.models.arguments import (
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
 from keras_vit.ops.precision import wide_dtype
-from keras_vit.weights import checkpoint, load, preprocessing, registry
+from keras_vit.weights import (
+    checkpoint,
+    load,
+    preprocessing,
+    registry,
+    rules,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +93,7 @@ def _open(family, fields, arguments, variant):
     source = registry.open_weights(
         arguments["weights"], variant, arguments["position_grid"]
     )
-    if source.family != family.name:
+    if _files_of(source.family) != _files_of(family.name):
         raise ValueError(
             f"`weights` must be of the family {family.name!r}. Received: "
             f"{source.name!r}, of the family {source.family!r}. Open it "
@@ -95,6 +101,11 @@ def _open(family, fields, arguments, variant):
         )
     checkpoint.require(source, fields)
     return checkpoint.with_image_size(source, fields)
+
+
+def _files_of(family):
+    """Return the family whose files a family has, itself but for some."""
+    return getattr(rules.FAMILIES[family], "FILES_OF", family)
 
 
 def _resolve(family, fields, arguments, source, variant):

@@ -1,10 +1,9 @@
-"""DINOv2, DeiT III, and other ViTs with LayerScale or registers.
+"""DINOv2, and other ViTs with LayerScale or registers.
 
-Touvron et al. 2022, "DeiT III" (2204.07118); Oquab et al. 2024, "DINOv2"
-(2304.07193); Darcet et al. 2024, "Vision Transformers Need Registers"
-(2309.16588). Checked against timm/models/vision_transformer.py, and dinov2 and
-dinov2_with_registers of transformers. The three have the same parts; their
-files differ in which tokens have a position.
+Oquab et al. 2024, "DINOv2" (2304.07193); Darcet et al. 2024, "Vision
+Transformers Need Registers" (2309.16588). Checked against
+timm/models/vision_transformer.py, and dinov2 and dinov2_with_registers of
+transformers.
 """
 
 import dataclasses
@@ -26,18 +25,13 @@ from keras_vit.models.image_model import ImageModel
 
 __all__ = [
     "DINOv2",
-    "DeiT3S16",
-    "DeiT3M16",
-    "DeiT3B16",
-    "DeiT3L16",
-    "DeiT3H14",
     "DINOv2S14",
     "DINOv2B14",
     "DINOv2L14",
     "DINOv2G14",
 ]
 
-Classifier = Literal[
+Pooling = Literal[
     "token", "gap", "gap_norm", "token_and_gap", "map", "token_unnormed"
 ]
 
@@ -45,7 +39,7 @@ Classifier = Literal[
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DINOv2Config:
-    """The architecture of DINOv2, of DeiT III or of a ViT with registers.
+    """The architecture of DINOv2, or of a ViT with registers.
 
     Args:
         patch_size: Pixels per side of a patch, or (height, width).
@@ -84,7 +78,7 @@ class DINOv2Config:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    pooling: Classifier = inherited("token")
+    pooling: Pooling = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(0)
     position_prefix: Natural = inherited(1)
@@ -118,7 +112,7 @@ class DINOv2Arguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    pooling: Classifier | None
+    pooling: Pooling | None
     class_token: bool | None
     num_registers: Natural | None
     position_prefix: Natural | None
@@ -169,28 +163,8 @@ _GIANT = dict(
     activation="swiglu",
 )
 
+# Table 17.
 VARIANTS: dict[str, dict] = {
-    # Table 1 of DeiT III, and its ViT-M/16 and ViT-H/14.
-    "DeiT3S16": dict(patch_size=16, position_prefix=0, **_SMALL),
-    "DeiT3M16": dict(
-        patch_size=16,
-        position_prefix=0,
-        hidden_size=512,
-        num_layers=12,
-        num_heads=8,
-        mlp_dim=2048,
-    ),
-    "DeiT3B16": dict(patch_size=16, position_prefix=0, **_BASE),
-    "DeiT3L16": dict(patch_size=16, position_prefix=0, **_LARGE),
-    "DeiT3H14": dict(
-        patch_size=14,
-        position_prefix=0,
-        hidden_size=1280,
-        num_layers=32,
-        num_heads=16,
-        mlp_dim=5120,
-    ),
-    # Table 17 of DINOv2.
     "DINOv2S14": dict(patch_size=14, **_SMALL),
     "DINOv2B14": dict(patch_size=14, **_BASE),
     "DINOv2L14": dict(patch_size=14, **_LARGE),
@@ -207,41 +181,14 @@ FAMILY = register(
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,
-        input_shapes={
-            name: (518, 518, 3) for name in VARIANTS if "DINOv2" in name
-        },
+        input_shapes=dict.fromkeys(VARIANTS, (518, 518, 3)),
     )
 )
 
 
 def DINOv2(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """A DINOv2, DeiT III or ViT with registers, of any size."""
+    """A DINOv2, or ViT with registers, of any size."""
     return construct(FAMILY, "DINOv2", kwargs)
-
-
-def DeiT3S16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """ViT-S/16 of DeiT III."""
-    return construct(FAMILY, "DeiT3S16", kwargs)
-
-
-def DeiT3M16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """ViT-M/16 of DeiT III."""
-    return construct(FAMILY, "DeiT3M16", kwargs)
-
-
-def DeiT3B16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """ViT-B/16 of DeiT III."""
-    return construct(FAMILY, "DeiT3B16", kwargs)
-
-
-def DeiT3L16(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """ViT-L/16 of DeiT III."""
-    return construct(FAMILY, "DeiT3L16", kwargs)
-
-
-def DeiT3H14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """ViT-H/14 of DeiT III."""
-    return construct(FAMILY, "DeiT3H14", kwargs)
 
 
 def DINOv2S14(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:

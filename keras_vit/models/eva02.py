@@ -1,10 +1,10 @@
-"""EVA, EVA-02, Perception Encoder and BEiT-3.
+"""EVA, EVA-02 and BEiT-3.
 
 Wang et al. 2022, "Image as a Foreign Language" (2208.10442), BEiT-3; Fang et
-al. 2022, "EVA" (2211.07636); Fang et al. 2023, "EVA-02" (2303.11331); Bolya et
-al. 2025, "Perception Encoder" (2504.13181). Checked against timm/models/eva.py,
-and timm/models/vision_transformer.py for BEiT-3. ViTs with learned positions,
-whose blocks differ in rotary positions, gates and norms within the branches.
+al. 2022, "EVA" (2211.07636); Fang et al. 2023, "EVA-02" (2303.11331). Checked
+against timm/models/eva.py, and timm/models/vision_transformer.py for BEiT-3.
+ViTs with learned positions, whose blocks differ in rotary positions, gates and
+norms within the branches.
 """
 
 import dataclasses
@@ -39,13 +39,9 @@ __all__ = [
     "EVA02S14",
     "EVA02B14",
     "EVA02L14",
-    "PECoreTi16",
-    "PECoreS16",
-    "PECoreB16",
-    "PECoreL14",
 ]
 
-Classifier = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
+Pooling = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -124,7 +120,7 @@ class EVA02Mlp(layers.MlpBlock):
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EVA02Config:
-    """The architecture of EVA, EVA-02, a Perception Encoder or BEiT-3.
+    """The architecture of EVA, EVA-02 or BEiT-3, or of a Perception Encoder.
 
     Args:
         patch_size: Pixels per side of a patch, or (height, width).
@@ -137,7 +133,7 @@ class EVA02Config:
             LayerNorm; "map", attention from a learned probe to all tokens;
             "gap_unnormed", the mean without a last LayerNorm. "gap_norm".
         class_token: Whether there is a class token; True.
-        rotary: Rotary positions: "index" (EVA-02, Perception Encoder) or
+        rotary: Rotary positions: "index" (EVA-02) or
             "none" (EVA, BEiT-3); "index".
         rotary_theta: Base of their frequencies; 10000.
         rotary_reference: Grid onto which indices are stretched, such as (16,
@@ -167,7 +163,7 @@ class EVA02Config:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    pooling: Classifier = inherited("gap_norm")
+    pooling: Pooling = inherited("gap_norm")
     class_token: bool = inherited(True)
     rotary: Literal["index", "none"] = inherited("index")
     rotary_theta: Positive = inherited(10_000.0)
@@ -199,7 +195,7 @@ class EVA02Arguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    pooling: Classifier | None
+    pooling: Pooling | None
     class_token: bool | None
     rotary: Literal["index", "none"] | None
     rotary_theta: Positive | None
@@ -264,18 +260,7 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
 
 _EVA02 = dict(patch_size=14, rotary_reference=(16, 16))
 
-_PE_CORE = dict(
-    pooling="map",
-    pooling_heads=8,
-    rotary_offset=1.0,
-    rotary_order="xy",
-    pre_norm=True,
-    activation="gelu",
-    qkv_bias="qkv",
-    layer_norm_epsilon=1e-5,
-)
-
-# Table 2 of EVA-02, and the smaller Perception Encoders.
+# Table 2 of EVA-02.
 VARIANTS = {
     "EVA02Ti14": dict(
         _EVA02, hidden_size=192, num_layers=12, num_heads=3, mlp_dim=512
@@ -299,42 +284,6 @@ VARIANTS = {
         mlp_dim=2730,
         mlp_norm=True,
     ),
-    "PECoreTi16": dict(
-        _PE_CORE,
-        patch_size=16,
-        hidden_size=192,
-        num_layers=12,
-        num_heads=3,
-        mlp_dim=768,
-        rotary_reference=(24, 24),
-    ),
-    "PECoreS16": dict(
-        _PE_CORE,
-        patch_size=16,
-        hidden_size=384,
-        num_layers=12,
-        num_heads=6,
-        mlp_dim=1536,
-        rotary_reference=(24, 24),
-    ),
-    "PECoreB16": dict(
-        _PE_CORE,
-        patch_size=16,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
-        rotary_reference=(14, 14),
-    ),
-    "PECoreL14": dict(
-        _PE_CORE,
-        patch_size=14,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
-        rotary_reference=(24, 24),
-    ),
 }
 
 FAMILY = register(
@@ -347,17 +296,12 @@ FAMILY = register(
         VARIANTS,
         encoder.LAYERS,
         small=encoder.SMALL,
-        input_shapes={
-            "PECoreTi16": (384, 384, 3),
-            "PECoreS16": (384, 384, 3),
-            "PECoreL14": (336, 336, 3),
-        },
     )
 )
 
 
 def EVA02(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """An EVA, EVA-02, Perception Encoder or BEiT-3 of any size."""
+    """An EVA, EVA-02 or BEiT-3 of any size."""
     return construct(FAMILY, "EVA02", kwargs)
 
 
@@ -379,23 +323,3 @@ def EVA02B14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
 def EVA02L14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
     """EVA-02-L/14."""
     return construct(FAMILY, "EVA02L14", kwargs)
-
-
-def PECoreTi16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """Perception Encoder core, T/16."""
-    return construct(FAMILY, "PECoreTi16", kwargs)
-
-
-def PECoreS16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """Perception Encoder core, S/16."""
-    return construct(FAMILY, "PECoreS16", kwargs)
-
-
-def PECoreB16(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """Perception Encoder core, B/16."""
-    return construct(FAMILY, "PECoreB16", kwargs)
-
-
-def PECoreL14(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """Perception Encoder core, L/14."""
-    return construct(FAMILY, "PECoreL14", kwargs)

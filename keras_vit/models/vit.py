@@ -45,7 +45,7 @@ __all__ = [
     "R50ViTL32",
 ]
 
-Classifier = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
+Pooling = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
 Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
@@ -138,7 +138,7 @@ class ViTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    pooling: Classifier = inherited("token")
+    pooling: Pooling = inherited("token")
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
@@ -181,7 +181,7 @@ class ViTArguments(ModelArguments, total=False):
     num_layers: Count | None
     num_heads: Count | None
     mlp_dim: Count | None
-    pooling: Classifier | None
+    pooling: Pooling | None
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
     drop_path_rate: Rate | None

@@ -85,6 +85,8 @@ def open_checkpoint(
         _check(specified, found)
         metadata = specified | found
         metadata.setdefault("resampling", file_format.resampling(metadata))
+        if hasattr(FAMILIES[family], "family_of"):
+            family = FAMILIES[family].family_of(metadata)
     except KeyError as error:
         raise ValueError(
             f"The checkpoint {name!r} is not a complete {kind}: expected it to "
@@ -134,6 +136,7 @@ def _recognise(arrays, config):
     found = [
         (family, format_name, file_format.refusals(names))
         for family, module in FAMILIES.items()
+        if not hasattr(module, "FILES_OF")
         for format_name, file_format in module.FORMATS.items()
         if file_format.recognises(names)
     ]

@@ -21,8 +21,8 @@ CONSTRUCTORS = [
 @pytest.mark.parametrize(("family", "name"), CONSTRUCTORS)
 def test_a_constructor_stands_in_the_file_of_its_family(family, name):
     constructor = getattr(keras_vit, name)
-    module = sys.modules[family.config.__module__]
-    assert constructor.__module__ == module.__name__
+    module = sys.modules[constructor.__module__]
+    assert module.FAMILY is family
     assert inspect.getsource(constructor).startswith(f"def {name}(**kwargs: ")
     assert f'construct(FAMILY, "{name}", kwargs)' in inspect.getsource(
         constructor

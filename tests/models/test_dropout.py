@@ -126,7 +126,10 @@ CASES = {
         (0, 0, 0.3),
     ),
     **dict.fromkeys(
-        ("DeiT", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP", "BEiT"),
+        (
+            *("DeiT", "DeiT3", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP"),
+            *("BEiT", "PerceptionEncoder"),
+        ),
         (LAYERS, [], ENCODER, [], LINEAR),
     ),
     "DINOv2 parallel": (

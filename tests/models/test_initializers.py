@@ -236,6 +236,7 @@ CASES = {
         AXIAL_GN,
     ),
     "DeiT": (TOKENS, {r"distillation_token": small, **timm(tiny)}),
+    "DeiT3": (TOKENS, timm(tiny)),
     "DINOv2": (dict(TOKENS, num_registers=4), timm(tiny)),
     "DINOv2 parallel": (
         dict(TOKENS, parallel=True, norm="rms", query_key_norm=True),
@@ -245,6 +246,7 @@ CASES = {
     "SigLIP": (TOKENS, timm(tiny, **PROBE)),
     "DINOv3": (TOKENS, timm(small, **RESCALED)),
     "EVA02": (dict(TOKENS, pooling="map"), timm(small, **RESCALED, **PROBE)),
+    "PerceptionEncoder": (TOKENS, timm(small, **RESCALED, **PROBE)),
     "BEiT": (
         dict(TOKENS, layer_scale=1e-5),
         timm(small, **RESCALED, **{r"relative_bias": zeros}),

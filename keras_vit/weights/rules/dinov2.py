@@ -9,7 +9,7 @@ import numpy as np
 from keras_vit.weights.rules import configs, patches, table
 from keras_vit.weights.rules.encoder import formats, timm, transformers
 
-TITLE = "DINOv2, DeiT III or ViT with registers"
+TITLE = "DINOv2 or ViT with registers"
 grid = patches.grid
 RESIZES = formats.RESIZES
 _FIELDS = (
@@ -41,6 +41,14 @@ _FORBIDS = {
     r".*\.attns\.0\..*": "a timm ViT of parallel branches: these are",
     r".*\.out_proj\..*": "one projection of parallel attention and MLP is",
 }
+
+
+def family_of(metadata: dict) -> str:
+    """Return the family of a checkpoint: DeiT III has no position in front."""
+    has_registers = metadata["num_registers"] or not metadata["class_token"]
+    is_plain = metadata["norm"] == "layer" and not metadata["parallel"]
+    is_deit3 = metadata["layer_scale"] and not metadata["position_prefix"]
+    return "deit3" if is_deit3 and is_plain and not has_registers else "dinov2"
 
 
 def _config_of(metadata):

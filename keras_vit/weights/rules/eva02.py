@@ -14,7 +14,7 @@ from keras_vit.weights.rules import (
 )
 from keras_vit.weights.rules.encoder import formats, rotary, timm
 
-TITLE = "EVA-02, Perception Encoder or BEiT-3"
+TITLE = "EVA-02 or BEiT-3"
 grid = patches.grid
 RESIZES = formats.RESIZES
 _FIELDS = (
@@ -31,6 +31,11 @@ _KNOWN: dict[str, tuple[float, dict]] = {
     r"vit_pe_\w+": (1e-5, dict(rotary.INDEX, rotary_order="xy")),
     r"beit3_.*": (1e-5, _NONE),
 }
+
+
+def family_of(metadata: dict) -> str:
+    """Return the family of a checkpoint."""
+    return "perception_encoder" if metadata["pre_norm"] else "eva02"
 
 
 def _settings(config):

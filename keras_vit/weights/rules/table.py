@@ -7,6 +7,8 @@ The rules of a family are the module `rules/<family>.py` (or a package), with
 - `RESIZES`: pattern of a variable's path -> function that fits its value to
   another image, another patch or other channels (see `Fit`),
 - `grid(metadata)`: the (rows, columns) of patches of a model, or None,
+- `family_of(metadata)`, if another family has files with the same names, whose
+  rules specify it as `FILES_OF`: the family of a checkpoint,
 - `trained_image_size(metadata)`, where arrays show it only together with fields
   that the caller gives: the (height, width) of the images of the weights,
 - `fit_sizes(metadata, config, image_size)`, where another image changes an

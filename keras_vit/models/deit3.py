@@ -1,0 +1,105 @@
+"""DeiT III: a ViT with LayerScale, whose class token has no position.
+
+Touvron et al. 2022, "DeiT III" (2204.07118). Checked against
+timm/models/vision_transformer.py. It has the parts of DINOv2
+(`models/dinov2.py`).
+"""
+
+import dataclasses
+from typing import Unpack
+
+from keras_vit._arguments import Natural, checked
+from keras_vit.models import dinov2, encoder
+from keras_vit.models.construct import construct
+from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = ["DeiT3", "DeiT3S16", "DeiT3M16", "DeiT3B16", "DeiT3L16", "DeiT3H14"]
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeiT3Config(dinov2.DINOv2Config):
+    """The architecture of a DeiT III: as `DINOv2Config`, with this default.
+
+    Args:
+        position_prefix: Number of tokens before the patches that have a
+            position; 0.
+    """
+
+    position_prefix: Natural = inherited(0)
+
+
+# Table 1, and its ViT-M/16 and ViT-H/14.
+VARIANTS = {
+    "DeiT3S16": dict(
+        patch_size=16, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536
+    ),
+    "DeiT3M16": dict(
+        patch_size=16, hidden_size=512, num_layers=12, num_heads=8, mlp_dim=2048
+    ),
+    "DeiT3B16": dict(
+        patch_size=16,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+    ),
+    "DeiT3L16": dict(
+        patch_size=16,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+    ),
+    "DeiT3H14": dict(
+        patch_size=14,
+        hidden_size=1280,
+        num_layers=32,
+        num_heads=16,
+        mlp_dim=5120,
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "deit3",
+        "DeiT3",
+        DeiT3Config,
+        dinov2.forward,
+        encoder.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+    )
+)
+
+
+def DeiT3(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """A DeiT III of any size."""
+    return construct(FAMILY, "DeiT3", kwargs)
+
+
+def DeiT3S16(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """ViT-S/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3S16", kwargs)
+
+
+def DeiT3M16(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """ViT-M/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3M16", kwargs)
+
+
+def DeiT3B16(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """ViT-B/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3B16", kwargs)
+
+
+def DeiT3L16(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """ViT-L/16 of DeiT III."""
+    return construct(FAMILY, "DeiT3L16", kwargs)
+
+
+def DeiT3H14(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
+    """ViT-H/14 of DeiT III."""
+    return construct(FAMILY, "DeiT3H14", kwargs)

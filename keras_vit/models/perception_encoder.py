@@ -1,0 +1,132 @@
+"""Perception Encoder: a ViT with rotary positions, read by attention.
+
+Bolya et al. 2025, "Perception Encoder" (2504.13181). Checked against
+timm/models/eva.py. It has the parts of EVA-02 (`models/eva02.py`).
+"""
+
+import dataclasses
+from typing import Unpack
+
+from keras_vit._arguments import Epsilon, Natural, checked
+from keras_vit.layers.mlp_block import Activation
+from keras_vit.layers.multi_head_self_attention import Bias
+from keras_vit.layers.rotary import Order
+from keras_vit.models import encoder, eva02
+from keras_vit.models.construct import construct
+from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.image_model import ImageModel
+
+__all__ = [
+    "PerceptionEncoder",
+    "PECoreTi16",
+    "PECoreS16",
+    "PECoreB16",
+    "PECoreL14",
+]
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerceptionEncoderConfig(eva02.EVA02Config):
+    """The architecture of a Perception Encoder: `EVA02Config`, other defaults.
+
+    Args:
+        pooling: See `EVA02Config`; "map".
+        rotary_offset: Added to indices; 1.
+        rotary_order: "ij" for rows first, or "xy"; "xy".
+        pre_norm: Whether a LayerNorm precedes the blocks, and patches have no
+            bias; True.
+        activation: Of the MLPs; "gelu".
+        qkv_bias: Biases of the projections; "qkv".
+        pooling_heads: Heads of "map", 0 for `num_heads`; 8.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
+    """
+
+    pooling: eva02.Pooling = inherited("map")
+    rotary_offset: float = inherited(1.0)
+    rotary_order: Order = inherited("xy")
+    pre_norm: bool = inherited(True)
+    activation: Activation = inherited("gelu")
+    qkv_bias: Bias = inherited("qkv")
+    pooling_heads: Natural = inherited(8)
+    layer_norm_epsilon: Epsilon = inherited(1e-5)
+
+
+# The smaller models.
+VARIANTS = {
+    "PECoreTi16": dict(
+        patch_size=16,
+        hidden_size=192,
+        num_layers=12,
+        num_heads=3,
+        mlp_dim=768,
+        rotary_reference=(24, 24),
+    ),
+    "PECoreS16": dict(
+        patch_size=16,
+        hidden_size=384,
+        num_layers=12,
+        num_heads=6,
+        mlp_dim=1536,
+        rotary_reference=(24, 24),
+    ),
+    "PECoreB16": dict(
+        patch_size=16,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+        rotary_reference=(14, 14),
+    ),
+    "PECoreL14": dict(
+        patch_size=14,
+        hidden_size=1024,
+        num_layers=24,
+        num_heads=16,
+        mlp_dim=4096,
+        rotary_reference=(24, 24),
+    ),
+}
+
+FAMILY = register(
+    Family(
+        "perception_encoder",
+        "PerceptionEncoder",
+        PerceptionEncoderConfig,
+        eva02.forward,
+        encoder.EncoderBlock,
+        VARIANTS,
+        encoder.LAYERS,
+        small=encoder.SMALL,
+        input_shapes={
+            "PECoreTi16": (384, 384, 3),
+            "PECoreS16": (384, 384, 3),
+            "PECoreL14": (336, 336, 3),
+        },
+    )
+)
+
+
+def PerceptionEncoder(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
+    """A Perception Encoder of any size."""
+    return construct(FAMILY, "PerceptionEncoder", kwargs)
+
+
+def PECoreTi16(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, T/16."""
+    return construct(FAMILY, "PECoreTi16", kwargs)
+
+
+def PECoreS16(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, S/16."""
+    return construct(FAMILY, "PECoreS16", kwargs)
+
+
+def PECoreB16(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, B/16."""
+    return construct(FAMILY, "PECoreB16", kwargs)
+
+
+def PECoreL14(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
+    """Perception Encoder core, L/14."""
+    return construct(FAMILY, "PECoreL14", kwargs)
