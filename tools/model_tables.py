@@ -175,7 +175,10 @@ def arguments(family: str) -> str:
     from keras_vit.models import ModelArguments
 
     source = ModelArguments if family == "all" else _family(family).config
-    meanings = _meanings(f"{inspect.getdoc(source)}\n")
+    meanings = {}
+    for each in reversed(source.__mro__):  # a config may extend another
+        if "\nArgs:\n" in (text := inspect.getdoc(each) or ""):
+            meanings |= _meanings(f"{text}\n")
     rows = [(f"`{name}`", text) for name, text in meanings.items()]
     return markdown.table(("argument", "meaning and default"), rows)
 

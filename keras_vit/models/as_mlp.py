@@ -144,12 +144,7 @@ class ASMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of the last map, `[B, D]`."""
     patch = arguments.as_pair(config.patch_size)
     multiple = [n * 2 ** (len(config.depths) - 1) for n in patch]
     if any(n and n % m for n, m in zip(x.shape[1:3], multiple, strict=True)):

@@ -304,12 +304,7 @@ class AxialResNetArguments(ModelArguments, total=False):
 def forward(
     config: AxialResNetConfig, x: keras.KerasTensor
 ) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of the last map, `[B, D]`."""
     width = int(64 * config.width_factor)
     is_batch_norm = config.normalization == "batch_norm"
     if is_batch_norm:

@@ -237,12 +237,7 @@ class AxialViTArguments(ModelArguments, total=False):
 
 
 def forward(config: AxialViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size, config.hidden_size, name="embedding"
     )

@@ -15,15 +15,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Natural, Rate, checked
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.constants import constant
 from keras_vit.ops.precision import at_least_float32
@@ -169,15 +167,10 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BEiTConfig:
+class BEiTConfig(encoder.EncoderConfig):
     """The architecture of a BEiT.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "gap_norm", the mean of the patches,
             before the last LayerNorm; "gap", the mean after it; "token", the
             class token. "gap_norm".
@@ -189,16 +182,8 @@ class BEiTConfig:
             "gelu".
         layer_scale: First value of LayerScale; 0 without it; 0.1.
         qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Literal["token", "gap", "gap_norm"] = inherited("gap_norm")
     class_token: bool = inherited(True)
     relative_dim: Natural = inherited(0)
@@ -206,11 +191,9 @@ class BEiTConfig:
     activation: Activation = inherited("gelu")
     layer_scale: Rate = inherited(0.1)
     qkv_bias: Bias = inherited("qv")
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        super().__post_init__()
         encoder.check_prefix(self)
         if not (self.class_token or self.relative_dim):
             raise ValueError(
@@ -220,14 +203,9 @@ class BEiTConfig:
             )
 
 
-class BEiTArguments(ModelArguments, total=False):
+class BEiTArguments(encoder.EncoderArguments, total=False):
     """The fields of `BEiTConfig`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Literal["token", "gap", "gap_norm"] | None
     class_token: bool | None
     relative_dim: Natural | None
@@ -235,17 +213,10 @@ class BEiTArguments(ModelArguments, total=False):
     activation: Activation | None
     layer_scale: Rate | None
     qkv_bias: Bias | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -271,34 +242,11 @@ def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 
 VARIANTS = {
-    "BEiTB16": dict(
-        patch_size=16,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
-    ),
-    "BEiTL16": dict(
-        patch_size=16,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
-    ),
+    "BEiTB16": dict(patch_size=16, **encoder.BASE),
+    "BEiTL16": dict(patch_size=16, **encoder.LARGE),
 }
 
-FAMILY = register(
-    Family(
-        "beit",
-        "BEiT",
-        BEiTConfig,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
-)
+FAMILY = encoder.family("beit", "BEiT", BEiTConfig, forward, variants=VARIANTS)
 
 
 def BEiT(**kwargs: Unpack[BEiTArguments]) -> ImageModel:

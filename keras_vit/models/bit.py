@@ -153,12 +153,7 @@ class BiTArguments(ModelArguments, total=False):
 
 
 def forward(config: BiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of the last map, `[B, D]`."""
     epsilon, standardization = NUMERICS[config.numerics]
     pre_activation = config.activation_order == "pre_activation"
     padding: Literal["same", "symmetric"] = "same"

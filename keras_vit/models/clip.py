@@ -12,13 +12,11 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Epsilon, checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -34,60 +32,32 @@ __all__ = [
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CLIPConfig:
+class CLIPConfig(encoder.EncoderConfig):
     """The architecture of the image tower of a CLIP.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm; "token".
         activation: Of the MLPs: "quick_gelu" (OpenAI's models) or "gelu"
             (LAION's); "quick_gelu".
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
     activation: Activation = inherited("quick_gelu")
-    drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-5)
 
-    def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
 
-
-class CLIPArguments(ModelArguments, total=False):
+class CLIPArguments(encoder.EncoderArguments, total=False):
     """The fields of `CLIPConfig`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Literal["token", "gap", "gap_norm"] | None
     activation: Activation | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -103,28 +73,14 @@ def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     return encoder.read_out(config, x, 1)
 
 
-_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-
 # Table 20, and the larger ones of OpenCLIP (Cherti et al. 2023, 2212.07143).
 # Their activation is that of the weights: LAION's were trained with GELU,
 # MetaCLIP's of the same sizes with QuickGELU.
 VARIANTS = {
-    "CLIPB32": dict(patch_size=32, **_BASE),
-    "CLIPB16": dict(patch_size=16, **_BASE),
-    "CLIPL14": dict(
-        patch_size=14,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
-    ),
-    "CLIPH14": dict(
-        patch_size=14,
-        hidden_size=1280,
-        num_layers=32,
-        num_heads=16,
-        mlp_dim=5120,
-    ),
+    "CLIPB32": dict(patch_size=32, **encoder.BASE),
+    "CLIPB16": dict(patch_size=16, **encoder.BASE),
+    "CLIPL14": dict(patch_size=14, **encoder.LARGE),
+    "CLIPH14": dict(patch_size=14, **encoder.HUGE),
     "CLIPG14": dict(
         patch_size=14,
         hidden_size=1408,
@@ -141,18 +97,7 @@ VARIANTS = {
     ),
 }
 
-FAMILY = register(
-    Family(
-        "clip",
-        "CLIP",
-        CLIPConfig,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
-)
+FAMILY = encoder.family("clip", "CLIP", CLIPConfig, forward, variants=VARIANTS)
 
 
 def CLIP(**kwargs: Unpack[CLIPArguments]) -> ImageModel:

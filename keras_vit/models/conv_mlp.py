@@ -149,12 +149,7 @@ class ConvMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: ConvMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of the last map, `[B, D]`."""
     half, width = config.stem_size // 2, config.stem_size
     x = convolve(x, half, 3, "tokenizer1", strides=2)
     x = convolve(x, half, 3, "tokenizer2")

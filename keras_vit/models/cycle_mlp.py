@@ -153,12 +153,7 @@ class CycleMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, C]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`, of any size.
-    """
+    """Return the representation: the mean of the last map, `[B, C]`."""
     rates = iter(drop_path_rates(config))
     for i, depth in enumerate(config.depths):
         side, strides, pad = (3, 2, (1, 1)) if i else (7, 4, (2, 2))

@@ -12,13 +12,11 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = ["DeiT", "DeiTTi16", "DeiTS16", "DeiTB16"]
@@ -26,61 +24,32 @@ __all__ = ["DeiT", "DeiTTi16", "DeiTS16", "DeiTB16"]
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DeiTConfig:
+class DeiTConfig(encoder.EncoderConfig):
     """The architecture of a distilled DeiT.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "distilled", the class token and the
             distillation token, each by a classifier, whose logits are averaged;
             "token", the class token alone (transformers'
             DeiTForImageClassification). "distilled".
         activation: Of the MLPs: "gelu", "gelu_tanh" or "quick_gelu"; "gelu".
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Literal["distilled", "token"] = inherited("distilled")
     activation: Activation = inherited("gelu")
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
-
-    def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
 
 
-class DeiTArguments(ModelArguments, total=False):
+class DeiTArguments(encoder.EncoderArguments, total=False):
     """The fields of `DeiTConfig`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Literal["distilled", "token"] | None
     activation: Activation | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the class and the distillation token, `[B, 2, D]`.
+    """Return the class and the distillation token, `[B, 2, D]`.
 
     With pooling="token" the class token, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
     """
     embedding = layers.PatchEmbedding(
         config.patch_size,
@@ -101,33 +70,12 @@ def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 # Table 1.
 VARIANTS = {
-    "DeiTTi16": dict(
-        patch_size=16, hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768
-    ),
-    "DeiTS16": dict(
-        patch_size=16, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536
-    ),
-    "DeiTB16": dict(
-        patch_size=16,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
-    ),
+    "DeiTTi16": dict(patch_size=16, **encoder.TINY),
+    "DeiTS16": dict(patch_size=16, **encoder.SMALL),
+    "DeiTB16": dict(patch_size=16, **encoder.BASE),
 }
 
-FAMILY = register(
-    Family(
-        "deit",
-        "DeiT",
-        DeiTConfig,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
-)
+FAMILY = encoder.family("deit", "DeiT", DeiTConfig, forward, variants=VARIANTS)
 
 
 def DeiT(**kwargs: Unpack[DeiTArguments]) -> ImageModel:

@@ -11,7 +11,7 @@ from typing import Unpack
 from keras_vit._arguments import Natural, checked
 from keras_vit.models import dinov2, encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = ["DeiT3", "DeiT3S16", "DeiT3M16", "DeiT3B16", "DeiT3L16", "DeiT3H14"]
@@ -32,46 +32,17 @@ class DeiT3Config(dinov2.DINOv2Config):
 
 # Table 1, and its ViT-M/16 and ViT-H/14.
 VARIANTS = {
-    "DeiT3S16": dict(
-        patch_size=16, hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536
-    ),
+    "DeiT3S16": dict(patch_size=16, **encoder.SMALL),
     "DeiT3M16": dict(
         patch_size=16, hidden_size=512, num_layers=12, num_heads=8, mlp_dim=2048
     ),
-    "DeiT3B16": dict(
-        patch_size=16,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
-    ),
-    "DeiT3L16": dict(
-        patch_size=16,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
-    ),
-    "DeiT3H14": dict(
-        patch_size=14,
-        hidden_size=1280,
-        num_layers=32,
-        num_heads=16,
-        mlp_dim=5120,
-    ),
+    "DeiT3B16": dict(patch_size=16, **encoder.BASE),
+    "DeiT3L16": dict(patch_size=16, **encoder.LARGE),
+    "DeiT3H14": dict(patch_size=14, **encoder.HUGE),
 }
 
-FAMILY = register(
-    Family(
-        "deit3",
-        "DeiT3",
-        DeiT3Config,
-        dinov2.forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
+FAMILY = encoder.family(
+    "deit3", "DeiT3", DeiT3Config, dinov2.forward, variants=VARIANTS
 )
 
 

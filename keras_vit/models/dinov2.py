@@ -12,15 +12,14 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Natural, Pair, Rate, checked
+from keras_vit._arguments import Natural, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -38,15 +37,10 @@ Pooling = Literal[
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DINOv2Config:
+class DINOv2Config(encoder.EncoderConfig):
     """The architecture of DINOv2, or of a ViT with registers.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last LayerNorm;
             "token_and_gap", both joined (transformers' classifiers of DINOv2);
@@ -68,16 +62,8 @@ class DINOv2Config:
             False.
         norm: Kind of the norms, "layer" or "rms"; "layer".
         query_key_norm: Whether a norm follows each query and each key; False.
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Pooling = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(0)
@@ -90,11 +76,9 @@ class DINOv2Config:
     pre_norm: bool = inherited(False)
     norm: Norm = inherited("layer")
     query_key_norm: bool = inherited(False)
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        super().__post_init__()
         encoder.check_prefix(self)
         arguments.check_post_norm(self.post_norm, self.parallel)
         if self.pooling == "map" and self.norm != "layer":
@@ -104,14 +88,9 @@ class DINOv2Config:
             )
 
 
-class DINOv2Arguments(ModelArguments, total=False):
+class DINOv2Arguments(encoder.EncoderArguments, total=False):
     """The fields of `DINOv2Config`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Pooling | None
     class_token: bool | None
     num_registers: Natural | None
@@ -124,17 +103,10 @@ class DINOv2Arguments(ModelArguments, total=False):
     pre_norm: bool | None
     norm: Norm | None
     query_key_norm: bool | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -152,9 +124,6 @@ def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
     )
 
 
-_SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
-_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-_LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
 _GIANT = dict(
     hidden_size=1536,
     num_layers=40,
@@ -165,24 +134,19 @@ _GIANT = dict(
 
 # Table 17.
 VARIANTS: dict[str, dict] = {
-    "DINOv2S14": dict(patch_size=14, **_SMALL),
-    "DINOv2B14": dict(patch_size=14, **_BASE),
-    "DINOv2L14": dict(patch_size=14, **_LARGE),
+    "DINOv2S14": dict(patch_size=14, **encoder.SMALL),
+    "DINOv2B14": dict(patch_size=14, **encoder.BASE),
+    "DINOv2L14": dict(patch_size=14, **encoder.LARGE),
     "DINOv2G14": dict(patch_size=14, **_GIANT),
 }
 
-FAMILY = register(
-    Family(
-        "dinov2",
-        "DINOv2",
-        DINOv2Config,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-        input_shapes=dict.fromkeys(VARIANTS, (518, 518, 3)),
-    )
+FAMILY = encoder.family(
+    "dinov2",
+    "DINOv2",
+    DINOv2Config,
+    forward,
+    variants=VARIANTS,
+    input_shapes=dict.fromkeys(VARIANTS, (518, 518, 3)),
 )
 
 

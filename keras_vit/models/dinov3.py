@@ -18,7 +18,6 @@ from keras_vit._arguments import (
     Count,
     Epsilon,
     Natural,
-    Pair,
     Positive,
     Rate,
     checked,
@@ -29,9 +28,8 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.attention_products import reshape
 from keras_vit.ops.constants import constant
@@ -163,15 +161,10 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DINOv3Config:
+class DINOv3Config(encoder.EncoderConfig):
     """The architecture of DINOv3 or another ViT with rotary positions.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm. "token".
@@ -198,16 +191,9 @@ class DINOv3Config:
             heads; 0 for `num_heads`; 0.
         num_full_blocks: Number of blocks at the beginning, and at the end,
             whose heads share none; 0.
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
     class_token: bool = inherited(True)
     num_registers: Natural = inherited(4)
@@ -226,23 +212,17 @@ class DINOv3Config:
     mlp_scale: bool = inherited(True)
     num_kv_heads: Natural = inherited(0)
     num_full_blocks: Natural = inherited(0)
-    drop_path_rate: Rate = 0.0
     layer_norm_epsilon: Epsilon = inherited(1e-5)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        super().__post_init__()
         encoder.check_prefix(self)
         arguments.check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
 
 
-class DINOv3Arguments(ModelArguments, total=False):
+class DINOv3Arguments(encoder.EncoderArguments, total=False):
     """The fields of `DINOv3Config`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Literal["token", "gap", "gap_norm"] | None
     class_token: bool | None
     num_registers: Natural | None
@@ -261,17 +241,10 @@ class DINOv3Arguments(ModelArguments, total=False):
     mlp_scale: bool | None
     num_kv_heads: Natural | None
     num_full_blocks: Natural | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -302,16 +275,12 @@ def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
     )
 
 
-_SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
-_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-_LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
-
 VARIANTS: dict[str, dict] = {
     # Distilled from the model of 7B parameters.
-    "DINOv3S16": dict(patch_size=16, **_SMALL),
-    "DINOv3S16Plus": dict(patch_size=16, activation="swiglu", **_SMALL),
-    "DINOv3B16": dict(patch_size=16, **_BASE),
-    "DINOv3L16": dict(patch_size=16, **_LARGE),
+    "DINOv3S16": dict(patch_size=16, **encoder.SMALL),
+    "DINOv3S16Plus": dict(patch_size=16, activation="swiglu", **encoder.SMALL),
+    "DINOv3B16": dict(patch_size=16, **encoder.BASE),
+    "DINOv3L16": dict(patch_size=16, **encoder.LARGE),
     "DINOv3H16Plus": dict(
         patch_size=16,
         hidden_size=1280,
@@ -322,17 +291,8 @@ VARIANTS: dict[str, dict] = {
     ),
 }
 
-FAMILY = register(
-    Family(
-        "dinov3",
-        "DINOv3",
-        DINOv3Config,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
+FAMILY = encoder.family(
+    "dinov3", "DINOv3", DINOv3Config, forward, variants=VARIANTS
 )
 
 

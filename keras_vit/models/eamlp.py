@@ -277,12 +277,7 @@ class EAMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the class token, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the class token, `[B, D]`."""
     size = config.token_dim
     x = SoftSplit(7, 4, 2, name="soft_split0")(x)
     for n in (1, 2):

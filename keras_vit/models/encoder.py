@@ -1,18 +1,27 @@
-"""What the families of ViTs after the paper share: tokens, blocks, readout.
+"""What ViTs share: fields, sizes, and after the paper tokens, blocks, readout.
 
 Their layers are named as those of ViT.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, Epsilon, Pair, Rate
+from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import NORMS
 from keras_vit.layers.transformer_block import NormPlacement
 from keras_vit.models import earlier
-from keras_vit.models.families import drop_path_rates
+from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.families import (
+    Family,
+    drop_path_rates,
+    inherited,
+    register,
+)
 
 # The paths of layers, for `Family.layers`.
 LAYERS = (
@@ -20,7 +29,76 @@ LAYERS = (
     r"|posembed_input|pre_norm"
     r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|attention_pooling"
 )
-SMALL = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+# Table 1 of ViT, and the sizes that its release and DeiT add.
+TINY = dict(hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768)
+SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
+BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
+LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
+HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
+# Of a model to train from scratch on a CPU.
+FROM_SCRATCH = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The fields that all ViTs have.
+
+    Args:
+        patch_size: Pixels per side of a patch, or (height, width).
+        hidden_size: Width D of the tokens.
+        num_layers: Number of blocks.
+        num_heads: Attention heads; divides `hidden_size`.
+        mlp_dim: Width of the MLPs' hidden layer.
+        drop_path_rate: Stochastic depth of the last block; it grows linearly
+            from 0 in the first.
+        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
+    """
+
+    patch_size: Pair
+    hidden_size: Count
+    num_layers: Count
+    num_heads: Count
+    mlp_dim: Count
+    drop_path_rate: Rate = 0.0
+    layer_norm_epsilon: Epsilon = inherited(1e-6)
+
+    def __post_init__(self):  # noqa: D105
+        arguments.check_heads(self)
+
+
+class EncoderArguments(ModelArguments, total=False):
+    """The fields of `EncoderConfig`, as arguments."""
+
+    patch_size: Pair | None
+    hidden_size: Count | None
+    num_layers: Count | None
+    num_heads: Count | None
+    mlp_dim: Count | None
+    drop_path_rate: Rate | None
+    layer_norm_epsilon: Epsilon | None
+
+
+def family(
+    name: str, title: str, config: type, forward: Callable, **kwargs
+) -> Family:
+    """Register a family whose blocks are `EncoderBlock`.
+
+    Args:
+        name, title, config, forward: See `Family`.
+        **kwargs: Other fields of it.
+    """
+    return register(
+        Family(
+            name,
+            title,
+            config,
+            forward,
+            EncoderBlock,
+            layers=LAYERS,
+            small=FROM_SCRATCH,
+            **kwargs,
+        )
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

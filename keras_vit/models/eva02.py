@@ -17,20 +17,17 @@ from keras_vit._arguments import (
     Count,
     Epsilon,
     Natural,
-    Pair,
     Positive,
     Rate,
     checked,
 )
-from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -119,15 +116,10 @@ class EVA02Mlp(layers.MlpBlock):
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EVA02Config:
+class EVA02Config(encoder.EncoderConfig):
     """The architecture of EVA, EVA-02 or BEiT-3, or of a Perception Encoder.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: What the head reads: "token", the class token; "gap", the
             mean of the patches; "gap_norm", the same before the last
             LayerNorm; "map", attention from a learned probe to all tokens;
@@ -153,16 +145,8 @@ class EVA02Config:
         pooling_heads: Heads of "map", 0 for `num_heads`; 0.
         pooling_mlp_dim: Width of the MLP's hidden layer in "map", 0 for
             `mlp_dim`; 0.
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Pooling = inherited("gap_norm")
     class_token: bool = inherited(True)
     rotary: Literal["index", "none"] = inherited("index")
@@ -179,22 +163,15 @@ class EVA02Config:
     mlp_norm: bool = inherited(False)
     pooling_heads: Natural = inherited(0)
     pooling_mlp_dim: Natural = inherited(0)
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        super().__post_init__()
         encoder.check_prefix(self)
 
 
-class EVA02Arguments(ModelArguments, total=False):
+class EVA02Arguments(encoder.EncoderArguments, total=False):
     """The fields of `EVA02Config`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Pooling | None
     class_token: bool | None
     rotary: Literal["index", "none"] | None
@@ -211,17 +188,10 @@ class EVA02Arguments(ModelArguments, total=False):
     mlp_norm: bool | None
     pooling_heads: Natural | None
     pooling_mlp_dim: Natural | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -286,17 +256,8 @@ VARIANTS = {
     ),
 }
 
-FAMILY = register(
-    Family(
-        "eva02",
-        "EVA02",
-        EVA02Config,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
+FAMILY = encoder.family(
+    "eva02", "EVA02", EVA02Config, forward, variants=VARIANTS
 )
 
 

@@ -221,12 +221,7 @@ class FFOnlyArguments(ModelArguments, total=False):
 
 
 def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the class token, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the class token, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,

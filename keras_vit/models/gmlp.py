@@ -152,12 +152,7 @@ class GMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of all tokens, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of all tokens, `[B, D]`."""
     x = layers.PatchEmbedding(
         config.patch_size, config.hidden_size, name="stem"
     )(x)  # [B, N, D]

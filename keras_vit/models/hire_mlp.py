@@ -151,12 +151,7 @@ class HireMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: HireMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of the last map, `[B, C]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`, of known height and width.
-    """
+    """Return the representation: the mean of the last map, `[B, C]`."""
     if None in x.shape[1:3]:
         raise ValueError(
             "`input_shape` must have a height and a width, which are divided "

@@ -179,12 +179,7 @@ class MViTArguments(ModelArguments, total=False):
 
 
 def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled videos, `[B, T, H, W, C]`, or images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     if len(x.shape) == 4:
         x = ops.expand_dims(x, 1)  # an image is a video of one frame
     widths = config.hidden_sizes

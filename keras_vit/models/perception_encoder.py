@@ -13,7 +13,7 @@ from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder, eva02
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -56,54 +56,37 @@ class PerceptionEncoderConfig(eva02.EVA02Config):
 VARIANTS = {
     "PECoreTi16": dict(
         patch_size=16,
-        hidden_size=192,
-        num_layers=12,
-        num_heads=3,
-        mlp_dim=768,
+        **encoder.TINY,
         rotary_reference=(24, 24),
     ),
     "PECoreS16": dict(
         patch_size=16,
-        hidden_size=384,
-        num_layers=12,
-        num_heads=6,
-        mlp_dim=1536,
+        **encoder.SMALL,
         rotary_reference=(24, 24),
     ),
     "PECoreB16": dict(
         patch_size=16,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
+        **encoder.BASE,
         rotary_reference=(14, 14),
     ),
     "PECoreL14": dict(
         patch_size=14,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
+        **encoder.LARGE,
         rotary_reference=(24, 24),
     ),
 }
 
-FAMILY = register(
-    Family(
-        "perception_encoder",
-        "PerceptionEncoder",
-        PerceptionEncoderConfig,
-        eva02.forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-        input_shapes={
-            "PECoreTi16": (384, 384, 3),
-            "PECoreS16": (384, 384, 3),
-            "PECoreL14": (336, 336, 3),
-        },
-    )
+FAMILY = encoder.family(
+    "perception_encoder",
+    "PerceptionEncoder",
+    PerceptionEncoderConfig,
+    eva02.forward,
+    variants=VARIANTS,
+    input_shapes={
+        "PECoreTi16": (384, 384, 3),
+        "PECoreS16": (384, 384, 3),
+        "PECoreL14": (336, 336, 3),
+    },
 )
 
 

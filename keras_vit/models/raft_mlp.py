@@ -319,12 +319,7 @@ class RaftMLPArguments(ModelArguments, total=False):
 
 
 def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]` of the last level.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]` of the last level."""
     size = config.pretrained_image_size or tuple(x.shape[1:3])
     if size == tuple(x.shape[1:3]) and None in size:
         raise ValueError(

@@ -115,12 +115,7 @@ class S2MLPArguments(ModelArguments, total=False):
 
 
 def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation: the mean of all tokens, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation: the mean of all tokens, `[B, D]`."""
     stem = layers.PatchEmbedding(
         config.patch_size, config.hidden_size, name="stem"
     )

@@ -12,13 +12,11 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Pair, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -34,59 +32,29 @@ __all__ = [
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SigLIPConfig:
+class SigLIPConfig(encoder.EncoderConfig):
     """The architecture of the image tower of a SigLIP.
 
     Args:
-        patch_size: Pixels per side of a patch, or (height, width).
-        hidden_size: Width D of the tokens.
-        num_layers: Number of blocks.
-        num_heads: Attention heads, also of the pooling; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer, also of the pooling.
         pooling: What the head reads: "map", attention from a learned probe;
             "gap", the mean of the patches. "map".
         activation: Of the MLPs: "gelu_tanh" (the authors, transformers) or
             "gelu" (most names of timm); "gelu_tanh".
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Literal["map", "gap"] = inherited("map")
     activation: Activation = inherited("gelu_tanh")
-    drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
-
-    def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
 
 
-class SigLIPArguments(ModelArguments, total=False):
+class SigLIPArguments(encoder.EncoderArguments, total=False):
     """The fields of `SigLIPConfig`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Literal["map", "gap"] | None
     activation: Activation | None
-    drop_path_rate: Rate | None
-    layer_norm_epsilon: Epsilon | None
 
 
 def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation, `[B, D]`."""
     embedding = layers.PatchEmbedding(
         config.patch_size,
         config.hidden_size,
@@ -101,21 +69,13 @@ def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     return encoder.read_out(config, x, 0)
 
 
-_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-
 # The shape-optimised ViT of Alabdulmohsin et al. 2023 (2305.13035).
 _SO400M = dict(hidden_size=1152, num_layers=27, num_heads=16, mlp_dim=4304)
 
 VARIANTS = {
-    "SigLIPB32": dict(patch_size=32, **_BASE),
-    "SigLIPB16": dict(patch_size=16, **_BASE),
-    "SigLIPL16": dict(
-        patch_size=16,
-        hidden_size=1024,
-        num_layers=24,
-        num_heads=16,
-        mlp_dim=4096,
-    ),
+    "SigLIPB32": dict(patch_size=32, **encoder.BASE),
+    "SigLIPB16": dict(patch_size=16, **encoder.BASE),
+    "SigLIPL16": dict(patch_size=16, **encoder.LARGE),
     "SigLIPSo400m14": dict(patch_size=14, **_SO400M),
     "SigLIPSo400m16": dict(patch_size=16, **_SO400M),
     "SigLIPGiantOpt16": dict(
@@ -127,17 +87,8 @@ VARIANTS = {
     ),
 }
 
-FAMILY = register(
-    Family(
-        "siglip",
-        "SigLIP",
-        SigLIPConfig,
-        forward,
-        encoder.EncoderBlock,
-        VARIANTS,
-        encoder.LAYERS,
-        small=encoder.SMALL,
-    )
+FAMILY = encoder.family(
+    "siglip", "SigLIP", SigLIPConfig, forward, variants=VARIANTS
 )
 
 

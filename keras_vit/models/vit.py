@@ -12,11 +12,19 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Epsilon, Pair, Positive, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers.residual_unit import Numerics
-from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
+from keras_vit.models.encoder import (
+    BASE,
+    FROM_SCRATCH,
+    HUGE,
+    LARGE,
+    SMALL,
+    TINY,
+    EncoderArguments,
+    EncoderConfig,
+)
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
@@ -101,16 +109,12 @@ class RelativeAttention(layers.MultiHeadSelfAttention):
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ViTConfig:
+class ViTConfig(EncoderConfig):
     """The architecture of a Vision Transformer (Table 1) or a hybrid.
 
     Args:
         patch_size: Pixels per side of a patch, or (height, width); of the
             feature map in a hybrid.
-        hidden_size: Width D of the tokens.
-        num_layers: Number of Transformer blocks.
-        num_heads: Attention heads; divides `hidden_size`.
-        mlp_dim: Width of the MLPs' hidden layer.
         pooling: "token" reads the class token; "gap" the average of all
             tokens, "gap_norm" with the last LayerNorm after the average
             (timm's `fc_norm`); "token_gap" is "gap_norm" over the patches of
@@ -118,34 +122,24 @@ class ViTConfig:
             gives the grid of all tokens. "token".
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
-        drop_path_rate: Stochastic depth of the last block; it grows linearly
-            from 0 in the first.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
             (Table 8); "learned_1d".
         position_placement: Where embeddings are added: "stem" (once, before
             the encoder), "every_layer" (a table for each block) or
             "every_layer_shared" (one table, before each block); "stem".
         gelu_approximate: The tanh form of GELU, or the exact one; tanh.
-        layer_norm_epsilon: Epsilon of every LayerNorm; 1e-6.
         resnet_depths: Units per stage of a hybrid's ResNet stem, () for only
             its root; no stem.
         resnet_width: Width factor of the stem; 1.
         resnet_numerics: Epsilons of the stem, "authors" or "timm"; "authors".
     """
 
-    patch_size: Pair
-    hidden_size: Count
-    num_layers: Count
-    num_heads: Count
-    mlp_dim: Count
     pooling: Pooling = inherited("token")
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
-    drop_path_rate: Rate = 0.0
     position_embedding: Positions = inherited("learned_1d")
     position_placement: Placement = inherited("stem")
     gelu_approximate: bool = inherited(True)
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
     resnet_depths: tuple[Count, ...] | None = inherited(None)
     resnet_width: Positive = inherited(1)
     resnet_numerics: Numerics = inherited("authors")
@@ -161,7 +155,7 @@ class ViTConfig:
         return self.position_embedding == "relative"
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        super().__post_init__()
         learned = self.position_embedding in ("learned_1d", "learned_2d")
         if not learned and self.position_placement != "stem":
             raise ValueError(
@@ -173,34 +167,22 @@ class ViTConfig:
             )
 
 
-class ViTArguments(ModelArguments, total=False):
+class ViTArguments(EncoderArguments, total=False):
     """The fields of `ViTConfig`, as arguments."""
 
-    patch_size: Pair | None
-    hidden_size: Count | None
-    num_layers: Count | None
-    num_heads: Count | None
-    mlp_dim: Count | None
     pooling: Pooling | None
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
-    drop_path_rate: Rate | None
     position_embedding: Positions | None
     position_placement: Placement | None
     gelu_approximate: bool | None
-    layer_norm_epsilon: Epsilon | None
     resnet_depths: tuple[Count, ...] | None
     resnet_width: Positive | None
     resnet_numerics: Numerics | None
 
 
 def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the representation y of equation 4, `[B, D]`.
-
-    Args:
-        config: The architecture.
-        x: Scaled images, `[B, H, W, C]`.
-    """
+    """Return the representation y of equation 4, `[B, D]`."""
     # Equation 1: patches, class token, positions.
     if config.resnet_depths is not None:
         x = layers.ResNetV2Stem(
@@ -274,33 +256,27 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     )
 
 
-_TINY = dict(hidden_size=192, num_layers=12, num_heads=3, mlp_dim=768)
-_SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
-_BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
-_LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
-_HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
-
 # Table 1, the sizes that the release adds to it, and the hybrids of section
 # 4.1, whose patches are cut from the stem's feature map.
 VARIANTS: dict[str, dict] = {
-    "ViTTi16": dict(patch_size=16, **_TINY),
-    "ViTS32": dict(patch_size=32, **_SMALL),
-    "ViTS16": dict(patch_size=16, **_SMALL),
-    "ViTB32": dict(patch_size=32, **_BASE),
-    "ViTB16": dict(patch_size=16, **_BASE),
-    "ViTB8": dict(patch_size=8, **_BASE),
-    "ViTL32": dict(patch_size=32, **_LARGE),
-    "ViTL16": dict(patch_size=16, **_LARGE),
-    "ViTH14": dict(patch_size=14, **_HUGE),
+    "ViTTi16": dict(patch_size=16, **TINY),
+    "ViTS32": dict(patch_size=32, **SMALL),
+    "ViTS16": dict(patch_size=16, **SMALL),
+    "ViTB32": dict(patch_size=32, **BASE),
+    "ViTB16": dict(patch_size=16, **BASE),
+    "ViTB8": dict(patch_size=8, **BASE),
+    "ViTL32": dict(patch_size=32, **LARGE),
+    "ViTL16": dict(patch_size=16, **LARGE),
+    "ViTH14": dict(patch_size=14, **HUGE),
     # The root has stride 4, so that patches of 8 are 32 pixels, not 16.
-    "RViTTi16": dict(patch_size=8, resnet_depths=(), **_TINY),
-    "R26ViTS32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **_SMALL),
-    "R26ViTB32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **_BASE),
+    "RViTTi16": dict(patch_size=8, resnet_depths=(), **TINY),
+    "R26ViTS32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **SMALL),
+    "R26ViTB32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **BASE),
     # Stage 4 is removed and its units placed in stage 3 (option ii).
-    "R50ViTB16": dict(patch_size=1, resnet_depths=(3, 4, 9), **_BASE),
-    "R50ViTB32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **_BASE),
-    "R50ViTL16": dict(patch_size=1, resnet_depths=(3, 4, 9), **_LARGE),
-    "R50ViTL32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **_LARGE),
+    "R50ViTB16": dict(patch_size=1, resnet_depths=(3, 4, 9), **BASE),
+    "R50ViTB32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **BASE),
+    "R50ViTL16": dict(patch_size=1, resnet_depths=(3, 4, 9), **LARGE),
+    "R50ViTL32": dict(patch_size=1, resnet_depths=(3, 4, 6, 3), **LARGE),
 }
 
 FAMILY = register(
@@ -313,7 +289,7 @@ FAMILY = register(
         VARIANTS,
         r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
         r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
-        small=dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192),
+        small=FROM_SCRATCH,
     )
 )
 
