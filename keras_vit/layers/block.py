@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.ops.gradient_barrier import gradient_barrier
@@ -50,3 +50,21 @@ class Block(CompositeLayer):
             name="drop_path",
             noise_shape=(None,) + (1,) * (rank - 1),  # one draw per example
         )
+
+
+class ResidualBlock(Block):
+    """A block of residual branches, whose output has the shape of its input.
+
+    Args:
+        drop_path_rate: Probability with which an example skips each residual
+            branch in training (stochastic depth).
+        **kwargs: Arguments of `Block`.
+    """
+
+    @checked
+    def __init__(self, drop_path_rate: Rate = 0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.drop_path_rate = drop_path_rate
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

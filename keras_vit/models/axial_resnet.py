@@ -64,8 +64,7 @@ class AxialUnitBN(Block):
         filters: Width of the bottleneck.
         strides: Side of the average-pooling, and stride of the shortcut.
         num_heads: Heads of each attention.
-        remat: Whether the unit recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, H / strides, W / strides, 2 x filters]`
@@ -83,14 +82,12 @@ class AxialUnitBN(Block):
         filters: Count,
         strides: Count = 1,
         num_heads: Count = 8,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.filters = filters
         self.strides = strides
         self.num_heads = num_heads
-        self.remat = remat
 
     def build(self, input_shape):
         if any(n is None or n % self.strides for n in input_shape[1:3]):
@@ -177,8 +174,7 @@ class AxialUnitGN(ResidualUnit):
         filters: Width of the bottleneck.
         strides: Side of the average-pooling, and stride of the shortcut.
         num_heads: Heads of each attention.
-        remat: Whether the unit recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
@@ -194,10 +190,9 @@ class AxialUnitGN(ResidualUnit):
         filters: Count,
         strides: Count = 1,
         num_heads: Count = 8,
-        remat: bool = False,
         **kwargs,
     ):
-        super().__init__(filters, strides, "scenic", remat, **kwargs)
+        super().__init__(filters, strides, "scenic", **kwargs)
         self.num_heads = num_heads
 
     def get_config(self):

@@ -99,8 +99,7 @@ class AxialTransformerBlock(Block):
         mlp_dim: Width of the MLPs' hidden layer.
         dropout_rate: Dropout after attention and each dense layer.
         attention_dropout_rate: Dropout of the attention weights.
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
 
     Input shape: `[B, H, W, D]`
     Output shape: `[B, H, W, D]`
@@ -117,7 +116,6 @@ class AxialTransformerBlock(Block):
         mlp_dim: Count,
         dropout_rate: Rate = 0.0,
         attention_dropout_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -125,7 +123,6 @@ class AxialTransformerBlock(Block):
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
         self.attention_dropout_rate = attention_dropout_rate
-        self.remat = remat
 
     def build(self, input_shape):
         self._map_shape = tuple(input_shape[1:])

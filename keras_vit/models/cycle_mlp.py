@@ -14,7 +14,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.external_attention import layer_norm
 from keras_vit.layers.initializers import uniform
@@ -51,7 +51,7 @@ def displaced(x, axis):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class CycleMLPBlock(Block):
+class CycleMLPBlock(ResidualBlock):
     """Mixes neighbours along rows and along columns, then channels.
 
         h, w = W_h cycle_rows(z), W_w cycle_columns(z),   c = W_c z,   z = LN(x)
@@ -63,8 +63,7 @@ class CycleMLPBlock(Block):
 
     Args:
         mlp_dim: Width of the MLP's hidden layer.
-        drop_path_rate: Probability with which an example skips a branch.
-        remat: Whether to recompute activations in the backward pass.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, H, W, C]`
@@ -79,14 +78,10 @@ class CycleMLPBlock(Block):
     def __init__(
         self,
         mlp_dim: Count,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -116,9 +111,6 @@ class CycleMLPBlock(Block):
         x = self.proj(weighted_sum((h, w, self.mlp_c(z)), *mlp))
         u = inputs + self.drop_path(x, training=training)
         return u + self.drop_path(self.mlp(self.norm2(u)), training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -168,7 +160,7 @@ def forward(config: CycleMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         for j in range(depth):
             x = CycleMLPBlock(
                 config.mlp_ratios[i] * config.hidden_sizes[i],
-                next(rates),
+                drop_path_rate=next(rates),
                 name=f"stage{i}_block{j}",
             )(x)  # [B, H / 4 / 2^i, W / 4 / 2^i, C]
     x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)

@@ -16,7 +16,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Pair, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
@@ -172,7 +172,7 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EAMLPBlock(Block):
+class EAMLPBlock(ResidualBlock):
     """A block of ViT with external attention.
 
         u = x + EA(LN(x)),   y = u + MLP(LN(u))
@@ -180,10 +180,7 @@ class EAMLPBlock(Block):
     Args:
         num_heads: See `ExternalAttention`.
         mlp_dim: Width of the MLP's hidden layer.
-        drop_path_rate: Probability with which an example skips each residual
-            branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, T, D]`
     Output shape: `[B, T, D]`
@@ -199,15 +196,11 @@ class EAMLPBlock(Block):
         self,
         num_heads: Count,
         mlp_dim: Count,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         def make(layer_class, *args, name, **kwargs):
@@ -227,9 +220,6 @@ class EAMLPBlock(Block):
         u = inputs + self.drop_path(x, training=training)
         x = self.mlp(self.norm2(u))
         return u + self.drop_path(x, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -301,7 +291,7 @@ def forward(config: EAMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x = EAMLPBlock(
             config.num_heads,
             config.mlp_dim,
-            rate,
+            drop_path_rate=rate,
             name=f"blocks_{i}",
         )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")(x)

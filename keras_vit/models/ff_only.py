@@ -15,7 +15,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
@@ -107,7 +107,7 @@ def _bilinear(n_in, n_out):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class FFOnlyBlock(Block):
+class FFOnlyBlock(ResidualBlock):
     """Mixes channels, then tokens, with the same form of MLP.
 
         u = x + MLP_1(LN(x))
@@ -117,10 +117,7 @@ class FFOnlyBlock(Block):
 
     Args:
         mlp_ratio: Hidden width of both MLPs, as a multiple of their input.
-        drop_path_rate: Probability with which an example skips each residual
-            branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, T, D]`, T with the class token.
     Output shape: `[B, T, D]`
@@ -139,14 +136,10 @@ class FFOnlyBlock(Block):
     def __init__(
         self,
         mlp_ratio: Positive = 4.0,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_ratio = mlp_ratio
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         batch_size, tokens, width = input_shape
@@ -179,9 +172,6 @@ class FFOnlyBlock(Block):
         u = inputs + self.drop_path(x, training=training)
         x = self.mlp2(self.norm2(ops.swapaxes(u, 1, 2)))  # [B, D, T]
         return u + self.drop_path(ops.swapaxes(x, 1, 2), training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -234,9 +224,7 @@ def forward(config: FFOnlyConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     )(x)  # [B, N + 1, D]
     for i, rate in enumerate(drop_path_rates(config)):
         x = FFOnlyBlock(
-            config.mlp_ratio,
-            rate,
-            name=f"blocks_{i}",
+            config.mlp_ratio, drop_path_rate=rate, name=f"blocks_{i}"
         )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-6, name="norm")(x)
     return x[:, 0]  # [B, D]

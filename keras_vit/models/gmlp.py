@@ -13,7 +13,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.dense import Dense
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -28,7 +28,7 @@ Even = Annotated[int, "even and positive", lambda n: n > 0 and n % 2 == 0]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GMLPBlock(Block):
+class GMLPBlock(ResidualBlock):
     """An MLP over channels with a spatial gating unit between its layers.
 
         [u, v] = GELU(Dense(LN(x)))
@@ -39,10 +39,7 @@ class GMLPBlock(Block):
 
     Args:
         mlp_dim: Hidden width of the MLP, of which one half gates the other.
-        drop_path_rate: Probability with which an example skips the residual
-            branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, N, D]`
     Output shape: `[B, N, D]`
@@ -60,14 +57,10 @@ class GMLPBlock(Block):
     def __init__(
         self,
         mlp_dim: Even,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         batch_size, tokens, width = input_shape
@@ -117,9 +110,6 @@ class GMLPBlock(Block):
         v = ops.swapaxes(self.gate(v), 1, 2)  # [B, N, F / 2]
         return inputs + self.drop_path(self.fc2(u * v), training=training)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,8 +147,11 @@ def forward(config: GMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         config.patch_size, config.hidden_size, name="stem"
     )(x)  # [B, N, D]
     for i in range(config.num_layers):
-        name = f"blocks_{i}"
-        x = GMLPBlock(config.mlp_dim, config.drop_path_rate, name=name)(x)
+        x = GMLPBlock(
+            config.mlp_dim,
+            drop_path_rate=config.drop_path_rate,
+            name=f"blocks_{i}",
+        )(x)
     x = keras.layers.LayerNormalization(epsilon=1e-6, name="norm")(x)
     return ops.mean(x, axis=1)  # [B, D]
 

@@ -15,7 +15,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
@@ -57,7 +57,7 @@ class MixerMlp(layers.MlpBlock):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MixerBlock(Block):
+class MixerBlock(ResidualBlock):
     """Mixes tokens, the same way in each channel, then channels.
 
         u = x + MLP_tokens(LN(x)^T)^T
@@ -66,11 +66,8 @@ class MixerBlock(Block):
     Args:
         tokens_mlp_dim: Hidden width D_S of the MLP over tokens.
         mlp_dim: Hidden width D_C of the MLP over channels.
-        drop_path_rate: Probability with which an example skips each of the
-            two residual branches in training (stochastic depth).
         gelu_approximate: The tanh form of GELU, or the exact one.
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, N, D]`
     Output shape: `[B, N, D]`
@@ -104,17 +101,13 @@ class MixerBlock(Block):
         self,
         tokens_mlp_dim: Count,
         mlp_dim: Count,
-        drop_path_rate: Rate = 0.0,
         gelu_approximate: bool = True,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.tokens_mlp_dim = tokens_mlp_dim
         self.mlp_dim = mlp_dim
-        self.drop_path_rate = drop_path_rate
         self.gelu_approximate = gelu_approximate
-        self.remat = remat
 
     def build(self, input_shape):
         batch_size, tokens, width = input_shape
@@ -158,9 +151,6 @@ class MixerBlock(Block):
         u = inputs + self.drop_path(x, training=training)
         x = self.channel_mixing(self.norm_1(u))
         return u + self.drop_path(x, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -209,8 +199,8 @@ def forward(config: MixerConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x = MixerBlock(
             config.tokens_mlp_dim,
             config.mlp_dim,
-            rate,
             config.gelu_approximate,
+            drop_path_rate=rate,
             name=f"MixerBlock_{i}",
         )(x)
     x = keras.layers.LayerNormalization(

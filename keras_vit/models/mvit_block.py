@@ -6,7 +6,7 @@ import keras
 
 from keras_vit._arguments import Count, Rate, Triple, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.mvit_attention import (
     Pooling,
     PoolingAttention,
@@ -19,7 +19,7 @@ from keras_vit.ops.activations import gelu
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiscaleBlock(Block):
+class MultiscaleBlock(ResidualBlock):
     """A Transformer block that may pool its tokens and change their width.
 
         u = maxpool(x) + attention(LN(x))
@@ -37,10 +37,7 @@ class MultiscaleBlock(Block):
             class_token: See `PoolingAttention`.
         dropout_rate: Dropout after attention and after each dense layer of
             the MLP.
-        drop_path_rate: Probability with which an example skips each of the
-            two residual branches in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, N, D]`
     Output shape: `[B, N', output_size]`
@@ -71,8 +68,6 @@ class MultiscaleBlock(Block):
         key_value_stride: Triple = (1, 1, 1),
         class_token: bool = True,
         dropout_rate: Rate = 0.0,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -86,8 +81,6 @@ class MultiscaleBlock(Block):
         self.key_value_stride = key_value_stride
         self.class_token = class_token
         self.dropout_rate = dropout_rate
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
         self.pool_skip = None
         self.output_grid = self.grid_size
         if math.prod(self.query_stride) > 1:

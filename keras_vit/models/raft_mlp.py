@@ -15,7 +15,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.initializers import uniform
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.arguments import ModelArguments
@@ -66,7 +66,7 @@ class RaftMLPMlp(layers.MlpBlock):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RaftMLPBlock(Block):
+class RaftMLPBlock(ResidualBlock):
     """Mixes tokens along columns, then along rows, then mixes channels.
 
         u = x + MLP_vertical(LN(x))
@@ -86,10 +86,7 @@ class RaftMLPBlock(Block):
             multiple of their input.
         mlp_ratio: The same for the MLP over channels.
         dropout_rate: Dropout after each dense layer.
-        drop_path_rate: Probability with which an example skips each residual
-            branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, H, W, D]`
     Output shape: `[B, H, W, D]`
@@ -117,8 +114,6 @@ class RaftMLPBlock(Block):
         tokens_mlp_ratio: Positive = 2,
         mlp_ratio: Positive = 4,
         dropout_rate: Rate = 0.0,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -127,8 +122,6 @@ class RaftMLPBlock(Block):
         self.tokens_mlp_ratio = tokens_mlp_ratio
         self.mlp_ratio = mlp_ratio
         self.dropout_rate = dropout_rate
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -213,9 +206,6 @@ class RaftMLPBlock(Block):
         x = ops.reshape(mlp(x, training=training), (-1, *shape))
         x = ops.transpose(x, [order.index(axis) for axis in range(5)])
         return ops.reshape(x, (-1, rows, columns, width))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -347,7 +337,7 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
                 config.tokens_mlp_ratio,
                 config.mlp_ratio,
                 config.dropout_rate,
-                config.drop_path_rate,
+                drop_path_rate=config.drop_path_rate,
                 name=f"level{i}_block{j}",
             )(x)
         is_last = i + 1 == len(config.depths)

@@ -13,7 +13,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
 from keras_vit.layers import arguments, deit_mlp
-from keras_vit.layers.block import Block
+from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -57,7 +57,7 @@ class Affine(CompositeLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResMLPBlock(Block):
+class ResMLPBlock(ResidualBlock):
     """Mixes patches by one linear layer, then channels by an MLP.
 
         u = x + gamma_1 (A Aff(x)^T + b)^T
@@ -66,10 +66,7 @@ class ResMLPBlock(Block):
     Args:
         mlp_dim: Hidden width of the MLP over channels.
         layer_scale: Initial value of gamma (LayerScale).
-        drop_path_rate: Probability with which an example skips each residual
-            branch in training (stochastic depth).
-        remat: Whether the block recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `ResidualBlock`, and of layers.
 
     Input shape: `[B, N, D]`
     Output shape: `[B, N, D]`
@@ -90,15 +87,11 @@ class ResMLPBlock(Block):
         self,
         mlp_dim: Count,
         layer_scale: Positive = 1e-4,
-        drop_path_rate: Rate = 0.0,
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.layer_scale = layer_scale
-        self.drop_path_rate = drop_path_rate
-        self.remat = remat
 
     def build(self, input_shape):
         batch_size, tokens, width = input_shape
@@ -128,9 +121,6 @@ class ResMLPBlock(Block):
         u = inputs + self.drop_path(x, training=training)
         x = self.gamma_2 * self.mlp(self.norm2(u))
         return u + self.drop_path(x, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @checked
@@ -178,7 +168,7 @@ def forward(config: ResMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         x = ResMLPBlock(
             config.mlp_dim,
             config.layer_scale,
-            config.drop_path_rate,
+            drop_path_rate=config.drop_path_rate,
             name=f"blocks_{i}",
         )(x)
     x = Affine(name="norm")(x)

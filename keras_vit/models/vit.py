@@ -238,8 +238,11 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             mlp_options=dict(activation=activation),
             name=f"encoderblock_{i}",
         )(x)
+    return read_out(config, x, embedding.grid_size)
 
-    # Equation 4: the last norm, and the readout of the tokens.
+
+def read_out(config: ViTConfig, x, grid_size: tuple[int, int]):
+    """Return the last norm, and the readout, of the tokens (equation 4)."""
     norm = keras.layers.LayerNormalization(
         epsilon=config.layer_norm_epsilon, name="encoder_norm"
     )
@@ -251,9 +254,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         return norm(ops.mean(x, axis=1))
     if config.pooling == "token_gap":
         return norm(ops.mean(x[:, 1:], axis=1))
-    return keras.layers.Reshape((*embedding.grid_size, config.hidden_size))(
-        norm(x)
-    )
+    return keras.layers.Reshape((*grid_size, config.hidden_size))(norm(x))
 
 
 # Table 1, the sizes that the release adds to it, and the hybrids of section
