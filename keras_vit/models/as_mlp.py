@@ -208,7 +208,7 @@ FAMILY = register(
 
 
 def ASMLP(**kwargs: Unpack[ASMLPArguments]) -> ImageModel:
-    """An AS-MLP of any size."""
+    """Build an AS-MLP of any size."""
     return construct(FAMILY, "ASMLP", kwargs)
 
 

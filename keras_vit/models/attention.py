@@ -18,12 +18,12 @@ Attention = tuple[tuple[tokens.Tokens, tokens.Tokens], Any]
 
 
 def attending(model: ImageModel) -> list[keras.layers.Layer]:
-    """Returns the blocks with global attention, among all tokens."""
+    """Return the blocks with global attention, among all tokens."""
     return [x for x in model.blocks if hasattr(x, "attention_weights")]
 
 
 def attentions(model: ImageModel, images) -> list[Attention]:
-    """Returns the attention of each block on a batch of images, in order.
+    """Return the attention of each block on a batch of images, in order.
 
     The forward pass does not store attention. It is recomputed here from the
     input of each block.
@@ -47,7 +47,7 @@ def attentions(model: ImageModel, images) -> list[Attention]:
 
 
 def reaching(inner: ImageModel, model: keras.Model, images):
-    """Returns the input that an inner model receives from an outer model.
+    """Return the input that an inner model receives from an outer model.
 
     Args:
         inner: The inner model.
@@ -71,7 +71,7 @@ def reaching(inner: ImageModel, model: keras.Model, images):
 
 
 def by_head(model: ImageModel, found: list[Attention]) -> list:
-    """Returns each head's attention from the classifier's input to patches.
+    """Return each head's attention from the classifier's input to patches.
 
     The queries are the class token, or the mean of all patches if the
     classifier reads that. A class token among the keys is left out, and the
@@ -98,7 +98,7 @@ def by_head(model: ImageModel, found: list[Attention]) -> list:
 
 
 def rollout(model: ImageModel, found: list[Attention]):
-    """Returns how much each patch contributes to the last attention's output.
+    """Return how much each patch contributes to the last attention's output.
 
     Computed from the output back to the patches, with one row per image: the
     full matrices would be too large for the tokens of a video.
@@ -127,7 +127,7 @@ def rollout(model: ImageModel, found: list[Attention]):
 
 
 def _reading(model, queries, num_tokens):
-    """Returns the share of each token in what the classifier reads.
+    """Return the share of each token in what the classifier reads.
 
     Tokens that it does not read have none. Attention from a probe is taken to
     read all patches alike.

@@ -72,7 +72,7 @@ class AxialAttention(CompositeLayer):
         return layer
 
     def _heads(self, x):
-        """Returns q, k and v, `[B, other axis, A, N, E / 2 or E]`."""
+        """Return q, k and v, `[B, other axis, A, N, E / 2 or E]`."""
         rows, columns, width = self._map_shape
         x = ops.reshape(
             x, (-1, rows, columns, self.num_heads, 2 * self.head_size)
@@ -82,12 +82,12 @@ class AxialAttention(CompositeLayer):
         return ops.split(ops.transpose(x, order), (half, 2 * half), axis=-1)
 
     def _merge(self, x):
-        """Returns the outputs of the heads as `[B, H, W, C]`."""
+        """Return the outputs of the heads as `[B, H, W, C]`."""
         order = (0, 3, 1, 2, 4) if self.axis == "height" else (0, 1, 3, 2, 4)
         return ops.reshape(ops.transpose(x, order), (-1, *self._map_shape))
 
     def _relative(self, sign, dtype):
-        """Returns r[c, i, j] of the distance sign (i - j), in three parts."""
+        """Return r[c, i, j] of the distance sign (i - j), in three parts."""
         place = np.arange(self.length)
         index = sign * (place[:, None] - place[None]) + self.length - 1
         table = ops.cast(self.relative, dtype)
@@ -100,7 +100,7 @@ class AxialAttention(CompositeLayer):
 
 
 def batch_norm(layer, shape, name, **kwargs):
-    """Makes a BatchNorm with PyTorch's momentum and epsilon."""
+    """Make a BatchNorm with PyTorch's momentum and epsilon."""
     norm = layer.make(
         keras.layers.BatchNormalization,
         momentum=0.9,
@@ -232,7 +232,7 @@ class AxialAttentionGN(AxialAttention):
         return self._each_sequence(self.gn_out, self._merge(x))
 
     def _each_sequence(self, norm, x):
-        """Normalizes each row, or each column, separately."""
+        """Normalize each row, or each column, separately."""
         rows, columns, width = x.shape[1:]
         shape = (-1, columns, width)
         if self.axis == "height":

@@ -248,14 +248,14 @@ class AxialUnitGN(ResidualUnit):
 
 
 def he_normal():
-    """Returns the authors' initialisers of convolutions."""
+    """Return the authors' initialisers of convolutions."""
     return keras.initializers.VarianceScaling(
         2.0, "fan_out", "untruncated_normal"
     )
 
 
 def average_pool(layer):
-    """Returns the pooling of a unit, which does nothing with a stride of 1."""
+    """Return the pooling of a unit, which does nothing with a stride of 1."""
     return layer.make(
         keras.layers.AveragePooling2D,
         layer.strides,
@@ -373,7 +373,7 @@ FAMILY = register(
 
 
 def AxialResNet(**kwargs: Unpack[AxialResNetArguments]) -> ImageModel:
-    """An Axial-ResNet of any size."""
+    """Build an Axial-ResNet of any size."""
     return construct(FAMILY, "AxialResNet", kwargs)
 
 

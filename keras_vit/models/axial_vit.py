@@ -69,7 +69,7 @@ class AddAxialPositionEmbs(keras.layers.Layer):
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
-        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        """Return the embeddings of the patches, "" -> ([N, D], grid)."""
         rows, columns, width = self._map_shape
         table = ops.reshape(self._positions(), (-1, width))
         return {"": (table, (rows, columns))}
@@ -151,20 +151,20 @@ class AxialTransformerBlock(Block):
         return ops.reshape(x, (-1, *self._map_shape))
 
     def _columns(self, x):
-        """Returns the columns of maps as sequences, `[B W, H, D]`."""
+        """Return the columns of maps as sequences, `[B W, H, D]`."""
         x = arguments.check_shape(self, x, self._map_shape)
         rows, _, width = self._map_shape
         return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width))
 
     def _rows(self, x):
-        """Returns the rows of such columns, `[B H, W, D]`."""
+        """Return the rows of such columns, `[B H, W, D]`."""
         rows, columns, width = self._map_shape
         x = ops.reshape(x, (-1, columns, rows, width))
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, H, W, D]
         return ops.reshape(x, (-1, columns, width))
 
     def attention_weights(self, inputs):
-        """Returns attention along columns and along rows, `[B, A, N, N]` each.
+        """Return attention along columns and along rows, `[B, A, N, N]` each.
 
         Among all tokens: 0 between tokens of different columns, or rows.
         """
@@ -281,7 +281,7 @@ FAMILY = register(
 
 
 def AxialViT(**kwargs: Unpack[AxialViTArguments]) -> ImageModel:
-    """An Axial-ViT of any size."""
+    """Build an Axial-ViT of any size."""
     return construct(FAMILY, "AxialViT", kwargs)
 
 

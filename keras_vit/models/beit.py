@@ -30,7 +30,7 @@ __all__ = ["BEiT", "BEiTB16", "BEiTL16"]
 
 
 def distances(grid: tuple[int, int]) -> np.ndarray:
-    """Returns the row of a table of distances for each pair, `[N, N]`.
+    """Return the row of a table of distances for each pair, `[N, N]`.
 
     The table has the rows of [-(H - 1), H - 1] x [-(W - 1), W - 1].
 
@@ -46,7 +46,7 @@ def distances(grid: tuple[int, int]) -> np.ndarray:
 
 
 def with_class_token(grid: tuple[int, int]) -> np.ndarray:
-    """Returns `distances` of a class token and patches, `[N + 1, N + 1]`.
+    """Return `distances` of a class token and patches, `[N + 1, N + 1]`.
 
     The last three rows of the table are those of the class token: to patches,
     from patches, to itself.
@@ -59,7 +59,7 @@ def with_class_token(grid: tuple[int, int]) -> np.ndarray:
 
 
 def log_distances(grid: tuple[int, int]) -> np.ndarray:
-    """Returns sign(d) log(1 + |d|) of each row of the table, on both axes."""
+    """Return sign(d) log(1 + |d|) of each row of the table, on both axes."""
     rows, columns = (np.arange(1.0 - n, n) for n in grid)
     table = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
     logs = np.sign(table) * np.log1p(np.abs(table))
@@ -152,7 +152,7 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
         return logits + self._bias(logits.dtype)
 
     def _bias(self, dtype):
-        """Returns the bias of the scores by distance, `[A, T, T]`."""
+        """Return the bias of the scores by distance, `[A, T, T]`."""
         if self.relative_dim:
             logs = constant(self._logs, self.compute_dtype)
             table = self.relative_1(self.relative_0(logs))
@@ -250,7 +250,7 @@ FAMILY = encoder.family("beit", "BEiT", BEiTConfig, forward, variants=VARIANTS)
 
 
 def BEiT(**kwargs: Unpack[BEiTArguments]) -> ImageModel:
-    """A BEiT of any size."""
+    """Build a BEiT of any size."""
     return construct(FAMILY, "BEiT", kwargs)
 
 

@@ -225,7 +225,7 @@ FAMILY = register(
 
 
 def BiT(**kwargs: Unpack[BiTArguments]) -> ImageModel:
-    """A BiT ResNet of any size."""
+    """Build a BiT ResNet of any size."""
     return construct(FAMILY, "BiT", kwargs)
 
 

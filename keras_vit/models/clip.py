@@ -101,35 +101,35 @@ FAMILY = encoder.family("clip", "CLIP", CLIPConfig, forward, variants=VARIANTS)
 
 
 def CLIP(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of a CLIP of any size."""
+    """Build the image tower of a CLIP of any size."""
     return construct(FAMILY, "CLIP", kwargs)
 
 
 def CLIPB32(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of CLIP, ViT-B/32."""
+    """Build the image tower of CLIP, ViT-B/32."""
     return construct(FAMILY, "CLIPB32", kwargs)
 
 
 def CLIPB16(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of CLIP, ViT-B/16."""
+    """Build the image tower of CLIP, ViT-B/16."""
     return construct(FAMILY, "CLIPB16", kwargs)
 
 
 def CLIPL14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of CLIP, ViT-L/14."""
+    """Build the image tower of CLIP, ViT-L/14."""
     return construct(FAMILY, "CLIPL14", kwargs)
 
 
 def CLIPH14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of OpenCLIP, ViT-H/14."""
+    """Build the image tower of OpenCLIP, ViT-H/14."""
     return construct(FAMILY, "CLIPH14", kwargs)
 
 
 def CLIPG14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of OpenCLIP, ViT-g/14."""
+    """Build the image tower of OpenCLIP, ViT-g/14."""
     return construct(FAMILY, "CLIPG14", kwargs)
 
 
 def CLIPBigG14(**kwargs: Unpack[CLIPArguments]) -> ImageModel:
-    """The image tower of OpenCLIP, ViT-bigG/14."""
+    """Build the image tower of OpenCLIP, ViT-bigG/14."""
     return construct(FAMILY, "CLIPBigG14", kwargs)

@@ -80,7 +80,7 @@ class ConvMLPBlock(MixingBlock):
 
 
 def convolve(x, filters, side, name, strides=1, relu=True):
-    """Applies a convolution with PyTorch's padding, then BatchNorm and ReLU.
+    """Apply a convolution with PyTorch's padding, then BatchNorm and ReLU.
 
     Args:
         x: A map, `[B, H, W, C]`.
@@ -212,7 +212,7 @@ FAMILY = register(
 
 
 def ConvMLP(**kwargs: Unpack[ConvMLPArguments]) -> ImageModel:
-    """A ConvMLP of any size."""
+    """Build a ConvMLP of any size."""
     return construct(FAMILY, "ConvMLP", kwargs)
 
 

@@ -36,7 +36,7 @@ BRANCHES = 3  # along rows, along columns, and without displacement
 
 
 def displaced(x, axis):
-    """Returns a map in which each channel is read at another cell.
+    """Return a map in which each channel is read at another cell.
 
     Channels 0, 1, 2, 3, ... at cell p are those of the cells p, p + 1, p - 1,
     p, ... along the axis; zero outside the map.
@@ -197,7 +197,7 @@ FAMILY = register(
 
 
 def CycleMLP(**kwargs: Unpack[CycleMLPArguments]) -> ImageModel:
-    """A CycleMLP of any size."""
+    """Build a CycleMLP of any size."""
     return construct(FAMILY, "CycleMLP", kwargs)
 
 

@@ -79,20 +79,20 @@ FAMILY = encoder.family("deit", "DeiT", DeiTConfig, forward, variants=VARIANTS)
 
 
 def DeiT(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
-    """A distilled DeiT of any size."""
+    """Build a distilled DeiT of any size."""
     return construct(FAMILY, "DeiT", kwargs)
 
 
 def DeiTTi16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
-    """The distilled DeiT-Ti."""
+    """Build the distilled DeiT-Ti."""
     return construct(FAMILY, "DeiTTi16", kwargs)
 
 
 def DeiTS16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
-    """The distilled DeiT-S."""
+    """Build the distilled DeiT-S."""
     return construct(FAMILY, "DeiTS16", kwargs)
 
 
 def DeiTB16(**kwargs: Unpack[DeiTArguments]) -> ImageModel:
-    """The distilled DeiT-B."""
+    """Build the distilled DeiT-B."""
     return construct(FAMILY, "DeiTB16", kwargs)

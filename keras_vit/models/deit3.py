@@ -47,7 +47,7 @@ FAMILY = encoder.family(
 
 
 def DeiT3(**kwargs: Unpack[dinov2.DINOv2Arguments]) -> ImageModel:
-    """A DeiT III of any size."""
+    """Build a DeiT III of any size."""
     return construct(FAMILY, "DeiT3", kwargs)
 
 

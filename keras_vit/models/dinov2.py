@@ -151,7 +151,7 @@ FAMILY = encoder.family(
 
 
 def DINOv2(**kwargs: Unpack[DINOv2Arguments]) -> ImageModel:
-    """A DINOv2, or ViT with registers, of any size."""
+    """Build a DINOv2, or ViT with registers, of any size."""
     return construct(FAMILY, "DINOv2", kwargs)
 
 

@@ -46,7 +46,7 @@ __all__ = [
 
 
 def mixed_frequencies(shape, dtype=None):
-    """Returns first frequencies of the kind "mixed", `[2, A, E / 2]`.
+    """Return first frequencies of the kind "mixed", `[2, A, E / 2]`.
 
     Those of the other kinds with theta = 10, of two axes that are turned by a
     random angle for each head.
@@ -63,7 +63,7 @@ def mixed_frequencies(shape, dtype=None):
 
 
 def indices(grid: tuple[int, int]) -> np.ndarray:
-    """Returns the (column, row) of each patch, `[2, N]`."""
+    """Return the (column, row) of each patch, `[2, N]`."""
     rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
     return np.stack([columns.ravel(), rows.ravel()]).astype("float32")
 
@@ -297,7 +297,7 @@ FAMILY = encoder.family(
 
 
 def DINOv3(**kwargs: Unpack[DINOv3Arguments]) -> ImageModel:
-    """A DINOv3, or ViT with rotary positions, of any size."""
+    """Build a DINOv3, or ViT with rotary positions, of any size."""
     return construct(FAMILY, "DINOv3", kwargs)
 
 

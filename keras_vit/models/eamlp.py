@@ -150,11 +150,11 @@ class SinusoidPositions(keras.layers.Layer):
         return x + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
-        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        """Return the embeddings of the patches, "" -> ([N, D], grid)."""
         return {"": (self._positions()[1:], self.grid_size)}
 
     def _positions(self):
-        """Returns the embeddings, `[N + 1, D]`."""
+        """Return the embeddings, `[N + 1, D]`."""
         return self.pos_embed[0] if self.kind == "table" else self._table
 
     def compute_output_shape(self, input_shape):
@@ -163,7 +163,7 @@ class SinusoidPositions(keras.layers.Layer):
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Returns the embeddings of positions, `[positions, width]`."""
+    """Return the embeddings of positions, `[positions, width]`."""
     exponents = 2 * (np.arange(width) // 2) / width
     angles = np.arange(positions)[:, None] / 10_000**exponents
     angles[:, 0::2] = np.sin(angles[:, 0::2])
@@ -323,7 +323,7 @@ FAMILY = register(
 
 
 def EAMLP(**kwargs: Unpack[EAMLPArguments]) -> ImageModel:
-    """An EAMLP of any size."""
+    """Build an EAMLP of any size."""
     return construct(FAMILY, "EAMLP", kwargs)
 
 

@@ -2,7 +2,7 @@
 
 
 def block_config(config: dict) -> dict:
-    """Returns today's config of an earlier `EncoderBlock`.
+    """Return today's config of an earlier `EncoderBlock`.
 
     It had the options of attention and MLP of all families.
 
@@ -45,7 +45,7 @@ def block_config(config: dict) -> dict:
 
 
 def _positions(config):
-    """Takes the options of positions out of a config, and returns them."""
+    """Take the options of positions out of a config, and return them."""
     grid_size, rotary = config.pop("grid_size"), config.pop("rotary")
     relative_dim = config.pop("relative_dim")
     if config.pop("relative_positions"):

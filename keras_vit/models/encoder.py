@@ -110,14 +110,14 @@ class EncoderBlock(layers.TransformerBlock):
 
     @classmethod
     def from_config(cls, config):
-        """Returns a block; also of a config that version 0.2 wrote."""
+        """Return a block; also of a config that version 0.2 wrote."""
         if "attention_options" not in config:
             config = earlier.block_config(config)
         return super().from_config(config)
 
 
 def check_prefix(config) -> None:
-    """Checks the fields about tokens before the patches.
+    """Check the fields about tokens before the patches.
 
     Args:
         config: The architecture, which may lack a class token.
@@ -143,13 +143,13 @@ def check_prefix(config) -> None:
 
 
 def norm(config, name: str) -> keras.layers.Layer:
-    """Returns a norm over tokens, of the kind of `config.norm`."""
+    """Return a norm over tokens, of the kind of `config.norm`."""
     kind = NORMS[getattr(config, "norm", "layer")]
     return kind(epsilon=config.layer_norm_epsilon, name=name)
 
 
 def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
-    """Adds the class token, registers and learned positions, if any.
+    """Add the class token, registers and learned positions, if any.
 
     Args:
         config: The architecture. Its first `position_prefix` tokens before the
@@ -190,7 +190,7 @@ def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
 
 
 def rotary(config, grid_size: tuple[int, int]) -> dict | None:
-    """Returns the arguments of `layers.rotary.angles`, kind included."""
+    """Return the arguments of `layers.rotary.angles`, kind included."""
     if config.rotary == "none":
         return None
     return dict(
@@ -210,7 +210,7 @@ def encode(
     mlp: dict | None = None,
     rescaled: bool = False,
 ):
-    """Applies the blocks.
+    """Apply the blocks.
 
     Args:
         config: The architecture.

@@ -262,7 +262,7 @@ FAMILY = encoder.family(
 
 
 def EVA02(**kwargs: Unpack[EVA02Arguments]) -> ImageModel:
-    """An EVA, EVA-02 or BEiT-3 of any size."""
+    """Build an EVA, EVA-02 or BEiT-3 of any size."""
     return construct(FAMILY, "EVA02", kwargs)
 
 

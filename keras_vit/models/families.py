@@ -67,13 +67,13 @@ FAMILIES = {}
 
 
 def register(family: Family) -> Family:
-    """Adds a family to `FAMILIES`, and returns it."""
+    """Add a family to `FAMILIES`, and return it."""
     FAMILIES[family.name] = family
     return family
 
 
 def last_blocks(name: str) -> Callable:
-    """Returns `Family.levels`: the outputs of each level's last block.
+    """Return `Family.levels`: the outputs of each level's last block.
 
     Args:
         name: Name of a block, with `{}` for its level and its number, both
@@ -86,7 +86,7 @@ def last_blocks(name: str) -> Callable:
 
 
 def inherited(default):
-    """Returns a dataclass field that belongs to the weights.
+    """Return a dataclass field that belongs to the weights.
 
     Args:
         default: Its value if neither the caller nor the weights give it.
@@ -95,7 +95,7 @@ def inherited(default):
 
 
 def drop_path_rates(config) -> list[float]:
-    """Returns the rate of stochastic depth of each block.
+    """Return the rate of stochastic depth of each block.
 
     It grows linearly from 0 in the first to `drop_path_rate` in the last.
 

@@ -78,11 +78,11 @@ class ResizedPositions(keras.layers.Layer):
         return ops.concatenate([ops.broadcast_to(token, shape), x], axis=1)
 
     def position_tables(self) -> dict:
-        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        """Return the embeddings of the patches, "" -> ([N, D], grid)."""
         return {"": (self._positions(), self.grid_size)}
 
     def _positions(self):
-        """Returns the positions of the patches, `[N, D]`."""
+        """Return the positions of the patches, `[N, D]`."""
         table = ops.convert_to_tensor(self.pos_embed)
         if self.grid_size != self.table_size:
             # TensorFlow's operation computes in float32.
@@ -100,7 +100,7 @@ class ResizedPositions(keras.layers.Layer):
 
 
 def _bilinear(n_in, n_out):
-    """Returns the [n_out, n_in] matrix of bilinear resizing."""
+    """Return the [n_out, n_in] matrix of bilinear resizing."""
     place = (np.arange(n_out)[:, None] + 0.5) * n_in / n_out - 0.5
     place = place.clip(0, n_in - 1)  # the border, repeated
     return np.maximum(1 - abs(place - np.arange(n_in)), 0)
@@ -163,7 +163,7 @@ class FFOnlyBlock(ResidualBlock):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
-        """Returns name -> (kernel over patches, None for the grid's shape)."""
+        """Return name -> (kernel over patches, None for the grid's shape)."""
         return {"mlp2": (self.mlp2.dense_0.kernel[1:], None)}
 
     def _forward(self, inputs, training):
@@ -250,7 +250,7 @@ FAMILY = register(
 
 
 def FFOnly(**kwargs: Unpack[FFOnlyArguments]) -> ImageModel:
-    """A feed-forward-only ViT of any size."""
+    """Build a feed-forward-only ViT of any size."""
     return construct(FAMILY, "FFOnly", kwargs)
 
 

@@ -99,7 +99,7 @@ class GMLPBlock(ResidualBlock):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
-        """Returns name -> (kernel over tokens, None for the grid's shape)."""
+        """Return name -> (kernel over tokens, None for the grid's shape)."""
         return {"gate": (self.gate.kernel, None)}
 
     def _forward(self, inputs, training):
@@ -178,7 +178,7 @@ FAMILY = register(
 
 
 def GMLP(**kwargs: Unpack[GMLPArguments]) -> ImageModel:
-    """A gMLP of any size."""
+    """Build a gMLP of any size."""
     return construct(FAMILY, "GMLP", kwargs)
 
 

@@ -217,7 +217,7 @@ FAMILY = register(
 
 
 def HireMLP(**kwargs: Unpack[HireMLPArguments]) -> ImageModel:
-    """A Hire-MLP of any size."""
+    """Build a Hire-MLP of any size."""
     return construct(FAMILY, "HireMLP", kwargs)
 
 

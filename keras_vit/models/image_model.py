@@ -30,7 +30,7 @@ class ImageModel(keras.Model):
 
     @classmethod
     def find(cls, model: keras.Model, argument: str = "model") -> "ImageModel":
-        """Returns the one model of this package that a model is or contains.
+        """Return the one model of this package that a model is or contains.
 
         Args:
             model: A model of this package; a model that has one as a layer, at
@@ -72,7 +72,7 @@ class ImageModel(keras.Model):
         )
 
     def __call__(self, inputs, *args, **kwargs):
-        """Calls the model on images of its shape; see `keras.Model.__call__`.
+        """Call the model on images of its shape; see `keras.Model.__call__`.
 
         Keras accepts some of another rank, or another number of channels.
         """
@@ -91,7 +91,7 @@ class ImageModel(keras.Model):
 
     @contextlib.contextmanager
     def watched(self):
-        """Yields a list that collects (inputs, outputs) of each call.
+        """Yield a list that collects (inputs, outputs) of each call.
 
         It shows what reaches this model within a model that contains it.
         """
@@ -256,7 +256,7 @@ class ImageModel(keras.Model):
 
 
 def vector(x):
-    """Returns the mean of a class and a distillation token, as timm does.
+    """Return the mean of a class and a distillation token, as timm does.
 
     Args:
         x: The output of a family's `forward`, `[B, D]` or `[B, 2, D]`.

@@ -140,7 +140,7 @@ class MixerBlock(ResidualBlock):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
-        """Returns name -> (kernel over tokens, None, since its shape is the
+        """Return name -> (kernel over tokens, None, since its shape is the
         grid's)."""
         return {"token_mixing": (self.token_mixing.dense_0.kernel, None)}
 
@@ -243,7 +243,7 @@ FAMILY = register(
 
 
 def MLPMixer(**kwargs: Unpack[MixerArguments]) -> ImageModel:
-    """An MLP-Mixer of any size."""
+    """Build an MLP-Mixer of any size."""
     return construct(FAMILY, "MLPMixer", kwargs)
 
 

@@ -122,7 +122,7 @@ class MViTConfig:
         self._resolve_strides()
 
     def _resolve_strides(self):
-        """Gives each stage its strides, as Table 3 lists them."""
+        """Give each stage its strides, as Table 3 lists them."""
         query, key = self.query_stride, self.key_value_stride
         if _is_triple(query):
             query = [(1, 1, 1), *[query] * (len(self.depths) - 1)]
@@ -240,7 +240,7 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def _levels(model):
-    """Returns the tokens after each stage as maps, without the class token.
+    """Return the tokens after each stage as maps, without the class token.
 
     The last block of a stage already has the width of the next stage.
     """
@@ -328,7 +328,7 @@ FAMILY = register(
 
 
 def MViT(**kwargs: Unpack[MViTArguments]) -> ImageModel:
-    """An MViT of any size, of video or images."""
+    """Build an MViT of any size, of video or images."""
     return construct(FAMILY, "MViT", kwargs)
 
 

@@ -18,7 +18,7 @@ Pooling = Literal["conv", "max", "avg", "none"]
 
 
 def dense(layer, units, name, activation=None):
-    """Returns a dense sublayer with the authors' initialisers."""
+    """Return a dense sublayer with the authors' initialisers."""
     return layer.make(
         Dense,
         units,
@@ -30,7 +30,7 @@ def dense(layer, units, name, activation=None):
 
 
 def layer_norm(layer, name):
-    """Returns a LayerNorm with the authors' epsilon and initialisers."""
+    """Return a LayerNorm with the authors' epsilon and initialisers."""
     return layer.make(
         keras.layers.LayerNormalization,
         epsilon=1e-6,
@@ -40,7 +40,7 @@ def layer_norm(layer, name):
 
 
 def strided_kernel(strides):
-    """Returns the kernel of a pooling for which only the stride is given."""
+    """Return the kernel of a pooling for which only the stride is given."""
     return tuple(stride + 1 if stride > 1 else 1 for stride in strides)
 
 
@@ -113,7 +113,7 @@ class PoolingAttention(CompositeLayer):
         self.proj.build(input_shape)
 
     def _pool(self, letter, strides):
-        """Returns the pooling and the norm after it, None where absent."""
+        """Return the pooling and the norm after it, None where absent."""
         kernel = self.pooling_size or strided_kernel(strides)
         is_identity = math.prod(strides) == 1 and (
             letter == "q" or math.prod(kernel) == 1
@@ -149,7 +149,7 @@ class PoolingAttention(CompositeLayer):
         return self.proj(x)  # [B, N', D]
 
     def attention_weights(self, inputs):
-        """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, N', N'']`."""
+        """Return softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, N', N'']`."""
         query, key, _ = self._heads(inputs)
         return self._weights(query, key)
 
@@ -160,7 +160,7 @@ class PoolingAttention(CompositeLayer):
         return softmax(logits)
 
     def _heads(self, inputs):
-        """Returns pooled queries, keys and values, `[B, N', A, E]`."""
+        """Return pooled queries, keys and values, `[B, N', A, E]`."""
         inputs = arguments.check_shape(self, inputs, self._token_shape)
         query, key, value = ops.split(self.qkv(inputs), 3, axis=-1)
         query = self._pool_heads(query, self.pool_q, self.norm_q)

@@ -137,7 +137,7 @@ class MultiscaleBlock(ResidualBlock):
         return u + self.drop_path(y, training=training)
 
     def attention_weights(self, inputs):
-        """Returns the block's attention on its `inputs`, `[B, A, N', N'']`."""
+        """Return the block's attention on its `inputs`, `[B, A, N', N'']`."""
         return self.attn.attention_weights(self.norm1(inputs))
 
     def compute_output_shape(self, input_shape):

@@ -83,7 +83,7 @@ class CubeEmbedding(keras.layers.Layer):
         return [size // 2 if size > stride else 0 for size, stride in pairs]
 
     def _grid_size(self, input_shape):
-        """Returns the number of cubes along each axis."""
+        """Return the number of cubes along each axis."""
         size = tuple(input_shape[1:4])
         grid = None not in size and arguments.pooled_size(
             size, self.kernel_size, self.strides, self._padding()
@@ -167,7 +167,7 @@ class SpaceTimePositions(keras.layers.Layer):
         return x + ops.cast(self._positions(), dtype)
 
     def position_tables(self) -> dict:
-        """Returns spatial and temporal embeddings, name -> ([N, D], grid)."""
+        """Return spatial and temporal embeddings, name -> ([N, D], grid)."""
         frames, *grid = self.grid_size
         if self.kind == "none":
             return {}
@@ -180,7 +180,7 @@ class SpaceTimePositions(keras.layers.Layer):
         return tables
 
     def _positions(self):
-        """Returns the sum of all embeddings of each token."""
+        """Return the sum of all embeddings of each token."""
         if self.kind == "joint":
             return self.joint
         spatial = ops.expand_dims(self.spatial, 1)  # [1, 1, H W, D]

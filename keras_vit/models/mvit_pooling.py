@@ -87,7 +87,7 @@ class TokenPooling(CompositeLayer):
         return x
 
     def count_products(self) -> tuple[int, int]:
-        """Returns the multiply-accumulates of "conv" and the values it writes.
+        """Return the multiply-accumulates of "conv" and the values it writes.
 
         For one example. `keras_vit.cost` needs them because the sum over slices
         contains no matrix products that it could count.
@@ -98,7 +98,7 @@ class TokenPooling(CompositeLayer):
         return values * math.prod(self.kernel_size), values
 
     def _slices(self, x, axis):
-        """Yields the inputs at each position of the windows along an axis."""
+        """Yield the inputs at each position of the windows along an axis."""
         stride, count = self.strides[axis - 1], self.output_grid[axis - 1]
         for start in range(self.kernel_size[axis - 1]):
             stop = start + stride * (count - 1) + 1

@@ -91,7 +91,7 @@ FAMILY = encoder.family(
 
 
 def PerceptionEncoder(**kwargs: Unpack[eva02.EVA02Arguments]) -> ImageModel:
-    """A Perception Encoder of any size."""
+    """Build a Perception Encoder of any size."""
     return construct(FAMILY, "PerceptionEncoder", kwargs)
 
 

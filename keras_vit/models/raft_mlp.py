@@ -177,7 +177,7 @@ class RaftMLPBlock(ResidualBlock):
         return x + self.drop_path(y, training=training)
 
     def token_kernels(self) -> dict:
-        """Returns MLP -> (kernel over tokens, the shape of its inputs)."""
+        """Return MLP -> (kernel over tokens, the shape of its inputs)."""
         rows, columns = self.grid_size
         shapes = {
             "tokens": (rows, columns),
@@ -190,7 +190,7 @@ class RaftMLPBlock(ResidualBlock):
         }
 
     def _mix(self, x, mlp, training):
-        """Applies an MLP to the vectors along an axis, across all rafts."""
+        """Apply an MLP to the vectors along an axis, across all rafts."""
         (rows, columns), width = self.grid_size, x.shape[-1]
         rafts = self.raft_size or 1
         x = ops.reshape(x, (-1, rows, columns, rafts, width // rafts))
@@ -400,7 +400,7 @@ FAMILY = register(
 
 
 def RaftMLP(**kwargs: Unpack[RaftMLPArguments]) -> ImageModel:
-    """A RaftMLP of any size."""
+    """Build a RaftMLP of any size."""
     return construct(FAMILY, "RaftMLP", kwargs)
 
 

@@ -111,7 +111,7 @@ def resize_bicubic(maps, size: tuple):
 
 
 def _bicubic(n_in, n_out, dtype):
-    """The [n_out, n_in] matrix of cubic convolution (Keys 1981)."""
+    """Return the [n_out, n_in] matrix of cubic convolution (Keys 1981)."""
     scale = ops.cast(n_in, dtype) / ops.cast(n_out, dtype)
     position = (ops.arange(n_out, dtype=dtype) + 0.5) * scale - 0.5
     first = ops.floor(position)

@@ -111,7 +111,7 @@ class ResMLPBlock(ResidualBlock):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def token_kernels(self) -> dict:
-        """Returns name -> (kernel over tokens, None for the grid's shape)."""
+        """Return name -> (kernel over tokens, None for the grid's shape)."""
         return {"attn": (self.attn.kernel, None)}
 
     def _forward(self, inputs, training):
@@ -198,7 +198,7 @@ FAMILY = register(
 
 
 def ResMLP(**kwargs: Unpack[ResMLPArguments]) -> ImageModel:
-    """A ResMLP of any size."""
+    """Build a ResMLP of any size."""
     return construct(FAMILY, "ResMLP", kwargs)
 
 

@@ -31,7 +31,7 @@ __all__ = ["S2MLP", "S2MLPWide", "S2MLPDeep"]
 
 
 def spatial_shift(x):
-    """Moves each quarter of the channels by one cell in its own direction.
+    """Move each quarter of the channels by one cell in its own direction.
 
     Down, up, to the right and to the left. A cell at the border that nothing
     moves into keeps its value.
@@ -150,7 +150,7 @@ FAMILY = register(
 
 
 def S2MLP(**kwargs: Unpack[S2MLPArguments]) -> ImageModel:
-    """An S2-MLP of any size.
+    """Build an S2-MLP of any size.
 
     Not compared with the authors' code.
     """

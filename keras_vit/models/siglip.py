@@ -93,35 +93,35 @@ FAMILY = encoder.family(
 
 
 def SigLIP(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of a SigLIP of any size."""
+    """Build the image tower of a SigLIP of any size."""
     return construct(FAMILY, "SigLIP", kwargs)
 
 
 def SigLIPB32(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP 2, ViT-B/32."""
+    """Build the image tower of SigLIP 2, ViT-B/32."""
     return construct(FAMILY, "SigLIPB32", kwargs)
 
 
 def SigLIPB16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP, ViT-B/16."""
+    """Build the image tower of SigLIP, ViT-B/16."""
     return construct(FAMILY, "SigLIPB16", kwargs)
 
 
 def SigLIPL16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP, ViT-L/16."""
+    """Build the image tower of SigLIP, ViT-L/16."""
     return construct(FAMILY, "SigLIPL16", kwargs)
 
 
 def SigLIPSo400m14(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP, So400m/14."""
+    """Build the image tower of SigLIP, So400m/14."""
     return construct(FAMILY, "SigLIPSo400m14", kwargs)
 
 
 def SigLIPSo400m16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP, So400m/16."""
+    """Build the image tower of SigLIP, So400m/16."""
     return construct(FAMILY, "SigLIPSo400m16", kwargs)
 
 
 def SigLIPGiantOpt16(**kwargs: Unpack[SigLIPArguments]) -> ImageModel:
-    """The image tower of SigLIP 2, giant-opt/16."""
+    """Build the image tower of SigLIP 2, giant-opt/16."""
     return construct(FAMILY, "SigLIPGiantOpt16", kwargs)

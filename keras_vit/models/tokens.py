@@ -26,7 +26,7 @@ class Tokens:
     windows: Windows | None
 
     def spread(self, mass):
-        """Returns the mass of the tokens, spread over the block's inputs.
+        """Return the mass of the tokens, spread over the block's inputs.
 
         Args:
             mass: `[B, N]`, with the class token first if there is one.
@@ -46,7 +46,7 @@ class Tokens:
         return ops.concatenate([first, patches], axis=1)
 
     def points(self) -> np.ndarray:
-        """Returns the (row, column) of each token in patches, `[N, 2]`.
+        """Return the (row, column) of each token in patches, `[N, 2]`.
 
         The frame is left out, because distances are measured within a frame.
         """
@@ -56,7 +56,7 @@ class Tokens:
 
 
 def of_block(block, before: Tokens) -> tuple[Tokens, Tokens]:
-    """Returns the queries and the keys of a block's attention.
+    """Return the queries and the keys of a block's attention.
 
     Args:
         block: The block.
@@ -70,7 +70,7 @@ def of_block(block, before: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def of_patches(grid: tuple[int, ...]) -> Tokens:
-    """Returns the tokens before the first block.
+    """Return the tokens before the first block.
 
     Args:
         grid: (H, W), or (T, H, W) for a video.
@@ -104,7 +104,7 @@ def _pooled(pool, tokens):
 
 
 def _windows(num_inputs, num_outputs, kernel, stride):
-    """Returns the windows along an axis, padded by half a kernel."""
+    """Return the windows along an axis, padded by half a kernel."""
     start = stride * np.arange(num_outputs)[:, None] - kernel // 2
     place = np.arange(num_inputs)
     inside = (start <= place) & (place < start + kernel)

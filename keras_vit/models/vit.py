@@ -90,7 +90,7 @@ class RelativeAttention(layers.MultiHeadSelfAttention):
         return super()._scores(query, key) + bias
 
     def _bias(self, query):
-        """Returns the logits of the relative attention, `[B, A, T, T]`.
+        """Return the logits of the relative attention, `[B, A, T, T]`.
 
         Row i of the product holds distances T - 1 to -(T - 1) from left to
         right; column j needs the distance i - j, at T - 1 - i + j. Padding each
@@ -296,7 +296,7 @@ FAMILY = register(
 
 
 def ViT(**kwargs: Unpack[ViTArguments]) -> ImageModel:
-    """A Vision Transformer, or hybrid, of any size."""
+    """Build a Vision Transformer, or hybrid, of any size."""
     return construct(FAMILY, "ViT", kwargs)
 
 
