@@ -69,12 +69,11 @@ def stored(content: Mapping) -> dict:
         content: What config.json has under "config", of this or an earlier
             version.
     """
-    # What an earlier name leaves unchanged, another may change.
-    return {
-        current(path): value
-        for path, value in flat(content).items()
-        if value or path.rpartition(".")[2] not in RENAMED
-    }
+    values = flat(content)
+    earlier = [path for path in values if path.rpartition(".")[2] in RENAMED]
+    changed = {path: values.pop(path) for path in earlier}
+    changed = {path: value for path, value in changed.items() if value}
+    return {current(path): v for path, v in (values | changed).items()}
 
 
 def flat(tree: Mapping, prefix: str = "") -> dict:

@@ -45,8 +45,8 @@ TINY = dict(
     classes=5,
 )
 
-# The same of other families, by their constructor of any size.
-TINY_OF = {
+# The sizes of each family, by its constructor; others are those of TINY.
+_SIZES: dict[str, dict] = {
     "ViT": TINY,
     "MLPMixer": dict(
         patch_size=4,
@@ -54,8 +54,6 @@ TINY_OF = {
         num_layers=2,
         tokens_mlp_dim=12,
         mlp_dim=32,
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "MViT": dict(
         depths=(1, 2),
@@ -63,13 +61,11 @@ TINY_OF = {
         num_heads=(1, 2),
         key_value_stride=(1, 2, 2),
         input_shape=(4, 16, 24, 3),
-        classes=5,
     ),
     "BiT": dict(
         depths=(1, 2),
         width_factor=0.5,
         input_shape=(32, 24, 3),
-        classes=5,
     ),
     "RaftMLP": dict(
         depths=(1, 1),
@@ -78,31 +74,24 @@ TINY_OF = {
         raft_sizes=(2, 2),
         embedding_type="emb_cross_mlp",
         embedding_kernels=((4, 8), (2,)),
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "ResMLP": dict(
         patch_size=4,
         hidden_size=16,
         num_layers=2,
         mlp_dim=32,
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "GMLP": dict(
         patch_size=4,
         hidden_size=8,
         num_layers=1,
         mlp_dim=16,
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "CycleMLP": dict(
         depths=(1, 1),
         hidden_sizes=(8, 12),
         mlp_ratios=(2, 2),
         input_shape=(16, 24, 3),
-        classes=5,
     ),
     "EAMLP": dict(
         hidden_size=8,
@@ -111,7 +100,6 @@ TINY_OF = {
         mlp_dim=16,
         token_dim=4,
         input_shape=(32, 16, 3),
-        classes=5,
     ),
     "FFOnly": dict(
         patch_size=4,
@@ -119,8 +107,6 @@ TINY_OF = {
         num_layers=2,
         mlp_ratio=2.0,
         position_table_size=3,
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "AxialViT": TINY,
     **dict.fromkeys(
@@ -135,21 +121,17 @@ TINY_OF = {
         width_factor=0.25,
         num_heads=2,
         input_shape=(16, 24, 3),
-        classes=5,
     ),
     "ASMLP": dict(
         depths=(1, 1),
         hidden_sizes=(8, 12),
         input_shape=(24, 16, 3),
-        classes=5,
     ),
     "S2MLP": dict(
         patch_size=4,
         hidden_size=16,
         num_layers=1,
         mlp_ratio=2,
-        input_shape=(16, 8, 3),
-        classes=5,
     ),
     "ConvMLP": dict(
         depths=(1, 1),
@@ -157,7 +139,6 @@ TINY_OF = {
         stem_size=8,
         num_conv_blocks=1,
         input_shape=(32, 24, 3),
-        classes=5,
     ),
     "HireMLP": dict(
         depths=(1, 1),
@@ -166,8 +147,12 @@ TINY_OF = {
         roll_periods=(2, 2),
         roll_steps=(1, 1),
         input_shape=(32, 20, 3),
-        classes=5,
     ),
+}
+TINY_OF = {
+    title: dict(input_shape=TINY["input_shape"], classes=TINY["classes"])
+    | sizes
+    for title, sizes in _SIZES.items()
 }
 
 # Name -> (layer class, arguments, input shape without the batch).
@@ -639,8 +624,13 @@ ENCODERS = [
 
 # Shrinks the named constructors of a family to test their wiring.
 SHRUNK = {
-    "vit": dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
-    "mixer": dict(hidden_size=16, num_layers=1, tokens_mlp_dim=8, mlp_dim=16),
+    family.name: {
+        name: value
+        for name, value in TINY_OF[family.title].items()
+        if name not in ("patch_size", "input_shape", "classes")
+    }
+    for family in families.FAMILIES.values()
+} | {
     "mvit": dict(
         depths=(1,),
         hidden_sizes=(8,),
@@ -648,44 +638,8 @@ SHRUNK = {
         query_stride=((1, 1, 1),),
         key_value_stride=((1, 1, 1),),
     ),
-    "bit": dict(depths=(1,)),
-    "raft_mlp": dict(
-        depths=(1,),
-        hidden_sizes=(16,),
-        patch_sizes=(32,),
-        raft_sizes=(2,),
-        embedding_kernels=((32,),),
-    ),
-    "cycle_mlp": dict(depths=(1,), hidden_sizes=(8,), mlp_ratios=(1,)),
-    "eamlp": dict(
-        hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, token_dim=4
-    ),
-    "gmlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
-    "ff_only": dict(hidden_size=16, num_layers=1, patch_size=32),
-    "res_mlp": dict(hidden_size=16, num_layers=1, mlp_dim=16, patch_size=32),
-    **dict.fromkeys(
-        (
-            *("deit", "deit3", "dinov2", "dinov3", "eva02", "clip", "siglip"),
-            *("beit", "perception_encoder"),
-        ),
-        dict(hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16),
-    ),
-    "axial_vit": dict(
-        hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16, patch_size=32
-    ),
+    # A multiple of GroupNorm's groups.
     "axial_resnet": dict(depths=(1,), width_factor=0.5),
-    "as_mlp": dict(depths=(1,), hidden_sizes=(8,)),
-    "s2_mlp": dict(hidden_size=8, num_layers=1),
-    "conv_mlp": dict(
-        depths=(1,), hidden_sizes=(8,), stem_size=8, num_conv_blocks=1
-    ),
-    "hire_mlp": dict(
-        depths=(1,),
-        hidden_sizes=(8,),
-        region_sizes=(2,),
-        roll_periods=(2,),
-        roll_steps=(1,),
-    ),
 }
 
 

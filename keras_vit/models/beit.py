@@ -217,13 +217,7 @@ class BEiTArguments(encoder.EncoderArguments, total=False):
 
 def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
+    x, grid_size = encoder.embed(config, x)  # [B, N, D]
     learned = not config.relative_dim  # BEiT's own
     if config.class_token:
         stddev = 0.02 if learned else 1e-6
@@ -234,7 +228,7 @@ def forward(config: BEiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         rescaled=learned,
         attention=dict(
             layer="BEiTAttention",
-            grid_size=embedding.grid_size,
+            grid_size=grid_size,
             relative_dim=config.relative_dim,
         ),
     )

@@ -58,16 +58,9 @@ class CLIPArguments(encoder.EncoderArguments, total=False):
 
 def forward(config: CLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        use_bias=False,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
+    x, grid_size = encoder.embed(config, x, use_bias=False)  # [B, N, D]
     x = layers.ClassToken(1e-6, name="class_token")(x)
-    x = layers.AddPositionEmbs(embedding.grid_size, name="posembed_input")(x)
+    x = layers.AddPositionEmbs(grid_size, name="posembed_input")(x)
     x = encoder.norm(config, "pre_norm")(x)
     x = encoder.encode(config, x)
     return encoder.read_out(config, x, 1)

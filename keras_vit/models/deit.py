@@ -51,18 +51,12 @@ def forward(config: DeiTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
 
     With pooling="token" the class token, `[B, D]`.
     """
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
+    x, grid_size = encoder.embed(config, x)  # [B, N, D]
     x = layers.ClassToken(0.02, name="distillation_token")(x)
     x = layers.ClassToken(1e-6, name="class_token")(x)  # [B, N + 2, D]
-    x = layers.AddPositionEmbs(
-        embedding.grid_size, class_token=2, name="posembed_input"
-    )(x)
+    x = layers.AddPositionEmbs(grid_size, class_token=2, name="posembed_input")(
+        x
+    )
     x = encoder.encode(config, x)
     x = encoder.norm(config, "encoder_norm")(x)
     return x[:, :2] if config.pooling == "distilled" else x[:, 0]

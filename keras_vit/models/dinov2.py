@@ -11,7 +11,6 @@ from typing import Literal, Unpack
 
 import keras
 
-from keras_vit import layers
 from keras_vit._arguments import Natural, Rate, checked
 from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import Norm
@@ -107,15 +106,10 @@ class DINOv2Arguments(encoder.EncoderArguments, total=False):
 
 def forward(config: DINOv2Config, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        use_bias=not config.pre_norm,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
-    x = encoder.add_prefix(config, x, embedding.grid_size, stddev=1e-6)
+    x, grid_size = encoder.embed(
+        config, x, use_bias=not config.pre_norm
+    )  # [B, N, D]
+    x = encoder.add_prefix(config, x, grid_size, stddev=1e-6)
     if config.pre_norm:
         x = encoder.norm(config, "pre_norm")(x)
     x = encoder.encode(config, x)

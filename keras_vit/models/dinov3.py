@@ -245,15 +245,8 @@ class DINOv3Arguments(encoder.EncoderArguments, total=False):
 
 def forward(config: DINOv3Config, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
-    x = encoder.add_prefix(config, x, embedding.grid_size, stddev=0.02)
-    grid_size = embedding.grid_size
+    x, grid_size = encoder.embed(config, x)  # [B, N, D]
+    x = encoder.add_prefix(config, x, grid_size, stddev=0.02)
     if config.rotary == "mixed":
         positions = dict(mixed_grid=grid_size)
     else:

@@ -148,6 +148,18 @@ def norm(config, name: str) -> keras.layers.Layer:
     return kind(epsilon=config.layer_norm_epsilon, name=name)
 
 
+def embed(config, x, use_bias: bool = True):
+    """Return the patches, `[B, N, D]`, and their (rows, columns)."""
+    embedding = layers.PatchEmbedding(
+        config.patch_size,
+        config.hidden_size,
+        use_bias=use_bias,
+        initializer="uniform",
+        name="embedding",
+    )
+    return embedding(x), embedding.grid_size
+
+
 def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
     """Add the class token, registers and learned positions, if any.
 

@@ -192,18 +192,13 @@ class EVA02Arguments(encoder.EncoderArguments, total=False):
 
 def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        use_bias=not config.pre_norm,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
+    x, grid_size = encoder.embed(
+        config, x, use_bias=not config.pre_norm
+    )  # [B, N, D]
     if config.class_token:
         x = layers.ClassToken(0.02, name="class_token")(x)
     x = layers.AddPositionEmbs(
-        embedding.grid_size,
+        grid_size,
         class_token=config.class_token,
         name="posembed_input",
     )(x)
@@ -215,7 +210,7 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
         rescaled=True,
         attention=dict(
             layer="EVA02Attention",
-            rotary=encoder.rotary(config, embedding.grid_size),
+            rotary=encoder.rotary(config, grid_size),
             head_norm=config.attention_norm,
         ),
         mlp=dict(

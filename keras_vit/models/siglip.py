@@ -55,15 +55,9 @@ class SigLIPArguments(encoder.EncoderArguments, total=False):
 
 def forward(config: SigLIPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation, `[B, D]`."""
-    embedding = layers.PatchEmbedding(
-        config.patch_size,
-        config.hidden_size,
-        initializer="uniform",
-        name="embedding",
-    )
-    x = embedding(x)  # [B, N, D]
+    x, grid_size = encoder.embed(config, x)  # [B, N, D]
     x = layers.AddPositionEmbs(
-        embedding.grid_size, class_token=False, name="posembed_input"
+        grid_size, class_token=False, name="posembed_input"
     )(x)
     x = encoder.encode(config, x)
     return encoder.read_out(config, x, 0)

@@ -196,14 +196,6 @@ def test_labels_stay_with_the_saved_model(tmp_path):
     assert tuple(again.get_layer("head").class_names) == ("cat", "dog")
 
 
-def test_stochastic_depth_grows_linearly():
-    model = tiny(drop_path_rate=0.2)
-    rates = [
-        model.get_layer(f"encoderblock_{i}").drop_path_rate for i in range(3)
-    ]
-    np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
-
-
 def test_stochastic_depth_drops_entire_examples():
     block = keras_vit.layers.TransformerBlock(2, 8, drop_path_rate=0.5)
     x = np.random.default_rng(0).normal(size=(64, 3, 4)).astype("float32")
@@ -306,58 +298,39 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
         (dict(input_shape=(8, 12, 0)), ["channels of input_shape", "0"]),
         (dict(input_shape=(8, 12, None)), ["channels of input_shape", "None"]),
         (dict(input_shape=(3, 32, 32)), ["height=3", "channels-last"]),
-        (dict(num_layers=0), ["`num_layers`", "num_layers=0"]),
-        (dict(num_layers=-1), ["`num_layers`", "-1"]),
-        (dict(num_layers="2"), ["`num_layers`", "'2'"]),
-        (dict(num_layers=2.0), ["`num_layers`", "2.0"]),
-        (dict(num_heads=0), ["`num_heads`", "0"]),
         (dict(num_heads=None), ["`num_heads`", "None"]),
-        (dict(hidden_size=0), ["`hidden_size`", "0"]),
-        (dict(hidden_size=True), ["`hidden_size`", "True"]),
-        (dict(mlp_dim=-4), ["`mlp_dim`", "-4"]),
         (dict(patch_size=(4, 4, 4)), ["`patch_size`", "(4, 4, 4)"]),
-        (dict(patch_size="4"), ["`patch_size`", "'4'"]),
-        (dict(patch_size=4.0), ["`patch_size`", "4.0"]),
-        (dict(classes="10"), ["`classes`", "'10'"]),
-        (dict(classes=2.5), ["`classes`", "2.5"]),
-        (dict(classes=-1), ["`classes`", "-1"]),
-        (dict(drop_path_rate=-1), ["`drop_path_rate`", "-1"]),
-        (dict(drop_path_rate=float("nan")), ["`drop_path_rate`", "nan"]),
-        (dict(dropout_rate=1.0), ["`dropout_rate`", "1.0"]),
-        (dict(dropout_rate="0.1"), ["`dropout_rate`", "'0.1'"]),
-        (dict(attention_dropout_rate=2), ["`attention_dropout_rate`", "2"]),
-        (dict(layer_norm_epsilon=-1), ["`layer_norm_epsilon`", "-1"]),
         (dict(layer_norm_epsilon=0), ["`layer_norm_epsilon`", "0"]),
-        (dict(layer_norm_epsilon="1e-6"), ["`layer_norm_epsilon`", "1e-6"]),
-        (dict(resnet_depths=3), ["`resnet_depths`", "3"]),
         (dict(resnet_depths=(0,)), ["`resnet_depths`", "0"]),
-        (dict(resnet_depths="34"), ["`resnet_depths`", "'34'"]),
-        (dict(resnet_depths=(), resnet_width=0), ["`resnet_width`", "0"]),
-        (dict(resnet_depths=(), resnet_numerics="tf"), ["numerics`", "'tf'"]),
-        (dict(representation_size=-8), ["`representation_size`", "-8"]),
-        (dict(representation_size="8"), ["`representation_size`", "'8'"]),
-        (dict(include_top="no"), ["`include_top`", "'no'"]),
-        (dict(include_preprocessing=None), ["`include_preprocessing`", "None"]),
-        (dict(remat="yes"), ["`remat`", "'yes'"]),
-        (dict(gelu_approximate="tanh"), ["`gelu_approximate`", "'tanh'"]),
-        (dict(head_bias_init="a"), ["`head_bias_init`", "'a'"]),
         (dict(head_bias_init=float("inf")), ["`head_bias_init`", "inf"]),
         (dict(class_names="abcde"), ["`class_names`", "'abcde'"]),
         (dict(classes=None, class_names=()), ["`class_names`", "()"]),
         (dict(class_names=(1, 2, 3, 4, 5)), ["`class_names`", "1, 2"]),
-        (dict(pixel_mean=float("nan")), ["`pixel_mean`", "nan"]),
         (dict(pixel_std=0), ["`pixel_std`", "0"]),
-        (dict(pixel_std=-1.0), ["`pixel_std`", "-1.0"]),
-        (dict(pixel_std="127.5"), ["`pixel_std`", "127.5"]),
         (dict(pixel_mean=(1.0, 2.0)), ["`pixel_mean`", "3 channels"]),
         (
             dict(data_format="channels_first"),
             ["`data_format`", "channels-last"],
         ),
+        (dict(input_shape=(9, 12, 3)), ["multiples of the patch", "height=9"]),
+        (dict(input_shape=(None, 12, 3)), ["known", "height=None"]),
+        (dict(num_heads=3), ["hidden_size=16", "num_heads=3"]),
+        (
+            dict(position_embedding="none", position_placement="every_layer"),
+            ["`position_placement`", "every_layer"],
+        ),
+        (
+            dict(hidden_size=9, num_heads=3, position_embedding="learned_2d"),
+            ["even", "width=9"],
+        ),
+        (dict(class_names=("a", "b")), ["`class_names`", "5", "2"]),
+        (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
+        (dict(resnet_depths=(1,), resnet_width=0.3, patch_size=1), ["32"]),
     ],
     ids=str,
 )
 def test_arguments_without_a_possible_value_are_named(arguments, words):
+    # Others are refused by their kinds: tests/test_arguments.py.
     with pytest.raises(ValueError) as error:
         tiny(**arguments)
     for word in words:
@@ -374,45 +347,6 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         getattr(keras_vit, constructor)(num_layer=2)
     with pytest.raises(ValueError, match=f"{constructor} has no argument"):
         getattr(keras_vit, constructor)(data_format="channels_first")
-
-
-@pytest.mark.backend("torch")
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (dict(input_shape=(9, 12, 3)), ["multiples of the patch", "height=9"]),
-        (dict(input_shape=(None, 12, 3)), ["known", "height=None"]),
-        (dict(num_heads=3), ["hidden_size=16", "num_heads=3"]),
-        (dict(pooling="cls"), ["`pooling`", "token", "'cls'"]),
-        (dict(position_embedding="sin"), ["`position_embedding`", "'sin'"]),
-        (dict(position_placement="top"), ["`position_placement`", "'top'"]),
-        (
-            dict(position_embedding="none", position_placement="every_layer"),
-            ["`position_placement`", "every_layer"],
-        ),
-        (
-            dict(hidden_size=18, num_heads=3, position_embedding="learned_2d"),
-            None,
-        ),
-        (
-            dict(hidden_size=9, num_heads=3, position_embedding="learned_2d"),
-            ["even", "width=9"],
-        ),
-        (dict(classes=0), ["`classes`", "classes=0"]),
-        (dict(class_names=("a", "b")), ["`class_names`", "5", "2"]),
-        (dict(patch_size=0), ["`patch_size`", "0"]),
-        (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
-        (dict(resnet_depths=(1,), resnet_width=0.3, patch_size=1), ["32"]),
-    ],
-)
-def test_bad_arguments_are_named(arguments, words):
-    if words is None:
-        tiny(**arguments)
-        return
-    with pytest.raises(ValueError) as error:
-        tiny(**arguments)
-    for word in words:
-        assert word in str(error.value)
 
 
 COMPILED = """

@@ -1,0 +1,120 @@
+"""Files and arguments of version 0.2 are read, with a warning of new names."""
+
+import json
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from catalogue import make_model
+from test_catalogue import fill, images_for, outputs_of
+
+import keras_vit
+from keras_vit._earlier_names import NAMES
+from recipes import fields
+
+pytestmark = pytest.mark.backend("torch")
+# A model of the catalogue -> today's name of each argument and the earlier one,
+# and the layers that have them, beside the architecture.
+CASES = {
+    "hybrid": (
+        dict(resnet_depths="resnet_units", pooling="classifier"),
+        ("ResNetV2Stem", dict(depths="num_units")),
+    ),
+    "mvit": (dict(num_heads="heads", pooling="classifier"), ("", {})),
+    "bit": (dict(depths="num_units"), ("", {})),
+    "mixer": (
+        dict(mlp_dim="channels_mlp_dim"),
+        ("MixerBlock", dict(mlp_dim="channels_mlp_dim")),
+    ),
+    "raft": (
+        dict(
+            mlp_ratio="channel_expansion_factor",
+            tokens_mlp_ratio="token_expansion_factor",
+        ),
+        ("RaftMLPBlock", dict(mlp_ratio="channel_expansion_factor")),
+    ),
+    "res_mlp": (
+        dict(layer_scale="layer_scale_init"),
+        ("ResMLPBlock", dict(layer_scale="layer_scale_init")),
+    ),
+    "deit": (dict(pooling="classifier"), ("", {})),
+}
+
+
+def rewrite(path, architecture, of_layer):
+    """Gives the arguments in a file the names that they had."""
+    with zipfile.ZipFile(path) as file:
+        contents = {name: file.read(name) for name in file.namelist()}
+    config = json.loads(contents["config.json"])
+    class_name, arguments = of_layer
+    for layer in config["config"]["layers"]:
+        if layer["class_name"] == "Metadata":
+            names, fields = architecture, layer["config"]["architecture"]
+        elif layer["class_name"] == class_name:
+            names, fields = arguments, layer["config"]
+        else:
+            continue
+        for new, old in names.items():
+            fields[old] = fields.pop(new)
+    contents["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as file:
+        for name, value in contents.items():
+            file.writestr(name, value)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_of_earlier_names_opens(case, tmp_path):
+    model = make_model(case)
+    fill(model.weights)
+    x = images_for(model)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    rewrite(path, *CASES[case])
+    for read in (keras.saving.load_model, keras_vit.from_pretrained):
+        with pytest.warns(FutureWarning, match="`.*` is `.*`"):
+            again = read(path)
+        assert again.architecture == model.architecture
+        np.testing.assert_array_equal(
+            outputs_of(again, x), outputs_of(model, x)
+        )
+
+
+@pytest.mark.parametrize(
+    ("case", "earlier", "today"),
+    [
+        ("token", dict(classifier="gap"), dict(pooling="gap")),
+        ("mvit", dict(heads=(2, 4)), dict(num_heads=2)),
+    ],
+)
+def test_an_argument_of_an_earlier_name_is_taken(case, earlier, today):
+    with pytest.warns(FutureWarning, match=f"`{[*earlier][0]}` is") as warned:
+        model = make_model(case, **earlier)
+    assert warned[0].filename.endswith("catalogue.py")
+    if case == "mvit":
+        assert model.architecture.num_heads == (2, 4)
+    for name, value in today.items():
+        found = make_model(case, **today).architecture
+        assert getattr(model.architecture, name) == getattr(found, name)
+        assert value
+
+
+def test_levels_are_feature_maps():
+    with pytest.warns(FutureWarning, match="feature_maps=True"):
+        model = make_model("bit", include_top=False, pooling="levels")
+    assert len(model.outputs) == 2
+
+
+def test_a_run_begun_with_earlier_names_resumes():
+    assert fields.RENAMED == NAMES
+    architecture = dict(classifier="gap", heads=[], num_heads=2, pooling="")
+    for content in (
+        dict(architecture=architecture),
+        dict(model=dict(architecture=architecture)),
+    ):
+        found = fields.stored(content)
+        assert found["model.architecture.num_heads"] == 2
+        assert found["model.architecture.pooling"] == "gap", found
+    assert "model.architecture.pooling." in fields.hint(
+        ["model.architecture.classifier"]
+    )
