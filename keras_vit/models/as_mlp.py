@@ -37,7 +37,7 @@ EPSILON = 1e-5  # of every norm, PyTorch's default
 
 
 def axial_shift(x, axis: int, shift_size: int):
-    """Shifts groups of channels along an axis by -s/2, ..., s/2 cells.
+    """Shift groups of channels along an axis by -s/2, ..., s/2 cells.
 
     Args:
         x: A map, `[B, H, W, C]`, with zeros around it.

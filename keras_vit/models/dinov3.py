@@ -2,7 +2,7 @@
 
 Heo et al. 2024, "Rotary Position Embedding for Vision Transformer"
 (2403.13298); Simeoni et al. 2025, "DINOv3" (2508.10104). Checked against
-timm/models/eva.py, which has them all, and dinov3_vit of transformers.
+timm/models/eva.py, which has all of them, and dinov3_vit of transformers.
 """
 
 import dataclasses
