@@ -94,7 +94,7 @@ def test_class_tokens_are_found_behind_pooling_too(layer):
     model = keras_vit.MViT(
         depths=(1, 1),
         hidden_sizes=(8, 16),
-        heads=(1, 2),
+        num_heads=(1, 2),
         cube_stride=(2, 4, 4),
         key_value_stride=(1, 2, 2),
         input_shape=(4, SIDE, SIDE, 3),

@@ -40,7 +40,7 @@ CASES = {
     "video": dict(
         depths=(1, 1),
         hidden_sizes=(8, 16),
-        heads=(1, 2),
+        num_heads=(1, 2),
         cube_stride=(2, 4, 4),
         key_value_stride=(1, 2, 2),
         input_shape=(4, 16, 16, 3),

@@ -168,7 +168,7 @@ def test_the_rollout_of_pooled_tokens_is_uniform_where_attention_is():
         keras_vit.MViT(
             depths=(1, 1),
             hidden_sizes=(8, 8),
-            heads=(1, 1),
+            num_heads=(1, 1),
             cube_size=(1, 4, 4),
             cube_stride=(1, 4, 4),
             query_stride=((1, 1, 1), (1, 1, 1)),
