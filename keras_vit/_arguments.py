@@ -41,7 +41,7 @@ Triple = Annotated[
 
 
 def _by(get):
-    """Returns the condition that a function of Keras knows a value."""
+    """Return the condition that a function of Keras knows a value."""
 
     def is_known(value):
         try:
@@ -65,8 +65,32 @@ Policy = Annotated[
 ]
 
 
+def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return a side, or (height, width), as (height, width)."""
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    return int(height), int(width)
+
+
+def as_triple(size: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return (frames, height, width) as a tuple of Python's integers."""
+    frames, height, width = map(int, size)
+    return frames, height, width
+
+
+def check_class_names(class_names, classes: int | None) -> None:
+    """Check that there is a name for each class."""
+    if class_names is None:
+        return
+    if not class_names or classes not in (None, len(class_names)):
+        raise ValueError(
+            "`class_names` must name each class. Received: "
+            f"{len(class_names)} names for {classes} classes, "
+            f"class_names={class_names!r}"
+        )
+
+
 def check(value, name: str, kind) -> None:
-    """Raises a ValueError unless a value is of a kind.
+    """Raise a ValueError unless a value is of a kind.
 
     Args:
         value: The value.
@@ -83,7 +107,7 @@ _F = typing.TypeVar("_F", bound=Callable)
 
 
 def checked(function: _F) -> _F:
-    """Makes a function, or a class, check its arguments when it is called.
+    """Make a function, or a class, check its arguments when it is called.
 
     It raises a ValueError that names the argument, before anything else.
 
@@ -129,7 +153,7 @@ def _kinds(function):
 
 
 def _keys(kind):
-    """Returns the keys of a `TypedDict` and what each takes."""
+    """Return the keys of a `TypedDict` and what each takes."""
     return {
         key: typing.get_args(one)[0]
         if typing.get_origin(one) in (typing.Required, typing.NotRequired)

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import sys
 from importlib import metadata
 
 NAME = "keras-vision-transformer"
@@ -45,7 +44,7 @@ def refuse_other_package(directory: str | os.PathLike) -> None:
 
 
 def pip_install(extra: str) -> str:
-    """Returns the command that installs an extra of this package.
+    """Return the command that installs an extra of this package.
 
     Args:
         extra: Its name in setup.cfg.
@@ -64,7 +63,7 @@ def pip_install(extra: str) -> str:
 
 
 def _address(origin):
-    """Returns what pip takes for the content of direct_url.json."""
+    """Return what pip takes for the content of direct_url.json."""
     if "vcs_info" not in origin:
         return origin["url"]
     version = origin["vcs_info"]
@@ -72,7 +71,7 @@ def _address(origin):
 
 
 def choose_backend() -> str:
-    """Selects the backend that Keras will import, one that is installed.
+    """Select the backend that Keras will import, one that is installed.
 
     What KERAS_BACKEND or keras.json sets is kept. Keras itself writes
     "tensorflow" into keras.json when it first starts, so that this counts only
@@ -89,7 +88,7 @@ def choose_backend() -> str:
     if not backend:
         backend, place = _of_keras_json()
     installed = [name for name in BACKENDS if _is_installed(name)]
-    if _is_installed(backend) or "keras" in sys.modules:
+    if _is_installed(backend):
         return backend
     if place == "KERAS_BACKEND" or backend != BACKENDS[0]:
         raise ImportError(
@@ -109,7 +108,7 @@ def choose_backend() -> str:
 
 
 def _of_keras_json():
-    """Returns the backend that Keras' own file sets, and the file's path."""
+    """Return the backend that Keras' own file sets, and the file's path."""
     home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
     path = pathlib.Path(home, "keras.json")
     try:

@@ -7,6 +7,7 @@ missing, the plain form runs, and a debug line says so.
 
 import functools
 import logging
+from typing import Any
 
 import keras
 
@@ -91,7 +92,11 @@ class Equalization(keras.layers.Equalization):
         )
 
 
-class WholeGradient:
+# The class that follows a mixin, for type checkers.
+_Optimizer: Any = object
+
+
+class WholeGradient(_Optimizer):
     """Mixin for optimizers: under tf.distribute, sums gradients, then clips.
 
     Must precede the optimizer class.
@@ -117,7 +122,7 @@ class WholeGradient:
         return grads_and_vars  # already summed
 
 
-class ScaledRates:
+class ScaledRates(_Optimizer):
     """Mixin for optimizers: a share of the learning rate for each variable.
 
     Must precede the optimizer class.

@@ -4,7 +4,7 @@ import os
 
 
 def why_no_file(path: str | os.PathLike) -> str | None:
-    """Returns why a path cannot be read as a file, or None if it can.
+    """Return why a path cannot be read as a file, or None if it can.
 
     A device or a pipe may have no end, and names that are not UTF-8 are
     refused by some libraries without naming the file.
@@ -27,7 +27,7 @@ def why_no_file(path: str | os.PathLike) -> str | None:
 
 
 def require_file(path: str | os.PathLike) -> None:
-    """Raises ValueError if a path cannot be read as a file."""
+    """Raise ValueError if a path cannot be read as a file."""
     reason = why_no_file(path)
     if reason:
         raise ValueError(f"{os.fspath(path)!r} must be a file. It {reason}.")

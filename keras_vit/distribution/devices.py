@@ -54,7 +54,7 @@ class Devices:
         return self.process_index == 0
 
     def scope(self):
-        """Returns the context to build and compile a model in."""
+        """Return the context to build and compile a model in."""
         if self.strategy is not None:
             return self.strategy.scope()
         if keras.backend.backend() == "torch":
@@ -62,7 +62,7 @@ class Devices:
         return contextlib.nullcontext()
 
     def training_scope(self):
-        """Returns the context to train and evaluate in.
+        """Return the context to train and evaluate in.
 
         Under TensorFlow it does nothing: Keras enters the strategy itself, and
         variables of callbacks must not belong to the strategy.
@@ -72,7 +72,7 @@ class Devices:
         return self.scope()
 
     def batches(self, make: Callable):
-        """Returns batches for `model.fit`; each process reads its shard.
+        """Return batches for `model.fit`; each process reads its shard.
 
         Args:
             make: A function of shard_index, num_shards and num_replicas, see
@@ -94,7 +94,7 @@ class Devices:
         return self.strategy.distribute_datasets_from_function(shard)
 
     def check_batch(self, batch_size: int, micro_batches: int = 1) -> None:
-        """Refuses a batch that cannot be divided evenly among the devices.
+        """Refuse a batch that cannot be divided evenly among the devices.
 
         Args:
             batch_size: Examples in a batch, over all devices.
@@ -124,7 +124,7 @@ def setup(
     process_id: int = -1,
     tpu: str = "",
 ) -> Devices:
-    """Sets the backend up on its devices; must be a program's first call.
+    """Set the backend up on its devices; must be a program's first call.
 
     TensorFlow has data parallelism: TPUStrategy on a TPU,
     MultiWorkerMirroredStrategy if TF_CONFIG specifies several workers,
@@ -252,7 +252,7 @@ def _tensorflow(devices, tpu):
 
 
 def _multi_worker_strategy():
-    """A MultiWorkerMirroredStrategy under which Keras 3 can train.
+    """Return a MultiWorkerMirroredStrategy under which Keras 3 can train.
 
     Keras reduces complete batches, to find their shapes, and scalar logs along
     an axis that they do not have; MirroredStrategy accepts both (keras issue

@@ -6,7 +6,7 @@ from keras_vit.distribution.devices import Devices
 
 
 def gather(model: keras.Model, devices: Devices) -> keras.Model:
-    """Returns a model that one process can save; all processes must call it.
+    """Return a model that one process can save; all processes must call it.
 
     Args:
         model: A model.

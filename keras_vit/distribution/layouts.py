@@ -68,7 +68,7 @@ class Layouts(keras.distribution.ModelParallel):
         self._by_unit = re.compile(rf".*/(?:{'|'.join(columns)})/output")
 
     def get_variable_layout(self, variable):
-        """Returns the layout of a variable.
+        """Return the layout of a variable.
 
         Args:
             variable: A weight of a model, or a variable of its optimizer; of
@@ -90,7 +90,7 @@ class Layouts(keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def get_tensor_layout(self, path):
-        """Returns the layout of a layer's output, or None."""
+        """Return the layout of a layer's output, or None."""
         if self._by_unit.fullmatch(path):
             axes = ("data", None, "model" if self._tensor else None)
         elif self._by_example.fullmatch(path):
@@ -100,7 +100,7 @@ class Layouts(keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def _cut_block(self, variable, axes):
-        """Divides the axes of heads and hidden units along "model"."""
+        """Divide the axes of heads and hidden units along "model"."""
         found = self._sharded_path.search(variable.path.replace("/", "_"))
         if not found or len(self._sharded[found[1]][0]) != len(axes):
             return axes
@@ -111,7 +111,7 @@ class Layouts(keras.distribution.ModelParallel):
         return list(cut)
 
     def _cut_all(self, variable, axes):
-        """Divides the last free axis of a suitable length, if any, along
+        """Divide the last free axis of a suitable length, if any, along
         "data".
 
         The last axis of a kernel is that of its outputs. Their layout is fixed
@@ -137,7 +137,7 @@ def distribution(
     num_heads: int | None = None,
     mlp_dim: int | None = None,
 ) -> keras.distribution.DataParallel | keras.distribution.ModelParallel:
-    """Returns how models and batches are divided among devices (JAX).
+    """Return how models and batches are divided among devices (JAX).
 
     Models must be built, compiled and trained in its `scope()`; weights may be
     loaded there. Datasets are not divided: each process reads its own shard.
@@ -207,7 +207,7 @@ def check_model(
     layout: keras.distribution.DataParallel | keras.distribution.ModelParallel,
     model: keras.Model,
 ) -> None:
-    """Checks that every device gets complete heads and as many hidden units.
+    """Check that every device gets complete heads and as many hidden units.
 
     Args:
         layout: The result of `distribution`.

@@ -21,7 +21,7 @@ SAME_KEY_PRESS = 0.1  # seconds
 
 @contextlib.contextmanager
 def preemption(devices: Devices):
-    """Catches SIGTERM, sent before a machine is preempted, and Ctrl-C.
+    """Catch SIGTERM, sent before a machine is preempted, and Ctrl-C.
 
     A second Ctrl-C ends the process at once, with exit status 130.
 
@@ -57,7 +57,7 @@ def preemption(devices: Devices):
 
 @contextlib.contextmanager
 def end_at_ctrl_c(message: str):
-    """Ends the process at the first Ctrl-C, with exit status 130.
+    """End the process at the first Ctrl-C, with exit status 130.
 
     For a program that has nothing to save: Python's own KeyboardInterrupt
     waits until compiled code returns, and is lost in callbacks of libraries.
@@ -74,7 +74,7 @@ def end_at_ctrl_c(message: str):
 
 
 def any_process(devices: Devices, *flags: bool) -> tuple[bool, ...]:
-    """Returns for each flag whether it is set in any process.
+    """Return for each flag whether it is set in any process.
 
     Every process must call it; none returns before all of them have.
 
@@ -94,7 +94,7 @@ def any_process(devices: Devices, *flags: bool) -> tuple[bool, ...]:
 
 
 def _signal_of(devices, caught):
-    """Returns the number of the signal that any process has caught, or 0."""
+    """Return the number of the signal that any process has caught, or 0."""
     signals = (signal.SIGINT, signal.SIGTERM)
     flags = any_process(devices, *(number in caught for number in signals))
     return next((n for n, flag in zip(signals, flags, strict=True) if flag), 0)
@@ -129,7 +129,7 @@ def _sum_over_workers(strategy):
 
 @contextlib.contextmanager
 def _handled(signals, handle):
-    """Calls `handle(number)` in the main thread, where compiled code ends."""
+    """Call `handle(number)` in the main thread, where compiled code ends."""
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may set signal handlers.
         yield
@@ -147,7 +147,7 @@ def _handled(signals, handle):
 
 @contextlib.contextmanager
 def _watched(on_ctrl_c):
-    """Calls `on_ctrl_c(count)` in a thread, as soon as the key is pressed.
+    """Call `on_ctrl_c(count)` in a thread, as soon as the key is pressed.
 
     The main thread may be in compiled code for minutes. Python writes the
     number of a signal that it handles to the "wakeup" file even then.

@@ -14,7 +14,7 @@ _V5E = ("0x1ae0", "0x0063")
 
 
 def options(generation: str) -> dict[str, str]:
-    """Returns the compiler options for a generation of TPUs.
+    """Return the compiler options for a generation of TPUs.
 
     Args:
         generation: Its name, such as "v5e".
@@ -26,7 +26,7 @@ def options(generation: str) -> dict[str, str]:
 
 
 def set_options(devices: str = "/sys/bus/pci/devices") -> None:
-    """Passes the options for this machine's TPU to libtpu.
+    """Pass the options for this machine's TPU to libtpu.
 
     It appends them to the environment variable LIBTPU_INIT_ARGS, which libtpu
     reads when JAX or TensorFlow opens the TPU. What the variable sets remains.

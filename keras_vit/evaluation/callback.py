@@ -1,14 +1,16 @@
 """Measurements of a model during training, besides its loss."""
 
 import contextlib
+import inspect
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.features import features, labels_of, representation
-from keras_vit.evaluation.few_shot import L2, few_shot
+from keras_vit.evaluation.few_shot import few_shot
 from keras_vit.evaluation.least_squares import few_shot_subset
 from keras_vit.evaluation.multi_label import (
     mean_average_precision,
@@ -37,17 +39,14 @@ class FewShot(keras.callbacks.Callback):
         train: Batches to draw the labelled images from, as `features` takes
             them; they are read at each measurement.
         test: Batches to measure on.
-        num_classes: Number of classes of that data set.
-        shots: Numbers of labelled images of each class.
-        l2: Penalties to choose from.
-        num_draws: Number of draws whose mean is logged; each measurement uses
-            the same draws.
         layer: Layer to read, see `representation`.
         measured: The model to measure, which shares the trained variables; None
             measures the model on which `fit` is called.
         every: Epochs of `fit` between two measurements; the last epoch is
             measured too.
-        seed: Seed of the draws.
+        **options: `num_classes`, `shots`, `l2`, `num_draws` and `seed` of
+            `few_shot`; by default 5 shots and 3 draws, the same in each
+            measurement.
 
     Raises:
         ValueError: When training begins, if a class has fewer images than
@@ -63,14 +62,10 @@ class FewShot(keras.callbacks.Callback):
         train: Iterable,
         test: Iterable,
         *,
-        num_classes: int,
-        shots: tuple[int, ...] = (5,),
-        l2: tuple[float, ...] = L2,
-        num_draws: int = 3,
         layer: str | None = None,
         measured: keras.Model | None = None,
         every: int = 1,
-        seed: int = 0,
+        **options,
     ):
         super().__init__()
         if every < 1:
@@ -80,25 +75,25 @@ class FewShot(keras.callbacks.Callback):
         self.name = name
         self.train = train
         self.test = test
-        self.num_classes = num_classes
-        self.shots = tuple(shots)
-        self.l2 = l2
-        self.num_draws = num_draws
+        self.options: dict[str, Any] = (
+            dict(shots=(5,), num_draws=3, seed=0) | options
+        )
+        inspect.signature(few_shot).bind(train, test, **self.options)
         self.layer = layer
         self.measured = measured
         self.every = every
-        self.seed = seed
-        self._source = None
+        self._source: Any = None
 
     def on_train_begin(self, logs=None):
         # Fail when training begins, not after hours.
         labels = np.concatenate([labels_of(batch) for batch in self.train])
-        few_shot_subset(labels, max(self.shots), self.seed)
+        shots, seed = self.options["shots"], self.options["seed"]
+        few_shot_subset(labels, max(shots), seed)
         self._source = representation(self.measured or self.model, self.layer)
         self._copy = _copy_of(self._source)
 
     def on_epoch_end(self, epoch, logs=None):
-        keys = [f"{self.name}/{shots}-shot" for shots in self.shots]
+        keys = [f"{self.name}/{n}-shot" for n in self.options["shots"]]
         logs.update(dict.fromkeys(keys, float("nan")))
         # Other callbacks may end training before the last epoch of `fit`.
         is_last = self.model.stop_training or epoch + 1 == self.params["epochs"]
@@ -108,11 +103,7 @@ class FewShot(keras.callbacks.Callback):
             results = few_shot(
                 features(self._copy, self.train),
                 features(self._copy, self.test),
-                num_classes=self.num_classes,
-                shots=self.shots,
-                l2=self.l2,
-                num_draws=self.num_draws,
-                seed=self.seed,
+                **self.options,
             )
         logs.update(
             (key, result.mean)
@@ -143,7 +134,7 @@ class MeanAveragePrecision(keras.callbacks.Callback):
         super().__init__()
         self.batches = batches
         self.measured = measured
-        self._source = None
+        self._source: Any = None
 
     def on_train_begin(self, logs=None):
         self._source = self.measured or self.model
@@ -156,7 +147,7 @@ class MeanAveragePrecision(keras.callbacks.Callback):
 
 
 def _copy_of(source):
-    """Returns the same model of variables of its own, on one device."""
+    """Return the same model of variables of its own, on one device."""
     _check_whole(source)
     with _one_device():
         return keras.models.clone_model(source)
@@ -164,7 +155,7 @@ def _copy_of(source):
 
 @contextlib.contextmanager
 def _updated(copy, source):
-    """Gives a copy the present values, and runs it on one device."""
+    """Give a copy the present values, and run it on one device."""
     values = [ops.convert_to_numpy(v) for v in source.weights]
     with _one_device():
         copy.set_weights(values)

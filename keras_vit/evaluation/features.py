@@ -12,7 +12,7 @@ from keras_vit.layers import Metadata
 
 
 def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
-    """Returns a model that computes one vector for each image.
+    """Return a model that computes one vector for each image.
 
     Tokens are read as a classifier does: from the class token if there is one
     (except with pooling="token_gap"), otherwise from the mean of all patches
@@ -67,7 +67,7 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
 def features(
     model: keras.Model, batches: Iterable, layer: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the representations and the labels of a data set.
+    """Return the representations and the labels of a data set.
 
     Args:
         model: A functional model.
@@ -104,7 +104,7 @@ def predictions(
     top_k: int = 5,
     from_logits: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the predictions of a classifier for each image of a data set.
+    """Return the predictions of a classifier for each image of a data set.
 
     Only the best classes of each image leave the device.
 
@@ -150,7 +150,7 @@ def predictions(
 
 
 def labels_of(batch: dict) -> np.ndarray:
-    """Returns the classes of a batch, int64 `[B]`, without its padding.
+    """Return the classes of a batch, int64 `[B]`, without its padding.
 
     Args:
         batch: An element that `features` takes.
@@ -171,7 +171,7 @@ def labels_of(batch: dict) -> np.ndarray:
 
 
 def _run(model, *inputs, mask):
-    """Returns the outputs for the inputs that the mask selects."""
+    """Return the outputs for the inputs that the mask selects."""
     inputs = [np.asarray(x) for x in inputs]
     outputs = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
     # With TensorFlow, each replica of the model would compute the whole batch,
@@ -195,7 +195,7 @@ def _averages(model):
 
 
 def _architecture(model):
-    """Returns the fields of the architecture of a model of this package."""
+    """Return the fields of the architecture of a model of this package."""
     for layer in model.layers:
         if isinstance(layer, Metadata):
             return layer.architecture
@@ -203,7 +203,7 @@ def _architecture(model):
 
 
 def _num_prefix_tokens(model, tokens):
-    """Returns the number of class tokens and registers before the patches."""
+    """Return the number of class tokens and registers before the patches."""
     grid = None
     registers = _architecture(model).get("num_registers") or 0
     for layer in model.layers:

@@ -51,7 +51,7 @@ def few_shot(
     num_draws: int = 5,
     seed: int = 0,
 ) -> list[FewShotResult]:
-    """Returns the accuracy of least squares on a few labels of each class.
+    """Return the accuracy of least squares on a few labels of each class.
 
     For each number of shots, images are drawn from the training part
     `num_draws` times. Of several `l2` the best on average over the draws is
@@ -112,13 +112,13 @@ def few_shot(
 
 
 def _draw(labels, shots, seed, needs_dev):
-    """Returns indices of the drawn images, and of some of the others."""
+    """Return indices of the drawn images, and of some of the others."""
     drawn = few_shot_subset(labels, shots, seed)
     others = np.setdiff1d(np.arange(len(labels)), drawn)
     if needs_dev and not len(others):
         raise ValueError(
-            "`l2` is chosen on training images that were not drawn, and "
-            f"shots={shots} draws all {len(labels)}: draw fewer, or give one "
-            "`l2`."
+            "Selecting `l2` needs held-out training images, but "
+            f"shots={shots} uses all {len(labels)}. Lower `shots` or pass a "
+            "single `l2`."
         )
     return drawn, np.random.default_rng(seed).permutation(others)[:MAX_DEV]

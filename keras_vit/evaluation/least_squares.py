@@ -65,7 +65,7 @@ class LeastSquares:
         self._bias = 2 * counts / len(labels) - 1
 
     def weights(self, l2: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel `[D, K]` and bias `[K]`, float32.
+        """Return kernel `[D, K]` and bias `[K]`, float32.
 
         Args:
             l2: Weight of the penalty.
@@ -83,7 +83,7 @@ class LeastSquares:
     def accuracy(
         self, features: np.ndarray, labels: np.ndarray, l2: float
     ) -> float:
-        """Returns the share of examples whose class has the highest score.
+        """Return the share of examples whose class has the highest score.
 
         Args:
             features: Representations, `[M, D]`.
@@ -100,7 +100,7 @@ class LeastSquares:
 
 
 def few_shot_subset(labels: np.ndarray, shots: int, seed: int) -> np.ndarray:
-    """Returns the indices of `shots` examples of each class, ascending.
+    """Return the indices of `shots` examples of each class, ascending.
 
     Args:
         labels: Class of each example, `[N]`.

@@ -10,7 +10,7 @@ from keras import ops
 def scores_and_targets(
     model: keras.Model, batches: Iterable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of a data set, and the targets.
+    """Return the scores of a data set, and the targets.
 
     Args:
         model: A functional classifier, `[B, H, W, C]` to `[B, K]`.
@@ -34,7 +34,7 @@ def scores_and_targets(
 def mean_average_precision(
     scores: np.ndarray, targets: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Returns the mean over classes of the average precision.
+    """Return the mean over classes of the average precision.
 
         AP = sum_n (R_n - R_(n-1)) P_n
 
@@ -68,7 +68,7 @@ def mean_average_precision(
 
 
 def precision_at_1(scores: np.ndarray, targets: np.ndarray) -> float:
-    """Returns how often the class of the highest score is one of the labels.
+    """Return how often the class of the highest score is one of the labels.
 
     Args:
         scores: `[N, K]`.
@@ -99,7 +99,7 @@ class PrecisionAt1(keras.metrics.MeanMetricWrapper):
         super().__init__(_is_right, name=name, dtype=dtype)
 
     def get_config(self):
-        """Returns the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"name": self.name, "dtype": self.dtype}
 
 

@@ -16,7 +16,7 @@ def nearest_neighbours(
     k: int = 20,
     temperature: float | None = 0.07,
 ) -> np.ndarray:
-    """Returns the classes that the nearest training images vote for.
+    """Return the classes that the nearest training images vote for.
 
     Nearest means the highest cosine similarity s. The images to classify are
     processed in blocks, so that the similarities of all pairs are never in

@@ -18,7 +18,7 @@ BORDER = 2  # pixels on each side, red
 def load_objectnet(
     folder: str | os.PathLike,
 ) -> tuple[data.Source, np.ndarray]:
-    """Finds the images of ObjectNet whose classes ImageNet has, too.
+    """Find the images of ObjectNet whose classes ImageNet has, too.
 
     These are 113 of its 313 classes. The red border of the images is cropped. A
     class of ObjectNet may be several of ImageNet's, all of which are right: a
@@ -90,7 +90,7 @@ def _read(root, name):
 
 
 def _stream(paths, labels):
-    """Returns the `stream` of a source of files without their border."""
+    """Return the `stream` of a source of files without their border."""
 
     def without_border(path, label):
         tf = tensorflow()

@@ -22,7 +22,7 @@ def load_real(
     manual_dir: str | os.PathLike = "",
     try_gcs: bool = False,
 ) -> tuple[data.Source, list[np.ndarray]]:
-    """Prepares `imagenet2012_real` of TFDS and returns it with its labels.
+    """Prepare `imagenet2012_real` of TFDS and return it with its labels.
 
     Args:
         split: TFDS split.
@@ -76,7 +76,7 @@ def load_real(
 def real_accuracy(
     predicted: np.ndarray, labels: Sequence[np.ndarray]
 ) -> tuple[float, int]:
-    """Returns the share of images whose prediction is among their labels.
+    """Return the share of images whose prediction is among their labels.
 
     Args:
         predicted: The best class of each image, `[N]`.

@@ -13,7 +13,7 @@ def average_scores(
     num_views: int,
     activation: KerasActivation | None = None,
 ) -> keras.Model:
-    """Returns a model that averages the scores of several inputs.
+    """Return a model that averages the scores of several inputs.
 
     Args:
         model: A functional classifier, from `[B, ...]` to `[B, K]`.

@@ -7,7 +7,7 @@ from keras_vit.data import vtab
 
 
 def vtab_scores(accuracies: dict[str, float]) -> dict[str, float]:
-    """Averages the accuracies of the 19 tasks.
+    """Average the accuracies of the 19 tasks.
 
     Args:
         accuracies: Test accuracy of each task of `keras_vit.data.vtab.TASKS`,

@@ -13,7 +13,7 @@ from keras_vit.models import ImageModel, attention, tokens
 
 
 def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
-    """Returns the attention of every block on a batch of images.
+    """Return the attention of every block on a batch of images.
 
     The forward pass does not store attention. It is recomputed here from the
     input of each block.
@@ -38,7 +38,7 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
 def attended_distances(
     model: keras.Model, images, batch_size: int = 8
 ) -> list[np.ndarray]:
-    """Returns how far each head attends, in pixels ("attended area").
+    """Return how far each head attends, in pixels ("attended area").
 
     This is the mean over images and query positions of the distance between
     the centres of query and key, weighted by attention. A class token has no
@@ -77,7 +77,7 @@ def attended_distances(
 
 
 def uniform_distances(model: keras.Model) -> list[float]:
-    """Returns how far a head attends that attends to all patches alike.
+    """Return how far a head attends that attends to all patches alike.
 
     `attended_distances` close to these show a head that has no preference.
     Along a column or a row, only its patches count.
@@ -109,7 +109,7 @@ def uniform_distances(model: keras.Model) -> list[float]:
 
 
 def attention_by_head(model: keras.Model, images) -> list[np.ndarray]:
-    """Returns each head's attention from the classifier's input to patches.
+    """Return each head's attention from the classifier's input to patches.
 
     The queries are the class token, or the mean of all patches if the
     classifier reads that. A class token among the keys is left out, and the
@@ -132,7 +132,7 @@ def attention_by_head(model: keras.Model, images) -> list[np.ndarray]:
 
 
 def attention_rollout(model: keras.Model, images) -> np.ndarray:
-    """Returns how much each patch contributes to the model's output.
+    """Return how much each patch contributes to the model's output.
 
     Attention is averaged over heads, mixed in equal parts with the identity for
     the residual, and multiplied through all blocks. The result is read where
@@ -161,7 +161,7 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
 def attention_maps(
     model: keras.Model, images
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns `attention_rollout` and `attention_by_head` from one pass.
+    """Return `attention_rollout` and `attention_by_head` from one pass.
 
     Args:
         model: A model with attention, or one that contains it.
@@ -178,7 +178,7 @@ def attention_maps(
 
 
 def rollout_by_layer(model: keras.Model, images) -> np.ndarray:
-    """Returns `attention_rollout` of the first block, the first two, and so on.
+    """Return `attention_rollout` of the first block, the first two, and so on.
 
     Args:
         model: A model of this package, or one that contains it.
@@ -203,7 +203,7 @@ def rollout_by_layer(model: keras.Model, images) -> np.ndarray:
 
 
 def has_rollout(model: keras.Model) -> bool:
-    """Returns whether `attention_rollout` is defined for a model.
+    """Return whether `attention_rollout` is defined for a model.
 
     It is defined for models whose blocks attend to all tokens.
 
@@ -217,7 +217,7 @@ def has_rollout(model: keras.Model) -> bool:
 
 
 def _distances(inner, geometry, weights):
-    """Returns the mean attended distance in pixels, `[B, A]`."""
+    """Return the mean attended distance in pixels, `[B, A]`."""
     apart = np.linalg.norm(_steps(inner, geometry), axis=-1)
     weights = weights[..., -apart.shape[0] :, -apart.shape[1] :]
     weights = weights / weights.sum(axis=-1, keepdims=True)
@@ -225,7 +225,7 @@ def _distances(inner, geometry, weights):
 
 
 def _steps(inner, geometry):
-    """Returns the pixels between queries and keys, `[T', T'', 2]`."""
+    """Return the pixels between queries and keys, `[T', T'', 2]`."""
     patch = [
         pixels / patches
         for pixels, patches in zip(
@@ -237,7 +237,7 @@ def _steps(inner, geometry):
 
 
 def _attentions(inner, model, images):
-    """Returns ((queries, keys), weights) of each attention."""
+    """Return ((queries, keys), weights) of each attention."""
     _check(inner, model)
     images = attention.reaching(inner, model, images)
     return attention.attentions(inner, images)

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit._keras import nested_layers
-from keras_vit.ops import attention_products, linear
+from keras_vit.ops import attention, linear
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Cost:
         return sum(layer.activations for layer in self.layers)
 
     def grouped(self, depth: int = 1) -> tuple[LayerCost, ...]:
-        """Returns the costs of layers, including their sublayers.
+        """Return the costs of layers, including their sublayers.
 
         Args:
             depth: Names of a path that make a group; 1 gives the model's own
@@ -99,7 +99,7 @@ class Cost:
 
 @contextlib.contextmanager
 def shapes_alone():
-    """Builds models whose variables have no values, and so take no memory.
+    """Build models whose variables have no values, and so take no memory.
 
     For `cost` of models that do not fit. Keras would give them values when the
     next stateless call ends, such as `predict` on JAX: its session is cleared,
@@ -113,7 +113,7 @@ def shapes_alone():
 def cost(
     model: keras.Model, input_shape: tuple[int, ...] | None = None
 ) -> Cost:
-    """Returns what a model costs: parameters, MACs and activations.
+    """Return what a model costs: parameters, MACs and activations.
 
     Counted while the backend traces the forward pass of one example, at
     inference: nothing is computed, and variables need neither memory nor
@@ -231,7 +231,7 @@ class _Counter:
         counts[1] += activations
 
     def result(self):
-        """Returns the `Cost`; each variable counts for the first of its
+        """Return the `Cost`; each variable counts for the first of its
         layers."""
         counted, parameters = set(), {}
         owners = self.owners | {"": self.model}
@@ -259,13 +259,13 @@ class _Counter:
 
 
 def _sums(layers):
-    """Adds up the numbers of several `LayerCost`."""
+    """Add up the numbers of several `LayerCost`."""
     numbers = (dataclasses.astuple(layer)[1:] for layer in layers)
     return map(sum, zip(*numbers, strict=True))
 
 
 def _shape(model, given):
-    """Returns the shape of an example, all sizes known."""
+    """Return the shape of an example, all sizes known."""
     inputs = getattr(model, "inputs", None)
     if inputs is not None and len(inputs) != 1:
         raise ValueError(
@@ -365,6 +365,6 @@ _COUNTED = {
         (ops.separable_conv, _separable_conv),
         (ops.conv_transpose, _conv_transpose),
         (ops.dot_product_attention, _attention),
-        (attention_products.fused_attention, _fused_attention),
+        (attention.fused_attention, _fused_attention),
     )
 }

@@ -12,11 +12,23 @@ from keras_vit._installation import pip_install
 
 _TRAIN, _EVAL, _RATE = "#8a8a8a", "#1f5fbf", "#c26a00"
 _LIT = (1.0, 0.45, 0.0)
+# Title of a panel -> columns, and column -> colour and name of its line.
+_PANELS = {
+    "loss": ("loss", "val_loss"),
+    "accuracy": ("accuracy", "val_accuracy"),
+    "learning rate": ("learning_rate",),
+}
+_LINES = {
+    "loss": (_TRAIN, "training"),
+    "accuracy": (_TRAIN, "training"),
+    "val_loss": (_EVAL, "evaluation"),
+    "val_accuracy": (_EVAL, "evaluation"),
+}
 _RIGHT, _WRONG, _PLAIN = "#1b7f3b", "#c62828", "#222222"
 
 
 def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
-    """Draws loss, accuracy and learning rate of a run.
+    """Draw loss, accuracy and learning rate of a run.
 
     Args:
         csv_path: A file of `keras.callbacks.CSVLogger`, with the columns loss,
@@ -43,28 +55,20 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
         if "step" in columns
         else (columns["epoch"] + 1, "epoch")
     )
-    panels: list[tuple[str, list[tuple[str, str | None]]]] = [
-        ("loss", [("loss", "training"), ("val_loss", "evaluation")]),
-        (
-            "accuracy",
-            [("accuracy", "training"), ("val_accuracy", "evaluation")],
-        ),
-        ("learning rate", [("learning_rate", None)]),
-    ]
-    panels = [
-        (title, [line for line in lines if line[0] in columns])
-        for title, lines in panels
-    ]
-    panels = [panel for panel in panels if panel[1]]
+    panels = {
+        title: [name for name in names if name in columns]
+        for title, names in _PANELS.items()
+    }
+    panels = {title: names for title, names in panels.items() if names}
     figure = new_figure(4.2 * len(panels), 3.4)
-    for i, (title, lines) in enumerate(panels):
+    for i, (title, names) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), i + 1)
-        for name, label in lines:
-            color = _EVAL if name.startswith("val_") else _TRAIN
+        for name in names:
+            color, label = _LINES.get(name, (_RATE, None))
             axes.plot(
                 x,
                 columns[name],
-                color=color if label else _RATE,
+                color=color,
                 label=label,
                 linewidth=1.6,
                 marker="o" if len(rows) == 1 else None,
@@ -73,23 +77,27 @@ def plot_curves(csv_path: str | os.PathLike, out_path: str | os.PathLike):
         axes.set_xlabel(x_label)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-        if lines[0][1]:
+        if title != "learning rate":
             axes.legend(frameon=False)
-        evaluated = columns.get("val_accuracy", np.array(np.nan))
-        if title == "accuracy" and np.isfinite(evaluated).any():
-            # The last value, since the best one is selected on the same images.
-            last = int(np.flatnonzero(np.isfinite(evaluated))[-1])
-            height = evaluated[last]
-            axes.plot(x[last], height, "o", color=_EVAL, markersize=5)
-            axes.annotate(
-                f"{height:.2%}",
-                (x[last], height),
-                xytext=(0, -14),
-                textcoords="offset points",
-                ha="right",
-                color=_EVAL,
-            )
+        if "val_accuracy" in names:
+            _mark_last(axes, x, columns["val_accuracy"])
     figure.savefig(out_path)
+
+
+def _mark_last(axes, x, values):
+    """Mark the last value; the best one is selected on the same images."""
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known):
+        last = x[known[-1]], values[known[-1]]
+        axes.plot(*last, "o", color=_EVAL, markersize=5)
+        axes.annotate(
+            f"{last[1]:.2%}",
+            last,
+            xytext=(0, -14),
+            textcoords="offset points",
+            ha="right",
+            color=_EVAL,
+        )
 
 
 def plot_shots(
@@ -97,7 +105,7 @@ def plot_shots(
     accuracies: list[tuple[float, ...]],
     out_path: str | os.PathLike,
 ):
-    """Draws few-shot accuracy against the number of labels.
+    """Draw few-shot accuracy against the number of labels.
 
     Args:
         shots: Numbers of labelled images of each class.
@@ -142,7 +150,7 @@ def plot_attention(
     *,
     right: np.ndarray | None = None,
 ):
-    """Draws each image and, beside it, its attention.
+    """Draw each image and, beside it, its attention.
 
     Attention is shown as a multiple of the uniform share, 1 / (rows *
     columns): orange where a patch has more than that, on one logarithmic scale
@@ -200,7 +208,7 @@ def plot_clips(
     right: np.ndarray | None = None,
     num_frames: int = 8,
 ):
-    """Draws each clip as a strip of frames and, below it, its attention.
+    """Draw each clip as a strip of frames and, below it, its attention.
 
     Args:
         clips: `[B, T, H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -262,7 +270,7 @@ def _title_color(right, i):
 
 
 def as_colours(image: np.ndarray) -> np.ndarray:
-    """Returns an image in [0, 1] of three channels.
+    """Return an image in [0, 1] of three channels.
 
     Args:
         image: `[H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -272,7 +280,7 @@ def as_colours(image: np.ndarray) -> np.ndarray:
 
 
 def _draw_overlay(figure, image, multiples, highest):
-    """Draws the image on the left; on the right in grey, with attention in
+    """Draw the image on the left; on the right in grey, with attention in
     orange."""
     _show(figure.add_subplot(1, 2, 1), as_colours(image))
     _show_overlay(figure.add_subplot(1, 2, 2), image, multiples, highest)
@@ -295,7 +303,7 @@ def _show_overlay(axes, image, multiples, highest):
 
 
 def _draw_scale(figure, highest, num_patches):
-    """A colour bar from the uniform share to the highest multiple of it."""
+    """Draw a colour bar from the uniform share to its highest multiple."""
     axes = figure.add_subplot()
     axes.set_facecolor("#6c6c6c")
     axes.imshow(
@@ -331,7 +339,7 @@ def _number(text):
 
 
 def new_figure(width: float, height: float):
-    """Returns a figure without global state, so that no display is needed.
+    """Return a figure without global state, so that no display is needed.
 
     Args:
         width, height: In inches.

@@ -11,7 +11,7 @@ from keras_vit.models import ImageModel, raft_mlp_embedding
 def filter_components(
     model: keras.Model, num_components: int = 28
 ) -> np.ndarray:
-    """Returns the principal components of the first layer's filters.
+    """Return the principal components of the first layer's filters.
 
     The components of the D filters applied to pixels, after subtracting their
     mean: the filters of the patch embedding; in hybrids and ResNets of the root
@@ -44,7 +44,7 @@ def filter_components(
 
 
 def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns the similarity of position embeddings, for each table.
+    """Return the similarity of position embeddings, for each table.
 
     The cosine similarity of the embeddings of each pair of positions, without
     the class token. Embeddings of rows and columns are compared together, as
@@ -82,7 +82,7 @@ def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns the weights of the hidden units of MLPs over tokens.
+    """Return the weights of the hidden units of MLPs over tokens.
 
     Args:
         model: An MLP-Mixer or RaftMLP, or a model that contains it.
@@ -116,7 +116,7 @@ def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _filters(inner):
-    """Returns the kernel that is applied to pixels, `[..., C, D]`."""
+    """Return the kernel that is applied to pixels, `[..., C, D]`."""
     for layer in inner.layers:
         if isinstance(layer, layers.ResNetV2Stem):
             layer = layer.conv_root
@@ -138,7 +138,7 @@ def _filters(inner):
 
 
 def _summed(layer):
-    """Returns the single kernel that equals the sum of all scales."""
+    """Return the single kernel that equals the sum of all scales."""
     kernel = ops.convert_to_numpy(layer.kernel)
     side, start = max(layer.kernel_sizes), 0
     total = np.zeros((side, side, *kernel.shape[1:]), kernel.dtype)

@@ -13,7 +13,7 @@ _GAP, _SIDE = 2, 24
 
 
 def plot_filters(components: np.ndarray, out_path: str | os.PathLike) -> None:
-    """Draws principal components of filters, each scaled to its own range.
+    """Draw principal components of filters, each scaled to its own range.
 
     Args:
         components: Those of `filter_components`. Frames of a video are placed
@@ -51,7 +51,7 @@ def plot_filters(components: np.ndarray, out_path: str | os.PathLike) -> None:
 def plot_position_similarity(
     similarity: np.ndarray, title: str, out_path: str | os.PathLike
 ) -> None:
-    """Draws, for each position, its similarity to all others.
+    """Draw, for each position, its similarity to all others.
 
     Args:
         similarity: An entry of `position_similarity`. For a joint table of
@@ -97,7 +97,7 @@ def plot_attended_distances(
     title: str,
     out_path: str | os.PathLike,
 ) -> None:
-    """Draws the mean attended distance of every head against depth.
+    """Draw the mean attended distance of every head against depth.
 
     Args:
         distances: Those of `attended_distances`.
@@ -151,7 +151,7 @@ def plot_rollouts(
     *,
     num_layers: int = 6,
 ) -> None:
-    """Draws images lit by their attention rollout, after several layers.
+    """Draw images lit by their attention rollout, after several layers.
 
     Attention is resized to the image, divided by its maximum, and multiplied
     onto it, as in the paper.
@@ -195,7 +195,7 @@ def plot_heads(
     heads: list[np.ndarray],
     out_path: str | os.PathLike,
 ) -> None:
-    """Draws an image and the attention of each head of each layer.
+    """Draw an image and the attention of each head of each layer.
 
     Args:
         image: `[H, W, C]`, pixels in [0, 255], C 1 or 3.
@@ -240,7 +240,7 @@ def plot_token_mixing(
     *,
     num_units: int = 16,
 ) -> None:
-    """Draws the weights of hidden units of the MLPs over tokens.
+    """Draw the weights of hidden units of the MLPs over tokens.
 
     A line for each MLP: its units with the largest weights, in descending
     order, each divided by its maximum; red is positive, blue negative.
@@ -286,7 +286,7 @@ def plot_token_mixing(
 
 
 def _mosaic(tiles):
-    """Returns tiles `[rows, columns, H, W]` as one picture with gaps.
+    """Return tiles `[rows, columns, H, W]` as one picture with gaps.
 
     Also the positions of the centres of rows and columns in it.
     """

@@ -6,6 +6,7 @@ from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.deit_mlp import DeiTMlp
+from keras_vit.layers.dense import quantizable
 from keras_vit.layers.distilled_head import DistilledHead
 from keras_vit.layers.ensure_shape import EnsureShape
 from keras_vit.layers.external_attention import (
@@ -18,15 +19,12 @@ from keras_vit.layers.metadata import Metadata
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.patch_embedding import PatchEmbedding
-from keras_vit.layers.quantizable import quantizable
 from keras_vit.layers.register_tokens import RegisterTokens
 from keras_vit.layers.rescaling import Rescaling
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.ops.attention_implementation import (
-    set_attention_implementation,
-)
+from keras_vit.ops.attention import set_attention_implementation
 
 __all__ = [
     "AddPositionEmbs",

@@ -5,8 +5,8 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit._arguments import Natural, Pair, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Natural, Pair, as_pair, checked
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -50,7 +50,7 @@ class AddPositionEmbs(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size)
+        self.grid_size = as_pair(grid_size)
         self.class_token = class_token
         self.kind = kind
 
@@ -92,17 +92,17 @@ class AddPositionEmbs(keras.layers.Layer):
 
     def call(self, inputs):
         # Otherwise broadcasting would turn one token into many.
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
-        """Returns the embeddings of the patches, "" -> ([N, D], grid)."""
+        """Return the embeddings of the patches, "" -> ([N, D], grid)."""
         first = int(self.class_token)
         table = ops.reshape(self._positions(), self._token_shape)
         return {"": (table[first:], self.grid_size)}
 
     def _positions(self):
-        """Returns what is added to the tokens, `[1, T, D]` or `[T, D]`."""
+        """Return what is added to the tokens, `[1, T, D]` or `[T, D]`."""
         if self.kind == "learned_1d":
             return self.pos_embedding
         rows, columns = self.grid_size

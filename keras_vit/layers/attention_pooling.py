@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.mlp_block import Activation, MlpBlock
+from keras_vit.ops.shapes import check_shape
 from keras_vit.ops.softmax import softmax
 
 
@@ -107,13 +107,13 @@ class AttentionPooling(CompositeLayer):
         return x[:, 0]
 
     def attention_weights(self, inputs):
-        """Returns how the probe attends to the tokens, `[B, A, 1, T]`."""
+        """Return how the probe attends to the tokens, `[B, A, 1, T]`."""
         return self._attend(inputs)[0]
 
     def _attend(self, inputs):
         heads, size = self.num_heads, self.head_size
         width = heads * size
-        inputs = arguments.check_shape(self, inputs, (None, width))
+        inputs = check_shape(self, inputs, (None, width))
         tokens = ops.shape(inputs)[1]
         key_value = self.key_value(inputs)
         key_value = ops.reshape(key_value, (-1, tokens, 2, heads, size))

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from keras_vit._arguments import Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.ops.gradient_barrier import gradient_barrier
 from keras_vit.ops.rematerialize import rematerialize
+from keras_vit.ops.shapes import check_shape
 
 
 class Block(CompositeLayer):
@@ -29,7 +29,7 @@ class Block(CompositeLayer):
         # Otherwise broadcasting would turn one channel into many.
         _, *axes, width = self.get_build_config()["input_shape"]
         expected = (*[None] * len(axes), width)
-        inputs = arguments.check_shape(self, inputs, expected)
+        inputs = check_shape(self, inputs, expected)
 
         def forward(inputs):
             return self._forward(inputs, training)
@@ -39,7 +39,7 @@ class Block(CompositeLayer):
         return gradient_barrier(forward(inputs))
 
     def make_drop_path(self, rate: float, rank: int) -> Callable:
-        """Returns a dropout of entire residual branches (stochastic depth).
+        """Return a dropout of entire residual branches (stochastic depth).
 
         Args:
             rate: Probability with which an example skips the branch.

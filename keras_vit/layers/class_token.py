@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Rate, checked
-from keras_vit.layers import arguments
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -36,7 +36,7 @@ class ClassToken(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, (None, self.cls.shape[-1]))
+        inputs = check_shape(self, inputs, (None, self.cls.shape[-1]))
         batch_size, _, width = ops.shape(inputs)
         cls = ops.broadcast_to(
             ops.cast(self.cls, inputs.dtype), (batch_size, 1, width)

@@ -2,8 +2,7 @@
 
 import keras
 
-from keras_vit._arguments import Count, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, check_class_names, checked
 from keras_vit.layers.dense import Dense
 
 
@@ -37,7 +36,7 @@ class ClassificationHead(Dense):
         **kwargs,
     ):
         super().__init__(units, kernel_initializer=kernel_initializer, **kwargs)
-        arguments.check_class_names(class_names, units)
+        check_class_names(class_names, units)
         self.class_names = None if class_names is None else tuple(class_names)
 
     def get_config(self):
@@ -45,7 +44,7 @@ class ClassificationHead(Dense):
 
     @classmethod
     def from_config(cls, config):
-        """Builds the layer, also of files that call the names `labels`."""
+        """Build the layer, also of files that call the names `labels`."""
         if "labels" in config:
             config = dict(config)
             config["class_names"] = config.pop("labels")

@@ -9,10 +9,9 @@ from keras_vit._arguments import checked
 from keras_vit._earlier_names import rename
 from keras_vit._keras import nested_layers
 from keras_vit.layers.frozen_weights import FrozenWeights
-from keras_vit.ops.direct_call import DirectCall
 
 
-class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
+class CompositeLayer(FrozenWeights):
     """A layer that creates its sublayers in `build`.
 
     A sublayer takes the dtype policy and `trainable` of its layer. Later
@@ -35,7 +34,7 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
         return super().from_config(rename(config))
 
     def make(self, layer_class, *args, name: str, **kwargs):
-        """Returns a new sublayer.
+        """Return a new sublayer.
 
         Args:
             layer_class: Its class; the other arguments are those of the class.
@@ -60,7 +59,7 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
     def make_dropout(
         self, rate: float, name: str = "dropout", **kwargs
     ) -> Callable:
-        """Returns a dropout sublayer, or for rate 0 a function.
+        """Return a dropout sublayer, or for rate 0 a function.
 
         Calling a layer that does nothing takes as long as a small product.
 
@@ -79,7 +78,7 @@ class CompositeLayer(DirectCall, FrozenWeights, keras.layers.Layer):
         for base in type(self).__mro__[
             : type(self).__mro__.index(CompositeLayer)
         ]:
-            for name in inspect.signature(base.__init__).parameters:
+            for name in inspect.signature(base.__init__).parameters:  # type: ignore[misc]
                 if name not in ("self", "sublayers", "args", "kwargs"):
                     config[name] = getattr(self, name)
         differences = self._differences

@@ -8,7 +8,7 @@ from keras_vit.layers.mlp_block import Activation, MlpBlock
 
 
 def dense(layer, units: int, name: str, **kwargs) -> Dense:
-    """Returns a dense sublayer with DeiT's initialisers.
+    """Return a dense sublayer with DeiT's initialisers.
 
     PyTorch's `trunc_normal_(std=0.02)`, of the authors, cuts at -2 and 2, a
     hundred deviations from 0; Keras' would cut at two deviations.
@@ -30,7 +30,7 @@ def dense(layer, units: int, name: str, **kwargs) -> Dense:
 
 
 def sharded(name: str) -> dict:
-    """Returns how devices divide a block's MLP; see `TransformerBlock.SHARDED`.
+    """Return how devices divide a block's MLP; see `TransformerBlock.SHARDED`.
 
     Args:
         name: Name of the MLP in the block, whose argument is `mlp_dim`.

@@ -4,12 +4,11 @@ import keras
 from keras import ops
 
 from keras_vit.layers.frozen_weights import FrozenWeights
-from keras_vit.ops.direct_call import DirectCall
 from keras_vit.ops.linear import linear
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dense(DirectCall, FrozenWeights, keras.layers.Dense):
+class Dense(FrozenWeights, keras.layers.Dense):
     """`keras.layers.Dense`, with PyTorch's fastest product for it.
 
     XLA and TensorFlow fuse the bias and the activation into the product. Keras
@@ -18,8 +17,6 @@ class Dense(DirectCall, FrozenWeights, keras.layers.Dense):
     Files of a layer with low-rank updates hold the updated kernel, as Keras
     writes it, and also every variable, with which training continues exactly.
     """
-
-    ignores_training = True  # except when it is quantised
 
     def call(self, inputs, training=None):
         # On CPUs Keras computes products of float16 in float32.
@@ -33,7 +30,7 @@ class Dense(DirectCall, FrozenWeights, keras.layers.Dense):
         # else.
         super().quantize(mode, type_check=False, config=config)
 
-    def enable_lora(self, rank, lora_alpha=None, **kwargs):
+    def enable_lora(self, rank, lora_alpha=None, **kwargs):  # type: ignore
         # Where Keras builds a layer that has an alpha, it does not pass it on.
         super().enable_lora(rank, lora_alpha or self.lora_alpha, **kwargs)
 
@@ -55,3 +52,29 @@ class Dense(DirectCall, FrozenWeights, keras.layers.Dense):
         if self.lora_enabled:
             # Keras sets both factors to 0, where their gradients are 0 too.
             self.lora_kernel_a.assign(a)
+
+
+def quantizable(layer: keras.layers.Layer) -> bool:
+    """Return whether a layer can be quantised, as a filter for `quantize`.
+
+    `keras.Model.quantize` warns about every layer that it does not quantise,
+    including layers without a kernel.
+
+    Args:
+        layer: A layer.
+
+    Example:
+        model.quantize("int8", filters=keras_vit.layers.quantizable)
+    """
+    return type(layer).quantize is not keras.layers.Layer.quantize
+
+
+def uniform(fan_in: int) -> keras.initializers.Initializer:
+    """Return PyTorch's default, U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)).
+
+    Of the kernels and the biases of dense layers and of convolutions.
+
+    Args:
+        fan_in: Number of inputs of an output.
+    """
+    return keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)

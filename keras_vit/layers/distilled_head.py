@@ -2,10 +2,15 @@
 
 import keras
 
-from keras_vit._arguments import Count, KerasActivation, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import (
+    Count,
+    KerasActivation,
+    check_class_names,
+    checked,
+)
 from keras_vit.layers.classification_head import ClassificationHead
 from keras_vit.layers.composite import CompositeLayer
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -46,7 +51,7 @@ class DistilledHead(CompositeLayer):
     ):
         super().__init__(**kwargs)
         self.units = units
-        arguments.check_class_names(class_names, units)
+        check_class_names(class_names, units)
         self.class_names = None if class_names is None else tuple(class_names)
         self.activation = keras.activations.get(activation)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -68,7 +73,7 @@ class DistilledHead(CompositeLayer):
         self.distillation = classifier("distillation")
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         mean = self.token(inputs[:, 0]) + self.distillation(inputs[:, 1])
         return self.activation(mean / 2)
 

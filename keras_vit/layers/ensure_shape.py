@@ -2,12 +2,11 @@
 
 import keras
 
-from keras_vit.layers import arguments
-from keras_vit.ops.direct_call import DirectCall
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EnsureShape(DirectCall, keras.layers.Layer):
+class EnsureShape(keras.layers.Layer):
     """Returns its input if it has the shape that the layer was built for.
 
     Keras checks the shapes that it knows when it traces a program. TensorFlow
@@ -27,7 +26,7 @@ class EnsureShape(DirectCall, keras.layers.Layer):
         self._shape = tuple(input_shape[1:])
 
     def call(self, inputs):
-        return arguments.check_shape(self, inputs, self._shape, always=True)
+        return check_shape(self, inputs, self._shape, always=True)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -4,17 +4,18 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.deit_mlp import DeiTMlp
 from keras_vit.ops.precision import at_least_float32
+from keras_vit.ops.shapes import check_shape
 
 EXPANSION = 4  # of heads and channels in the blocks
 UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem
 
 
 def normalize(logits):
-    """Returns attention to a memory, `[B, N, ..., M]`.
+    """Return attention to a memory, `[B, N, ..., M]`.
 
     A softmax over the tokens, then a share of each unit of the memory; in
     float32 or float64.
@@ -25,19 +26,19 @@ def normalize(logits):
 
 
 def built(layer, shape):
-    """Returns the layer, built."""
+    """Return the layer, built."""
     layer.build(shape)
     return layer
 
 
 def layer_norm(layer, shape, name):
-    """Returns a sublayer, a LayerNorm with PyTorch's epsilon."""
+    """Return a sublayer, a LayerNorm with PyTorch's epsilon."""
     norm = keras.layers.LayerNormalization
     return built(layer.make(norm, epsilon=1e-5, name=name), shape)
 
 
 def dense(layer, units, fan_in, name, **kwargs):
-    """Returns a dense sublayer of `fan_in` channels."""
+    """Return a dense sublayer of `fan_in` channels."""
     return built(deit_mlp.dense(layer, units, name, **kwargs), (None, fan_in))
 
 
@@ -83,7 +84,7 @@ class TokenPerformer(CompositeLayer):
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def call(self, inputs, training=None):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         q = self.q_linear(self.norm1(inputs))
         x = self.dropout(normalize(self.linear_0(q)), training=training)
         x = self.proj(self.linear_1(x))
@@ -129,7 +130,7 @@ class ExternalAttention(CompositeLayer):
         self.proj = dense(self, width, wide, "proj")
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         tokens, width = self._token_shape
         heads, size = EXPANSION * self.num_heads, width // self.num_heads
         z = ops.reshape(self.trans_dims(inputs), (-1, tokens, heads, size))

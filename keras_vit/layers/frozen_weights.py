@@ -1,9 +1,11 @@
 """Layers of which some weights are frozen."""
 
+import keras
+
 from keras_vit._keras import nested_layers
 
 
-class FrozenWeights:
+class FrozenWeights(keras.layers.Layer):
     """A layer that records which of its own weights are frozen.
 
     Keras records whether a layer is trainable, not each weight. A clone or a
@@ -27,7 +29,7 @@ class FrozenWeights:
         return weight
 
     def freeze_weights(self):
-        """Freezes the layer's own weights, not those of its sublayers."""
+        """Freeze the layer's own weights, not those of its sublayers."""
         for weight in self._own_weights():
             weight.trainable = False
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import checked
-from keras_vit.layers import arguments
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -37,7 +37,7 @@ class LayerScale(keras.layers.Layer):
 
     def call(self, inputs):
         # Otherwise broadcasting would turn one channel into many.
-        inputs = arguments.check_shape(self, inputs, self._shape)
+        inputs = check_shape(self, inputs, self._shape)
         return inputs * ops.cast(self.gamma, inputs.dtype)
 
     def compute_output_shape(self, input_shape):

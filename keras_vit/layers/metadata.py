@@ -7,7 +7,7 @@ import keras
 
 from keras_vit._arguments import Positive, checked
 from keras_vit._earlier_names import rename
-from keras_vit.layers.loss_check import check_training
+from keras_vit._loss_check import check_training
 
 # The keys of `weights.resize.METHODS`.
 Resampling = Literal[

@@ -47,19 +47,19 @@ class MixingBlock(Block):
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
     def norm(self, name: str) -> keras.layers.Layer:
-        """Returns a new norm: a LayerNorm with PyTorch's epsilon."""
+        """Return a new norm: a LayerNorm with PyTorch's epsilon."""
         return self.make(
             keras.layers.LayerNormalization, epsilon=1e-5, name=name
         )
 
     def make_norm(self, name: str, shape: tuple) -> keras.layers.Layer:
-        """Returns a norm of maps of a shape, built."""
+        """Return a norm of maps of a shape, built."""
         layer = self.norm(name)
         layer.build(shape)
         return layer
 
     def make_dense(self, units: int, fan_in: int, name: str, **kwargs) -> Dense:
-        """Returns a dense layer of `fan_in` channels, built."""
+        """Return a dense layer of `fan_in` channels, built."""
         layer = self.make(
             Dense,
             units,
@@ -71,7 +71,7 @@ class MixingBlock(Block):
         return layer
 
     def initializers(self, fan_in: int) -> dict:
-        """Returns the initialisers of a dense layer with `fan_in` inputs."""
+        """Return the initialisers of a dense layer with `fan_in` inputs."""
         return dict(
             kernel_initializer=keras.initializers.RandomNormal(stddev=0.02)
         )

@@ -86,7 +86,7 @@ class MlpBlock(CompositeLayer):
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def initializers(self, fan_in: int, stddev: float | None) -> dict:
-        """Returns the initialisers of a dense layer.
+        """Return the initialisers of a dense layer.
 
         Args:
             fan_in: Its number of inputs.
@@ -115,7 +115,7 @@ class MlpBlock(CompositeLayer):
 
     @classmethod
     def from_config(cls, config):
-        """Returns a layer; also of a config that version 0.2 wrote."""
+        """Return a layer; also of a config that version 0.2 wrote."""
         if "gelu_approximate" in config:
             config = dict(config)
             is_tanh = config.pop("gelu_approximate")

@@ -1,21 +1,20 @@
 """Multi-head self-attention (appendix A)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
-from keras_vit.layers import arguments, rotary
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.layer_norm import NORMS, Norm
-from keras_vit.layers.rotary import Rotary
-from keras_vit.ops import attention_implementation, qkv_projection
-from keras_vit.ops.attention_products import fused_attention, reshape, scores
-from keras_vit.ops.constants import constant
-from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops import rotary
+from keras_vit.ops.attention import by_head, fused_attention, is_fused, scores
+from keras_vit.ops.precision import constant, wide_dtype
+from keras_vit.ops.rotary import Rotary
+from keras_vit.ops.shapes import check_shape
 from keras_vit.ops.softmax import softmax, weighted_sum
 
 Bias = Literal["qkv", "qv", "none"]
@@ -85,7 +84,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.qkv_bias = qkv_bias
-        self.rotary = None if rotary is None else dict(rotary)
+        self.rotary: Any = None if rotary is None else dict(rotary)
         self.query_key_norm = query_key_norm
         self.norm_epsilon = norm_epsilon
         self.kernel_stddev = kernel_stddev
@@ -134,7 +133,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def _num_columns(self):
-        """Returns the columns of the projection, in units of a head's width."""
+        """Return the columns of the projection, in units of a head's width."""
         return 3 * self.num_heads
 
     def _first_kernel(self):
@@ -154,7 +153,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         self._turns = [f(angles).astype(dtype) for f in (np.cos, np.sin)]
 
     def _build_norms(self):
-        self.query_norm = self.key_norm = None
+        self.query_norm: Any = None
+        self.key_norm: Any = None
         if self.query_key_norm != "none":
             self.query_norm, self.key_norm = (
                 self.make(
@@ -171,11 +171,11 @@ class MultiHeadSelfAttention(CompositeLayer):
         return self.out(self._attend(inputs, training))
 
     def _attend(self, inputs, training):
-        """Returns the results of all heads, joined, `[B, T, D]`."""
+        """Return the results of all heads, joined, `[B, T, D]`."""
         query, key, value = self._heads(inputs)
         drops_weights = training and self.dropout_rate
         if (
-            attention_implementation.is_fused(inputs, self.num_heads)
+            is_fused(inputs, self.num_heads)
             and not drops_weights
             and not self.adds_to_scores
         ):
@@ -190,16 +190,16 @@ class MultiHeadSelfAttention(CompositeLayer):
                 x = weighted_sum(logits, value)
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
         width = self.num_heads * self.head_size
-        return reshape(x, (-1, x.shape[1], width))
+        return ops.reshape(x, (-1, x.shape[1], width))
 
     def attention_weights(self, inputs):
-        """Returns softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
+        """Return softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""
         query, key, _ = self._heads(inputs)
         return softmax(self._scores(query, key))
 
     def _heads(self, inputs):
-        """Returns queries, keys and values, each `[B, A, T, E]`."""
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        """Return queries, keys and values, each `[B, A, T, E]`."""
+        inputs = check_shape(self, inputs, self._token_shape)
         query, key, value = self._project(inputs)
         if self.qkv_bias == "qv":
             query = query + self._by_head(self.q_bias, query.dtype)
@@ -209,25 +209,25 @@ class MultiHeadSelfAttention(CompositeLayer):
         return *self._turn(query, key), value
 
     def _project(self, inputs):
-        """Returns the projections of tokens, three of `[B, A, T, E]`."""
+        """Return the projections of tokens, three of `[B, A, T, E]`."""
         # With heads before tokens, the products are plain batched matrix
         # products, which XLA runs faster than the einsum form.
-        return qkv_projection.by_head(self.qkv, inputs, self.num_heads)
+        return by_head(self.qkv, inputs, self.num_heads)
 
     def _by_head(self, bias, dtype):
         shape = (self.num_heads, 1, self.head_size)
         return ops.cast(ops.reshape(bias, shape), dtype)
 
     def _turn(self, query, key):
-        """Returns queries and keys with rotary positions."""
+        """Return queries and keys with rotary positions."""
         if self.rotary is None:
             return query, key
-        turns = [ops.cast(constant(turn), query.dtype) for turn in self._turns]
+        cos, sin = (ops.cast(constant(x), query.dtype) for x in self._turns)
         kind = self.rotary["kind"]
-        return tuple(rotary.rotate(x, *turns, kind) for x in (query, key))
+        return tuple(rotary.rotate(x, cos, sin, kind) for x in (query, key))
 
     def _scores(self, query, key):
-        """Returns the logits of the attention weights, `[B, A, T, T]`."""
+        """Return the logits of the attention weights, `[B, A, T, T]`."""
         return scores(query, key)
 
     def compute_output_shape(self, input_shape):
@@ -235,7 +235,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     @classmethod
     def from_config(cls, config):
-        """Returns a layer; also of a config that version 0.2 wrote."""
+        """Return a layer; also of a config that version 0.2 wrote."""
         if config.get("relative_positions") is False:
             config = dict(config)
             del config["relative_positions"]

@@ -6,9 +6,9 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Pair, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.initializers import uniform
+from keras_vit._arguments import Count, Pair, as_pair, checked
+from keras_vit.layers.dense import uniform
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -24,7 +24,7 @@ class PatchEmbedding(keras.layers.Layer):
         hidden_size: Width D of a token.
         use_bias: Whether the projection has a bias.
         initializer: Of the kernel and the bias: "lecun_normal" and zeros
-            (Flax), or for both "uniform" (PyTorch, `initializers.uniform`).
+            (Flax), or for both "uniform" (PyTorch, `dense.uniform`).
 
     Input shape: `[B, H, W, C]`, H and W multiples of the patch.
     Output shape: `[B, N, D]`, patches in raster order.
@@ -48,7 +48,7 @@ class PatchEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.patch_size = arguments.as_pair(patch_size)
+        self.patch_size = as_pair(patch_size)
         self.hidden_size = hidden_size
         self.use_bias = use_bias
         self.initializer = initializer
@@ -72,7 +72,7 @@ class PatchEmbedding(keras.layers.Layer):
             )
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._image_shape)
+        inputs = check_shape(self, inputs, self._image_shape)
         (rows, columns), (height, width) = self.grid_size, self.patch_size
         channels = inputs.shape[-1]
         x = ops.reshape(inputs, (-1, rows, height, columns, width, channels))
@@ -87,7 +87,7 @@ class PatchEmbedding(keras.layers.Layer):
 
 
 def _grid_size(input_shape, patch_size, name):
-    """The number of patches per column and per row of an image."""
+    """Return the number of patches per column and per row of an image."""
     size = tuple(input_shape[1:3])
     if any(n is None or n % p for n, p in zip(size, patch_size, strict=True)):
         raise ValueError(

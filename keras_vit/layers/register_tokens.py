@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -45,7 +45,7 @@ class RegisterTokens(keras.layers.Layer):
 
     def call(self, inputs):
         width = self.registers.shape[-1]
-        inputs = arguments.check_shape(self, inputs, (None, width))
+        inputs = check_shape(self, inputs, (None, width))
         registers = ops.broadcast_to(
             ops.cast(self.registers, inputs.dtype),
             (ops.shape(inputs)[0], self.num_tokens, width),

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers import arguments
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -18,7 +18,7 @@ class Rescaling(keras.layers.Rescaling):
 
     def call(self, inputs):
         # Otherwise broadcasting would turn one channel into many.
-        inputs = arguments.check_shape(self, inputs, self._shape)
+        inputs = check_shape(self, inputs, self._shape)
         scale, offset = (
             ops.convert_to_tensor(x, self.compute_dtype)
             for x in (self.scale, self.offset)

@@ -19,7 +19,7 @@ NUMERICS: dict[str, tuple[float, dict]] = {
 
 
 def group_norm(layer, name, **kwargs):
-    """Makes a GroupNorm of 32 groups with the layer's `numerics`."""
+    """Make a GroupNorm of 32 groups with the layer's `numerics`."""
     return layer.make(
         GroupNorm,
         groups=32,
@@ -30,7 +30,7 @@ def group_norm(layer, name, **kwargs):
 
 
 def std_conv(layer, filters, kernel_size, strides, name, padding="same"):
-    """Makes a standardised convolution with the layer's `numerics`."""
+    """Make a standardised convolution with the layer's `numerics`."""
     return layer.make(
         StdConv2D,
         filters,

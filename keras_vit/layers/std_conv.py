@@ -6,14 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.ops.convolution import conv
-from keras_vit.ops.direct_call import DirectCall
 from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(DirectCall, keras.layers.Layer):
+class StdConv2D(keras.layers.Layer):
     """A convolution without bias whose kernel is standardised.
 
         w' = (w - mean(w)) / (sqrt(var(w) + variance_epsilon) + epsilon)
@@ -80,7 +79,7 @@ class StdConv2D(DirectCall, keras.layers.Layer):
 
     def call(self, inputs):
         channels = self.kernel.shape[2]
-        inputs = arguments.check_shape(self, inputs, (None, None, channels))
+        inputs = check_shape(self, inputs, (None, None, channels))
         # float16 variables have too little range for statistics.
         dtype = wide_dtype(self.kernel.dtype)
         kernel = ops.cast(self.kernel, dtype)

@@ -113,12 +113,12 @@ class TransformerBlock(Block):
             layer_class(**options)
 
     def _attention(self):
-        """Returns the class of the attention and its arguments."""
+        """Return the class of the attention and its arguments."""
         options = dict(num_heads=self.num_heads) | self.attention_options
         return _chosen(MultiHeadSelfAttention, options)
 
     def _mlp(self):
-        """Returns the class of the MLP and its arguments."""
+        """Return the class of the MLP and its arguments."""
         sizes = dict(mlp_dim=self.mlp_dim, dropout_rate=self.dropout_rate)
         return _chosen(MlpBlock, sizes | self.mlp_options)
 
@@ -177,7 +177,7 @@ class TransformerBlock(Block):
         return x + self.drop_path(branch, training=training)
 
     def attention_weights(self, inputs):
-        """Returns the block's attention on its `inputs`, `[B, A, T, T]`."""
+        """Return the block's attention on its `inputs`, `[B, A, T, T]`."""
         is_after = self.norm_placement == "after"
         x = inputs if is_after else self.norm_0(inputs)
         return self.attention.attention_weights(x)
@@ -187,7 +187,7 @@ class TransformerBlock(Block):
 
     @classmethod
     def from_config(cls, config):
-        """Returns a block; also of a config that version 0.2 wrote."""
+        """Return a block; also of a config that version 0.2 wrote."""
         if "gelu_approximate" in config:
             config = dict(config)
             attention = dict(dropout_rate=config.pop("attention_dropout_rate"))
@@ -200,7 +200,7 @@ class TransformerBlock(Block):
 
 
 def _chosen(layer_class, options):
-    """Returns a class, or the one that options name, and the other options."""
+    """Return a class, or the one that options name, and the other options."""
     options = dict(options)
     name = options.pop("layer", None)
     if name is None:

@@ -14,11 +14,11 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.initializers import uniform
+from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
+from keras_vit.layers.dense import uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
@@ -129,7 +129,7 @@ class ASMLPConfig:
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_levels(self, "hidden_sizes")
+        check_levels(self, "hidden_sizes")
 
 
 class ASMLPArguments(ModelArguments, total=False):
@@ -145,7 +145,7 @@ class ASMLPArguments(ModelArguments, total=False):
 
 def forward(config: ASMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     """Return the representation: the mean of the last map, `[B, D]`."""
-    patch = arguments.as_pair(config.patch_size)
+    patch = as_pair(config.patch_size)
     multiple = [n * 2 ** (len(config.depths) - 1) for n in patch]
     if any(n and n % m for n, m in zip(x.shape[1:3], multiple, strict=True)):
         raise ValueError(

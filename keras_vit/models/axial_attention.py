@@ -7,12 +7,12 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.residual_unit import NUMERICS
-from keras_vit.ops.constants import constant
+from keras_vit.ops.precision import constant
+from keras_vit.ops.shapes import check_shape
 from keras_vit.ops.softmax import softmax
 
 Axis = Literal["height", "width"]
@@ -145,7 +145,7 @@ class AxialAttentionBN(AxialAttention):
         self.bn_output = batch_norm(self, double, "bn_output")
 
     def call(self, inputs, training=None):
-        inputs = arguments.check_shape(self, inputs, self._map_shape)
+        inputs = check_shape(self, inputs, self._map_shape)
         qkv = self.bn_qkv(self.qkv(inputs), training=training)
         q, k, v = self._heads(qkv)
         r_q, r_k, r_v = self._relative(1, v.dtype)
@@ -217,7 +217,7 @@ class AxialAttentionGN(AxialAttention):
         self.gn_out = norm("gn_out", input_shape[-1])
 
     def call(self, inputs, training=None):
-        inputs = arguments.check_shape(self, inputs, self._map_shape)
+        inputs = check_shape(self, inputs, self._map_shape)
         qkv = self._each_sequence(self.gn_qkv, self.qkv(inputs))
         q, k, v = self._heads(qkv)
         r_q, r_k, r_v = self._relative(-1, v.dtype)

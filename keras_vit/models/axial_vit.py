@@ -14,12 +14,13 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.block import Block
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.shapes import check_shape
 
 __all__ = ["AxialViT", "AxialViTB32", "AxialViTB16"]
 
@@ -65,7 +66,7 @@ class AddAxialPositionEmbs(keras.layers.Layer):
         self.column_embedding = table("col_pos_embedding", rows)
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._map_shape)
+        inputs = check_shape(self, inputs, self._map_shape)
         return inputs + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
@@ -152,7 +153,7 @@ class AxialTransformerBlock(Block):
 
     def _columns(self, x):
         """Return the columns of maps as sequences, `[B W, H, D]`."""
-        x = arguments.check_shape(self, x, self._map_shape)
+        x = check_shape(self, x, self._map_shape)
         rows, _, width = self._map_shape
         return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width))
 
@@ -217,7 +218,7 @@ class AxialViTConfig:
     attention_dropout_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        check_heads(self)
 
 
 class AxialViTArguments(ModelArguments, total=False):

@@ -23,8 +23,7 @@ from keras_vit.models import encoder
 from keras_vit.models.construct import construct
 from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.constants import constant
-from keras_vit.ops.precision import at_least_float32
+from keras_vit.ops.precision import at_least_float32, constant
 
 __all__ = ["BEiT", "BEiTB16", "BEiTL16"]
 

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from keras_vit import layers
+from keras_vit._arguments import check_class_names
 from keras_vit.models.arguments import (
     check_feature_maps,
     check_input_shape,
@@ -130,7 +131,7 @@ def _resolve(family, fields, arguments, source, variant):
 def _resolve_head(arguments, source):
     """Resolve the arguments of the head; return whether it is the weights'."""
     classes, class_names = arguments["classes"], arguments["class_names"]
-    layers.arguments.check_class_names(class_names, classes)
+    check_class_names(class_names, classes)
     if classes is None and class_names is not None:
         arguments["classes"] = classes = len(class_names)
     if source is None or not arguments["include_top"]:

@@ -15,11 +15,11 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.initializers import uniform
+from keras_vit.layers.dense import uniform
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, last_blocks, register
 from keras_vit.models.image_model import ImageModel
@@ -134,7 +134,7 @@ class ConvMLPConfig:
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_levels(self, "hidden_sizes")
+        check_levels(self, "hidden_sizes")
 
 
 class ConvMLPArguments(ModelArguments, total=False):

@@ -13,14 +13,15 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.branch_weights import weighted_sum
+from keras_vit.layers.dense import uniform
 from keras_vit.layers.external_attention import layer_norm
-from keras_vit.layers.initializers import uniform
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, drop_path_rates, register
+from keras_vit.models.hire_mlp import weighted_sum
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -132,7 +133,7 @@ class CycleMLPConfig:
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_levels(self, "hidden_sizes", "mlp_ratios")
+        check_levels(self, "hidden_sizes", "mlp_ratios")
 
 
 class CycleMLPArguments(ModelArguments, total=False):

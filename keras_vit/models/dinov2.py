@@ -12,11 +12,11 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit._arguments import Natural, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
+from keras_vit.models.checks import check_post_norm
 from keras_vit.models.construct import construct
 from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
@@ -79,7 +79,7 @@ class DINOv2Config(encoder.EncoderConfig):
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
         encoder.check_prefix(self)
-        arguments.check_post_norm(self.post_norm, self.parallel)
+        check_post_norm(self.post_norm, self.parallel)
         if self.pooling == "map" and self.norm != "layer":
             raise ValueError(
                 "`norm` must be 'layer' with pooling='map', which has "

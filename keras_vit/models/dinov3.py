@@ -22,18 +22,17 @@ from keras_vit._arguments import (
     Rate,
     checked,
 )
-from keras_vit.layers import arguments, rotary
 from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
-from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
+from keras_vit.models.checks import check_groups
 from keras_vit.models.construct import construct
 from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.attention_products import reshape
-from keras_vit.ops.constants import constant
-from keras_vit.ops.precision import at_least_float32
+from keras_vit.ops import rotary
+from keras_vit.ops.precision import at_least_float32, constant
+from keras_vit.ops.rotary import Order
 
 __all__ = [
     "DINOv3",
@@ -105,7 +104,7 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
         **kwargs,
     ):
         super().__init__(num_heads, **kwargs)
-        arguments.check_groups(num_kv_heads, num_heads, self.qkv_bias)
+        check_groups(num_kv_heads, num_heads, self.qkv_bias)
         self.num_kv_heads = num_kv_heads
         self.mixed_grid = None if mixed_grid is None else tuple(mixed_grid)
 
@@ -138,13 +137,13 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
         groups, tokens = self.num_kv_heads, inputs.shape[1]
         shared = self.num_heads // groups  # heads of a group, R
         shape = (-1, tokens, groups, shared + 2, self.head_size)
-        qkv = reshape(self.qkv(inputs), shape)
+        qkv = ops.reshape(self.qkv(inputs), shape)
         qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [R + 2, B, G, T, E]
         *query, key, value = ops.unstack(qkv, axis=0)
 
         def join(heads):  # R times [B, G, T, E]
             x = ops.stack(heads, axis=2)
-            return reshape(x, (-1, self.num_heads, tokens, self.head_size))
+            return ops.reshape(x, (-1, self.num_heads, tokens, self.head_size))
 
         return join(query), join([key] * shared), join([value] * shared)
 
@@ -217,7 +216,7 @@ class DINOv3Config(encoder.EncoderConfig):
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
         encoder.check_prefix(self)
-        arguments.check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
+        check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
 
 
 class DINOv3Arguments(encoder.EncoderArguments, total=False):

@@ -14,10 +14,11 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Natural, Pair, Rate, checked
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
@@ -27,6 +28,7 @@ from keras_vit.models.families import (
 )
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops.shapes import check_shape
 
 __all__ = ["EAMLP", "EAMLP7", "EAMLP10", "EAMLP12", "EAMLP14", "EAMLP19"]
 
@@ -66,7 +68,7 @@ class SoftSplit(keras.layers.Layer):
         self.padding = padding
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, (None, None, None))
+        inputs = check_shape(self, inputs, (None, None, None))
         _, rows, columns, _ = self.compute_output_shape(inputs.shape)
         pad, step, side = (self.padding,) * 2, self.stride, self.kernel_size
         x = ops.pad(inputs, ((0, 0), pad, pad, (0, 0)))
@@ -122,7 +124,7 @@ class SinusoidPositions(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size)
+        self.grid_size = as_pair(grid_size)
         self.kind = kind
 
     def build(self, input_shape):
@@ -143,7 +145,7 @@ class SinusoidPositions(keras.layers.Layer):
             )
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
         token = ops.broadcast_to(ops.cast(self.cls_token, inputs.dtype), shape)
         x = ops.concatenate([token, inputs], axis=1)  # [B, N + 1, D]
@@ -250,7 +252,7 @@ class EAMLPConfig:
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        check_heads(self)
 
 
 class EAMLPArguments(ModelArguments, total=False):

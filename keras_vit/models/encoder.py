@@ -11,11 +11,11 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Pair, Rate
-from keras_vit.layers import arguments
 from keras_vit.layers.layer_norm import NORMS
 from keras_vit.layers.transformer_block import NormPlacement
 from keras_vit.models import earlier
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_heads
 from keras_vit.models.families import (
     Family,
     drop_path_rates,
@@ -63,7 +63,7 @@ class EncoderConfig:
     layer_norm_epsilon: Epsilon = inherited(1e-6)
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_heads(self)
+        check_heads(self)
 
 
 class EncoderArguments(ModelArguments, total=False):
@@ -202,7 +202,7 @@ def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
 
 
 def rotary(config, grid_size: tuple[int, int]) -> dict | None:
-    """Return the arguments of `layers.rotary.angles`, kind included."""
+    """Return the arguments of `ops.rotary.angles`, kind included."""
     if config.rotary == "none":
         return None
     return dict(

@@ -24,11 +24,11 @@ from keras_vit._arguments import (
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
-from keras_vit.layers.rotary import Order
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
 from keras_vit.models.families import inherited
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.rotary import Order
 
 __all__ = [
     "EVA02",

@@ -13,8 +13,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -25,6 +25,7 @@ from keras_vit.models.families import (
     register,
 )
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.shapes import check_shape
 
 __all__ = ["FFOnly", "FFOnlyTi16", "FFOnlyB16", "FFOnlyL32"]
 
@@ -56,8 +57,8 @@ class ResizedPositions(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size)
-        self.table_size = arguments.as_pair(table_size)
+        self.grid_size = as_pair(grid_size)
+        self.table_size = as_pair(table_size)
 
     def build(self, input_shape):
         tokens, width = self._token_shape = tuple(input_shape[1:])
@@ -71,7 +72,7 @@ class ResizedPositions(keras.layers.Layer):
         self.cls_pos_embed = weight("cls_pos_embed", 1, 1)
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x = inputs + ops.cast(self._positions(), inputs.dtype)
         token = ops.cast(self.cls_token + self.cls_pos_embed, inputs.dtype)
         shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
@@ -167,7 +168,7 @@ class FFOnlyBlock(ResidualBlock):
         return {"mlp2": (self.mlp2.dense_0.kernel[1:], None)}
 
     def _forward(self, inputs, training):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x = self.mlp1(self.norm1(inputs))
         u = inputs + self.drop_path(x, training=training)
         x = self.mlp2(self.norm2(ops.swapaxes(u, 1, 2)))  # [B, D, T]

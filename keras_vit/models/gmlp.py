@@ -12,7 +12,6 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.dense import Dense
 from keras_vit.models.arguments import ModelArguments
@@ -20,6 +19,7 @@ from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
+from keras_vit.ops.shapes import check_shape
 
 __all__ = ["GMLP", "GMLPTi16", "GMLPS16", "GMLPB16"]
 
@@ -103,7 +103,7 @@ class GMLPBlock(ResidualBlock):
         return {"gate": (self.gate.kernel, None)}
 
     def _forward(self, inputs, training):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x = self.fc1(self.norm(inputs))
         u, v = ops.split(x, 2, axis=-1)  # [B, N, F / 2] each
         v = ops.swapaxes(self.gate_norm(v), 1, 2)  # [B, F / 2, N]

@@ -14,10 +14,9 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, Positive, Rate, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.branch_weights import weighted_sum
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
@@ -27,6 +26,7 @@ from keras_vit.models.families import (
     register,
 )
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.activations import gelu
 
 __all__ = [
     "HireMLP",
@@ -37,6 +37,28 @@ __all__ = [
 ]
 
 NORM = dict(momentum=0.9, epsilon=1e-5)  # PyTorch's, of every BatchNorm
+
+
+def weighted_sum(branches, fc1, fc2):
+    """Returns `sum(a * x for x in branches)`, `[B, H, W, C]`.
+
+    The weights a are, for each image and channel, a softmax over the branches
+    of an MLP of the mean of their sum.
+
+    Args:
+        branches: n maps, `[B, H, W, C]`.
+        fc1: First layer of the MLP.
+        fc2: Its second layer, of n C units, those of a channel side by side.
+
+    Reference:
+        Chen et al. 2021 (2107.10224) and Guo et al. 2021 (2108.13341), after
+        the split attention of ViP, Hou et al. 2021 (2106.12368).
+    """
+    width, count = branches[0].shape[-1], len(branches)
+    a = ops.mean(sum(branches), axis=(1, 2), keepdims=True)  # [B, 1, 1, C]
+    a = ops.reshape(fc2(gelu(fc1(a))), (-1, 1, 1, width, count))
+    a = ops.softmax(a, axis=-1)
+    return sum(x * a[..., i] for i, x in enumerate(branches))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -133,7 +155,7 @@ class HireMLPConfig:
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
-        arguments.check_levels(
+        check_levels(
             self, "hidden_sizes", "region_sizes", "roll_periods", "roll_steps"
         )
 

@@ -10,9 +10,9 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._keras import nested_layers
-from keras_vit.layers import arguments
-from keras_vit.layers.loss_check import check_losses
+from keras_vit._loss_check import check_losses
 from keras_vit.models.families import FAMILIES
+from keras_vit.ops.shapes import check_shape
 from keras_vit.weights import rules
 
 
@@ -80,7 +80,7 @@ class ImageModel(keras.Model):
         def check(x):
             if not hasattr(x, "shape"):
                 return x
-            return arguments.check_shape(self, x, self.inputs[0].shape[1:])
+            return check_shape(self, x, self.inputs[0].shape[1:])
 
         if len(self.inputs) == 1:
             if hasattr(inputs, "shape"):

@@ -14,7 +14,6 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers import arguments
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -25,6 +24,7 @@ from keras_vit.models.families import (
     register,
 )
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.shapes import check_shape
 
 __all__ = [
     "MLPMixer",
@@ -145,7 +145,7 @@ class MixerBlock(ResidualBlock):
         return {"token_mixing": (self.token_mixing.dense_0.kernel, None)}
 
     def _forward(self, inputs, training):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm_0(inputs), 1, 2)  # [B, D, N]
         x = ops.swapaxes(self.token_mixing(x), 1, 2)  # [B, N, D]
         u = inputs + self.drop_path(x, training=training)

@@ -13,9 +13,16 @@ from typing import Any, Literal, Unpack
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Positive, Rate, Triple, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import (
+    Count,
+    Positive,
+    Rate,
+    Triple,
+    as_triple,
+    checked,
+)
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
@@ -118,7 +125,7 @@ class MViTConfig:
         for name in ("cube_size", "cube_stride", "pooling_size"):
             value = getattr(self, name)
             if name != "pooling_size" or value is not None:
-                self._set(name, arguments.as_triple(value))
+                self._set(name, as_triple(value))
         self._resolve_strides()
 
     def _resolve_strides(self):
@@ -143,7 +150,7 @@ class MViTConfig:
 
     def _set_for_each_stage(self, name, values):
         self._set(name, values)
-        arguments.check_levels(self, name)
+        check_levels(self, name)
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # of a frozen dataclass
@@ -155,7 +162,7 @@ def _is_triple(value):
 
 
 def _triples(values):
-    return tuple(map(arguments.as_triple, values))
+    return tuple(map(as_triple, values))
 
 
 class MViTArguments(ModelArguments, total=False):

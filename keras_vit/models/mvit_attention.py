@@ -6,12 +6,12 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Triple, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dense import Dense
 from keras_vit.models.mvit_pooling import TokenPooling
-from keras_vit.ops.attention_products import fused_attention
+from keras_vit.ops.attention import fused_attention
+from keras_vit.ops.shapes import check_shape
 from keras_vit.ops.softmax import softmax
 
 Pooling = Literal["conv", "max", "avg", "none"]
@@ -87,12 +87,12 @@ class PoolingAttention(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size)
+        self.grid_size = as_triple(grid_size)
         self.num_heads = num_heads
         self.pooling_mode = pooling_mode
         self.pooling_size = pooling_size
-        self.query_stride = arguments.as_triple(query_stride)
-        self.key_value_stride = arguments.as_triple(key_value_stride)
+        self.query_stride = as_triple(query_stride)
+        self.key_value_stride = as_triple(key_value_stride)
         self.class_token = class_token
 
     def build(self, input_shape):
@@ -161,7 +161,7 @@ class PoolingAttention(CompositeLayer):
 
     def _heads(self, inputs):
         """Return pooled queries, keys and values, `[B, N', A, E]`."""
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         query, key, value = ops.split(self.qkv(inputs), 3, axis=-1)
         query = self._pool_heads(query, self.pool_q, self.norm_q)
         key = self._pool_heads(key, self.pool_k, self.norm_k)

@@ -4,8 +4,7 @@ import math
 
 import keras
 
-from keras_vit._arguments import Count, Rate, Triple, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Rate, Triple, as_triple, checked
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.mvit_attention import (
     Pooling,
@@ -71,13 +70,13 @@ class MultiscaleBlock(ResidualBlock):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size)
+        self.grid_size = as_triple(grid_size)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.output_size = output_size
         self.pooling_mode = pooling_mode
         self.pooling_size = pooling_size
-        self.query_stride = arguments.as_triple(query_stride)
+        self.query_stride = as_triple(query_stride)
         self.key_value_stride = key_value_stride
         self.class_token = class_token
         self.dropout_rate = dropout_rate

@@ -6,10 +6,11 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Triple, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.initializers import uniform
+from keras_vit._arguments import Count, Triple, as_triple, checked
+from keras_vit.layers.dense import uniform
+from keras_vit.models.mvit_pooling import pooled_size
 from keras_vit.ops.convolution import conv
+from keras_vit.ops.shapes import check_shape
 
 Kind = Literal["separate", "joint", "none"]
 
@@ -46,8 +47,8 @@ class CubeEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.kernel_size = arguments.as_triple(kernel_size)
-        self.strides = arguments.as_triple(strides)
+        self.kernel_size = as_triple(kernel_size)
+        self.strides = as_triple(strides)
         self.hidden_size = hidden_size
 
     def build(self, input_shape):
@@ -67,7 +68,7 @@ class CubeEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._video_shape)
+        inputs = check_shape(self, inputs, self._video_shape)
         pads = [(n, n) for n in self._padding()]
         x = ops.pad(inputs, [(0, 0), *pads, (0, 0)])
         x = conv(x, ops.cast(self.kernel, x.dtype), self.strides, "valid")
@@ -85,7 +86,7 @@ class CubeEmbedding(keras.layers.Layer):
     def _grid_size(self, input_shape):
         """Return the number of cubes along each axis."""
         size = tuple(input_shape[1:4])
-        grid = None not in size and arguments.pooled_size(
+        grid = None not in size and pooled_size(
             size, self.kernel_size, self.strides, self._padding()
         )
         if not grid or min(grid) < 1:
@@ -129,7 +130,7 @@ class SpaceTimePositions(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size)
+        self.grid_size = as_triple(grid_size)
         self.kind = kind
         self.class_token = class_token
 
@@ -156,7 +157,7 @@ class SpaceTimePositions(keras.layers.Layer):
                 self.of_class = table("class_pos", 1)
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x, dtype = inputs, inputs.dtype
         if self.class_token:
             shape = (ops.shape(x)[0], 1, x.shape[-1])

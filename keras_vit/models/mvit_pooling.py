@@ -6,12 +6,18 @@ from typing import Literal
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Triple, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.ops import tpu
 from keras_vit.ops.convolution import conv
 from keras_vit.ops.precision import at_least_float32
+from keras_vit.ops.shapes import check_shape
+
+
+def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
+    """Returns how many windows fit into each padded axis."""
+    axes = zip(size, kernel_size, strides, padding, strict=True)
+    return tuple((n + 2 * pad - k) // stride + 1 for n, k, stride, pad in axes)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -50,14 +56,14 @@ class TokenPooling(CompositeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_triple(grid_size)
+        self.grid_size = as_triple(grid_size)
         self.mode = mode
-        self.kernel_size = arguments.as_triple(kernel_size)
-        self.strides = arguments.as_triple(strides)
+        self.kernel_size = as_triple(kernel_size)
+        self.strides = as_triple(strides)
         self.num_heads = num_heads
         self.class_token = class_token
         self._padding = tuple(k // 2 for k in self.kernel_size)
-        self.output_grid = arguments.pooled_size(
+        self.output_grid = pooled_size(
             self.grid_size, self.kernel_size, self.strides, self._padding
         )
 
@@ -73,7 +79,7 @@ class TokenPooling(CompositeLayer):
             )
 
     def call(self, inputs):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         first = int(self.class_token)
         width = inputs.shape[-1]
         x = ops.reshape(inputs[:, first:], (-1, *self.grid_size, width))

@@ -13,12 +13,12 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers import arguments
+from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
 from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.initializers import uniform
+from keras_vit.layers.dense import uniform
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.arguments import ModelArguments
+from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, inherited, register
 from keras_vit.models.image_model import ImageModel
@@ -117,7 +117,7 @@ class RaftMLPBlock(ResidualBlock):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.grid_size = arguments.as_pair(grid_size)
+        self.grid_size = as_pair(grid_size)
         self.raft_size = raft_size
         self.tokens_mlp_ratio = tokens_mlp_ratio
         self.mlp_ratio = mlp_ratio
@@ -274,7 +274,7 @@ class RaftMLPConfig:
                     f"with it. Received: {name}={getattr(self, name)}, "
                     f"{field}={getattr(self, field)!r}"
                 )
-        arguments.check_levels(self, *filter(given.get, given))
+        check_levels(self, *filter(given.get, given))
         for kernels, patch in zip(self.kernels, self.patch_sizes, strict=True):
             odd = any(k < patch or (k - patch) % 2 for k in kernels)
             if odd or not kernels:
@@ -316,7 +316,7 @@ def forward(config: RaftMLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             "`pretrained_image_size` must be given where `input_shape` leaves "
             f"height or width open. Received: input_shape={tuple(x.shape[1:])}"
         )
-    size, heads = arguments.as_pair(size), []
+    size, heads = as_pair(size), []
     for i, (depth, width, patch, kernels) in enumerate(
         zip(
             config.depths,

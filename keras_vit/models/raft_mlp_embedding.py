@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, checked
-from keras_vit.layers import arguments
-from keras_vit.layers.initializers import uniform
+from keras_vit.layers.dense import uniform
 from keras_vit.ops.convolution import conv
 from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -63,7 +63,7 @@ class MultiScaleEmbedding(keras.layers.Layer):
 
     def call(self, inputs):
         channels, patch = self.kernel.shape[1], self.patch_size
-        inputs = arguments.check_shape(self, inputs, (None, None, channels))
+        inputs = check_shape(self, inputs, (None, None, channels))
         size = ops.shape(inputs)[1:3]
         whole = tuple((n + patch - 1) // patch * patch for n in size)
         if not is_size(size, whole):

@@ -12,13 +12,14 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers import arguments, deit_mlp
+from keras_vit.layers import deit_mlp
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import Family, register
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.shapes import check_shape
 
 __all__ = ["ResMLP", "ResMLPS12", "ResMLPS24", "ResMLPS36", "ResMLPB24"]
 
@@ -49,7 +50,7 @@ class Affine(CompositeLayer):
 
     def call(self, inputs):
         # Otherwise broadcasting would turn one channel into many.
-        inputs = arguments.check_shape(self, inputs, self._shape)
+        inputs = check_shape(self, inputs, self._shape)
         return self.alpha * inputs + self.beta
 
     def compute_output_shape(self, input_shape):
@@ -115,7 +116,7 @@ class ResMLPBlock(ResidualBlock):
         return {"attn": (self.attn.kernel, None)}
 
     def _forward(self, inputs, training):
-        inputs = arguments.check_shape(self, inputs, self._token_shape)
+        inputs = check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm1(inputs), 1, 2)  # [B, D, N]
         x = self.gamma_1 * ops.swapaxes(self.attn(x), 1, 2)  # [B, N, D]
         u = inputs + self.drop_path(x, training=training)

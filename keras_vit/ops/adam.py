@@ -1,9 +1,13 @@
 """Adam's update as one operation of PyTorch."""
 
+from typing import Any
+
 from keras_vit._keras import say_once
 
+_Optimizer: Any = object  # that which follows, for type checkers
 
-class FusedAdam:
+
+class FusedAdam(_Optimizer):
     """Mixin for Keras' Adam and AdamW on PyTorch: one pass over the weights.
 
     Must precede the optimizer class. Keras makes an array of all weights for

@@ -4,7 +4,7 @@ import keras
 
 
 def with_derivative(derivative):
-    """Returns a decorator that gives a function its derivative under JAX.
+    """Return a decorator that gives a function its derivative under JAX.
 
     JAX computes the gradient, the transpose of the derivative, from it, so that
     both modes of differentiation work, in any order.

@@ -4,7 +4,7 @@ from keras_vit.ops.derivatives import with_derivative
 
 
 def gradient_barrier(x):
-    """Returns `x`; XLA does not fuse its gradient with what follows.
+    """Return `x`; XLA does not fuse its gradient with what follows.
 
     On CPUs, XLA fuses the sums of the residual stream into each of their
     consumers, so that the gradient of a late block adds up those of all

@@ -3,16 +3,17 @@
 import functools
 
 import keras
+from keras import ops
 
 from keras_vit.ops.activations import gelu, gelu_tanh
 from keras_vit.ops.transforms import is_compiled, is_transformed
 
-# oneDNN's names of the activations that it computes within a product.
+# oneDNN's names of the activations that it fuses into a product.
 _FUSED = {gelu: "none", gelu_tanh: "tanh"}
 
 
 def linear(x, kernel, bias=None, activation=None):
-    """Returns `activation(x @ kernel + bias)` under PyTorch.
+    """Return `activation(x @ kernel + bias)` under PyTorch.
 
     On x86 CPUs PyTorch computes products of float32 with MKL, which takes twice
     as long as its other library, oneDNN, on processors of AMD
@@ -26,7 +27,9 @@ def linear(x, kernel, bias=None, activation=None):
     """
     import torch
 
-    kernel, bias = of_dtype(x, kernel), of_dtype(x, bias)
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    kernel = ops.cast(kernel, dtype)
+    bias = None if bias is None else ops.cast(bias, dtype)
     x = x.to(kernel.device)
     by_onednn = _fits_onednn(x, kernel, bias)
     if by_onednn and not needs_gradient(x, kernel, bias):
@@ -43,41 +46,27 @@ def linear(x, kernel, bias=None, activation=None):
     return y if activation is None else activation(y)
 
 
-def of_dtype(x, weight):
-    """Returns a weight of a layer in the dtype of `x`.
-
-    `ops.cast` takes ten times as long.
-
-    Args:
-        x: A tensor of PyTorch.
-        weight: A variable, a tensor or None.
-    """
-    if isinstance(weight, keras.Variable):
-        weight = weight.value
-    return None if weight is None else weight.to(x.dtype)
-
-
 def _fits_onednn(x, *weights):
     import torch
 
     return (
-        # Before all else, for a compiler to skip the rest.
+        # First, so that a compiler skips the rest.
         not is_compiled()
         and x.device.type == "cpu"
         and x.dtype in _onednn_dtypes()
         and x.numel() > 0
         and not is_transformed(x, *weights)
-        # Of autocast oneDNN's operation knows nothing.
+        # oneDNN's operation ignores autocast.
         and not torch.is_autocast_enabled("cpu")
     )
 
 
 @functools.cache
 def _onednn_dtypes():
-    """Returns the dtypes of oneDNN's products on this machine."""
+    """Return the dtypes of oneDNN's products on this machine."""
     import torch
 
-    # Others than x86 were not measured. The names may go with any release.
+    # Only x86 was measured. The names are private.
     onednn = torch.ops.mkldnn
     names = "_linear_pointwise", "_is_mkldnn_bf16_supported"
     if not (
@@ -92,7 +81,7 @@ def _onednn_dtypes():
 
 
 def needs_gradient(*tensors) -> bool:
-    """Returns whether autograd follows an operation on tensors, or None."""
+    """Return whether autograd follows an operation on tensors, or None."""
     import torch
 
     return torch.is_grad_enabled() and any(
@@ -102,11 +91,10 @@ def needs_gradient(*tensors) -> bool:
 
 @functools.cache
 def _product():
-    """Returns oneDNN's `a @ b + bias` of matrices, which has a gradient."""
+    """Return oneDNN's `a @ b + bias` of matrices, which has a gradient."""
     import torch
 
-    # torch.compile, which has products of its own, must not compile these where
-    # it leaves parts of a program as they are.
+    # torch.compile has products of its own, and must not trace these.
     not_compiled = torch.compiler.disable
 
     class Product(torch.autograd.Function):

@@ -1,11 +1,11 @@
-"""Computations in float32 at least, and in float64 where a model is."""
+"""Dtypes: float32 at least, and float64 where a model is; constants."""
 
 import keras
 from keras import ops
 
 
 def wide_dtype(dtype) -> str:
-    """Returns "float64" for float64, and "float32" for any other dtype.
+    """Return "float64" for float64, and "float32" for any other dtype.
 
     `keras.backend.result_type` has no float64 on JAX and PyTorch.
 
@@ -17,5 +17,21 @@ def wide_dtype(dtype) -> str:
 
 
 def at_least_float32(x):
-    """Returns `x` in float32, or unchanged in float64."""
+    """Return `x` in float32, or unchanged in float64."""
     return ops.cast(x, wide_dtype(x.dtype))
+
+
+def constant(x, dtype=None):
+    """Return an array as a tensor.
+
+    `torch.compile` follows PyTorch's conversion, and not that of Keras.
+
+    Args:
+        x: NumPy array.
+        dtype: Its type; by default that of the array.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        x = torch.as_tensor(x)
+    return ops.convert_to_tensor(x, dtype)

@@ -5,7 +5,7 @@ from keras import ops
 
 
 def rematerialize(layer: keras.layers.Layer, function, inputs):
-    """Returns `function(inputs)` without storing its activations.
+    """Return `function(inputs)` without storing its activations.
 
     Only `inputs` are stored for the backward pass, which runs `function` a
     second time: less memory, a third more work. The variables of `layer`, the

@@ -1,4 +1,4 @@
-"""A softmax in float32 or wider, whose gradient costs less under JAX."""
+"""The softmax of attention, and the sum that it weights."""
 
 import keras
 from keras import ops
@@ -9,27 +9,20 @@ from keras_vit.ops.precision import at_least_float32
 
 
 def softmax(x, dtype=None):
-    """Returns the softmax over the last axis, computed in float32 or float64.
-
-    Its gradient, y (g - sum(g y)), needs only the result y. Unless
-    jax_softmax_custom_jvp is set, JAX differentiates the division instead and
-    stores two more arrays of this size, which doubles the time of attention.
+    """Return the softmax over the last axis, computed in float32 or float64.
 
     Args:
         x: Logits, `[..., T]`.
         dtype: Of the result; None for that of the computation.
     """
-    backend = keras.backend.backend()
-    is_given = _dtype(x) == dtype
-    if backend == "torch" and is_given:
+    if keras.backend.backend() == "torch" and _dtype(x) == dtype:
         return ops.softmax(x, axis=-1)  # computes in float32 what is shorter
-    x = at_least_float32(x)
-    y = _softmax(x) if backend == "jax" else ops.softmax(x, axis=-1)
+    y = ops.softmax(at_least_float32(x), axis=-1)
     return y if dtype is None else ops.cast(y, dtype)
 
 
 def weighted_sum(logits, values):
-    """Returns softmax(logits) @ values, whose gradient costs less on TPUs.
+    """Return softmax(logits) @ values, whose gradient costs less on TPUs.
 
     The gradient of the logits is y (g v^T - d), where d, the sum of g v^T times
     the weights y over the tokens, is that of g times the result over E. XLA
@@ -69,15 +62,3 @@ def _sum_and_weights(logits, values):
 
 def _dtype(x):
     return keras.backend.standardize_dtype(x.dtype)
-
-
-def _derive_softmax(primals, tangents):
-    (x,), (change,) = primals, tangents
-    y = _softmax(x)
-    change = y * change
-    return y, change - y * ops.sum(change, axis=-1, keepdims=True)
-
-
-@with_derivative(_derive_softmax)
-def _softmax(x):
-    return ops.softmax(x, axis=-1)

@@ -1,4 +1,4 @@
-"""What is written differently in programs for TPUs.
+"""Forms of operations for TPUs.
 
 The XLA compiler of TPUs chooses a layout for each array, and copies an array
 that two operations want in different ones.
@@ -14,7 +14,7 @@ _accumulates = False
 
 
 def is_target() -> bool:
-    """Returns whether JAX traces a program for TPUs."""
+    """Return whether JAX traces a program for TPUs."""
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -29,10 +29,9 @@ def is_target() -> bool:
 
 @contextlib.contextmanager
 def accumulation():
-    """Says that the gradients traced inside are those of micro-batches.
+    """Mark the gradients traced inside as those of micro-batches.
 
-    Devices sum them once per batch. If a layout of each were fixed, XLA would
-    sum each one.
+    Devices sum them once per batch. With fixed layouts XLA would sum each one.
     """
     global _accumulates
     before, _accumulates = _accumulates, True
@@ -43,7 +42,7 @@ def accumulation():
 
 
 def gradient_by_rows(x):
-    """Returns a matrix, whose gradient is computed by columns, then copied.
+    """Return a matrix, whose gradient is computed by columns, then copied.
 
     XLA would otherwise copy what the optimizer updates with the gradient: the
     kernel and both moments of Adam, in float32, to columns and back.
@@ -62,7 +61,7 @@ def _gradient_by_rows(x):
 
 
 def by_queries(x):
-    """Returns `[B, A, T, ...]` with its tokens contiguous.
+    """Return `[B, A, T, ...]` with its tokens contiguous.
 
     So is its gradient. With 128 images on a device XLA would otherwise make
     the images contiguous, and copy queries, keys, values and `[B, A, T, T]` to
@@ -72,7 +71,7 @@ def by_queries(x):
 
 
 def _stored(x, axes):
-    """Returns `x`, and its gradient, in the memory order of `axes`."""
+    """Return `x`, and its gradient, in the memory order of `axes`."""
     try:
         from jax.experimental.layout import Layout, with_layout_constraint
     except ImportError:  # JAX before 0.7

@@ -1,18 +1,19 @@
 """Whether PyTorch does more with a program than to run it."""
 
 import functools
-import logging
+
+from keras_vit._keras import say_once
 
 
 def is_compiled() -> bool:
-    """Returns whether PyTorch makes a graph of its own kind of a program."""
+    """Return whether PyTorch makes a graph of its own kind of a program."""
     import torch
 
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def is_transformed(*tensors) -> bool:
-    """Returns whether PyTorch needs operations for which it has all rules.
+    """Return whether PyTorch needs operations for which it has all rules.
 
     torch.func, derivatives in forward mode, recorders such as make_fx and
     FlopCounterMode, and subclasses of tensors know PyTorch's public operations.
@@ -34,7 +35,7 @@ def is_transformed(*tensors) -> bool:
 
 @functools.cache
 def probes() -> tuple:
-    """Returns functions that say whether the process transforms operations."""
+    """Return functions that say whether the process transforms operations."""
     import torch
 
     try:
@@ -43,5 +44,5 @@ def probes() -> tuple:
             torch._C._len_torch_dispatch_stack,
         )
     except AttributeError as error:  # without them one cannot know
-        logging.getLogger("keras_vit").debug("Plain operations: %s", error)
+        say_once(str(error))
         return (lambda: True,)

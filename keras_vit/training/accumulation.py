@@ -15,7 +15,7 @@ from keras_vit.ops import tpu
 
 
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
-    """Returns a model to train, which runs each batch in parts.
+    """Return a model to train, which runs each batch in parts.
 
     The gradient of a batch is the mean of the gradients of its k parts. Only
     one part at a time is in memory:
@@ -75,7 +75,7 @@ class _Accumulation(keras.Model):
     """The base class of the training steps of the backends."""
 
     def _check_batch(self, data, replicas=1):
-        """Refuses a batch whose known size is not divisible.
+        """Refuse a batch whose known size is not divisible.
 
         Args:
             data: The batch.
@@ -92,7 +92,7 @@ class _Accumulation(keras.Model):
             )
 
     def _part(self, data, index):
-        """Returns x, y and sample weights of part `index` of a batch."""
+        """Return x, y and sample weights of part `index` of a batch."""
 
         def take(values):
             if values is None:
@@ -104,14 +104,14 @@ class _Accumulation(keras.Model):
         return keras.utils.unpack_x_y_sample_weight(part)
 
     def _record(self, loss, x, y, y_pred, sample_weight):
-        """Updates the metrics with one part and returns their results."""
+        """Update the metrics with one part and return their results."""
         size = ops.shape(keras.tree.flatten(x)[0])[0]
         self.metrics[0].update_state(loss, sample_weight=size)  # the loss
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
 
 class _JaxAccumulation(_Accumulation):
-    def train_step(self, state, data):
+    def train_step(self, state, data):  # type: ignore[override]
         import jax
 
         trainable, non_trainable, optimizer_variables, metrics = state

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import zlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -59,7 +60,7 @@ class Checkpoints:
         self._sealing = concurrent.futures.ThreadPoolExecutor(1)
         self._sealed: concurrent.futures.Future | None = None
         self._damaged = []
-        self._generators = None
+        self._generators: dict | None = None
         self._manager = _manager_class()(
             self.directory,
             options=ocp.CheckpointManagerOptions(
@@ -75,7 +76,7 @@ class Checkpoints:
         return self._manager.latest_step() or 0
 
     def save(self, step: int, model: keras.Model) -> None:
-        """Starts to write a checkpoint; returns when training may continue.
+        """Start to write a checkpoint; return when training may continue.
 
         Args:
             step: Number of steps that the state has seen.
@@ -102,18 +103,18 @@ class Checkpoints:
             self._sealed = self._sealing.submit(self._seal, step)
 
     def wait(self) -> None:
-        """Returns when everything is on disk."""
+        """Return when everything is on disk."""
         if self._sealed is not None:
             self._sealed.result()
 
     def close(self) -> None:
-        """Waits for the writes, and ends the threads."""
+        """Wait for the writes, and end the threads."""
         self.wait()
         self._sealing.shutdown()
         self._manager.close()
 
     def restore(self, model: keras.Model) -> tuple[int, list | None]:
-        """Restores the newest complete checkpoint into a model.
+        """Restore the newest complete checkpoint into a model.
 
         A step is skipped, with a printed message, if its files differ from
         their checksums, or if it has no checksums (its write or its copy was
@@ -178,7 +179,7 @@ class Checkpoints:
             ):
                 variable.assign(value)
         self._generators = state["generators"]
-        if self._generators.keys() != _generators().keys():
+        if state["generators"].keys() != _generators().keys():
             print(
                 "The checkpoint is of another backend or number of GPUs: "
                 "training resumes with other random masks.",
@@ -186,7 +187,7 @@ class Checkpoints:
             )
 
     def restore_generators(self) -> None:
-        """Restores the random generators, once after a `restore`.
+        """Restore the random generators, once after a `restore`.
 
         Call it just before the first step: the iterators over batches that
         `fit` makes draw from PyTorch's generator.
@@ -196,7 +197,7 @@ class Checkpoints:
             self._generators = None
 
     def _set_damaged_aside(self):
-        """Renames damaged checkpoints. Only a `save` calls it, when every
+        """Rename damaged checkpoints. Only a `save` calls it, when every
         process has restored."""
         while self._damaged:
             name = str(self._damaged.pop())
@@ -206,7 +207,7 @@ class Checkpoints:
             self._manager.reload()
 
     def _seal(self, step):
-        """Waits for the files of a checkpoint, and writes their checksums."""
+        """Wait for the files of a checkpoint, and write their checksums."""
         self._manager.wait_until_finished()
         if not self._seals:
             return
@@ -233,7 +234,9 @@ def _orbax():
 
 @functools.cache
 def _manager_class():
-    class Manager(_orbax().CheckpointManager):
+    base: Any = _orbax().CheckpointManager
+
+    class Manager(base):
         # JAX stops all processes at the call of one counter, which
         # `distribution.preemption` counts. Orbax would set it to the step, and
         # where that is less, the processes would never stop.
@@ -248,7 +251,7 @@ class _OtherModel(ValueError):
 
 
 def _read(folder, state):
-    """Returns the values of a checkpoint, for the variables of a state.
+    """Return the values of a checkpoint, for the variables of a state.
 
     Each step is read by itself, since Orbax' manager concludes from the newest
     step how all of them are stored.
@@ -303,7 +306,7 @@ def _jax_all_finite(arrays):
 
 
 def _settled(arrays):
-    """Returns arrays that Orbax can read shard by shard.
+    """Return arrays that Orbax can read shard by shard.
 
     With several JAX processes, variables that Keras has just set to zero are
     arrays whose shards cannot be listed; the result of a computation can be.
@@ -325,7 +328,7 @@ def _jitted(function):
 
 
 def _generators():
-    """Returns the states of PyTorch's generators, from which Keras' dropout
+    """Return the states of PyTorch's generators, from which Keras' dropout
     draws."""
     if keras.backend.backend() != "torch":
         return {"none": np.zeros(1)}  # Orbax has no empty dictionaries
@@ -336,7 +339,7 @@ def _generators():
 
 
 def _set_generators(states):
-    """Sets the generators of the devices that the checkpoint and this process
+    """Set the generators of the devices that the checkpoint and this process
     both have."""
     if keras.backend.backend() == "torch" and "none" not in states:
         import torch
@@ -348,7 +351,7 @@ def _set_generators(states):
 
 
 def _map(state, function):
-    """Returns values keyed by their order, since Orbax handles dictionaries
+    """Return values keyed by their order, since Orbax handles dictionaries
     best."""
     return {
         part: {f"{i:05d}": function(v) for i, v in enumerate(variables)}
@@ -377,7 +380,7 @@ def _to_restore(variable):
 
 
 def _checksums(folder):
-    """Returns the CRC-32 of each file of a checkpoint, by its relative path."""
+    """Return the CRC-32 of each file of a checkpoint, by its relative path."""
     checksums = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith(SEAL):
@@ -390,7 +393,7 @@ def _checksums(folder):
 
 
 def _damage(folder):
-    """Returns what is wrong with a checkpoint, or "".
+    """Return what is wrong with a checkpoint, or "".
 
     The process may have died between writing a checkpoint and sealing it. A
     checkpoint without a seal passes; only Orbax' own checks apply to it.

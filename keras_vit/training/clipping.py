@@ -22,8 +22,10 @@ def clip_whole_gradient(optimizer_class: type) -> type:
     """
     if keras.backend.backend() != "tensorflow":
         return optimizer_class
-    derived = dict(derived=(clip_whole_gradient, optimizer_class))
-    bases = (WholeGradient, optimizer_class)
     # Saved as the class that it computes on one device.
-    derived["__module__"] = optimizer_class.__module__
-    return Derived(optimizer_class.__name__, bases, derived)
+    attributes = dict(
+        derived=(clip_whole_gradient, optimizer_class),
+        __module__=optimizer_class.__module__,
+    )
+    name, bases = optimizer_class.__name__, (WholeGradient, optimizer_class)
+    return Derived(name, bases, attributes)

@@ -7,7 +7,7 @@ from keras_vit.models import ImageModel
 
 
 def train_head_only(model: keras.Model) -> None:
-    """Freezes every layer but the head: a linear probe.
+    """Freeze every layer but the head: a linear probe.
 
     The model stays a linear probe when it is saved and loaded, or cloned;
     `layer.trainable = True` unfreezes a layer.
@@ -31,7 +31,7 @@ def train_head_only(model: keras.Model) -> None:
 
 
 def train_low_rank(model: keras.Model, rank: int) -> None:
-    """Freezes everything but the head and a low-rank update of attention.
+    """Freeze everything but the head and a low-rank update of attention.
 
         W = W_0 + A B
 
@@ -82,7 +82,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
 
 
 def _projections(block):
-    """Returns the dense layers that are updated: attention's, or all."""
+    """Return the dense layers that are updated: attention's, or all."""
     attention = getattr(block, "attention", block)
     return [
         layer

@@ -10,12 +10,12 @@ from keras_vit.training.derived import Derived
 
 @functools.cache
 def fuse_adam(optimizer_class: type) -> type:
-    """Returns an optimizer class whose update is fast on CPUs with PyTorch.
+    """Return an optimizer class whose update is fast on CPUs with PyTorch.
 
-    There Keras makes an array of all weights for each operation of Adam's
-    update, which takes longer than the gradient of ViT-B/16 for an image
+    There Keras allocates an array of all weights for each operation of the
+    update, which takes longer than the gradient of ViT-B/16 for one image
     (docs/benchmarks.md). PyTorch's own update makes one pass over the weights.
-    Both compute the same, but for rounding. With other backends, on GPUs and
+    The results are the same up to rounding. With other backends, on GPUs and
     for other optimizers the class is returned unchanged.
 
     Args:

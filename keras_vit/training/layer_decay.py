@@ -46,7 +46,7 @@ class DepthFactor:
 
 
 def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
-    """Returns a function from a variable's path to its share of the rate.
+    """Return a function from a variable's path to its share of the rate.
 
         factor = decay^(L + 1 - l)
 
@@ -83,7 +83,7 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
 
 
 def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
-    """Returns an optimizer class with another learning rate per variable.
+    """Return an optimizer class with another learning rate per variable.
 
     Each variable has the steps and the weight decay that the optimizer would
     give it at `learning_rate` times its factor; clipping and averaging still
@@ -124,7 +124,7 @@ class _ScaledRates(ScaledRates):
 
 @functools.cache
 def _scaled(optimizer_class):
-    """Returns the subclass of an optimizer class, registered with Keras."""
+    """Return the subclass of an optimizer class, registered with Keras."""
     name = f"ScaledRates{optimizer_class.__name__}"
     derived = dict(derived=(_scaled, optimizer_class))
     subclass = Derived(name, (_ScaledRates, optimizer_class), derived)

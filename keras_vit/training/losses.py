@@ -38,12 +38,12 @@ class SigmoidCrossentropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
-        """Returns the loss of each image, `[B]`."""
+        """Return the loss of each image, `[B]`."""
         y_true = ops.cast(y_true, y_pred.dtype)
         y_true = y_true * (1 - self.label_smoothing) + self.label_smoothing / 2
         losses = ops.binary_crossentropy(y_true, y_pred, from_logits=True)
         return ops.sum(losses, axis=-1)
 
     def get_config(self):
-        """Returns the constructor's arguments."""
+        """Return the constructor's arguments."""
         return super().get_config() | {"label_smoothing": self.label_smoothing}

@@ -64,7 +64,7 @@ class MaskPatches(keras.layers.Layer):
 
 
 def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
-    """Returns a model to train, which predicts patches.
+    """Return a model to train, which predicts patches.
 
     It shares the layers of `model` up to the last norm. Training changes
     `model`, which is then saved; the mask embedding and the layer "patch_head"
@@ -72,7 +72,7 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
 
     Args:
         model: A model of this package that takes pixels in [0, 255]. Build it
-            with include_top=False: its head would learn nothing.
+            with include_top=False: its head would not be trained.
         target: "mean_colour", the mean colour of a patch in 3 bits a channel;
             "downsized", the same of 4 x 4 parts of the patch, in parallel; or
             "pixels", scaled to [-1, 1].
@@ -139,7 +139,7 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
 
 
 def loss(target: str = "mean_colour") -> keras.losses.Loss:
-    """Returns the loss of a `predictor`.
+    """Return the loss of a `predictor`.
 
     Args:
         target: See `predictor`; cross-entropy of colours, squared difference
@@ -154,7 +154,7 @@ def loss(target: str = "mean_colour") -> keras.losses.Loss:
 
 
 def metrics(target: str = "mean_colour") -> list[keras.metrics.Metric]:
-    """Returns the weighted metrics of a `predictor`: accuracy of colours.
+    """Return the weighted metrics of a `predictor`: accuracy of colours.
 
     Args:
         target: See `predictor`; for pixels there is only the loss.
@@ -179,7 +179,7 @@ def batches(
     num_shards: int = 1,
     num_replicas: int = 1,
 ):
-    """Turns batches of images into batches that train a `predictor`.
+    """Turn batches of images into batches that train a `predictor`.
 
     The same number of patches of each image is corrupted: 80 % of these get the
     mask embedding, 10 % that of another patch of the image, 10 % keep their
@@ -262,7 +262,7 @@ def batches(
 
 
 def draw(shape, count, seed):
-    """Chooses the patches to corrupt and their replacements.
+    """Choose the patches to corrupt and their replacements.
 
     Args:
         shape: (images B, patches N).
@@ -291,7 +291,7 @@ def draw(shape, count, seed):
 
 
 def targets(images, grid_size: tuple[int, int], target: str = "mean_colour"):
-    """Returns the targets of every patch.
+    """Return the targets of every patch.
 
     A colour is a number in base 8 with a digit for each channel: RGB (255, 0,
     32) is 7 * 64 + 0 * 8 + 1.
@@ -343,7 +343,7 @@ def _fold(seed, value):
 
 
 def _side(target):
-    """Colours per side of a patch, after a check of the target's name."""
+    """Colour per side of a patch, after a check of the target's name."""
     if target not in TARGETS:
         raise ValueError(
             f"`target` must be one of {tuple(TARGETS)}. "

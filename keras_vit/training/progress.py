@@ -1,6 +1,7 @@
 """Counts steps, so that a run stops, saves and resumes at an exact step."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -79,7 +80,7 @@ class Progress(keras.callbacks.Callback):
         self.must_stop = must_stop
         self.step, self._metrics = checkpoints.restore(model)
         self._first_step = self.step
-        self._loss = None
+        self._loss: tuple[int, Any] | None = None
 
     @property
     def epoch(self) -> int:

@@ -54,7 +54,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self):
-        """Returns the constructor's arguments."""
+        """Return the constructor's arguments."""
         return dict(
             base=self.base,
             total_steps=self.total_steps,
@@ -115,7 +115,7 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self):
-        """Returns the constructor's arguments."""
+        """Return the constructor's arguments."""
         return dict(
             base=self.base,
             total_steps=self.total_steps,
@@ -147,7 +147,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         return rate * ops.minimum(1.0, step / self.warmup_steps)
 
     def get_config(self):
-        """Returns the constructor's arguments."""
+        """Return the constructor's arguments."""
         return dict(
             schedule=keras.saving.serialize_keras_object(self.schedule),
             warmup_steps=self.warmup_steps,
@@ -155,6 +155,6 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def from_config(cls, config):
-        """Makes a schedule from `get_config`."""
+        """Make a schedule from `get_config`."""
         schedule = keras.saving.deserialize_keras_object(config["schedule"])
         return cls(schedule, config["warmup_steps"])

@@ -75,7 +75,7 @@ def test_the_penalty_is_not_chosen_on_drawn_images():
     labels = np.repeat([0, 1, 2], 4)
     train = train[0][:12], labels
     arguments = dict(num_classes=3, shots=(4,))
-    with pytest.raises(ValueError, match="shots=4 draws all 12"):
+    with pytest.raises(ValueError, match="shots=4 uses all 12"):
         evaluation.few_shot(train, train, **arguments)
     (result,) = evaluation.few_shot(train, train, l2=(1.0,), **arguments)
     assert result.l2 == 1.0

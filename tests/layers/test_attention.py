@@ -11,12 +11,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.layers.dense import Dense
-from keras_vit.ops import (
-    activations,
-    attention_implementation,
-    qkv_projection,
-    tpu,
-)
+from keras_vit.ops import activations, attention, tpu
 
 BACKEND = keras.backend.backend()
 
@@ -56,7 +51,7 @@ def test_fused_and_explicit_attention_are_equal(arguments, dtype):
     # Logits of more than 100, whose softmax needs float32.
     x = 4 * np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
     outputs = {}
-    for name in typing.get_args(attention_implementation.Choice):
+    for name in typing.get_args(attention.Choice):
         layers.set_attention_implementation(name)
         y = layer(x, training=True)
         outputs[name] = ops.convert_to_numpy(ops.cast(y, "float32"))
@@ -75,10 +70,10 @@ def test_the_projection_for_tpus_gives_the_same(qkv_bias, monkeypatch):
     x = np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
     expected = layer(x)
     used = []
-    on_tpu = qkv_projection._project_on_tpu
+    on_tpu = attention._project_on_tpu
     monkeypatch.setattr(tpu, "is_target", lambda: True)
     monkeypatch.setattr(
-        qkv_projection,
+        attention,
         "_project_on_tpu",
         lambda *arguments: used.append(1) or on_tpu(*arguments),
     )
@@ -127,12 +122,25 @@ def test_the_automatic_choice_depends_on_dtype_and_size():
 
     def chosen(dtype, batch_size):
         x = torch.empty(batch_size, 197, 768, dtype=dtype)
-        return attention_implementation.is_fused(x, 12)
+        return attention.is_fused(x, 12)
 
     assert chosen(torch.float32, 1)
     assert not chosen(torch.bfloat16, 16)  # 28 MiB
     assert chosen(torch.bfloat16, 128)  # 227 MiB
     assert not chosen(torch.float64, 128)
+
+
+@pytest.mark.backend("torch")
+def test_the_automatic_choice_follows_the_setting_of_keras(monkeypatch):
+    x = ops.zeros((1, 5, 8))
+    for enabled in (True, False):
+        monkeypatch.setattr(
+            keras.config, "is_flash_attention_enabled", lambda e=enabled: e
+        )
+        assert attention.is_fused(x, 2) == enabled
+        layers.set_attention_implementation("fused")
+        assert attention.is_fused(x, 2)
+        layers.set_attention_implementation("auto")
 
 
 @pytest.mark.backend_independent

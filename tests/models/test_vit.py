@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -347,37 +345,3 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         getattr(keras_vit, constructor)(num_layer=2)
     with pytest.raises(ValueError, match=f"{constructor} has no argument"):
         getattr(keras_vit, constructor)(data_format="channels_first")
-
-
-COMPILED = """
-import torch, keras_vit
-from keras_vit.models import axial_attention, beit, dinov3
-model = keras_vit.ViT(
-    patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32,
-    input_shape=(8, 8, 3), classes=5,
-)
-with torch.no_grad():
-    found = torch._dynamo.explain(model)(torch.zeros(2, 8, 8, 3))
-assert (found.graph_count, found.graph_break_count) == (1, 0), found
-
-grid = dict(grid_size=(2, 2))
-for layer, shape in (
-    (keras_vit.layers.MultiHeadSelfAttention(
-        2, rotary=dict(kind="centered", **grid)), (4, 8)),
-    (dinov3.DINOv3Attention(2, mixed_grid=(2, 2)), (4, 8)),
-    (beit.BEiTAttention(2, relative_dim=3, **grid), (4, 8)),
-    (axial_attention.AxialAttentionBN("height", num_heads=2), (4, 3, 8)),
-):
-    layer.build((None, *shape))
-    with torch.no_grad():
-        compiled = torch.compile(layer, backend="eager", fullgraph=True)
-        compiled(torch.zeros(2, *shape))
-"""
-
-
-@pytest.mark.backend("torch")
-def test_torch_compiles_one_graph():
-    # A process without TensorFlow, which the tests import and which Keras
-    # would look for.
-    root = pathlib.Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, cwd=root)

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import processes
@@ -93,12 +95,18 @@ def assert_equal_runs(model, trained, logs, model_2, trained_2, logs_2):
         )
 
 
-@pytest.mark.parametrize(("name", "weighted"), [("sgd", False), ("adam", True)])
+@functools.cache
+def full_batch(name, weighted=True):
+    """Returns a model that was trained without accumulation."""
+    model = make_model()
+    return model, *fit(model, 1, OPTIMIZERS[name](), weighted)
+
+
+@pytest.mark.parametrize(("name", "weighted"), [("sgd", True), ("adam", False)])
 def test_parts_train_as_the_full_batch(name, weighted):
-    whole, parts = make_model(), make_model()
-    result = fit(whole, 1, OPTIMIZERS[name](), weighted)
-    result_2 = fit(parts, 4, OPTIMIZERS[name](), weighted)
-    assert_equal_runs(whole, *result, parts, *result_2)
+    parts = make_model()
+    result = fit(parts, 4, OPTIMIZERS[name](), weighted)
+    assert_equal_runs(*full_batch(name, weighted), parts, *result)
 
 
 @pytest.mark.backend("tensorflow", "jax")
@@ -106,10 +114,9 @@ def test_parts_train_as_the_full_batch(name, weighted):
     "options", [dict(jit_compile=True), dict(run_eagerly=True)], ids=str
 )
 def test_compiled_or_eager_it_is_the_same(options):
-    whole, parts = make_model(), make_model()
-    result = fit(whole, 1, OPTIMIZERS["sgd"]())
-    result_2 = fit(parts, 4, OPTIMIZERS["sgd"](), **options)
-    assert_equal_runs(whole, *result, parts, *result_2)
+    parts = make_model()
+    result = fit(parts, 4, OPTIMIZERS["sgd"](), **options)
+    assert_equal_runs(*full_batch("sgd"), parts, *result)
 
 
 def test_float16_scales_its_loss():
@@ -126,7 +133,7 @@ def test_float16_scales_its_loss():
     finally:
         keras.config.set_dtype_policy("float32")
     assert trained.optimizer.iterations == 3
-    _, expected = fit(make_model(), 1, OPTIMIZERS["sgd"]())
+    _, _, expected = full_batch("sgd")
     assert logs["loss"] == pytest.approx(expected["loss"], rel=1e-2)
 
 
@@ -191,9 +198,8 @@ def test_evaluation_and_saving_are_those_of_the_model(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize(("replicas", "optimizer"), [(2, "adam"), (4, "sgd")])
-def test_replicas_of_tf_distribute_train_as_one(replicas, optimizer):
-    processes.call(train_on_replicas, replicas, optimizer)
+def test_replicas_of_tf_distribute_train_as_one():
+    processes.call(train_on_replicas, 2, "adam")
 
 
 def train_on_replicas(replicas, name):

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by angles of their places.
+"""Rotary position embeddings of queries and keys.
 
 Su et al. 2021 (2104.09864), over the two axes of a grid. Checked against
 timm/layers/pos_embed_sincos.py of timm 1.0.
@@ -36,7 +36,7 @@ def angles(
     offset: float = 0.0,
     order: Order = "ij",
 ) -> np.ndarray:
-    """Returns the angle of each patch and each value of a head, `[N, E]`.
+    """Return the angle of each patch and each value of a head, `[N, E]`.
 
     With m = E / 4 frequencies theta^(-i / m) for each axis.
 
@@ -70,7 +70,7 @@ def angles(
 
 
 def rotate(x, cos, sin, kind: Kind):
-    """Turns the pairs of values of each token.
+    """Turn the pairs of values of each token.
 
     Args:
         x: `[B, A, T, E]`.

@@ -55,7 +55,7 @@ def check_losses(model: keras.Model, *specified, stacklevel: int) -> None:
 
 
 def check_training() -> None:
-    """Does the same for the model that calls, once for each `compile`.
+    """Do the same for the model that calls, once for each `compile`.
 
     Called by a layer in training, it finds the model that has the layer, at any
     depth. Keras gives a layer no way to it: JAX calls models without context.
@@ -75,7 +75,7 @@ def check_training() -> None:
 
 
 def last_layer(tensor) -> keras.layers.Layer | None:
-    """Returns the layer that makes a symbolic tensor, in a nested model too.
+    """Return the layer that makes a symbolic tensor, in a nested model too.
 
     Layers that change nothing are passed over.
 
@@ -94,7 +94,7 @@ def last_layer(tensor) -> keras.layers.Layer | None:
 
 
 def output_of(layer: keras.layers.Layer | None) -> str | None:
-    """Returns one of `PROBABILITIES`, "logits", or None if it is not known.
+    """Return one of `PROBABILITIES`, "logits", or None if it is not known.
 
     Args:
         layer: The last layer of a model.
@@ -109,7 +109,7 @@ def output_of(layer: keras.layers.Layer | None) -> str | None:
 
 
 def _pairs(specified, outputs):
-    """Yields each loss with the last layer of its output."""
+    """Yield each loss with the last layer of its output."""
     for losses in specified:
         if isinstance(losses, dict):
             for name, loss in losses.items():
@@ -127,7 +127,7 @@ def _pairs(specified, outputs):
 
 
 def _takes_logits(loss):
-    """Returns whether a loss or a metric takes logits; None if unknown."""
+    """Return whether a loss or a metric takes logits; None if unknown."""
     if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce", "auc"):
         return False  # of metrics alone
     try:
@@ -149,7 +149,7 @@ def _takes_logits(loss):
 
 
 def _class_name(loss):
-    """Returns the name of a loss as Keras' classes have it."""
+    """Return the name of a loss as Keras' classes have it."""
     loss = getattr(loss, "func", loss)  # of functools.partial
     name = getattr(loss, "__name__", type(loss).__name__)
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))

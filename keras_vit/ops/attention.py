@@ -1,0 +1,231 @@
+"""Attention: queries, keys and values, and the products of these."""
+
+import functools
+from typing import Literal
+
+import keras
+from keras import ops
+
+from keras_vit._arguments import checked
+from keras_vit.ops import tpu
+from keras_vit.ops.linear import needs_gradient
+from keras_vit.ops.transforms import is_compiled, is_transformed
+
+Choice = Literal["auto", "fused", "explicit"]
+
+# Where "auto" is "fused": (backend, device, dtype) -> the smallest size of the
+# attention weights in float32, [B, A, T, T], in MiB. Elsewhere, and always on
+# TPUs and with TensorFlow and JAX on CPUs, it is "explicit".
+#
+# Measured on a CPU with two cores: time of the layer of ViT-B, fused divided by
+# explicit (python -m tools.benchmark.attention):
+#
+#                      TensorFlow     JAX            PyTorch
+#                      infer  train   infer  train   infer  train
+#   float32,    2 MiB  1.07   1.03    1.17   1.15    0.91   0.89
+#   float32,   14 MiB  1.11   1.16    1.13   1.16    0.71   0.92
+#   float32,   61 MiB  1.14   1.20    1.45   1.44    0.60   0.75
+#   bfloat16,   2 MiB  1.07   0.93    1.07   1.11    1.16   1.38
+#   bfloat16,  14 MiB  1.06   1.09    1.58   1.13    1.28   1.49
+#   bfloat16,  61 MiB  1.14   1.16    1.26   1.33    1.40   1.58
+#   bfloat16, 192 MiB                                0.95   1.07
+#
+# On GPUs, which were not measured, the fused kernels of PyTorch and of cuDNN
+# never write the weights; cuDNN has none for float32.
+_FUSED_FROM = {
+    ("torch", "cpu", "float32"): 0,
+    ("torch", "cpu", "bfloat16"): 128,
+    ("torch", "cuda", "float32"): 0,
+    ("torch", "cuda", "float16"): 0,
+    ("torch", "cuda", "bfloat16"): 0,
+    ("jax", "gpu", "float16"): 0,
+    ("jax", "gpu", "bfloat16"): 0,
+}
+
+_chosen: Choice = "auto"
+
+
+@checked
+def set_attention_implementation(name: Choice) -> None:
+    """Select the implementation of self-attention.
+
+    It holds for ViT and the ViTs after the paper, and for all models of the
+    process that are traced afterwards. Dropout of attention weights, relative
+    positions and `attention_weights` always use the explicit products.
+
+    Args:
+        name: "fused" is `keras.ops.dot_product_attention`, with PyTorch
+            `scaled_dot_product_attention`, which never stores the weights of
+            all pairs of tokens; "explicit" is two matrix products with a
+            softmax between; "auto", the default, is what
+            `keras.config.enable_flash_attention` and its opposite say, and
+            without them the faster one for the backend, the device, the dtype
+            and the size.
+
+    Raises:
+        ValueError: If the name is unknown.
+
+    Example:
+        keras_vit.layers.set_attention_implementation("explicit")
+    """
+    global _chosen
+    _chosen = name
+
+
+def is_fused(inputs, num_heads: int) -> bool:
+    """Return whether attention is fused, where it can be.
+
+    Args:
+        inputs: Tokens in the dtype of the computation, `[B, T, D]`.
+        num_heads: Number of heads A.
+    """
+    if _chosen != "auto":
+        return _chosen == "fused"
+    enabled = keras.config.is_flash_attention_enabled()
+    if enabled is not None:
+        return enabled
+    backend = keras.backend.backend()
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    size = _FUSED_FROM.get((backend, _device(backend, inputs), dtype))
+    if not size:
+        return size is not None
+    batch_size, tokens, _ = inputs.shape
+    if not isinstance(batch_size, int):  # a symbol of an export
+        return False
+    return 4 * batch_size * num_heads * tokens**2 >= size * 2**20
+
+
+def _device(backend, x):
+    if backend == "torch":
+        return x.device.type
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend()
+    return "any"
+
+
+def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
+    """Return q, k and v of all heads, each `[B, A, T, E]`.
+
+    Args:
+        dense: A built layer of 3 D units, whose columns are `[A, 3, E]`.
+        inputs: `[B, T, D]`
+        num_heads: Number of heads A.
+    """
+    is_plain = dense.quantization_mode is None and not dense.lora_enabled
+    if tpu.is_target() and is_plain:
+        return [
+            tpu.by_queries(ops.transpose(x, (0, 2, 1, 3)))
+            for x in _project_on_tpu(dense, inputs, num_heads)
+        ]
+    shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
+    qkv = ops.reshape(dense(inputs), shape)  # [B, T, A, 3, E]
+    qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
+    # The gradient of each slice would be an array as large as all three.
+    return ops.unstack(qkv, axis=0)
+
+
+def _project_on_tpu(dense, inputs, num_heads):
+    """Return q, k and v of all heads, each `[B, T, A, E]`.
+
+    It sorts the columns of the kernel by q, k and v instead of the result,
+    which is much larger, and of which XLA makes two copies more. The biases are
+    added last: XLA computes their gradients where it computes those of q, k
+    and v.
+    """
+    columns = _columns(dense, num_heads)
+    dtype = dense.compute_dtype
+    kernel = tpu.gradient_by_rows(ops.cast(dense.kernel, dtype))
+    kernel = ops.reshape(kernel, (-1, *columns))
+    kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
+    qkv = ops.einsum("btd,dqae->btqae", ops.cast(inputs, dtype), kernel)
+    parts = ops.unstack(qkv, axis=2)
+    if dense.bias is None:
+        return parts
+    bias = ops.reshape(ops.cast(dense.bias, dtype), columns)
+    biases = ops.unstack(bias, axis=1)
+    return [x + b for x, b in zip(parts, biases, strict=True)]
+
+
+def _columns(dense, num_heads):
+    return (num_heads, 3, dense.units // (3 * num_heads))
+
+
+def scores(query, key):
+    """Return q k^T / sqrt(E), `[B, A, T, T']`.
+
+    Args:
+        query: Of all heads, `[B, A, T, E]`.
+        key: `[B, A, T', E]`.
+    """
+    # Scaled before the product, so that float16 scores do not overflow.
+    query = query * query.shape[-1] ** -0.5
+    return ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+
+
+def fused_attention(query, key, value):
+    """Return softmax(q k^T / sqrt(E)) v by one operation, `[B, T, A, E]`.
+
+    Args:
+        query: Of all heads, `[B, A, T, E]`.
+        key: `[B, A, T', E]`.
+        value: `[B, A, T', E]`.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        # Keras copies all three to other orders of memory. PyTorch chooses
+        # among its kernels itself.
+        attend = torch.nn.functional.scaled_dot_product_attention
+        if not is_compiled():
+            if is_transformed(query, key, value):
+                attend = _explicit_attention
+            elif needs_gradient(query, key, value):
+                attend = _twice_differentiable()
+        return ops.transpose(attend(query, key, value), (0, 2, 1, 3))
+    return ops.dot_product_attention(
+        *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    )
+
+
+def _explicit_attention(query, key, value):
+    return scores(query, key).softmax(-1) @ value
+
+
+@functools.cache
+def _twice_differentiable():
+    """Return PyTorch's fused attention, with a gradient that has a gradient.
+
+    PyTorch's has none. Where one is asked for, the gradient is computed from
+    the weights of all pairs of tokens.
+    """
+    import torch
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            with torch.enable_grad():
+                copies = [x.detach().requires_grad_() for x in inputs]
+                y = torch.nn.functional.scaled_dot_product_attention(*copies)
+            ctx.save_for_backward(*inputs, *copies, y)
+            return y.detach()
+
+        @staticmethod
+        def backward(ctx, g):
+            query, key, value, *copies, y = ctx.saved_tensors
+            if torch.is_grad_enabled() or is_transformed(g, y):
+                return _gradients(query, key, value, g)
+            return torch.autograd.grad(y, copies, g, retain_graph=True)
+
+    return Attention.apply
+
+
+def _gradients(query, key, value, g):
+    """Return those of the explicit products, by public operations."""
+    scale = query.shape[-1] ** -0.5
+    weights = (query @ key.mT * scale).softmax(-1)
+    of_weights = g @ value.mT
+    mean = (of_weights * weights).sum(-1, keepdim=True)
+    of_logits = weights * (of_weights - mean) * scale
+    return of_logits @ key, of_logits.mT @ query, weights.mT @ g
