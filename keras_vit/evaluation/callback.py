@@ -96,7 +96,8 @@ class FewShot(keras.callbacks.Callback):
         keys = [f"{self.name}/{n}-shot" for n in self.options["shots"]]
         logs.update(dict.fromkeys(keys, float("nan")))
         # Other callbacks may end training before the last epoch of `fit`.
-        is_last = self.model.stop_training or epoch + 1 == self.params["epochs"]
+        last = (self.params or {})["epochs"]
+        is_last = self.model.stop_training or epoch + 1 == last
         if (epoch + 1) % self.every and not is_last:
             return
         with _updated(self._copy, self._source):

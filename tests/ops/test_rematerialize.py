@@ -66,7 +66,10 @@ def assert_equal_runs(plain, remat):
 
 @pytest.mark.parametrize("kwargs", [NO_XLA, *XLA], ids=str)
 def test_training_is_the_same_with_dropout(kwargs):
-    assert_equal_runs(plain_run(), fit(make_model(remat=True), **kwargs))
+    # XLA draws other masks.
+    xla = bool(kwargs.get("jit_compile"))
+    plain = fit(make_model(remat=False), **kwargs) if xla else plain_run()
+    assert_equal_runs(plain, fit(make_model(remat=True), **kwargs))
 
 
 def test_parts_of_a_batch_are_the_same_too():
