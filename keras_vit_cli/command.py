@@ -17,6 +17,7 @@ import runpy
 import sys
 import tempfile
 import traceback
+from typing import Any
 
 # Errors of the user: a wrong value, a file or an address, a missing package.
 # Any other exception is a bug and shows its traceback.
@@ -196,6 +197,8 @@ def quiet_tensorflow() -> None:
 
 class _QuietImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports TensorFlow with its log lines filtered."""
+
+    loader: Any
 
     def __init__(self, level):
         self.level = level

@@ -200,10 +200,10 @@ def _check_types(config, prefix="--config."):
     """
     for name, kind in typing.get_type_hints(type(config)).items():
         value = getattr(config, name)
-        if dataclasses.is_dataclass(kind) and isinstance(value, kind):
+        is_group = dataclasses.is_dataclass(kind)
+        if is_group and type(value) is kind:
             _check_types(value, f"{prefix}{name}.")
         elif not _is_of(value, kind):
-            is_group = dataclasses.is_dataclass(kind)
             raise ValueError(
                 f"{prefix}{name} must be {_in_words(kind)}. Received: "
                 f"{value!r}" + (fields.hint([name]) if is_group else "")
@@ -276,7 +276,7 @@ def _help(run, config):
     """
     values = {path: f"  --config.{path}={x}" for path, x in _values(config)}
     common = [p for p in values if p.removeprefix("run.") in COMMON]
-    lines = [inspect.getdoc(run), "", "Common fields:"]
+    lines = [inspect.getdoc(run) or "", "", "Common fields:"]
     lines += [*(values[path] for path in common), "  --workdir="]
     for parent, group in _groups(config):
         own = [

@@ -56,13 +56,13 @@ class Console(keras.callbacks.Callback):
         self._in_terminal = sys.stdout.isatty()
         self._interval = BAR_EVERY if self._in_terminal else LINE_EVERY
         self._bar = ""
-        self._steps_per_second = None
+        self._steps_per_second = 0.0
         self._pause_seconds = 0.0
 
     def on_train_begin(self, logs=None):
         self._begin = self._shown = self.clock()
         self._compiled = self._eval_compiled = False
-        self._pause = None
+        self._pause: float | None = None
         if self._in_terminal:
             self._draw(["compiling the first step"])
 
@@ -115,7 +115,7 @@ class Console(keras.callbacks.Callback):
             and not name.startswith("val_")
             and not math.isnan(value)
         }
-        self._pause_seconds = self.clock() - self._pause
+        self._pause_seconds = self.clock() - (self._pause or 0.0)
         self._line(
             [
                 _text(trained),

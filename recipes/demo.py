@@ -17,7 +17,6 @@ Two photographs of scikit-learn are its examples.
 import argparse
 import atexit
 import functools
-import importlib.util
 import os
 import shutil
 import signal
@@ -233,14 +232,16 @@ def _page(models, indices, folder):
 
 def _add_examples(upload):
     """Add a button for each of the photographs in scikit-learn."""
+    import sklearn.datasets
+
     gr = _gradio()
-    (sklearn,) = importlib.util.find_spec("sklearn").submodule_search_locations
+    folder_of = os.path.dirname(sklearn.datasets.__file__)
     # Gradio serves no files of other folders than its own.
     folder = tempfile.mkdtemp(dir=_folder_of_uploads())
     gr.Markdown(EXAMPLES)
     with gr.Row(elem_id="examples"):
         for name in ("china.jpg", "flower.jpg"):
-            original = os.path.join(sklearn, "datasets", "images", name)
+            original = os.path.join(folder_of, "images", name)
             path = shutil.copy(original, folder)
             # `gr.Examples` would replace the component, and with it the check
             # of addresses, by a new one.

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -228,7 +229,7 @@ def pipelines(
         one of the last three.
     """
     settings = config.data
-    images = dict(
+    images: dict[str, Any] = dict(
         batch_size=settings.batch_size,
         image_size=info.image_size,
         channels=info.channels,
@@ -237,7 +238,8 @@ def pipelines(
         frame_rate=settings.frame_rate,
     )
 
-    crop, resize = settings.crop, settings.resize
+    crop: Any = settings.crop
+    resize = settings.resize
     if crop == "bit":
         of_rule, cropped = data.bit_hyper_rule(train.image_shape)
         # Scaled in proportion at another resolution.

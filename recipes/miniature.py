@@ -18,7 +18,7 @@ DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
 # multiply-accumulates. All reduce the image to a grid of 8x8, by patches of 4
 # pixels or by the ResNet's root.
 ENCODER = dict(hidden_size=64, num_heads=2, mlp_dim=256)
-MODELS = {
+MODELS: dict[str, tuple[str, dict]] = {
     "ResNet": ("BiT", dict(depths=(2, 2), width_factor=1.0)),
     "Hybrid": (
         "ViT",

@@ -99,7 +99,7 @@ def _sweep(config, workdir):
         )
         for name, pair in pairs.items()
     }
-    chosen = max(tried, key=tried.get)  # the first of equal ones
+    chosen = max(tried, key=tried.__getitem__)  # the first of equal ones
     setup, base_lr = pairs[chosen]
     seeds = [config.run.seed + i for i in range(config.num_seeds)]
     accuracies = [

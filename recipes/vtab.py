@@ -144,7 +144,7 @@ def _select(candidates, workdir, devices, tasks):
         run = fields.changed(run, splits)
         found = _run_tasks(run, workdir / name, devices, tasks)["accuracies"]
         scores[name] = statistics.fmean(found[task] for task in tasks)
-    best = max(scores, key=scores.get)  # the first of equal ones
+    best = max(scores, key=scores.__getitem__)  # the first of equal ones
     if devices.is_main:
         selection = {"scores": scores, "selected": best}
         workdirs.write_json(workdir / "selection.json", selection)

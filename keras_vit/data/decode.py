@@ -16,7 +16,7 @@ EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def decode_image(encoded, channels: int = 3):
-    """Decode JPEG, PNG, GIF, BMP or WebP, detected by content, and rotates.
+    """Decode JPEG, PNG, GIF, BMP or WebP, detected by content, and rotate.
 
     Grey is converted to colour, or colour to grey, according to `channels`;
     alpha is dropped; 16-bit PNG is converted to 8 bits, CMYK JPEG to RGB;

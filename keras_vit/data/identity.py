@@ -72,4 +72,4 @@ def _pixels(images):
 
 
 def _bytes(array):
-    return memoryview(np.ascontiguousarray(array)).cast("B")
+    return np.ascontiguousarray(array).data.cast("B")

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+from collections.abc import Callable
 
 import keras
 
@@ -36,7 +37,7 @@ def tensorflow():
     return tf
 
 
-def apart(function):
+def apart(function: Callable) -> Callable:
     """Decorate what few images need, so that its graph is built on first use.
 
     The graph that reads images is built for each served request.

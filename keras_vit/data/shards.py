@@ -90,7 +90,7 @@ def stream_of(
         used = np.flatnonzero(lows < highs)
         records = read_shards(
             # An empty range still needs a data set of the right type.
-            [paths[i] for i in used] or paths[:1],
+            [paths[int(i)] for i in used] or paths[:1],
             (skips + lows - firsts)[used] if len(used) else [0],
             (highs - lows)[used] if len(used) else [0],
             seed,

@@ -5,7 +5,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -130,7 +130,7 @@ def load(
     if re.match(r"[\w.]+:[^\W\d]", dataset) and not os.path.exists(path):
         return _of_the_user(dataset)
     splits, held_out = (train_split, eval_split), (eval_fraction, seed)
-    places = dict(
+    places: dict[str, Any] = dict(
         data_dir=os.fspath(data_dir),
         manual_dir=os.fspath(manual_dir),
         try_gcs=try_gcs,

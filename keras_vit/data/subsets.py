@@ -1,6 +1,7 @@
 """Subsets of a source: a number of examples or of shots, a dev split."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,10 @@ def hold_out_dev(
             f"Received: dev_fraction={fraction} of {source.num_examples}"
         )
     first = source.num_examples - count
+    stream: Any = source.stream
 
     def of_the_end(start, stop, *arguments, **options):
-        return source.stream(first + start, first + stop, *arguments, **options)
+        return stream(first + start, first + stop, *arguments, **options)
 
     return (
         dataclasses.replace(source, num_examples=first),

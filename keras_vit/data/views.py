@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from typing import Literal
+from typing import Any, Literal
 
 from keras_vit.data import clips, crops, decode, video_files
 from keras_vit.data.optional_imports import tensorflow
@@ -62,9 +62,10 @@ class Views:
         _check_channels(source, channels)
         _check_sampling(source, sampling)
         self.source = source
-        self.image_size = tuple(image_size)
+        height, width = image_size
+        self.image_size = (height, width)
         self.channels = channels
-        self.sampling = sampling
+        self.sampling: Any = sampling  # None of images
         # Video files are decoded in Python, so a dictionary is the cache.
         self._stored = {} if cache else None
 

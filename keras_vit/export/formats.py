@@ -389,7 +389,8 @@ _DESCRIBE = dict(
 
 def _openvino():
     """Import OpenVINO without its telemetry."""
-    sys.modules.setdefault("openvino_telemetry", None)
+    # It asks for no consent where it is absent.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore
     import openvino
 
     return openvino

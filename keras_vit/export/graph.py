@@ -36,7 +36,9 @@ def write(
         plan = (answers, *frames, (height, width), channels, attend)
         if frames:
             return signatures.video_signatures(*plan)
-        return signatures.signatures(*plan, decoding_budget)
+        return signatures.signatures(  # type: ignore[call-arg]
+            *plan, decoding_budget
+        )
 
     if keras.backend.backend() == "jax":
         with _without_paths():

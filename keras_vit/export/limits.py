@@ -100,9 +100,11 @@ def _claim(height, width, cost, turned=False, memory=1.0):
 @apart
 def _claim_of_other(encoded):
     def of(kind, read):
-        _, *size = read(encoded)
+        _, height, width = read(encoded)
         cost = _cost_of_png(encoded) if kind == "PNG" else 2
-        return _claim(*size, cost, formats.orientation(encoded, kind) != 1)
+        return _claim(
+            height, width, cost, formats.orientation(encoded, kind) != 1
+        )
 
     cases = [
         (formats.is_kind(encoded, kind), functools.partial(of, kind, read))

@@ -101,12 +101,14 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
         **kwargs,
     ):
         super().__init__(num_heads, **kwargs)
-        self.grid_size = tuple(grid_size)
+        rows, columns = grid_size
+        self.grid_size = (rows, columns)
         self.relative_dim = relative_dim
 
     def build(self, input_shape):
         super().build(input_shape)
         self._token_shape = tuple(input_shape[1:])
+        self._num_tokens = input_shape[1]
         if self.relative_dim:
             self._build_mlp()
         else:
@@ -160,7 +162,7 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
         places = constant(self._distances.reshape(-1))
         bias = ops.take(ops.cast(table, dtype), places, axis=0)
         bias = ops.reshape(bias, (*self._distances.shape, self.num_heads))
-        prefix = (self._token_shape[0] - len(self._distances), 0)
+        prefix = (self._num_tokens - len(self._distances), 0)
         return ops.pad(ops.transpose(bias, (2, 0, 1)), ((0, 0), prefix, prefix))
 
 

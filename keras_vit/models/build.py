@@ -169,10 +169,12 @@ def _assemble(plan):
     x = plan.family.forward(plan.config, x)
     if not arguments["include_top"]:
         x = vector(x)
+    pixel_mean, pixel_std = preprocessing.known(*statistics)
     return images, layers.Metadata(
         plan.family.name,
         dataclasses.asdict(plan.config),
-        *preprocessing.known(*statistics),
+        pixel_mean,
+        pixel_std,
         provenance=plan.source and plan.source.provenance,
         resampling=plan.metadata.get("resampling"),
         name="metadata",

@@ -125,7 +125,8 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
             shape=(2, self.num_heads, self.head_size // 2),
             initializer=mixed_frequencies,
         )
-        places = indices(self.mixed_grid)  # [2, N]
+        rows, columns = self.mixed_grid
+        places = indices((rows, columns))  # [2, N]
         self._places = np.pad(places, ((0, 0), (tokens - places.shape[1], 0)))
 
     def _num_columns(self):
@@ -154,8 +155,9 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
         places = constant(self._places, frequencies.dtype)
         angles = ops.einsum("pt,pae->ate", places, frequencies)
         angles = ops.repeat(angles, 2, axis=-1)  # [A, T, E]
-        turns = [ops.cast(f(angles), query.dtype) for f in (ops.cos, ops.sin)]
-        return tuple(rotary.rotate(x, *turns, "index") for x in (query, key))
+        cos = ops.cast(ops.cos(angles), query.dtype)
+        sin = ops.cast(ops.sin(angles), query.dtype)
+        return tuple(rotary.rotate(x, cos, sin, "index") for x in (query, key))
 
 
 @checked

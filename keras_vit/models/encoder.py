@@ -180,7 +180,7 @@ def add_prefix(config, x, grid_size: tuple[int, int], stddev: float):
 
     def add_positions(x):
         return layers.AddPositionEmbs(
-            grid_size, class_token=places, name="posembed_input"
+            grid_size, class_token=places or 0, name="posembed_input"
         )(x)
 
     if places == 0:

@@ -40,7 +40,7 @@ NORM = dict(momentum=0.9, epsilon=1e-5)  # PyTorch's, of every BatchNorm
 
 
 def weighted_sum(branches, fc1, fc2):
-    """Returns `sum(a * x for x in branches)`, `[B, H, W, C]`.
+    """Return `sum(a * x for x in branches)`, `[B, H, W, C]`.
 
     The weights a are, for each image and channel, a softmax over the branches
     of an MLP of the mean of their sum.

@@ -102,7 +102,7 @@ class ImageModel(keras.Model):
             seen.append((inputs, outputs))
             return outputs
 
-        self.call = watch
+        self.call = watch  # type: ignore[method-assign]
         try:
             yield seen
         finally:
@@ -231,7 +231,9 @@ class ImageModel(keras.Model):
             self.zero_grad()
         return super().train_step(*args, **kwargs)
 
-    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+    def quantize(  # type: ignore[override]
+        self, mode=None, config=None, filters=None, **kwargs
+    ):
         """Quantises all layers that can be, like `keras.Model.quantize`.
 
         Without `filters`, layers that cannot be quantised (the patch embedding,

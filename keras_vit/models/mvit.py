@@ -115,7 +115,8 @@ class MViTConfig:
             first = self.hidden_sizes[0]
             heads = [heads * size // first for size in self.hidden_sizes]
         self._set_for_each_stage("num_heads", tuple(heads))
-        pairs = zip(self.hidden_sizes, self.num_heads, strict=True)
+        counts: Any = self.num_heads
+        pairs = zip(self.hidden_sizes, counts, strict=True)
         if any(size % count for size, count in pairs):
             raise ValueError(
                 "`hidden_sizes` must be a multiple of `num_heads` in each "
@@ -130,13 +131,15 @@ class MViTConfig:
 
     def _resolve_strides(self):
         """Give each stage its strides, as Table 3 lists them."""
-        query, key = self.query_stride, self.key_value_stride
+        query: Any = self.query_stride
+        key: Any = self.key_value_stride
         if _is_triple(query):
             query = [(1, 1, 1), *[query] * (len(self.depths) - 1)]
         self._set_for_each_stage("query_stride", _triples(query))
         if _is_triple(key):
             stages = []
-            for stride in self.query_stride:
+            strides: Any = self.query_stride
+            for stride in strides:
                 key = [max(1, n // s) for n, s in zip(key, stride, strict=True)]
                 stages.append(key)
             key = stages

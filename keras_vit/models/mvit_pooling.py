@@ -15,7 +15,7 @@ from keras_vit.ops.shapes import check_shape
 
 
 def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
-    """Returns how many windows fit into each padded axis."""
+    """Return how many windows fit into each padded axis."""
     axes = zip(size, kernel_size, strides, padding, strict=True)
     return tuple((n + 2 * pad - k) // stride + 1 for n, k, stride, pad in axes)
 

@@ -202,7 +202,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         return layers.AddPositionEmbs(
             embedding.grid_size,
             class_token=config.has_class_token,
-            kind=config.position_embedding,
+            kind=config.position_embedding,  # type: ignore[arg-type]
             name=f"posembed_{suffix}",
         )
 

@@ -67,7 +67,7 @@ TABLE_3 = (
 MULTI_LABEL = ("imagenet21k", "jft300m")
 
 # Families that train as DeiT does, and what they change.
-DEIT = {
+DEIT: dict[str, dict] = {
     "as_mlp": {"warmup_epochs": 20, "optim.clip_norm": 5.0},  # Swin's
     "conv_mlp": {"optim.base_lr": 5e-4, "optim.ema_momentum": 0.99996},
     "cycle_mlp": {},

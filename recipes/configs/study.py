@@ -27,6 +27,7 @@ table_8    position embeddings, and where they are added
 """
 
 import dataclasses
+from typing import Any
 
 from recipes import experiment, fields, study
 from recipes.configs import pretrain, sweep
@@ -45,7 +46,9 @@ MODELS = {
     "table_7": "BiTR50x1",
     "table_8": "ViTB16",
 }
-SMALL = dict(num_layers=4, hidden_size=64, num_heads=4, mlp_dim=128)
+SMALL: dict[str, Any] = dict(
+    num_layers=4, hidden_size=64, num_heads=4, mlp_dim=128
+)
 TRANSFERS = (
     "imagenet2012",
     "cifar10",
