@@ -14,6 +14,7 @@ from keras_vit import training as training
 from keras_vit import weights as weights
 from keras_vit.export import export_savedmodel as export_savedmodel
 from keras_vit.inspection import cost as cost
+from keras_vit.models import feature_maps as feature_maps
 from keras_vit.models import from_pretrained as from_pretrained
 from keras_vit.models import list_models as list_models
 from keras_vit.models.constructors import *

@@ -96,7 +96,7 @@ class FewShot(keras.callbacks.Callback):
         keys = [f"{self.name}/{n}-shot" for n in self.options["shots"]]
         logs.update(dict.fromkeys(keys, float("nan")))
         # Other callbacks may end training before the last epoch of `fit`.
-        last = (self.params or {})["epochs"]
+        last = (self.params or {}).get("epochs")
         is_last = self.model.stop_training or epoch + 1 == last
         if (epoch + 1) % self.every and not is_last:
             return

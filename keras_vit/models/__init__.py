@@ -7,6 +7,7 @@ from keras_vit.models.construct import show_arguments as _show_arguments
 from keras_vit.models.constructors import *
 from keras_vit.models.families import FAMILIES as _FAMILIES
 from keras_vit.models.image_model import ImageModel as ImageModel
+from keras_vit.models.maps import feature_maps as feature_maps
 
 
 def list_models(family: str | None = None) -> list[str]:

@@ -45,10 +45,10 @@ class ModelArguments(TypedDict, total=False):
         include_preprocessing: Whether the model takes pixels in [0, 255] and
             scales them; otherwise it takes scaled values.
         name: Name of the model; the constructor's.
-        feature_maps: Whether the outputs are the feature maps of every level,
-            `[B, H, W, D]`, of a video `[B, T, H, W, D]`, finest first, as
-            detectors need them; only with include_top=False, for families with
-            levels.
+        feature_maps: Whether the outputs are feature maps, `[B, H, W, D]`, of a
+            video `[B, T, H, W, D]`: of a pyramid those of every level, finest
+            first, of other models that of the last block
+            (`keras_vit.feature_maps`); only with include_top=False.
         representation_size: Width of the tanh layer `pre_logits` before the
             head; none.
         remat: Whether blocks recompute their activations in the backward
@@ -148,17 +148,12 @@ def refuse_unknown(
         )
 
 
-def check_feature_maps(feature_maps, include_top, family) -> None:
+def check_feature_maps(feature_maps, include_top) -> None:
     """Check the output of a model without a head."""
     if feature_maps and include_top:
         raise ValueError(
             "`feature_maps` must be False, or True with include_top=False. "
             f"Received: feature_maps={feature_maps}, include_top={include_top}"
-        )
-    if feature_maps and family.levels is None:
-        raise ValueError(
-            "`feature_maps` must be False for a family without levels. "
-            f"Received: feature_maps=True of the family {family.name!r}"
         )
 
 

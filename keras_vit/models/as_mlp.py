@@ -24,7 +24,6 @@ from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
-    last_blocks,
     register,
 )
 from keras_vit.models.image_model import ImageModel
@@ -202,7 +201,6 @@ FAMILY = register(
         VARIANTS,
         layers=r"(?:stem|merge\d|final)(?:_norm)?|stage\d_block\d+(?:/[^/]+)?",
         small=dict(depths=(4,), hidden_sizes=(96,)),
-        levels=last_blocks("stage{}_block{}"),
     )
 )
 

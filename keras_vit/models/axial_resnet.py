@@ -35,7 +35,6 @@ from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     inherited,
-    last_blocks,
     register,
 )
 from keras_vit.models.image_model import ImageModel
@@ -367,7 +366,6 @@ FAMILY = register(
         VARIANTS,
         layers=r"(?:conv|bn|gn)_root|block\d+_unit\d+(?:/.+)?",
         small=dict(depths=(1, 1), width_factor=0.5),
-        levels=last_blocks("block{}_unit{}"),
     )
 )
 

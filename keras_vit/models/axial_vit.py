@@ -275,8 +275,8 @@ FAMILY = register(
         AxialTransformerBlock,
         VARIANTS,
         layers=r"axial_block_\d+(?:/.+)?",
+        last_norm="encoder_norm",
         small=dict(hidden_size=96, num_layers=2, num_heads=6, mlp_dim=192),
-        levels=lambda model: [model.blocks[-1].output],
     )
 )
 

@@ -29,7 +29,6 @@ from keras_vit.models.construct import construct
 from keras_vit.models.families import (
     Family,
     inherited,
-    last_blocks,
     register,
 )
 from keras_vit.models.image_model import ImageModel
@@ -219,7 +218,6 @@ FAMILY = register(
         VARIANTS,
         layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
         small=dict(depths=(1, 1), width_factor=0.5),
-        levels=last_blocks("block{}_unit{}"),
     )
 )
 

@@ -21,6 +21,7 @@ from keras_vit.models.arguments import (
 )
 from keras_vit.models.families import Family
 from keras_vit.models.image_model import ImageModel, vector
+from keras_vit.models.maps import feature_maps
 from keras_vit.ops.precision import wide_dtype
 from keras_vit.weights import (
     checkpoint,
@@ -84,7 +85,7 @@ def build(
     if arguments["remat"]:
         _recompute_activations(model)
     _fill(plan, model)
-    return _with_levels(model, family) if arguments["feature_maps"] else model
+    return feature_maps(model) if arguments["feature_maps"] else model
 
 
 def _open(family, fields, arguments, variant):
@@ -113,9 +114,7 @@ def _resolve(family, fields, arguments, source, variant):
     """Return the plan of a model: arguments, then weights, then defaults."""
     metadata = {} if source is None else source.metadata
     config = _resolve_config(family.config, fields, metadata)
-    check_feature_maps(
-        arguments["feature_maps"], arguments["include_top"], family
-    )
+    check_feature_maps(arguments["feature_maps"], arguments["include_top"])
     takes_head = _resolve_head(arguments, source)
     if arguments["input_shape"] is None:
         default = family.input_shapes.get(variant or "", (224, 224, 3))
@@ -233,15 +232,6 @@ def _fill(plan, model):
     )
     if plan.takes_head:
         load.warn_if_zero_head(model, plan.source)
-
-
-def _with_levels(model, family):
-    """Return a model of the same layers whose outputs are all feature maps."""
-    maps = family.levels(model)
-    # The metadata belongs to the end of the graph.
-    mark = layers.Metadata.from_config(model._metadata.get_config())
-    maps[-1] = mark(maps[-1])
-    return ImageModel(model.input, maps, name=model.name)
 
 
 def _resolve_config(config, given, metadata):

@@ -21,7 +21,7 @@ from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, last_blocks, register
+from keras_vit.models.families import Family, inherited, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 
@@ -206,7 +206,6 @@ FAMILY = register(
         small=dict(
             depths=(2,), hidden_sizes=(128,), stem_size=64, num_conv_blocks=1
         ),
-        levels=last_blocks("stage{}_block{}"),
     )
 )
 

@@ -189,10 +189,6 @@ FAMILY = register(
         VARIANTS,
         layers=r"stage\d_embedding|stage\d_block\d+(?:/[^/]+)?|norm",
         small=dict(depths=(2, 2), hidden_sizes=(48, 96), mlp_ratios=(2, 2)),
-        levels=lambda model: [
-            model.get_layer(f"stage{i}_block{depth - 1}").output
-            for i, depth in enumerate(model.architecture.depths)
-        ],
     )
 )
 

@@ -95,6 +95,7 @@ def family(
             forward,
             EncoderBlock,
             layers=LAYERS,
+            last_norm="encoder_norm",
             small=FROM_SCRATCH,
             **kwargs,
         )

@@ -38,8 +38,7 @@ class Family:
             the batch when a model is divided among devices.
         small: Fields of a model that is small enough to train from scratch on a
             CPU, except `patch_size`.
-        levels: Returns a model's symbolic feature maps of a pyramid, finest
-            first; None without one.
+        last_norm: Name of the norm after the last block, if there is one.
         stride: Returns the pixels between the cells of the grid, given a
             `config`; None if the weights specify them.
         takes_video: Whether it takes videos, and images as well.
@@ -55,7 +54,7 @@ class Family:
     variants: dict[str, dict]
     layers: str = ""
     small: dict = dataclasses.field(default_factory=dict)
-    levels: Callable | None = None
+    last_norm: str = "norm"
     stride: Callable | None = None
     takes_video: bool = False
     input_shapes: dict[str, tuple[int, ...]] = dataclasses.field(
@@ -70,19 +69,6 @@ def register(family: Family) -> Family:
     """Add a family to `FAMILIES`, and return it."""
     FAMILIES[family.name] = family
     return family
-
-
-def last_blocks(name: str) -> Callable:
-    """Return `Family.levels`: the outputs of each level's last block.
-
-    Args:
-        name: Name of a block, with `{}` for its level and its number, both
-            counted from 1.
-    """
-    return lambda model: [
-        model.get_layer(name.format(level, depth)).output
-        for level, depth in enumerate(model.architecture.depths, 1)
-    ]
 
 
 def inherited(default):

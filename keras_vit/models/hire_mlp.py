@@ -22,7 +22,6 @@ from keras_vit.models.families import (
     Family,
     drop_path_rates,
     inherited,
-    last_blocks,
     register,
 )
 from keras_vit.models.image_model import ImageModel
@@ -233,7 +232,6 @@ FAMILY = register(
             roll_periods=(2, 2),
             roll_steps=(1, 1),
         ),
-        levels=last_blocks("level{}_block{}"),
     )
 )
 

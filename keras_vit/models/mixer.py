@@ -232,6 +232,7 @@ FAMILY = register(
         MixerBlock,
         VARIANTS,
         layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
+        last_norm="pre_head_layer_norm",
         small=dict(
             hidden_size=96,
             num_layers=4,

@@ -7,7 +7,6 @@ paper's baseline, a ViT on cubes of pixels, has one stage and no pooling.
 """
 
 import dataclasses
-import itertools
 from typing import Any, Literal, Unpack
 
 import keras
@@ -249,20 +248,6 @@ def forward(config: MViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     return x
 
 
-def _levels(model):
-    """Return the tokens after each stage as maps, without the class token.
-
-    The last block of a stage already has the width of the next stage.
-    """
-    config, maps = model.architecture, []
-    for end in itertools.accumulate(config.depths):
-        block = model.blocks[end - 1]
-        x = block.output[:, int(block.class_token) :]
-        shape = block.output_grid[model.num_frames is None :]
-        maps.append(ops.reshape(x, (-1, *shape, x.shape[-1])))
-    return maps
-
-
 _BASE = dict(hidden_sizes=(96, 192, 384, 768), num_heads=(1, 2, 4, 8))
 _WIDE = dict(hidden_sizes=(112, 224, 448, 896), num_heads=(1, 2, 4, 8))
 _VIDEO = dict(
@@ -330,7 +315,6 @@ FAMILY = register(
             key_value_stride=(1, 2, 2),
         ),
         takes_video=True,
-        levels=_levels,
         stride=lambda config: config.cube_stride,
         input_shapes=INPUT_SHAPES,
     )

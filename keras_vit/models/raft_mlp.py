@@ -391,10 +391,6 @@ FAMILY = register(
             embedding_type="emb_cross_mlp",
             embedding_kernels=((4, 8), (2, 4)),
         ),
-        levels=lambda model: [
-            model.get_layer(f"level{i}_block{depth - 1}").output
-            for i, depth in enumerate(model.architecture.depths)
-        ],
     )
 )
 

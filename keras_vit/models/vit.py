@@ -290,6 +290,7 @@ FAMILY = register(
         VARIANTS,
         r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
         r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
+        last_norm="encoder_norm",
         small=FROM_SCRATCH,
     )
 )

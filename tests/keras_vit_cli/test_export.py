@@ -1,7 +1,6 @@
 """The export command, from a saved model to what a server reads."""
 
 import contextlib
-import inspect
 import io
 import json
 import os
@@ -14,6 +13,7 @@ import realistic
 
 import keras_vit
 import keras_vit_cli
+from keras_vit.export import limits, serving_assets
 from keras_vit_cli import export as export_command
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "export"))
@@ -102,13 +102,13 @@ def test_limits_of_requests_are_options(saved, tmp_path, monkeypatch):
     def export_savedmodel(model, path, *, max_images, decoding_budget, **rest):
         found.append((max_images, decoding_budget))
 
-    defaults = inspect.signature(keras_vit.export_savedmodel).parameters
     monkeypatch.setattr(keras_vit, "export_savedmodel", export_savedmodel)
     options = dict(max_images=7, decoding_budget=0.5)
     words = saved / "model.keras", tmp_path / "1"
     export(*words)
     export(*words, *(f"--{k}={v}" for k, v in options.items()))
-    assert found == [tuple(defaults[k].default for k in options), (7, 0.5)]
+    defaults = (serving_assets.BATCH_SIZES[-1], limits.DECODING_BUDGET)
+    assert found == [defaults, (7, 0.5)]
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])

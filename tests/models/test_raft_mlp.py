@@ -203,5 +203,3 @@ def test_weights_require_what_they_do_not_specify():
         authors_model(raft_sizes=None)
     with pytest.raises(ValueError, match="`patch_sizes`, `raft_sizes` and"):
         authors_model(pretrained_image_size=96)
-    with pytest.raises(ValueError, match="family without levels"):
-        catalogue.make_model("token", include_top=False, feature_maps=True)
