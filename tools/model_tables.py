@@ -177,7 +177,8 @@ def arguments(family: str) -> str:
     source = ModelArguments if family == "all" else _family(family).config
     meanings = {}
     for each in reversed(source.__mro__):  # a config may extend another
-        if "\nArgs:\n" in (text := inspect.getdoc(each) or ""):
+        text = inspect.getdoc(each) or ""
+        if re.search(r"^(Args|Attributes):$", text, re.M):
             meanings |= _meanings(f"{text}\n")
     rows = [(f"`{name}`", text) for name, text in meanings.items()]
     return markdown.table(("argument", "meaning and default"), rows)
@@ -269,8 +270,10 @@ def accuracy_of(constructor: str) -> str:
 
 
 def _meanings(docstring):
-    """Return argument -> its text in the section Args."""
-    section = re.findall(r"^Args:\n((?:    .*\n|\n)+)", docstring, re.M)[0]
+    """Return argument -> its text in the section Args, or Attributes."""
+    section = re.findall(
+        r"^(?:Args|Attributes):\n((?:    .*\n|\n)+)", docstring, re.M
+    )[0]
     entries = re.findall(
         r"^(\*{0,2}\w+(?:, \w+)*): (.*(?:\n    .*)*)",
         textwrap.dedent(section),

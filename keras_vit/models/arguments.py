@@ -25,7 +25,7 @@ class ModelArguments(TypedDict, total=False):
     An argument that is None is taken from the weights. Without weights it has
     the default stated below.
 
-    Args:
+    Attributes:
         weights: Name of released weights ("imagenet21k",
             "imagenet21k+imagenet2012", "augreg", ...; see
             `keras_vit.list_weights`), or a checkpoint (see
