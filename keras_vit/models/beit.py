@@ -108,7 +108,7 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
     def build(self, input_shape):
         super().build(input_shape)
         self._token_shape = tuple(input_shape[1:])
-        self._num_tokens = input_shape[1]
+        self._sequence_length = input_shape[1]
         if self.relative_dim:
             self._build_mlp()
         else:
@@ -162,7 +162,7 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
         places = constant(self._distances.reshape(-1))
         bias = ops.take(ops.cast(table, dtype), places, axis=0)
         bias = ops.reshape(bias, (*self._distances.shape, self.num_heads))
-        prefix = (self._num_tokens - len(self._distances), 0)
+        prefix = (self._sequence_length - len(self._distances), 0)
         return ops.pad(ops.transpose(bias, (2, 0, 1)), ((0, 0), prefix, prefix))
 
 
