@@ -389,7 +389,7 @@ _DESCRIBE = dict(
 
 def _openvino():
     """Import OpenVINO without its telemetry."""
-    # It asks for no consent where it is absent.
+    # Importing OpenVINO would send statistics of its use without asking.
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore
     import openvino
 

@@ -40,7 +40,7 @@ def feature_maps(
     Returns:
         A model from images to a map `[B, H, W, D]`, of videos `[B, T, H, W,
         D]`, or to a list of several. With `prefix_tokens` to a dictionary of
-        two lists, "maps" and "prefix_tokens", `[B, P, D]`, where P may be 0.
+        "map_3" and "prefix_tokens_3", `[B, P, D]`, for map 3; P may be 0.
 
     Raises:
         ValueError: If there is no such block or level, no norm to apply, or no
@@ -53,11 +53,16 @@ def feature_maps(
     """
     inner = ImageModel.find(model)
     depths = getattr(inner.architecture, "depths", None)
-    ends = list(itertools.accumulate(depths or [1] * len(inner.blocks)))
+    blocks = inner.blocks
+    ends = list(itertools.accumulate(depths or [1] * len(blocks)))
+    # A model of maps may end before the last level.
+    ends = [end for end in ends if end <= len(blocks)]
     if numbers is None:
         numbers = range(1, len(ends) + 1) if depths else [-1]
+    if not numbers:
+        raise ValueError("`numbers` must name at least one map. Received: none")
     last_norm = _last_norm(inner, norm, is_pyramid=bool(depths))
-    maps, prefixes = [], []
+    maps, prefixes = {}, {}
     for number in numbers:
         if not 1 <= abs(number) <= len(ends):
             raise ValueError(
@@ -66,23 +71,27 @@ def feature_maps(
                 f"{'levels' if depths else 'blocks'}. Received: "
                 f"numbers={list(numbers)}"
             )
-        end = ends[number - 1 if number > 0 else number]
-        block = inner.blocks[end - 1]
-        prefix, x = _split(inner, block, last_norm)
-        maps.append(x)
-        prefixes.append(prefix)
+        n = number if number > 0 else len(ends) + 1 + number
+        block = blocks[ends[n - 1] - 1]
+        prefixes[n], maps[n] = _split(inner, block, last_norm)
+    if len(maps) < len(numbers):
+        raise ValueError(
+            "`numbers` must name each map once. Received: "
+            f"numbers={list(numbers)}"
+        )
     # The metadata belongs to the end of the graph.
     mark = layers.Metadata.from_config(inner._metadata.get_config())
-    maps[-1] = mark(maps[-1])
-    outputs = maps if len(maps) > 1 else maps[0]
+    maps[n] = mark(maps[n])
+    outputs = list(maps.values()) if len(maps) > 1 else maps[n]
     if prefix_tokens:
-        if None in prefixes:
+        if None in prefixes.values():
             raise ValueError(
                 "`prefix_tokens` must be False for a model whose blocks take "
                 f"maps. Received: prefix_tokens=True for {inner.name}, a "
                 f"{inner.family!r}"
             )
-        outputs = {"maps": maps, "prefix_tokens": prefixes}
+        outputs = {f"map_{n}": x for n, x in maps.items()}
+        outputs |= {f"prefix_tokens_{n}": x for n, x in prefixes.items()}
     return ImageModel(inner.input, outputs, name=inner.name)
 
 

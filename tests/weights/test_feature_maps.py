@@ -72,10 +72,10 @@ def test_timm_gives_the_same_maps_and_prefix_tokens(norm, timm, tmp_path):
         intermediates_only=True,
         output_fmt="NLC",
     )
-    for n, (maps, prefix) in enumerate(expected):
-        assert found["prefix_tokens"][n].shape == (2, 1, 48)
-        close(found["maps"][n], maps.reshape(2, 2, 5, 48))
-        close(found["prefix_tokens"][n], prefix)
+    for n, (maps, prefix) in zip((1, 3), expected, strict=True):
+        assert found[f"prefix_tokens_{n}"].shape == (2, 1, 48)
+        close(found[f"map_{n}"], maps.reshape(2, 2, 5, 48))
+        close(found[f"prefix_tokens_{n}"], prefix)
 
 
 def test_transformers_backbone_gives_the_same_maps(transformers, tmp_path):
@@ -98,11 +98,10 @@ def test_transformers_backbone_gives_the_same_maps(transformers, tmp_path):
     x = images(28, 28)
     found = keras_vit.feature_maps(model, [1, 3], prefix_tokens=True)(x)
     pixels = torch.from_numpy(x.transpose(0, 3, 1, 2).copy())
-    for ours, maps in zip(
-        found["maps"], theirs(pixels).feature_maps, strict=True
-    ):
-        close(ours, maps.permute(0, 2, 3, 1))
-    assert found["prefix_tokens"][0].shape == (2, 4, 32)
+    expected = theirs(pixels).feature_maps
+    for n, maps in zip((1, 3), expected, strict=True):
+        close(found[f"map_{n}"], maps.permute(0, 2, 3, 1))
+    assert found["prefix_tokens_3"].shape == (2, 4, 32)
 
 
 def close(found, expected):
@@ -111,6 +110,7 @@ def close(found, expected):
     assert difference <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_numbers_count_from_1_and_from_the_last():
     model = catalogue.make_model("token")
     x = images_for(model)
@@ -119,6 +119,29 @@ def test_numbers_count_from_1_and_from_the_last():
     np.testing.assert_array_equal(every[1], last)
     first = keras_vit.feature_maps(model, [-2]).predict(x, verbose=0)
     np.testing.assert_array_equal(every[0], first)
+    levels = keras_vit.feature_maps(catalogue.make_model("raft"), [1])
+    again = keras_vit.feature_maps(levels)
+    assert again.output_shape == levels.output_shape
+    with pytest.raises(ValueError, match="each map once"):
+        keras_vit.feature_maps(model, [2, -1])
+    with pytest.raises(ValueError, match="at least one map"):
+        keras_vit.feature_maps(model, [])
     for number in (0, 3, -3):
         with pytest.raises(ValueError, match="`numbers` must be from 1 to 2"):
             keras_vit.feature_maps(model, [number])
+
+
+@pytest.mark.backend("tensorflow")
+def test_maps_and_prefix_tokens_are_exported(tmp_path):
+    import tensorflow as tf
+
+    model = catalogue.make_model("token")
+    maps = keras_vit.feature_maps(model, [1, 2], prefix_tokens=True)
+    x = images_for(model)
+    maps.export(tmp_path / "maps", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "maps")
+    served = loaded.serve(x)
+    expected = maps(x)
+    assert set(served) == set(expected)
+    for name, value in served.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
