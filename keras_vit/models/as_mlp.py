@@ -7,7 +7,6 @@ and multiply-accumulates are the published ones. What differs: maps are
 channels-last.
 """
 
-import dataclasses
 from typing import Annotated, Unpack
 
 import keras
@@ -20,12 +19,7 @@ from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 
@@ -105,8 +99,7 @@ class ASMLPBlock(MixingBlock):
         return self.conv3(self.shift_norm2(gelu(row) + gelu(column)))
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class ASMLPConfig:
     """The architecture of an AS-MLP.
 
@@ -122,9 +115,9 @@ class ASMLPConfig:
 
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
-    patch_size: Pair = inherited(4)
-    shift_size: Odd = inherited(5)
-    mlp_ratio: Positive = inherited(4)
+    patch_size: Pair = 4
+    shift_size: Odd = 5
+    mlp_ratio: Positive = 4
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
@@ -192,16 +185,14 @@ VARIANTS = {
     "ASMLPB": dict(depths=(2, 2, 18, 2), hidden_sizes=(128, 256, 512, 1024)),
 }
 FAMILY = register(
-    Family(
-        "as_mlp",
-        "ASMLP",
-        ASMLPConfig,
-        forward,
-        ASMLPBlock,
-        VARIANTS,
-        layers=r"(?:stem|merge\d|final)(?:_norm)?|stage\d_block\d+(?:/[^/]+)?",
-        small=dict(depths=(4,), hidden_sizes=(96,)),
-    )
+    "as_mlp",
+    "ASMLP",
+    ASMLPConfig,
+    forward,
+    ASMLPBlock,
+    VARIANTS,
+    layers=r"(?:stem|merge\d|final)(?:_norm)?|stage\d_block\d+(?:/[^/]+)?",
+    small=dict(depths=(4,), hidden_sizes=(96,)),
 )
 
 

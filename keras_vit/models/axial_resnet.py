@@ -9,7 +9,6 @@ scenic/projects/baselines/axial_resnet.py of google-research/scenic. See
 `AxialResNetConfig`.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -32,11 +31,7 @@ from keras_vit.models.axial_attention import (
     batch_norm,
 )
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -263,8 +258,7 @@ def average_pool(layer):
     )
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class AxialResNetConfig:
     """The architecture of an Axial-ResNet.
 
@@ -281,9 +275,9 @@ class AxialResNetConfig:
     """
 
     depths: tuple[Count, ...]
-    width_factor: Positive = inherited(1)
-    num_heads: Count = inherited(8)
-    normalization: Literal["batch_norm", "group_norm"] = inherited("batch_norm")
+    width_factor: Positive = 1
+    num_heads: Count = 8
+    normalization: Literal["batch_norm", "group_norm"] = "batch_norm"
 
 
 class AxialResNetArguments(ModelArguments, total=False):
@@ -357,16 +351,14 @@ VARIANTS = {
     ),
 }
 FAMILY = register(
-    Family(
-        "axial_resnet",
-        "AxialResNet",
-        AxialResNetConfig,
-        forward,
-        (AxialUnitBN, AxialUnitGN),
-        VARIANTS,
-        layers=r"(?:conv|bn|gn)_root|block\d+_unit\d+(?:/.+)?",
-        small=dict(depths=(1, 1), width_factor=0.5),
-    )
+    "axial_resnet",
+    "AxialResNet",
+    AxialResNetConfig,
+    forward,
+    (AxialUnitBN, AxialUnitGN),
+    VARIANTS,
+    layers=r"(?:conv|bn|gn)_root|block\d+_unit\d+(?:/.+)?",
+    small=dict(depths=(1, 1), width_factor=0.5),
 )
 
 

@@ -6,7 +6,6 @@ google-research/scenic, type "axial". One difference: the last LayerNorm is
 applied to the tokens; the code above has a mistake there.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -18,7 +17,7 @@ from keras_vit.layers.block import Block
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.shapes import check_shape
 
@@ -191,8 +190,7 @@ class AxialTransformerBlock(Block):
         return input_shape
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class AxialViTConfig:
     """The architecture of an Axial-ViT.
 
@@ -213,7 +211,7 @@ class AxialViTConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    pooling: Literal["gap", "token"] = inherited("gap")
+    pooling: Literal["gap", "token"] = "gap"
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
 
@@ -267,17 +265,15 @@ VARIANTS = {
     "AxialViTB16": dict(patch_size=16, **_BASE),
 }
 FAMILY = register(
-    Family(
-        "axial_vit",
-        "AxialViT",
-        AxialViTConfig,
-        forward,
-        AxialTransformerBlock,
-        VARIANTS,
-        layers=r"axial_block_\d+(?:/.+)?",
-        last_norm="encoder_norm",
-        small=dict(hidden_size=96, num_layers=2, num_heads=6, mlp_dim=192),
-    )
+    "axial_vit",
+    "AxialViT",
+    AxialViTConfig,
+    forward,
+    AxialTransformerBlock,
+    VARIANTS,
+    layers=r"axial_block_\d+(?:/.+)?",
+    last_norm="encoder_norm",
+    small=dict(hidden_size=96, num_layers=2, num_heads=6, mlp_dim=192),
 )
 
 

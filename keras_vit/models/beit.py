@@ -7,7 +7,6 @@ LayerScale, in whose blocks the distance between two patches biases their
 attention.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -21,7 +20,7 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.precision import at_least_float32, constant
 
@@ -166,8 +165,7 @@ class BEiTAttention(layers.MultiHeadSelfAttention):
         return ops.pad(ops.transpose(bias, (2, 0, 1)), ((0, 0), prefix, prefix))
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class BEiTConfig(encoder.EncoderConfig):
     """The architecture of a BEiT.
 
@@ -185,13 +183,13 @@ class BEiTConfig(encoder.EncoderConfig):
         qkv_bias: Biases of the projections: "qkv", "qv" or "none"; "qv".
     """
 
-    pooling: Literal["token", "gap", "gap_norm"] = inherited("gap_norm")
-    class_token: bool = inherited(True)
-    relative_dim: Natural = inherited(0)
-    post_norm: bool = inherited(False)
-    activation: Activation = inherited("gelu")
-    layer_scale: Rate = inherited(0.1)
-    qkv_bias: Bias = inherited("qv")
+    pooling: Literal["token", "gap", "gap_norm"] = "gap_norm"
+    class_token: bool = True
+    relative_dim: Natural = 0
+    post_norm: bool = False
+    activation: Activation = "gelu"
+    layer_scale: Rate = 0.1
+    qkv_bias: Bias = "qv"
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()

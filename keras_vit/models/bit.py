@@ -8,14 +8,13 @@ paper's code (vit_jax/models_resnet.py), of big_vision and of scenic. They
 differ in more than the order: see `BiTConfig`.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Positive, checked
+from keras_vit._arguments import Count, Positive
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.residual_unit import (
     NUMERICS,
@@ -26,11 +25,7 @@ from keras_vit.layers.residual_unit import (
 )
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -45,6 +40,8 @@ __all__ = [
     "BiTR152x4",
     "BiTR200x3",
 ]
+
+Order = Literal["pre_activation", "post_activation"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -113,8 +110,7 @@ class PreActivationUnit(ResidualUnit):
         return x + shortcut
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class BiTConfig:
     """The architecture of a BiT ResNet.
 
@@ -135,11 +131,11 @@ class BiTConfig:
     """
 
     depths: tuple[Count, ...]
-    width_factor: Positive = inherited(1)
-    activation_order: Literal["pre_activation", "post_activation"] = inherited(
+    width_factor: Positive = 1
+    activation_order: Literal["pre_activation", "post_activation"] = (
         "pre_activation"
     )
-    numerics: Numerics = inherited("bit")
+    numerics: Numerics = "bit"
 
 
 class BiTArguments(ModelArguments, total=False):
@@ -147,7 +143,7 @@ class BiTArguments(ModelArguments, total=False):
 
     depths: tuple[Count, ...] | None
     width_factor: Positive | None
-    activation_order: Literal["pre_activation", "post_activation"] | None
+    activation_order: Order | None
     numerics: Numerics | None
 
 
@@ -209,16 +205,14 @@ VARIANTS = {
     "BiTR200x3": dict(depths=_R200, width_factor=3),
 }
 FAMILY = register(
-    Family(
-        "bit",
-        "BiT",
-        BiTConfig,
-        forward,
-        (PreActivationUnit, layers.BottleneckUnit),
-        VARIANTS,
-        layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
-        small=dict(depths=(1, 1), width_factor=0.5),
-    )
+    "bit",
+    "BiT",
+    BiTConfig,
+    forward,
+    (PreActivationUnit, layers.BottleneckUnit),
+    VARIANTS,
+    layers=r"conv_root|gn_root|block\d+_unit\d+(?:/[^/]+)?|group_norm",
+    small=dict(depths=(1, 1), width_factor=0.5),
 )
 
 

@@ -19,7 +19,7 @@ from keras_vit.models.arguments import (
     check_input_shape,
     with_defaults,
 )
-from keras_vit.models.families import Family
+from keras_vit.models.families import Family, is_of_training
 from keras_vit.models.image_model import ImageModel, vector
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.precision import wide_dtype
@@ -240,7 +240,7 @@ def _resolve_config(config, given, metadata):
     for field in dataclasses.fields(config):
         required = field.default is dataclasses.MISSING
         value = given.get(field.name)
-        if value is None and (required or field.metadata.get("inherited")):
+        if value is None and not is_of_training(field):
             value = metadata.get(field.name)
         if value is None and not required:
             value = field.default

@@ -6,17 +6,16 @@ clip of transformers. A ViT with a LayerNorm before the blocks, whose patches
 have no bias. The head is the projection to the space shared with texts.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import Epsilon, checked
+from keras_vit._arguments import Epsilon
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -30,8 +29,7 @@ __all__ = [
 ]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class CLIPConfig(encoder.EncoderConfig):
     """The architecture of the image tower of a CLIP.
 
@@ -44,9 +42,9 @@ class CLIPConfig(encoder.EncoderConfig):
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
-    activation: Activation = inherited("quick_gelu")
-    layer_norm_epsilon: Epsilon = inherited(1e-5)
+    pooling: Literal["token", "gap", "gap_norm"] = "token"
+    activation: Activation = "quick_gelu"
+    layer_norm_epsilon: Epsilon = 1e-5
 
 
 class CLIPArguments(encoder.EncoderArguments, total=False):

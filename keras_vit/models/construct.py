@@ -12,7 +12,7 @@ import keras
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
-from keras_vit.models.families import FAMILIES, Family
+from keras_vit.models.families import FAMILIES, Family, is_of_training
 from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import registry
 
@@ -91,8 +91,7 @@ def show_arguments(constructor: Callable, family: Family) -> None:
     defaults = {
         field.name: field.default
         for field in dataclasses.fields(config)
-        if field.default is not dataclasses.MISSING
-        and not field.metadata.get("inherited")
+        if is_of_training(field)
     }
     defaults |= arguments.DEFAULTS
     defaults |= family.variants.get(constructor.__name__, {})

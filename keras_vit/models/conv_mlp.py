@@ -7,21 +7,20 @@ outputs were compared with the authors' code (at most 1.4e-6 apart). Parameters
 and multiply-accumulates are the published ones. Maps are channels-last.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import Count, Positive, Rate, checked
+from keras_vit._arguments import Count, Positive, Rate
 from keras_vit.layers.dense import uniform
 from keras_vit.layers.max_pooling import MaxPooling2D
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 
@@ -111,8 +110,7 @@ def convolve(x, filters, side, name, strides=1, relu=True):
     return keras.layers.ReLU(name=f"{name}_relu")(x)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class ConvMLPConfig:
     """The architecture of a ConvMLP.
 
@@ -128,9 +126,9 @@ class ConvMLPConfig:
 
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
-    stem_size: Count = inherited(64)
-    num_conv_blocks: Count = inherited(2)
-    mlp_ratio: Positive = inherited(2)
+    stem_size: Count = 64
+    num_conv_blocks: Count = 2
+    mlp_ratio: Positive = 2
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
@@ -194,19 +192,17 @@ VARIANTS = {
     ),
 }
 FAMILY = register(
-    Family(
-        "conv_mlp",
-        "ConvMLP",
-        ConvMLPConfig,
-        forward,
-        ConvMLPBlock,
-        VARIANTS,
-        layers=r"(?:tokenizer\d|conv_block\d+_\d|down\d)(?:_bn)?"
-        r"|stage\d_block\d+(?:/[^/]+)?|final_norm",
-        small=dict(
-            depths=(2,), hidden_sizes=(128,), stem_size=64, num_conv_blocks=1
-        ),
-    )
+    "conv_mlp",
+    "ConvMLP",
+    ConvMLPConfig,
+    forward,
+    ConvMLPBlock,
+    VARIANTS,
+    layers=r"(?:tokenizer\d|conv_block\d+_\d|down\d)(?:_bn)?"
+    r"|stage\d_block\d+(?:/[^/]+)?|final_norm",
+    small=dict(
+        depths=(2,), hidden_sizes=(128,), stem_size=64, num_conv_blocks=1
+    ),
 )
 
 

@@ -4,7 +4,6 @@ Chen et al. 2021, "CycleMLP: A MLP-like Architecture for Dense Prediction"
 (2107.10224), checked against cycle_mlp.py of ShoufaChen/CycleMLP.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
@@ -20,7 +19,7 @@ from keras_vit.layers.external_attention import layer_norm
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, drop_path_rates, register
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.hire_mlp import weighted_sum
 from keras_vit.models.image_model import ImageModel
 
@@ -114,8 +113,7 @@ class CycleMLPBlock(ResidualBlock):
         return u + self.drop_path(self.mlp(self.norm2(u)), training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class CycleMLPConfig:
     """The architecture of a CycleMLP (Table 1).
 
@@ -180,16 +178,14 @@ VARIANTS = {
     "CycleMLPB5": dict(depths=(3, 4, 24, 3), **_WIDE, **_FOURS),
 }
 FAMILY = register(
-    Family(
-        "cycle_mlp",
-        "CycleMLP",
-        CycleMLPConfig,
-        forward,
-        CycleMLPBlock,
-        VARIANTS,
-        layers=r"stage\d_embedding|stage\d_block\d+(?:/[^/]+)?|norm",
-        small=dict(depths=(2, 2), hidden_sizes=(48, 96), mlp_ratios=(2, 2)),
-    )
+    "cycle_mlp",
+    "CycleMLP",
+    CycleMLPConfig,
+    forward,
+    CycleMLPBlock,
+    VARIANTS,
+    layers=r"stage\d_embedding|stage\d_block\d+(?:/[^/]+)?|norm",
+    small=dict(depths=(2, 2), hidden_sizes=(48, 96), mlp_ratios=(2, 2)),
 )
 
 

@@ -6,24 +6,21 @@ transformers. A ViT with a second token, which learns from a teacher and has a
 classifier of its own. DeiT without distillation is a ViT (`models/vit.py`).
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
 __all__ = ["DeiT", "DeiTTi16", "DeiTS16", "DeiTB16"]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class DeiTConfig(encoder.EncoderConfig):
     """The architecture of a distilled DeiT.
 
@@ -35,8 +32,8 @@ class DeiTConfig(encoder.EncoderConfig):
         activation: Of the MLPs: "gelu", "gelu_tanh" or "quick_gelu"; "gelu".
     """
 
-    pooling: Literal["distilled", "token"] = inherited("distilled")
-    activation: Activation = inherited("gelu")
+    pooling: Literal["distilled", "token"] = "distilled"
+    activation: Activation = "gelu"
 
 
 class DeiTArguments(encoder.EncoderArguments, total=False):

@@ -5,20 +5,18 @@ timm/models/vision_transformer.py. It has the parts of DINOv2
 (`models/dinov2.py`).
 """
 
-import dataclasses
 from typing import Unpack
 
-from keras_vit._arguments import Natural, checked
+from keras_vit._arguments import Natural
 from keras_vit.models import dinov2, encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
 __all__ = ["DeiT3", "DeiT3S16", "DeiT3M16", "DeiT3B16", "DeiT3L16", "DeiT3H14"]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class DeiT3Config(dinov2.DINOv2Config):
     """The architecture of a DeiT III: as `DINOv2Config`, with this default.
 
@@ -27,7 +25,7 @@ class DeiT3Config(dinov2.DINOv2Config):
             position; 0.
     """
 
-    position_prefix: Natural = inherited(0)
+    position_prefix: Natural = 0
 
 
 # Table 1, and its ViT-M/16 and ViT-H/14.

@@ -6,19 +6,18 @@ timm/models/vision_transformer.py, and dinov2 and dinov2_with_registers of
 transformers.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 
-from keras_vit._arguments import Natural, Rate, checked
+from keras_vit._arguments import Natural, Rate
 from keras_vit.layers.layer_norm import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.checks import check_post_norm
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -34,8 +33,7 @@ Pooling = Literal[
 ]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class DINOv2Config(encoder.EncoderConfig):
     """The architecture of DINOv2, or of a ViT with registers.
 
@@ -63,18 +61,18 @@ class DINOv2Config(encoder.EncoderConfig):
         query_key_norm: Whether a norm follows each query and each key; False.
     """
 
-    pooling: Pooling = inherited("token")
-    class_token: bool = inherited(True)
-    num_registers: Natural = inherited(0)
-    position_prefix: Natural = inherited(1)
-    activation: Activation = inherited("gelu")
-    layer_scale: Rate = inherited(1e-5)
-    qkv_bias: Bias = inherited("qkv")
-    post_norm: bool = inherited(False)
-    parallel: bool = inherited(False)
-    pre_norm: bool = inherited(False)
-    norm: Norm = inherited("layer")
-    query_key_norm: bool = inherited(False)
+    pooling: Pooling = "token"
+    class_token: bool = True
+    num_registers: Natural = 0
+    position_prefix: Natural = 1
+    activation: Activation = "gelu"
+    layer_scale: Rate = 1e-5
+    qkv_bias: Bias = "qkv"
+    post_norm: bool = False
+    parallel: bool = False
+    pre_norm: bool = False
+    norm: Norm = "layer"
+    query_key_norm: bool = False
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()

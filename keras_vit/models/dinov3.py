@@ -5,7 +5,6 @@ Heo et al. 2024, "Rotary Position Embedding for Vision Transformer"
 timm/models/eva.py, which has all of them, and dinov3_vit of transformers.
 """
 
-import dataclasses
 import math
 from typing import Literal, Unpack
 
@@ -28,7 +27,7 @@ from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.checks import check_groups
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import rotary
 from keras_vit.ops.precision import at_least_float32, constant
@@ -160,8 +159,7 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
         return tuple(rotary.rotate(x, cos, sin, "index") for x in (query, key))
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class DINOv3Config(encoder.EncoderConfig):
     """The architecture of DINOv3 or another ViT with rotary positions.
 
@@ -195,25 +193,25 @@ class DINOv3Config(encoder.EncoderConfig):
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    pooling: Literal["token", "gap", "gap_norm"] = inherited("token")
-    class_token: bool = inherited(True)
-    num_registers: Natural = inherited(4)
-    rotary: Literal["centered", "index", "mixed"] = inherited("centered")
-    rotary_theta: Positive = inherited(100.0)
-    rotary_reference: tuple[Count, Count] | None = inherited(None)
-    rotary_offset: float = inherited(0.0)
-    rotary_order: Order = inherited("ij")
-    positions: bool = inherited(False)
-    position_prefix: Natural = inherited(0)
-    activation: Activation = inherited("gelu")
-    layer_scale: Rate = inherited(1e-5)
-    qkv_bias: Bias = inherited("qv")
-    norm: Norm = inherited("layer")
-    query_key_norm: bool = inherited(False)
-    mlp_scale: bool = inherited(True)
-    num_kv_heads: Natural = inherited(0)
-    num_full_blocks: Natural = inherited(0)
-    layer_norm_epsilon: Epsilon = inherited(1e-5)
+    pooling: Literal["token", "gap", "gap_norm"] = "token"
+    class_token: bool = True
+    num_registers: Natural = 4
+    rotary: Literal["centered", "index", "mixed"] = "centered"
+    rotary_theta: Positive = 100.0
+    rotary_reference: tuple[Count, Count] | None = None
+    rotary_offset: float = 0.0
+    rotary_order: Order = "ij"
+    positions: bool = False
+    position_prefix: Natural = 0
+    activation: Activation = "gelu"
+    layer_scale: Rate = 1e-5
+    qkv_bias: Bias = "qv"
+    norm: Norm = "layer"
+    query_key_norm: bool = False
+    mlp_scale: bool = True
+    num_kv_heads: Natural = 0
+    num_full_blocks: Natural = 0
+    layer_norm_epsilon: Epsilon = 1e-5
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()

@@ -6,7 +6,6 @@ MenghaoGuo/EANet: a T2T-ViT with external attention in its stem and blocks. One
 difference: the two layers of a memory of the stem start independently.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -20,12 +19,7 @@ from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.precision import wide_dtype
 from keras_vit.ops.shapes import check_shape
@@ -224,8 +218,7 @@ class EAMLPBlock(ResidualBlock):
         return u + self.drop_path(x, training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class EAMLPConfig:
     """The architecture of an EAMLP.
 
@@ -246,8 +239,8 @@ class EAMLPConfig:
     num_layers: Count
     num_heads: Count
     mlp_dim: Count
-    token_dim: Count = inherited(64)
-    position_embedding: Kind = inherited("sinusoid")
+    token_dim: Count = 64
+    position_embedding: Kind = "sinusoid"
     stem_dropout_rate: Rate = 0.1
     drop_path_rate: Rate = 0.0
 
@@ -309,18 +302,16 @@ VARIANTS = {
     "EAMLP19": dict(num_layers=19, hidden_size=448, num_heads=7, mlp_dim=1344),
 }
 FAMILY = register(
-    Family(
-        "eamlp",
-        "EAMLP",
-        EAMLPConfig,
-        forward,
-        EAMLPBlock,
-        VARIANTS,
-        layers=r"attention\d|project|positions|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(
-            hidden_size=64, num_layers=3, num_heads=4, mlp_dim=128, token_dim=16
-        ),
-    )
+    "eamlp",
+    "EAMLP",
+    EAMLPConfig,
+    forward,
+    EAMLPBlock,
+    VARIANTS,
+    layers=r"attention\d|project|positions|blocks_\d+(?:/[^/]+)?|norm",
+    small=dict(
+        hidden_size=64, num_layers=3, num_heads=4, mlp_dim=128, token_dim=16
+    ),
 )
 
 

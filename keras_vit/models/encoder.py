@@ -3,7 +3,6 @@
 Their layers are named as those of ViT.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import keras
@@ -18,8 +17,8 @@ from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_heads
 from keras_vit.models.families import (
     Family,
+    architecture,
     drop_path_rates,
-    inherited,
     register,
 )
 
@@ -39,7 +38,7 @@ HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
 FROM_SCRATCH = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class EncoderConfig:
     """The fields that all ViTs have.
 
@@ -60,7 +59,7 @@ class EncoderConfig:
     num_heads: Count
     mlp_dim: Count
     drop_path_rate: Rate = 0.0
-    layer_norm_epsilon: Epsilon = inherited(1e-6)
+    layer_norm_epsilon: Epsilon = 1e-6
 
     def __post_init__(self):  # noqa: D105
         check_heads(self)
@@ -88,17 +87,15 @@ def family(
         **kwargs: Other fields of it.
     """
     return register(
-        Family(
-            name,
-            title,
-            config,
-            forward,
-            EncoderBlock,
-            layers=LAYERS,
-            last_norm="encoder_norm",
-            small=FROM_SCRATCH,
-            **kwargs,
-        )
+        name,
+        title,
+        config,
+        forward,
+        EncoderBlock,
+        layers=LAYERS,
+        last_norm="encoder_norm",
+        small=FROM_SCRATCH,
+        **kwargs,
     )
 
 

@@ -7,7 +7,6 @@ ViTs with learned positions, whose blocks differ in rotary positions, gates and
 norms within the branches.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -26,7 +25,7 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.rotary import Order
 
@@ -114,8 +113,7 @@ class EVA02Mlp(layers.MlpBlock):
         return x if self.norm is None else self.norm(x)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class EVA02Config(encoder.EncoderConfig):
     """The architecture of EVA, EVA-02 or BEiT-3, or of a Perception Encoder.
 
@@ -147,22 +145,22 @@ class EVA02Config(encoder.EncoderConfig):
             `mlp_dim`; 0.
     """
 
-    pooling: Pooling = inherited("gap_norm")
-    class_token: bool = inherited(True)
-    rotary: Literal["index", "none"] = inherited("index")
-    rotary_theta: Positive = inherited(10_000.0)
-    rotary_reference: tuple[Count, Count] | None = inherited(None)
-    rotary_offset: float = inherited(0.0)
-    rotary_order: Order = inherited("ij")
-    pre_norm: bool = inherited(False)
-    post_norm: bool = inherited(False)
-    activation: Activation = inherited("swiglu")
-    layer_scale: Rate = inherited(0.0)
-    qkv_bias: Bias = inherited("qv")
-    attention_norm: bool = inherited(False)
-    mlp_norm: bool = inherited(False)
-    pooling_heads: Natural = inherited(0)
-    pooling_mlp_dim: Natural = inherited(0)
+    pooling: Pooling = "gap_norm"
+    class_token: bool = True
+    rotary: Literal["index", "none"] = "index"
+    rotary_theta: Positive = 10_000.0
+    rotary_reference: tuple[Count, Count] | None = None
+    rotary_offset: float = 0.0
+    rotary_order: Order = "ij"
+    pre_norm: bool = False
+    post_norm: bool = False
+    activation: Activation = "swiglu"
+    layer_scale: Rate = 0.0
+    qkv_bias: Bias = "qv"
+    attention_norm: bool = False
+    mlp_norm: bool = False
+    pooling_heads: Natural = 0
+    pooling_mlp_dim: Natural = 0
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()

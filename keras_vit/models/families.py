@@ -2,15 +2,15 @@
 
 A family is a module `models/<family>.py` with
 
-1. a frozen, keyword-only dataclass of its architecture, whose docstring has a
-   section `Args`; a field made by `inherited` is taken from the weights unless
-   the caller gives it;
+1. the dataclass of its architecture, made by `@architecture`, whose docstring
+   has a section `Args`; all fields but those of training, "..._rate", are taken
+   from the weights unless the caller gives them;
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
    representation, `[B, D]`, or `[B, 2, D]` of two tokens that each have a
    classifier (`layers.DistilledHead`); or from videos `[B, T, H, W, C]`, with
    `takes_video`;
 3. `VARIANTS`, constructor name -> the fields that it sets;
-4. `FAMILY = register(Family(...))`, its row in `FAMILIES`;
+4. `FAMILY = register(...)`, its row in `FAMILIES`;
 5. a constructor for each variant, and one named `Family.title` for any size,
    listed in `__all__`; a line in `models/constructors.py`.
 
@@ -20,7 +20,12 @@ resizing. The rules that map a family's checkpoints are in
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable
+
+from keras_vit._arguments import checked
+
+_T = typing.TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +70,22 @@ class Family:
 FAMILIES = {}
 
 
-def register(family: Family) -> Family:
-    """Add a family to `FAMILIES`, and return it."""
+def register(*args, **kwargs) -> Family:
+    """Return a `Family` of these arguments, and add it to `FAMILIES`."""
+    family = Family(*args, **kwargs)
     FAMILIES[family.name] = family
     return family
 
 
-def inherited(default):
-    """Return a dataclass field that belongs to the weights.
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+def architecture(config: type[_T]) -> type[_T]:
+    """Make a class a frozen, keyword-only dataclass that checks its fields."""
+    return checked(dataclasses.dataclass(frozen=True, kw_only=True)(config))
 
-    Args:
-        default: Its value if neither the caller nor the weights give it.
-    """
-    return dataclasses.field(default=default, metadata={"inherited": True})
+
+def is_of_training(field: dataclasses.Field) -> bool:
+    """Return whether a field of an architecture is no property of weights."""
+    return field.name.endswith("_rate")
 
 
 def drop_path_rates(config) -> list[float]:

@@ -5,7 +5,6 @@ Does Surprisingly Well on ImageNet" (2105.02723), checked against
 models/models.py of lukemelas/do-you-even-need-attention.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
@@ -18,12 +17,7 @@ from keras_vit.layers import deit_mlp
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.shapes import check_shape
 
@@ -175,8 +169,7 @@ class FFOnlyBlock(ResidualBlock):
         return u + self.drop_path(ops.swapaxes(x, 1, 2), training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class FFOnlyConfig:
     """The architecture of a feed-forward-only ViT.
 
@@ -195,8 +188,8 @@ class FFOnlyConfig:
     patch_size: Pair
     hidden_size: Count
     num_layers: Count
-    mlp_ratio: Positive = inherited(4.0)
-    position_table_size: Pair = inherited(14)
+    mlp_ratio: Positive = 4.0
+    position_table_size: Pair = 14
     drop_path_rate: Rate = 0.0
 
 
@@ -237,16 +230,14 @@ VARIANTS = {
     "FFOnlyL32": dict(patch_size=32, hidden_size=1024, num_layers=24),
 }
 FAMILY = register(
-    Family(
-        "ff_only",
-        "FFOnly",
-        FFOnlyConfig,
-        forward,
-        FFOnlyBlock,
-        VARIANTS,
-        layers=r"patch_embed|positions|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(hidden_size=96, num_layers=4),
-    )
+    "ff_only",
+    "FFOnly",
+    FFOnlyConfig,
+    forward,
+    FFOnlyBlock,
+    VARIANTS,
+    layers=r"patch_embed|positions|blocks_\d+(?:/[^/]+)?|norm",
+    small=dict(hidden_size=96, num_layers=4),
 )
 
 

@@ -4,7 +4,6 @@ Liu et al. 2021, "Pay Attention to MLPs" (2105.08050). The authors published no
 code; checked against timm/models/mlp_mixer.py, with its initialisers.
 """
 
-import dataclasses
 from typing import Annotated, Unpack
 
 import keras
@@ -16,7 +15,7 @@ from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.dense import Dense
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, register
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 from keras_vit.ops.shapes import check_shape
@@ -111,8 +110,7 @@ class GMLPBlock(ResidualBlock):
         return inputs + self.drop_path(self.fc2(u * v), training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class GMLPConfig:
     """The architecture of a gMLP, in the terms of Table 1.
 
@@ -164,16 +162,14 @@ VARIANTS = {
     for name, width in (("Ti", 128), ("S", 256), ("B", 512))
 }
 FAMILY = register(
-    Family(
-        "gmlp",
-        "GMLP",
-        GMLPConfig,
-        forward,
-        GMLPBlock,
-        VARIANTS,
-        layers=r"stem|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(hidden_size=96, num_layers=4, mlp_dim=384),
-    )
+    "gmlp",
+    "GMLP",
+    GMLPConfig,
+    forward,
+    GMLPBlock,
+    VARIANTS,
+    layers=r"stem|blocks_\d+(?:/[^/]+)?|norm",
+    small=dict(hidden_size=96, num_layers=4, mlp_dim=384),
 )
 
 

@@ -7,7 +7,6 @@ outputs were compared with the authors' code (at most 1.4e-6 apart). Parameters
 and multiply-accumulates are the published ones. Maps are channels-last.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
@@ -18,12 +17,7 @@ from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 
@@ -129,8 +123,7 @@ class HireMLPBlock(MixingBlock):
         return ops.take(ops.swapaxes(x, 1, axis), cells, axis=axis)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class HireMLPConfig:
     """The architecture of a Hire-MLP.
 
@@ -147,10 +140,10 @@ class HireMLPConfig:
 
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
-    region_sizes: tuple[Count, ...] = inherited((4, 3, 3, 2))
-    roll_periods: tuple[Count, ...] = inherited((2, 2, 3, 2))
-    roll_steps: tuple[Count, ...] = inherited((2, 2, 1, 1))
-    mlp_ratio: Positive = inherited(4)
+    region_sizes: tuple[Count, ...] = (4, 3, 3, 2)
+    roll_periods: tuple[Count, ...] = (2, 2, 3, 2)
+    roll_steps: tuple[Count, ...] = (2, 2, 1, 1)
+    mlp_ratio: Positive = 4
     drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
@@ -217,22 +210,20 @@ VARIANTS = {
     ),
 }
 FAMILY = register(
-    Family(
-        "hire_mlp",
-        "HireMLP",
-        HireMLPConfig,
-        forward,
-        HireMLPBlock,
-        VARIANTS,
-        layers=r"(?:embed\d|final)(?:_norm)?|level\d_block\d+(?:/[^/]+)?",
-        small=dict(
-            depths=(2, 2),
-            hidden_sizes=(64, 128),
-            region_sizes=(2, 2),
-            roll_periods=(2, 2),
-            roll_steps=(1, 1),
-        ),
-    )
+    "hire_mlp",
+    "HireMLP",
+    HireMLPConfig,
+    forward,
+    HireMLPBlock,
+    VARIANTS,
+    layers=r"(?:embed\d|final)(?:_norm)?|level\d_block\d+(?:/[^/]+)?",
+    small=dict(
+        depths=(2, 2),
+        hidden_sizes=(64, 128),
+        region_sizes=(2, 2),
+        roll_periods=(2, 2),
+        roll_steps=(1, 1),
+    ),
 )
 
 

@@ -6,7 +6,6 @@ google-research/vision_transformer. What differs: stochastic depth is an
 argument, as in big_vision's models/mlp_mixer.py.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
@@ -17,12 +16,7 @@ from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers.block import ResidualBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.shapes import check_shape
 
@@ -153,8 +147,7 @@ class MixerBlock(ResidualBlock):
         return u + self.drop_path(x, training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class MixerConfig:
     """The architecture of an MLP-Mixer, in the terms of Table 1.
 
@@ -175,7 +168,7 @@ class MixerConfig:
     tokens_mlp_dim: Count
     mlp_dim: Count
     drop_path_rate: Rate = 0.0
-    gelu_approximate: bool = inherited(True)
+    gelu_approximate: bool = True
 
 
 class MixerArguments(ModelArguments, total=False):
@@ -224,22 +217,20 @@ VARIANTS = {
     "MixerH14": dict(patch_size=14, **_HUGE),
 }
 FAMILY = register(
-    Family(
-        "mixer",
-        "MLPMixer",
-        MixerConfig,
-        forward,
-        MixerBlock,
-        VARIANTS,
-        layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
-        last_norm="pre_head_layer_norm",
-        small=dict(
-            hidden_size=96,
-            num_layers=4,
-            tokens_mlp_dim=48,
-            mlp_dim=192,
-        ),
-    )
+    "mixer",
+    "MLPMixer",
+    MixerConfig,
+    forward,
+    MixerBlock,
+    VARIANTS,
+    layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
+    last_norm="pre_head_layer_norm",
+    small=dict(
+        hidden_size=96,
+        num_layers=4,
+        tokens_mlp_dim=48,
+        mlp_dim=192,
+    ),
 )
 
 

@@ -6,7 +6,6 @@ and torchvision/models/video/mvit.py. An image is a video of one frame. The
 paper's baseline, a ViT on cubes of pixels, has one stage and no pooling.
 """
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import keras
@@ -18,17 +17,11 @@ from keras_vit._arguments import (
     Rate,
     Triple,
     as_triple,
-    checked,
 )
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.mvit_attention import Pooling
 from keras_vit.models.mvit_block import MultiscaleBlock
@@ -54,8 +47,7 @@ __all__ = [
 Strides = Triple | tuple[Triple, ...]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class MViTConfig:
     """The architecture of an MViT, in the terms of Table 3.
 
@@ -93,15 +85,15 @@ class MViTConfig:
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
     num_heads: Count | tuple[Count, ...]
-    cube_size: Triple = inherited((3, 7, 7))
-    cube_stride: Triple = inherited((2, 4, 4))
-    pooling_mode: Pooling = inherited("conv")
-    pooling_size: Triple | None = inherited(None)
-    query_stride: Strides = inherited((1, 2, 2))
-    key_value_stride: Strides = inherited((1, 8, 8))
-    position_embedding: Kind = inherited("separate")
-    pooling: Literal["token", "gap"] = inherited("token")
-    mlp_ratio: Positive = inherited(4)
+    cube_size: Triple = (3, 7, 7)
+    cube_stride: Triple = (2, 4, 4)
+    pooling_mode: Pooling = "conv"
+    pooling_size: Triple | None = None
+    query_stride: Strides = (1, 2, 2)
+    key_value_stride: Strides = (1, 8, 8)
+    position_embedding: Kind = "separate"
+    pooling: Literal["token", "gap"] = "token"
+    mlp_ratio: Positive = 4
     dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
     head_dropout_rate: Rate = 0.0
@@ -298,26 +290,24 @@ INPUT_SHAPES = {
     "MViTB24Wide": (320, 320, 3),
 }
 FAMILY = register(
-    Family(
-        "mvit",
-        "MViT",
-        MViTConfig,
-        forward,
-        MultiscaleBlock,
-        VARIANTS,
-        layers=r"patch_embed|pos_encoding|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(
-            depths=(1, 2),
-            hidden_sizes=(48, 96),
-            num_heads=(1, 2),
-            cube_size=(3, 7, 7),
-            cube_stride=(1, 2, 2),
-            key_value_stride=(1, 2, 2),
-        ),
-        takes_video=True,
-        stride=lambda config: config.cube_stride,
-        input_shapes=INPUT_SHAPES,
-    )
+    "mvit",
+    "MViT",
+    MViTConfig,
+    forward,
+    MultiscaleBlock,
+    VARIANTS,
+    layers=r"patch_embed|pos_encoding|blocks_\d+(?:/[^/]+)?|norm",
+    small=dict(
+        depths=(1, 2),
+        hidden_sizes=(48, 96),
+        num_heads=(1, 2),
+        cube_size=(3, 7, 7),
+        cube_stride=(1, 2, 2),
+        key_value_stride=(1, 2, 2),
+    ),
+    takes_video=True,
+    stride=lambda config: config.cube_stride,
+    input_shapes=INPUT_SHAPES,
 )
 
 

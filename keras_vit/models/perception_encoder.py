@@ -4,15 +4,14 @@ Bolya et al. 2025, "Perception Encoder" (2504.13181). Checked against
 timm/models/eva.py. It has the parts of EVA-02 (`models/eva02.py`).
 """
 
-import dataclasses
 from typing import Unpack
 
-from keras_vit._arguments import Epsilon, Natural, checked
+from keras_vit._arguments import Epsilon, Natural
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder, eva02
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.rotary import Order
 
@@ -25,8 +24,7 @@ __all__ = [
 ]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class PerceptionEncoderConfig(eva02.EVA02Config):
     """The architecture of a Perception Encoder: `EVA02Config`, other defaults.
 
@@ -42,14 +40,14 @@ class PerceptionEncoderConfig(eva02.EVA02Config):
         layer_norm_epsilon: Epsilon of every LayerNorm; 1e-5.
     """
 
-    pooling: eva02.Pooling = inherited("map")
-    rotary_offset: float = inherited(1.0)
-    rotary_order: Order = inherited("xy")
-    pre_norm: bool = inherited(True)
-    activation: Activation = inherited("gelu")
-    qkv_bias: Bias = inherited("qkv")
-    pooling_heads: Natural = inherited(8)
-    layer_norm_epsilon: Epsilon = inherited(1e-5)
+    pooling: eva02.Pooling = "map"
+    rotary_offset: float = 1.0
+    rotary_order: Order = "xy"
+    pre_norm: bool = True
+    activation: Activation = "gelu"
+    qkv_bias: Bias = "qkv"
+    pooling_heads: Natural = 8
+    layer_norm_epsilon: Epsilon = 1e-5
 
 
 # The smaller models.

@@ -6,7 +6,6 @@ okojoalg/raft-mlp. Differences: maps are channels-last, and the embeddings of
 several scales are convolutions that share one bias.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
@@ -20,7 +19,7 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, inherited, register
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.raft_mlp_embedding import (
     MultiScaleEmbedding,
@@ -208,8 +207,7 @@ class RaftMLPBlock(ResidualBlock):
         return ops.reshape(x, (-1, rows, columns, width))
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class RaftMLPConfig:
     """The architecture of a RaftMLP, in the terms of the authors' configs.
 
@@ -239,16 +237,14 @@ class RaftMLPConfig:
     depths: tuple[Count, ...]
     hidden_sizes: tuple[Count, ...]
     patch_sizes: tuple[Count, ...]
-    raft_sizes: tuple[Count, ...] | None = inherited(None)
-    embedding_type: Literal["emb_mixer", "emb_cross_mlp"] = inherited(
-        "emb_mixer"
-    )
-    embedding_kernels: tuple[tuple[Count, ...], ...] | None = inherited(None)
-    token_mixing_type: Literal["ser_pm", "original_tm"] = inherited("ser_pm")
-    shortcut: bool = inherited(False)
-    pretrained_image_size: Pair | None = inherited(None)
-    tokens_mlp_ratio: Positive = inherited(2)
-    mlp_ratio: Positive = inherited(4)
+    raft_sizes: tuple[Count, ...] | None = None
+    embedding_type: Literal["emb_mixer", "emb_cross_mlp"] = "emb_mixer"
+    embedding_kernels: tuple[tuple[Count, ...], ...] | None = None
+    token_mixing_type: Literal["ser_pm", "original_tm"] = "ser_pm"
+    shortcut: bool = False
+    pretrained_image_size: Pair | None = None
+    tokens_mlp_ratio: Positive = 2
+    mlp_ratio: Positive = 4
     dropout_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
 
@@ -375,23 +371,21 @@ VARIANTS = {
     "RaftMLPL": dict(hidden_sizes=(128, 192, 512, 1024), **_PYRAMID),
 }
 FAMILY = register(
-    Family(
-        "raft_mlp",
-        "RaftMLP",
-        RaftMLPConfig,
-        forward,
-        RaftMLPBlock,
-        VARIANTS,
-        layers=r"level\d+_(?:embedding|norm|shortcut|block\d+(?:/[^/]+)?)",
-        small=dict(
-            depths=(2, 2),
-            hidden_sizes=(64, 112),
-            patch_sizes=(4, 2),
-            raft_sizes=(2, 2),
-            embedding_type="emb_cross_mlp",
-            embedding_kernels=((4, 8), (2, 4)),
-        ),
-    )
+    "raft_mlp",
+    "RaftMLP",
+    RaftMLPConfig,
+    forward,
+    RaftMLPBlock,
+    VARIANTS,
+    layers=r"level\d+_(?:embedding|norm|shortcut|block\d+(?:/[^/]+)?)",
+    small=dict(
+        depths=(2, 2),
+        hidden_sizes=(64, 112),
+        patch_sizes=(4, 2),
+        raft_sizes=(2, 2),
+        embedding_type="emb_cross_mlp",
+        embedding_kernels=((4, 8), (2, 4)),
+    ),
 )
 
 

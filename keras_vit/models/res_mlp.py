@@ -4,7 +4,6 @@ Touvron et al. 2021 (2105.03404), checked against resmlp_models.py of
 facebookresearch/deit and timm/models/mlp_mixer.py.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
@@ -17,7 +16,7 @@ from keras_vit.layers.block import ResidualBlock
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import Family, register
+from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.shapes import check_shape
 
@@ -124,8 +123,7 @@ class ResMLPBlock(ResidualBlock):
         return u + self.drop_path(x, training=training)
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class ResMLPConfig:
     """The architecture of a ResMLP.
 
@@ -185,16 +183,14 @@ VARIANTS = {
     "ResMLPB24": dict(num_layers=24, layer_scale=1e-6, **_BASE),
 }
 FAMILY = register(
-    Family(
-        "res_mlp",
-        "ResMLP",
-        ResMLPConfig,
-        forward,
-        ResMLPBlock,
-        VARIANTS,
-        layers=r"patch_embed|blocks_\d+(?:/[^/]+)?|norm",
-        small=dict(hidden_size=96, num_layers=4, mlp_dim=192, layer_scale=0.1),
-    )
+    "res_mlp",
+    "ResMLP",
+    ResMLPConfig,
+    forward,
+    ResMLPBlock,
+    VARIANTS,
+    layers=r"patch_embed|blocks_\d+(?:/[^/]+)?|norm",
+    small=dict(hidden_size=96, num_layers=4, mlp_dim=192, layer_scale=0.1),
 )
 
 

@@ -7,23 +7,17 @@ is not compared with the authors' code. The published size of the deep model,
 layout; this one has 53.9 M and 10.5 G.
 """
 
-import dataclasses
 from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Pair, Positive, Rate, checked
+from keras_vit._arguments import Count, Pair, Positive, Rate
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.activations import gelu
 
@@ -82,8 +76,7 @@ class S2MLPBlock(MixingBlock):
         return self.shift_fc2(spatial_shift(self.shift_fc1(x)))
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class S2MLPConfig:
     """The architecture of an S2-MLP.
 
@@ -100,7 +93,7 @@ class S2MLPConfig:
     num_layers: Count
     hidden_size: Count
     patch_size: Pair
-    mlp_ratio: Positive = inherited(4)
+    mlp_ratio: Positive = 4
     drop_path_rate: Rate = 0.0
 
 
@@ -136,16 +129,14 @@ VARIANTS = {
     "S2MLPDeep": dict(patch_size=16, num_layers=36, hidden_size=384),
 }
 FAMILY = register(
-    Family(
-        "s2_mlp",
-        "S2MLP",
-        S2MLPConfig,
-        forward,
-        S2MLPBlock,
-        VARIANTS,
-        layers=r"stem|S2MLPBlock_\d+(?:/[^/]+)?",
-        small=dict(num_layers=6, hidden_size=96),
-    )
+    "s2_mlp",
+    "S2MLP",
+    S2MLPConfig,
+    forward,
+    S2MLPBlock,
+    VARIANTS,
+    layers=r"stem|S2MLPBlock_\d+(?:/[^/]+)?",
+    small=dict(num_layers=6, hidden_size=96),
 )
 
 

@@ -6,17 +6,15 @@ timm/models/vision_transformer.py and siglip of transformers. A ViT without a
 class token, whose tokens are read by attention from a learned probe.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 
 from keras_vit import layers
-from keras_vit._arguments import checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
-from keras_vit.models.families import inherited
+from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -30,8 +28,7 @@ __all__ = [
 ]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class SigLIPConfig(encoder.EncoderConfig):
     """The architecture of the image tower of a SigLIP.
 
@@ -42,8 +39,8 @@ class SigLIPConfig(encoder.EncoderConfig):
             "gelu" (most names of timm); "gelu_tanh".
     """
 
-    pooling: Literal["map", "gap"] = inherited("map")
-    activation: Activation = inherited("gelu_tanh")
+    pooling: Literal["map", "gap"] = "map"
+    activation: Activation = "gelu_tanh"
 
 
 class SigLIPArguments(encoder.EncoderArguments, total=False):

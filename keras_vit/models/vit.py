@@ -5,14 +5,13 @@ against vit_jax/models_vit.py of google-research/vision_transformer. One
 difference: q, k and v are computed by one projection.
 """
 
-import dataclasses
 from typing import Literal, Unpack
 
 import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Positive, Rate, checked
+from keras_vit._arguments import Count, Positive, Rate
 from keras_vit.layers.residual_unit import Numerics
 from keras_vit.models.construct import construct
 from keras_vit.models.encoder import (
@@ -25,12 +24,7 @@ from keras_vit.models.encoder import (
     EncoderArguments,
     EncoderConfig,
 )
-from keras_vit.models.families import (
-    Family,
-    drop_path_rates,
-    inherited,
-    register,
-)
+from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
 
 __all__ = [
@@ -107,8 +101,7 @@ class RelativeAttention(layers.MultiHeadSelfAttention):
         return x[..., :tokens]
 
 
-@checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@architecture
 class ViTConfig(EncoderConfig):
     """The architecture of a Vision Transformer (Table 1) or a hybrid.
 
@@ -134,15 +127,15 @@ class ViTConfig(EncoderConfig):
         resnet_numerics: Epsilons of the stem, "authors" or "timm"; "authors".
     """
 
-    pooling: Pooling = inherited("token")
+    pooling: Pooling = "token"
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
-    position_embedding: Positions = inherited("learned_1d")
-    position_placement: Placement = inherited("stem")
-    gelu_approximate: bool = inherited(True)
-    resnet_depths: tuple[Count, ...] | None = inherited(None)
-    resnet_width: Positive = inherited(1)
-    resnet_numerics: Numerics = inherited("authors")
+    position_embedding: Positions = "learned_1d"
+    position_placement: Placement = "stem"
+    gelu_approximate: bool = True
+    resnet_depths: tuple[Count, ...] | None = None
+    resnet_width: Positive = 1
+    resnet_numerics: Numerics = "authors"
 
     @property
     def has_class_token(self) -> bool:
@@ -281,18 +274,16 @@ VARIANTS: dict[str, dict] = {
 }
 
 FAMILY = register(
-    Family(
-        "vit",
-        "ViT",
-        ViTConfig,
-        forward,
-        layers.TransformerBlock,
-        VARIANTS,
-        r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
-        r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
-        last_norm="encoder_norm",
-        small=FROM_SCRATCH,
-    )
+    "vit",
+    "ViT",
+    ViTConfig,
+    forward,
+    layers.TransformerBlock,
+    VARIANTS,
+    r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
+    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
+    last_norm="encoder_norm",
+    small=FROM_SCRATCH,
 )
 
 

@@ -45,7 +45,5 @@ def test_its_arguments_are_the_fields_of_the_architecture(family):
     # Defaults of fields are those of the weights, or of a training.
     for field in dataclasses.fields(family.config):
         shown = inspect.signature(constructor).parameters[field.name].default
-        is_own = field.metadata.get("inherited") or (
-            field.default is dataclasses.MISSING
-        )
-        assert shown == (None if is_own else field.default)
+        expected = field.default if families.is_of_training(field) else None
+        assert shown == expected
