@@ -1,0 +1,129 @@
+"""DETR's losses for detection (Carion et al. 2020, 2005.12872), as in YOLOS."""
+
+from keras import ops
+
+from keras_vit.training import task_loss
+from keras_vit.training.matching import linear_assignment
+
+
+class SetDetectionLoss(task_loss.TaskLoss):
+    """Cross-entropy of classes, L1 and generalized IoU of matched boxes.
+
+    Each target is matched to one prediction by the least sum of costs, -p of
+    its class, L1 distance and -GIoU. Predictions without a target have the
+    class "no object". The boxes' losses are divided by the number of boxes in
+    the batches of all replicas. Outputs of intermediate blocks, "logits_4" and
+    "pred_boxes_4" and so on, are matched and counted in the same way.
+
+    Args:
+        class_cost, l1_cost, giou_cost: Weights of the costs.
+        no_object_weight: Weight of "no object" in the cross-entropy.
+        l1_weight, giou_weight: Weights in the loss; the class has 1.
+
+    Call arguments:
+        targets: "boxes", `[B, M, 4]`: centre x, centre y, width and height in
+            shares of the image; "labels", `[B, M]`: integers, -1 for padding,
+            whose boxes are not used.
+        outputs: "logits", `[B, N, K + 1]`, the last of "no object";
+            "pred_boxes", `[B, N, 4]`. N is at least M.
+
+    Raises:
+        ValueError: If a target or an output is missing, or M exceeds N.
+
+    Example:
+        keras_vit.training.SetDetectionLoss()(
+            {"boxes": [[[0.5, 0.5, 0.2, 0.2]]], "labels": [[1]]},
+            {"logits": keras.ops.zeros((1, 3, 5)),
+             "pred_boxes": keras.ops.ones((1, 3, 4)) / 2})
+
+    Reference:
+        Carion et al. 2020, section 3.1 and appendix A.4; checked against
+        `loss/loss_for_object_detection.py` of transformers.
+    """
+
+    def __init__(
+        self,
+        class_cost: float = 1.0,
+        l1_cost: float = 5.0,
+        giou_cost: float = 2.0,
+        no_object_weight: float = 0.1,
+        l1_weight: float = 5.0,
+        giou_weight: float = 2.0,
+    ):
+        self.class_cost = class_cost
+        self.l1_cost = l1_cost
+        self.giou_cost = giou_cost
+        self.no_object_weight = no_object_weight
+        self.l1_weight = l1_weight
+        self.giou_weight = giou_weight
+
+    def terms(self, targets: dict, outputs: dict) -> dict:
+        """Return "class", "l1" and "giou", with the suffix of the block."""
+        labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
+        boxes = ops.cast(task_loss.target(targets, "boxes", 3), "float32")
+        valid = labels >= 0
+        # A box with an area in place of padding, which may be anything.
+        padding = ops.convert_to_tensor([0.5, 0.5, 1.0, 1.0], "float32")
+        boxes = ops.where(valid[:, :, None], boxes, padding)
+        found = {}
+        for suffix in task_loss.suffixes(outputs, "logits"):
+            logits = ops.cast(outputs[f"logits{suffix}"], "float32")
+            predicted = ops.cast(outputs[f"pred_boxes{suffix}"], "float32")
+            terms = self._terms(labels, boxes, valid, logits, predicted)
+            found |= {name + suffix: term for name, term in terms.items()}
+        return found
+
+    def _terms(self, labels, boxes, valid, logits, predicted):
+        cost = self.cost(labels, boxes, logits, predicted)
+        assignment = linear_assignment(cost, valid)
+        matched = task_loss.take_queries(predicted, assignment)
+        weights = ops.cast(valid, "float32")
+        count = ops.sum(weights)
+        l1 = weights * ops.sum(ops.abs(matched - boxes), axis=-1)
+        giou = weights * (1 - generalized_iou(matched, boxes))
+        return {
+            "class": task_loss.classification(
+                logits, labels, assignment, self.no_object_weight
+            ),
+            "l1": self.l1_weight * task_loss.share(l1, count),
+            "giou": self.giou_weight * task_loss.share(giou, count),
+        }
+
+    def cost(self, labels, boxes, logits, predicted):
+        """Return the cost of each pair: `[B, M, N]`."""
+        one, other = boxes[:, :, None], predicted[:, None]
+        return (
+            self.l1_cost * ops.sum(ops.abs(one - other), axis=-1)
+            - self.class_cost * task_loss.probabilities_of(logits, labels)
+            - self.giou_cost * generalized_iou(one, other)
+        )
+
+
+def generalized_iou(one, other):
+    """Return the generalized IoU of boxes given as centre and size.
+
+    Args:
+        one, other: `[..., 4]`, at least one of each pair with an area.
+
+    Returns:
+        `[...]`, from -1 to 1.
+
+    Reference:
+        Rezatofighi et al. 2019 (1902.09630).
+    """
+    one_size, other_size = one[..., 2:], other[..., 2:]
+    one_start, other_start = (x[..., :2] - x[..., 2:] / 2 for x in (one, other))
+    one_end, other_end = one_start + one_size, other_start + other_size
+    common = ops.minimum(one_end, other_end) - ops.maximum(
+        one_start, other_start
+    )
+    common = _area(ops.maximum(common, 0.0))
+    union = _area(one_size) + _area(other_size) - common
+    around = _area(
+        ops.maximum(one_end, other_end) - ops.minimum(one_start, other_start)
+    )
+    return common / union - (around - union) / around
+
+
+def _area(size):
+    return size[..., 0] * size[..., 1]

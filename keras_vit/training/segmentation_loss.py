@@ -1,0 +1,258 @@
+"""Losses for segmentation: sets of masks, and classes of pixels."""
+
+import keras
+from keras import ops
+
+from keras_vit.training import task_loss
+from keras_vit.training.matching import linear_assignment
+
+
+class SetSegmentationLoss(task_loss.TaskLoss):
+    """Mask2Former's losses, as EoMT uses them.
+
+    Each target is matched to one query by the least sum of costs, and their
+    masks are compared at points: cross-entropy and dice. The points of the
+    loss are chosen for each mask where the prediction is least certain, among
+    more random ones, and the rest at random. All masks of a batch share the
+    random points, so that devices that share a batch draw the same ones.
+    Outputs of intermediate blocks, with names such as "class_queries_logits_4",
+    are matched and counted in the same way.
+
+    Args:
+        class_weight, mask_weight, dice_weight: Weights of the terms, in the
+            costs and in the loss.
+        no_object_weight: Weight of "no object" in the cross-entropy of classes.
+        num_points: Points of a mask.
+        oversample: Random points for each chosen point.
+        importance_share: Share of the points chosen by uncertainty.
+        seed: Of the points. The random state is in the model's checkpoints.
+
+    Call arguments:
+        targets: "masks", `[B, M, H, W]`: 0 or 1; "labels", `[B, M]`: integers,
+            -1 for padding. `masks_of_classes` makes both of a map of classes.
+        outputs: "class_queries_logits", `[B, Q, K + 1]`, the last of "no
+            object"; "masks_queries_logits", `[B, h, w, Q]`. Q is at least M.
+
+    Raises:
+        ValueError: If a target or an output is missing, or M exceeds Q.
+
+    Reference:
+        Cheng et al. 2021 (2112.01527), section 3.3; PointRend (1912.08193);
+        checked against `models/eomt` of transformers, which draws points for
+        each image and mask.
+    """
+
+    def __init__(
+        self,
+        class_weight: float = 2.0,
+        mask_weight: float = 5.0,
+        dice_weight: float = 5.0,
+        no_object_weight: float = 0.1,
+        num_points: int = 12_544,
+        oversample: float = 3.0,
+        importance_share: float = 0.75,
+        seed: int = 0,
+    ):
+        self.class_weight = class_weight
+        self.mask_weight = mask_weight
+        self.dice_weight = dice_weight
+        self.no_object_weight = no_object_weight
+        self.num_points = num_points
+        self.oversample = oversample
+        self.importance_share = importance_share
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def terms(self, targets: dict, outputs: dict) -> dict:
+        """Return "class", "mask" and "dice", with the suffix of the block."""
+        labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
+        masks = ops.cast(task_loss.target(targets, "masks", 4), "float32")
+        found = {}
+        for suffix in task_loss.suffixes(outputs, "class_queries_logits"):
+            logits = outputs[f"class_queries_logits{suffix}"]
+            predicted = outputs[f"masks_queries_logits{suffix}"]
+            terms = self._terms(
+                labels,
+                masks,
+                ops.cast(logits, "float32"),
+                ops.transpose(ops.cast(predicted, "float32"), (0, 3, 1, 2)),
+            )
+            found |= {name + suffix: term for name, term in terms.items()}
+        return found
+
+    def _terms(self, labels, masks, logits, predicted):
+        valid = labels >= 0
+        cost = self.cost(labels, masks, logits, predicted)
+        assignment = linear_assignment(cost, valid)
+        shape = ops.shape(predicted)
+        flat = ops.reshape(predicted, (*shape[:2], shape[2] * shape[3]))
+        matched = ops.reshape(
+            task_loss.take_queries(flat, assignment),
+            (shape[0], masks.shape[1], *shape[2:]),
+        )
+        points = self._uncertain_points(matched)  # [B, M, P, 2]
+        found = sample(matched, points)
+        expected = ops.stop_gradient(sample(masks, points))
+        weights = ops.cast(valid, "float32")
+        count = ops.sum(weights)
+        entropy = ops.mean(_entropy(expected, found), axis=-1)
+        probability = ops.sigmoid(found)
+        dice = 1 - (2 * ops.sum(probability * expected, axis=-1) + 1) / (
+            ops.sum(probability, axis=-1) + ops.sum(expected, axis=-1) + 1
+        )
+        return {
+            "class": self.class_weight
+            * task_loss.classification(
+                logits, labels, assignment, self.no_object_weight
+            ),
+            "mask": self.mask_weight
+            * task_loss.share(weights * entropy, count),
+            "dice": self.dice_weight * task_loss.share(weights * dice, count),
+        }
+
+    def cost(self, labels, masks, logits, predicted):
+        """Return the cost of each pair: `[B, M, Q]`."""
+        points = self._random_points(self.num_points)[None, None]
+        found = ops.stop_gradient(sample(predicted, points))  # [B, Q, P]
+        expected = sample(masks, points)  # [B, M, P]
+
+        def product(x, y):
+            return ops.einsum("bmp,bqp->bmq", x, y)
+
+        # -log p and -log (1 - p) differ by the logit.
+        entropy = ops.sum(ops.softplus(found), axis=-1)[:, None] - product(
+            expected, found
+        )
+        probability = ops.sigmoid(found)
+        sums = (
+            ops.sum(probability, axis=-1)[:, None]
+            + ops.sum(expected, axis=-1)[:, :, None]
+        )
+        dice = 1 - (2 * product(expected, probability) + 1) / (sums + 1)
+        return (
+            self.mask_weight * entropy / self.num_points
+            + self.dice_weight * dice
+            - self.class_weight * task_loss.probabilities_of(logits, labels)
+        )
+
+    def _random_points(self, count):
+        return keras.random.uniform(
+            (count, 2), dtype="float32", seed=self.seed_generator
+        )
+
+    def _uncertain_points(self, logits):
+        """Return points of each mask, as x and y from 0 to 1."""
+        candidates = self._random_points(int(self.num_points * self.oversample))
+        certainty = ops.abs(sample(logits, candidates[None, None]))
+        count = int(self.importance_share * self.num_points)
+        _, index = ops.top_k(-ops.stop_gradient(certainty), count)
+        points = ops.take(candidates, index, axis=0)
+        rest = self._random_points(self.num_points - count)[None, None]
+        rest = ops.broadcast_to(
+            rest, (*ops.shape(points)[:2], *ops.shape(rest)[2:])
+        )
+        return ops.concatenate([points, rest], axis=2)
+
+
+class PixelCrossentropy(task_loss.TaskLoss):
+    """Cross-entropy of the classes of pixels, without the ignored ones.
+
+    The mean is over the counted pixels of all replicas. Logits of another size
+    are resized to that of the labels (bilinear, half-pixel centres).
+
+    Args:
+        ignored: Label of the pixels to leave out; so are negative labels.
+        output: Name of the logits.
+
+    Call arguments:
+        targets: "classes", `[B, H, W]`, integers.
+        outputs: "logits", `[B, h, w, K]`.
+
+    Raises:
+        ValueError: If the target or the output is missing.
+    """
+
+    def __init__(self, ignored: int = 255, output: str = "logits"):
+        self.ignored = ignored
+        self.output = output
+
+    def terms(self, targets: dict, outputs: dict) -> dict:
+        """Return "class", with the suffix of the block."""
+        classes = task_loss.target(targets, "classes", 3)
+        classes = ops.cast(classes, "int32")
+        counted = (classes >= 0) & (classes != self.ignored)
+        weights = ops.cast(counted, "float32")
+        classes = ops.where(counted, classes, 0)
+        found = {}
+        for suffix in task_loss.suffixes(outputs, self.output):
+            logits = ops.cast(outputs[self.output + suffix], "float32")
+            if logits.shape[1:3] != classes.shape[1:3]:
+                logits = ops.image.resize(
+                    logits,
+                    classes.shape[1:3],
+                    interpolation="bilinear",
+                    data_format="channels_last",
+                )
+            losses = ops.sparse_categorical_crossentropy(
+                classes, logits, from_logits=True
+            )
+            losses = ops.where(counted, losses, 0.0)
+            found[f"class{suffix}"] = task_loss.share(losses, ops.sum(weights))
+        return found
+
+
+def masks_of_classes(classes, num_classes: int):
+    """Return the masks of a map of classes: targets of `SetSegmentationLoss`.
+
+    Args:
+        classes: `[B, H, W]`, integers; others than 0 to K - 1 are in no mask.
+        num_classes: K.
+
+    Returns:
+        {"masks": `[B, K, H, W]`, "labels": `[B, K]`, -1 if there is none}.
+    """
+    every = ops.arange(num_classes, dtype="int32")
+    classes = ops.cast(classes, "int32")
+    masks = classes[:, None] == every[:, None, None]
+    present = ops.any(masks, axis=(2, 3))
+    return {"masks": masks, "labels": ops.where(present, every, -1)}
+
+
+def sample(maps, points):
+    """Return the values of maps at points, bilinear, with zeros around them.
+
+    Args:
+        maps: `[B, M, H, W]`.
+        points: `[B, M, P, 2]` or `[1, 1, P, 2]`: x and y, from 0 at the left
+            and upper edge to 1 at the right and lower one.
+
+    Returns:
+        `[B, M, P]`, as `torch.nn.functional.grid_sample` with
+        `align_corners=False`.
+    """
+    height, width = maps.shape[2:]
+    count = points.shape[2]
+    batch, num_maps = ops.shape(maps)[:2]
+    flat = ops.reshape(maps, (batch, num_maps, height * width))
+    x = points[..., 0] * width - 0.5
+    y = points[..., 1] * height - 0.5
+    left, top = ops.floor(x), ops.floor(y)
+    total = 0.0
+    for dx in (0, 1):
+        for dy in (0, 1):
+            column, row = left + dx, top + dy
+            weight = (1 - ops.abs(x - column)) * (1 - ops.abs(y - row))
+            inside = (column >= 0) & (column < width) & (row >= 0)
+            inside = inside & (row < height)
+            index = ops.cast(row * width + column, "int32")
+            index = ops.where(inside, index, 0)
+            if points.shape[0] == 1 and points.shape[1] == 1:
+                values = ops.take(flat, index[0, 0], axis=2)
+            else:
+                values = ops.take_along_axis(flat, index, axis=2)
+            total = total + values * ops.where(inside, weight, 0.0)
+    return ops.reshape(total, (batch, num_maps, count))
+
+
+def _entropy(expected, logits):
+    """Return the binary cross-entropies of logits."""
+    return ops.softplus(logits) - expected * logits

@@ -1,0 +1,153 @@
+"""Losses of several outputs together, in `model.fit`."""
+
+import functools
+import types
+
+import keras
+from keras import ops
+
+from keras_vit.ops.replicas import sum_over_replicas
+
+
+class TaskLoss:
+    """A loss of dictionaries of targets and of a model's raw outputs.
+
+    A loss of Keras sees one output. The subclasses need several, and divide by
+    a number (of boxes, masks or pixels) that is counted over all replicas. So
+    that their gradients add up, each replica returns its part of the loss.
+    """
+
+    # Of the random choices; in the checkpoints of the model.
+    seed_generator: keras.random.SeedGenerator | None = None
+
+    def __call__(self, targets: dict, outputs: dict):
+        """Return the loss, a scalar."""
+        return sum(self.terms(targets, outputs).values())
+
+    def terms(self, targets: dict, outputs: dict) -> dict:
+        """Return the weighted terms of the loss by name, scalars."""
+        raise NotImplementedError
+
+
+def set_loss(model: keras.Model, loss: TaskLoss) -> None:
+    """Train a model with a loss of its dictionary of outputs.
+
+    Compile the model without a loss. `fit` and `evaluate` take batches of
+    (images, dictionary of targets).
+
+    Args:
+        model: A model with a dictionary of outputs.
+        loss: `SetDetectionLoss`, `SetSegmentationLoss`, `PixelCrossentropy`,
+            `RelativeDepthLoss` or `MetricDepthLoss`.
+
+    Example:
+        keras_vit.training.set_loss(
+            model, keras_vit.training.SetDetectionLoss())
+        model.compile("adamw")
+    """
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        if sample_weight is not None:
+            raise ValueError(
+                "The losses of tasks take no `sample_weight`; leave targets "
+                "out with the label -1, or pixels with the ignored label"
+            )
+        # Of regularizers and layers, on each replica.
+        return functools.reduce(
+            lambda total, one: total + ops.sum(one),
+            self.losses,
+            loss(y, y_pred),
+        )
+
+    if loss.seed_generator is not None:
+        model.loss_seed_generator = loss.seed_generator
+    bound = types.MethodType(compute_loss, model)
+    model.compute_loss = bound  # type: ignore[method-assign]
+
+
+def share(values, count):
+    """Return this replica's part of a sum over a count of all replicas.
+
+    Args:
+        values: Of any shape.
+        count: Scalar; of this replica. A total below 1 counts as 1.
+    """
+    total = sum_over_replicas(ops.cast(count, values.dtype))
+    return ops.sum(values) / ops.maximum(total, 1.0)
+
+
+def suffixes(outputs: dict, name: str) -> list[str]:
+    """Return "" and those of the auxiliary outputs, such as "_4".
+
+    Raises:
+        ValueError: If there is no such output.
+    """
+    if name not in outputs:
+        raise ValueError(
+            f"The model must have the output {name!r}. Received: "
+            f"{sorted(outputs)}"
+        )
+    return [
+        key.removeprefix(name)
+        for key in outputs
+        if key == name or key.startswith(f"{name}_")
+    ]
+
+
+def target(targets: dict, name: str, rank: int):
+    """Return a target, float32 or integers.
+
+    Raises:
+        ValueError: If it is missing, or has another rank.
+    """
+    if not isinstance(targets, dict) or name not in targets:
+        keys = sorted(targets) if isinstance(targets, dict) else type(targets)
+        raise ValueError(
+            f"The targets must be a dictionary with {name!r}. Received: {keys}"
+        )
+    found = ops.convert_to_tensor(targets[name])
+    if len(found.shape) != rank:
+        raise ValueError(
+            f"The target {name!r} must have {rank} dimensions. Received: shape "
+            f"{tuple(found.shape)}"
+        )
+    return found
+
+
+def classification(logits, labels, assignment, no_object_weight):
+    """Return DETR's cross-entropy, with "no object" as the last class.
+
+    Args:
+        logits: `[B, N, K + 1]`.
+        labels: `[B, M]`.
+        assignment: `[B, M]`, of `linear_assignment`.
+        no_object_weight: Weight of predictions without a target.
+    """
+    queries = ops.arange(logits.shape[1], dtype=assignment.dtype)
+    matches = assignment[:, :, None] == queries  # [B, M, N]
+    matched = ops.any(matches, axis=1)
+    labels = ops.cast(labels, "int32")[:, :, None]
+    classes = ops.sum(ops.where(matches, labels, 0), axis=1)
+    no_object = logits.shape[-1] - 1
+    classes = ops.where(matched, classes, no_object)  # [B, N]
+    weights = ops.where(matched, 1.0, no_object_weight)
+    chosen = ops.one_hot(classes, no_object + 1, dtype=logits.dtype)
+    losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
+    # Not `share`: these weights may add up to less than 1.
+    return ops.sum(weights * losses) / sum_over_replicas(ops.sum(weights))
+
+
+def probabilities_of(logits, labels):
+    """Return the probability of each target's class: `[B, M, N]`."""
+    chosen = ops.one_hot(ops.maximum(labels, 0), logits.shape[-1])
+    return ops.einsum(
+        "bnk,bmk->bmn", ops.softmax(logits), ops.cast(chosen, logits.dtype)
+    )
+
+
+def take_queries(values, assignment):
+    """Return the predictions of targets: `[B, N, D]` to `[B, M, D]`."""
+    index = ops.maximum(assignment, 0)[:, :, None]
+    return ops.take_along_axis(values, index, axis=1)

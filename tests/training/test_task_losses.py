@@ -1,0 +1,322 @@
+"""Matching and the losses of detection, segmentation and depth."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import training
+from keras_vit.training import matching, segmentation_loss
+
+BACKEND = keras.backend.backend()
+
+
+def compiled(function):
+    if BACKEND == "jax":
+        import jax
+
+        return jax.jit(function)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True)
+    return function
+
+
+def numpy_of(x):
+    return ops.convert_to_numpy(x)
+
+
+@pytest.mark.parametrize("solve", ["_shortest_paths", "linear_assignment"])
+def test_the_compiled_matching_is_the_optimum(solve):
+    scipy = pytest.importorskip("scipy.optimize")
+    rng = np.random.default_rng(0)
+    cost = rng.normal(size=(12, 5, 7))
+    cost[4:8] = rng.integers(0, 3, (4, 5, 7))  # ties
+    cost = cost.astype("float32")
+    valid = rng.random((12, 5)) < 0.7
+    valid[0], valid[1] = False, True  # no object at all; no padding
+    found = compiled(getattr(matching, solve))(
+        ops.convert_to_tensor(cost), ops.convert_to_tensor(valid)
+    )
+    for costs, kept, columns in zip(cost, valid, numpy_of(found), strict=True):
+        assert (columns[~kept] == -1).all()
+        columns = columns[kept]
+        assert len(set(columns)) == len(columns)
+        best = scipy.linear_sum_assignment(costs[kept])
+        total = costs[kept][np.arange(len(columns)), columns].sum()
+        np.testing.assert_allclose(total, costs[kept][best].sum(), atol=1e-5)
+
+
+@pytest.mark.backend("torch")
+def test_matching_refuses_more_targets_and_survives_nan():
+    with pytest.raises(ValueError, match="3 targets for 2 predictions"):
+        training.linear_assignment(np.zeros((1, 3, 2)), np.ones((1, 3)))
+    cost = np.array([[[np.nan, 1.0], [np.inf, 0.0]]], "float32")
+    found = training.linear_assignment(cost, np.ones((1, 2), bool))
+    assert sorted(numpy_of(found)[0]) == [0, 1]
+
+
+def detection_case():
+    rng = np.random.default_rng(1)
+    targets = {
+        "boxes": rng.uniform(0.2, 0.6, (3, 4, 4)).astype("float32"),
+        "labels": np.array([[2, 0, -1, -1], [1, 1, 2, 0], [-1] * 4]),
+    }
+    targets["boxes"][0, 3] = np.nan  # padding may be anything
+    outputs = {
+        "logits": rng.normal(size=(3, 6, 4)).astype("float32"),
+        "pred_boxes": rng.uniform(0.2, 0.6, (3, 6, 4)).astype("float32"),
+    }
+    return targets, outputs
+
+
+def segmentation_case():
+    rng = np.random.default_rng(2)
+    targets = {
+        "masks": rng.integers(0, 2, (2, 3, 16, 12)),
+        "labels": np.array([[2, -1, 0], [1, 0, 2]]),
+    }
+    outputs = {
+        "class_queries_logits": rng.normal(size=(2, 5, 4)).astype("float32"),
+        "masks_queries_logits": rng.normal(size=(2, 8, 6, 5)).astype("float32"),
+    }
+    return targets, outputs
+
+
+@pytest.fixture
+def without_torchvision(monkeypatch):
+    """The losses of transformers do not need it, but their modules import it.
+
+    It cannot be imported beside PyTorch of another build.
+    """
+    utils = pytest.importorskip("transformers.utils")
+    monkeypatch.setattr(utils, "is_torchvision_available", lambda: False)
+
+
+def with_gradients(loss, targets, outputs):
+    """Returns the loss and its gradients by name, on PyTorch."""
+    import torch
+
+    outputs = {
+        name: torch.tensor(value, requires_grad=True)
+        for name, value in outputs.items()
+    }
+    value = loss(targets, outputs)
+    value.backward()
+    return float(value), {k: x.grad.numpy() for k, x in outputs.items()}
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore")
+def test_detection_equals_the_loss_of_transformers(without_torchvision):
+    torch = pytest.importorskip("torch")
+    theirs = pytest.importorskip("transformers.loss.loss_for_object_detection")
+    targets, outputs = detection_case()
+    found, gradients = with_gradients(
+        training.SetDetectionLoss(), targets, outputs
+    )
+    criterion = theirs.ImageLoss(
+        theirs.HungarianMatcher(1, 5, 2), 3, 0.1, ["labels", "boxes"]
+    )
+
+    def reference(targets, outputs):
+        split = [
+            {
+                "class_labels": torch.tensor(labels[labels >= 0]),
+                "boxes": torch.tensor(boxes[labels >= 0]),
+            }
+            for labels, boxes in zip(
+                targets["labels"], targets["boxes"], strict=True
+            )
+        ]
+        terms = criterion(outputs, split)
+        return (
+            terms["loss_ce"] + 5 * terms["loss_bbox"] + 2 * terms["loss_giou"]
+        )
+
+    expected, wanted = with_gradients(reference, targets, outputs)
+    assert found == pytest.approx(expected, rel=1e-6)
+    for name, gradient in wanted.items():
+        np.testing.assert_allclose(gradients[name], gradient, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore")
+def test_segmentation_equals_the_loss_of_transformers(
+    monkeypatch, without_torchvision
+):
+    torch = pytest.importorskip("torch")
+    eomt = pytest.importorskip("transformers.models.eomt")
+    from transformers.models.eomt.modeling_eomt import EomtLoss
+
+    points = np.random.default_rng(3).random((120, 2)).astype("float32")
+    monkeypatch.setattr(
+        training.SetSegmentationLoss,
+        "_random_points",
+        lambda self, count: ops.convert_to_tensor(points[:count]),
+    )
+    monkeypatch.setattr(
+        torch,
+        "rand",
+        lambda n, count, two, **_: torch.tensor(points[:count]).repeat(n, 1, 1),
+    )
+    targets, outputs = segmentation_case()
+    loss = training.SetSegmentationLoss(num_points=40)
+    found, gradients = with_gradients(loss, targets, outputs)
+    config = eomt.EomtConfig(num_labels=3, train_num_points=40)
+    config.num_labels = 3
+    criterion = EomtLoss(
+        config, {"loss_cross_entropy": 2, "loss_mask": 5, "loss_dice": 5}
+    )
+
+    def reference(targets, outputs):
+        masks, labels = [], []
+        for mask, label in zip(
+            targets["masks"], targets["labels"], strict=True
+        ):
+            masks.append(torch.tensor(mask[label >= 0], dtype=torch.float32))
+            labels.append(torch.tensor(label[label >= 0]))
+        terms = criterion(
+            outputs["masks_queries_logits"].permute(0, 3, 1, 2),
+            outputs["class_queries_logits"],
+            masks,
+            labels,
+        )
+        return sum(criterion.weight_dict[k] * v for k, v in terms.items())
+
+    expected, wanted = with_gradients(reference, targets, outputs)
+    assert found == pytest.approx(expected, rel=1e-6)
+    for name, gradient in wanted.items():
+        np.testing.assert_allclose(gradients[name], gradient, atol=1e-6)
+
+
+def test_losses_train_a_model_whose_checkpoint_has_the_random_state():
+    """On every backend, compiled, with auxiliary outputs and no object."""
+    targets, outputs = segmentation_case()
+    inputs = keras.Input((3,))
+    flat = {
+        name: keras.layers.Reshape(value.shape[1:])(
+            keras.layers.Dense(value[0].size)(inputs)
+        )
+        for name, value in outputs.items()
+    }
+    flat |= {f"{name}_4": value for name, value in flat.items()}
+    model = keras.Model(inputs, flat)
+    training.set_loss(model, training.SetSegmentationLoss(num_points=16))
+    model.compile("adam")
+    x = np.ones((2, 3), "float32")
+    before = [numpy_of(v) for v in model.non_trainable_variables]
+    first = model.train_on_batch(x, targets)
+    after = [numpy_of(v) for v in model.non_trainable_variables]
+    assert any((a != b).any() for a, b in zip(before, after, strict=True))
+    for _ in range(20):
+        last = model.train_on_batch(x, targets)
+    assert last < first
+    empty = {**targets, "labels": np.full((2, 3), -1)}
+    assert np.isfinite(model.train_on_batch(x, empty))
+
+
+def test_auxiliary_outputs_count_like_the_last():
+    targets, outputs = detection_case()
+    loss = training.SetDetectionLoss()
+    both = outputs | {f"{k}_4": v for k, v in outputs.items()}
+    once = float(loss(targets, outputs))
+    assert float(loss(targets, both)) == pytest.approx(2 * once, rel=1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_targets_and_outputs_that_are_missing_are_named():
+    targets, outputs = detection_case()
+    loss = training.SetDetectionLoss()
+    with pytest.raises(ValueError, match="dictionary with 'labels'"):
+        loss({"boxes": targets["boxes"]}, outputs)
+    with pytest.raises(ValueError, match="the output 'logits'"):
+        loss(targets, {"pred_boxes": outputs["pred_boxes"]})
+    with pytest.raises(ValueError, match="'labels' must have 2 dimensions"):
+        loss({**targets, "labels": targets["labels"][0]}, outputs)
+
+
+def test_points_are_read_between_pixels_with_zeros_around():
+    maps = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
+    points = [[[[0.5, 0.5], [0.5 / 3, 0.25], [0, 0], [1, 1]]]]
+    found = segmentation_loss.sample(
+        ops.convert_to_tensor(maps), ops.convert_to_tensor(points, "float32")
+    )
+    np.testing.assert_allclose(numpy_of(found)[0, 0], [2.5, 0, 0, 1.25])
+
+
+@pytest.mark.backend("torch")
+def test_masks_of_a_map_of_classes():
+    found = training.masks_of_classes(np.array([[[0, 2], [2, 255]]]), 3)
+    assert numpy_of(found["labels"]).tolist() == [[0, -1, 2]]
+    assert numpy_of(found["masks"]).astype(int)[0].tolist() == [
+        [[1, 0], [0, 0]],
+        [[0, 0], [0, 0]],
+        [[0, 1], [1, 0]],
+    ]
+
+
+def test_ignored_pixels_have_no_loss():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(1, 2, 2, 3)).astype("float32")
+    classes = np.array([[[0, 255], [2, -1]]])
+    shifted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = -(shifted[0, 0, 0, 0] + shifted[0, 1, 0, 2]) / 2
+    loss = training.PixelCrossentropy()
+    found = float(loss({"classes": classes}, {"logits": logits}))
+    assert found == pytest.approx(expected, rel=1e-5)
+    nothing = loss({"classes": classes * 0 + 255}, {"logits": logits})
+    assert float(nothing) == 0
+
+
+def depth_case():
+    rng = np.random.default_rng(0)
+    depth = rng.uniform(1, 5, (2, 9, 7)).astype("float32")
+    depth[0, 2:4] = 0
+    depth[1, 5, 5] = np.nan
+    return depth, rng.uniform(1, 5, (2, 9, 7)).astype("float32")
+
+
+def test_relative_depth_is_that_of_the_paper():
+    depth, predicted = depth_case()
+    valid = depth > 0
+
+    def normalized(x, kept):
+        median = np.sort(x[kept])[(kept.sum() - 1) // 2]
+        return (x - median) / np.abs(x[kept] - median).mean()
+
+    differences = [
+        np.where(
+            kept, normalized(p, kept) - normalized(np.nan_to_num(d), kept), 0
+        )
+        for d, p, kept in zip(depth, predicted, valid, strict=True)
+    ]
+    d = np.stack(differences)
+    expected = np.abs(d).sum() / valid.sum()
+    for step in (1, 2, 4, 8):
+        e, kept = d[:, ::step, ::step], valid[:, ::step, ::step]
+        across = np.abs(np.diff(e, axis=2)) * kept[:, :, 1:] * kept[:, :, :-1]
+        down = np.abs(np.diff(e, axis=1)) * kept[:, 1:] * kept[:, :-1]
+        expected += 0.5 * (across.sum() + down.sum()) / kept.sum()
+    loss = training.RelativeDepthLoss()
+    targets = {"depth": depth}
+    for scaled in (predicted, 3 * predicted + 1):  # scale and shift are free
+        found = float(loss(targets, {"predicted_depth": scaled}))
+        assert found == pytest.approx(expected, rel=1e-5)
+    no_depth = {"depth": depth * 0}
+    assert float(loss(no_depth, {"predicted_depth": predicted})) == 0
+
+
+def test_metric_depth_is_that_of_the_paper():
+    depth, predicted = depth_case()
+    expected = []
+    for d, p in zip(depth, predicted, strict=True):
+        g = np.log(d[d > 0]) - np.log(p[d > 0])
+        expected.append(np.sqrt((g**2).mean() - 0.5 * g.mean() ** 2))
+    loss = training.MetricDepthLoss()
+    found = loss({"depth": depth}, {"predicted_depth": predicted[..., None]})
+    assert float(found) == pytest.approx(np.mean(expected), rel=1e-5)
+    targets = {"depth": np.stack([depth[0], depth[1] * 0])}  # an empty image
+    found = loss(targets, {"predicted_depth": predicted})
+    assert float(found) == pytest.approx(expected[0], rel=1e-5)
