@@ -1,6 +1,13 @@
 """Evaluation of frozen representations and of classifiers."""
 
 from keras_vit.evaluation.callback import FewShot, MeanAveragePrecision
+from keras_vit.evaluation.dense import (
+    CocoAveragePrecision,
+    DepthErrors,
+    MeanIoU,
+    PanopticQuality,
+    predict_windows,
+)
 from keras_vit.evaluation.features import (
     features,
     predictions,
@@ -28,20 +35,25 @@ from keras_vit.evaluation.vtab import vtab_scores
 __all__ = [
     "L2",
     "SHOTS",
+    "CocoAveragePrecision",
+    "DepthErrors",
     "FewShot",
     "FewShotResult",
     "LeastSquares",
     "MeanAveragePrecision",
+    "MeanIoU",
+    "PanopticQuality",
     "PrecisionAt1",
     "average_scores",
+    "features",
     "few_shot",
     "few_shot_subset",
-    "features",
     "load_objectnet",
     "load_real",
     "mean_average_precision",
     "nearest_neighbours",
     "precision_at_1",
+    "predict_windows",
     "predictions",
     "real_accuracy",
     "representation",

@@ -1,0 +1,120 @@
+"""Scores of detection, segmentation and depth against direct counts."""
+
+import numpy as np
+import pytest
+
+from keras_vit import evaluation
+
+pytestmark = pytest.mark.backend_independent
+
+
+def test_mean_iou_counts_pixels_of_all_images_once():
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 3, (4, 6, 5))
+    target[0, 0] = 255
+    predicted = rng.integers(0, 4, (4, 6, 5))
+    parts = [evaluation.MeanIoU(5) for _ in range(2)]
+    # The second device repeats an image of the first.
+    for part, keys in zip(parts, ((0, 1, 2), (2, 3)), strict=True):
+        for i in keys:
+            part.update(i, target[i], predicted[i])
+    parts[0].merge(parts[1])
+    kept = target != 255
+    expected = [
+        (kept & (target == c) & (predicted == c)).sum()
+        / (kept & ((target == c) | (predicted == c))).sum()
+        for c in range(4)
+    ]
+    found = parts[0].result()
+    np.testing.assert_allclose(found["IoU"], [*expected, np.nan])
+    assert found["mIoU"] == pytest.approx(np.mean(expected))
+
+
+def test_panoptic_quality_of_a_match_a_miss_and_void():
+    target = np.zeros((4, 6), int)
+    target[:, :3], target[:, 3] = 1, 2  # the rest is of no segment
+    predicted = np.zeros((4, 6), int)
+    predicted[:, :2], predicted[:, 2], predicted[:, 4:] = 7, 8, 9
+    score = evaluation.PanopticQuality(3)
+    score.update(0, target, {1: 0, 2: 1}, predicted, {7: 0, 8: 0, 9: 2})
+    found = score.result()
+    # Class 0: IoU 2/3, and a false one; class 1 is missed; 9 lies in the void.
+    expected = (2 / 3) / 1.5
+    np.testing.assert_allclose(found["PQ_by_class"], [expected, 0, np.nan])
+    assert found["PQ"] == pytest.approx(expected / 2)
+
+
+def test_depth_errors_and_the_fit_of_relative_depth():
+    target = np.array([[1.0, 2.0, 4.0, 0.0, np.nan]])
+    score = evaluation.DepthErrors()
+    score.update(0, target, np.array([[1.1, 2.0, 8.0, 1.0, 1.0]]))
+    score.update(1, target * 0, target)  # nothing valid: not counted
+    found = score.result()
+    assert found["AbsRel"] == pytest.approx(1.1 / 3)
+    assert found["delta1"] == pytest.approx(2 / 3)
+    relative = evaluation.DepthErrors(relative=True)
+    inverse = np.array([[1.0, 0.5, 0.25, 0.0, 0.0]])
+    relative.update(0, target, 5 * inverse - 2)
+    assert relative.result()["AbsRel"] == pytest.approx(0, abs=1e-12)
+
+
+def test_scores_refuse_other_sizes_and_no_example():
+    with pytest.raises(ValueError, match="size of the target"):
+        evaluation.MeanIoU(2).update(0, np.zeros((2, 2)), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="at least one example"):
+        evaluation.DepthErrors().result()
+
+
+def test_average_precision_is_that_of_pycocotools(tmp_path):
+    coco = pytest.importorskip("pycocotools.coco")
+    import json
+
+    from pycocotools.cocoeval import COCOeval
+
+    rng = np.random.default_rng(0)
+    score = evaluation.CocoAveragePrecision()
+    true, results = [], []
+    for image in range(6):
+        start = rng.uniform(0, 100, (4, 2))
+        boxes = np.concatenate([start, start + rng.uniform(5, 150, (4, 2))], 1)
+        labels = rng.integers(0, 3, 4)
+        found = boxes + rng.normal(scale=4, size=boxes.shape)
+        scores = rng.random(4)
+        score.update(image, boxes, labels, found, labels, scores)
+        for b, f, c, s in zip(boxes, found, labels, scores, strict=True):
+            box = [*b[:2], *(b[2:] - b[:2])]
+            own = dict(image_id=image, category_id=int(c))
+            true.append(
+                own
+                | dict(
+                    id=len(true) + 1, bbox=box, area=box[2] * box[3], iscrowd=0
+                )
+            )
+            results.append(own | dict(bbox=[*f[:2], *(f[2:] - f[:2])], score=s))
+    path = tmp_path / "annotations.json"
+    images = [{"id": i} for i in range(6)]
+    categories = [{"id": i} for i in range(3)]
+    path.write_text(
+        json.dumps(
+            dict(
+                images=images, annotations=true, categories=categories, info={}
+            )
+        )
+    )
+    annotations = coco.COCO(str(path))
+    direct = COCOeval(annotations, annotations.loadRes(results), "bbox")
+    direct.evaluate()
+    direct.accumulate()
+    direct.summarize()
+    assert list(score.result().values()) == direct.stats[:6].tolist()
+    empty = evaluation.CocoAveragePrecision()
+    empty.update(0, [], [], [], [], [])
+    assert empty.result()["AP"] == -1
+
+
+def test_windows_cover_an_image_and_overlaps_are_averaged():
+    image = np.random.default_rng(0).random((5, 7, 2))
+    found = evaluation.predict_windows(lambda x: x * 2, image, (4, 4), (3, 3))
+    np.testing.assert_allclose(found, image * 2)
+    with pytest.raises(ValueError, match="`window` must be at most the image"):
+        evaluation.predict_windows(lambda x: x, image, (6, 4), (3, 3))
