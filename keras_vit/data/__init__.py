@@ -16,6 +16,7 @@ from keras_vit.data.checks import (
     warn_if_scaled,
 )
 from keras_vit.data.clips import shuffle_frames
+from keras_vit.data.coco import AnnotatedImage, pad_objects, read_coco
 from keras_vit.data.crops import bit_hyper_rule
 from keras_vit.data.decode import decode_image, find_broken, read_image
 from keras_vit.data.exclusions import leave_out
@@ -25,6 +26,7 @@ from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 
 __all__ = [
+    "AnnotatedImage",
     "ClipOptions",
     "CropOptions",
     "ShardOptions",
@@ -44,6 +46,8 @@ __all__ = [
     "keep_shots",
     "leave_out",
     "load",
+    "pad_objects",
+    "read_coco",
     "read_exclusions",
     "read_image",
     "sample",

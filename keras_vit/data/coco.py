@@ -1,0 +1,241 @@
+"""Boxes and masks of COCO's JSON files, and targets padded to one number."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import numpy as np
+
+# More boxes than this share that do not fit their images are in another
+# convention, such as corners in place of corner and size.
+_MOSTLY = 0.5
+# Pixels by which a box may exceed its image, from rounding.
+_TOLERANCE = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedImage:
+    """An image file and its objects.
+
+    Attributes:
+        path: The file.
+        image_id: Its number in the JSON file.
+        size: (height, width) in pixels.
+        boxes: `[n, 4]`, float32: centre x, centre y, width and height in shares
+            of the image.
+        labels: `[n]`, int64: indices of class names.
+        crowd: `[n]`, bool: whether an object is a crowd.
+        areas: `[n]`, float32, in pixels, as the file states them.
+        segmentations: Of each object, as in the file; None without one.
+    """
+
+    path: str
+    image_id: int
+    size: tuple[int, int]
+    boxes: np.ndarray
+    labels: np.ndarray
+    crowd: np.ndarray
+    areas: np.ndarray
+    segmentations: tuple
+
+    def masks(self) -> np.ndarray:
+        """Return the objects' masks, bool `[n, H, W]`.
+
+        Raises:
+            ImportError: If pycocotools is not installed, which draws polygons
+                and expands run lengths.
+            ValueError: If an object has none, or one of another size.
+        """
+        try:
+            from pycocotools import mask
+        except ImportError as error:
+            raise ImportError(
+                "Masks of COCO need pycocotools: pip install pycocotools"
+            ) from error
+        height, width = self.size
+        found = np.zeros((len(self.labels), height, width), bool)
+        for i, coded in enumerate(self.segmentations):
+            if not coded:
+                raise ValueError(
+                    f"Each object must have a mask. Object {i} of "
+                    f"{self.path!r} has none"
+                )
+            if isinstance(coded, list):
+                coded = mask.merge(mask.frPyObjects(coded, height, width))
+            elif tuple(coded["size"]) != self.size:
+                raise ValueError(
+                    f"A mask must have the size {self.size} of its image. "
+                    f"Received: {coded['size']} of object {i} of {self.path!r}"
+                )
+            elif isinstance(coded["counts"], list):
+                coded = mask.frPyObjects(coded, height, width)
+            found[i] = mask.decode(coded)
+        return found
+
+
+def read_coco(
+    path: str | os.PathLike, images: str | os.PathLike
+) -> tuple[list[AnnotatedImage], tuple[str, ...]]:
+    """Read a COCO JSON file of detection or instance segmentation.
+
+    Args:
+        path: The file.
+        images: Folder of the images that it names.
+
+    Returns:
+        All its images, in its order, those without objects included; and the
+        class names in the order of the categories' numbers.
+
+    Raises:
+        ValueError: If the file is not JSON of that form, an image file is
+            missing, or a box is not four finite numbers, has no area, lies
+            outside its image, or has an unknown category or image. The message
+            names the file and the number of the annotation. If most boxes do
+            not fit, it names the convention: left, top, width, height in
+            pixels.
+    """
+    content = _content(path)
+    ids = sorted(each["id"] for each in content["categories"])
+    names = {each["id"]: each["name"] for each in content["categories"]}
+    index = {number: i for i, number in enumerate(ids)}
+    entries = {each["id"]: each for each in content["images"]}
+    objects: dict = {number: [] for number in entries}
+    outside = []
+    for entry in content["annotations"]:
+        where = f"annotation {entry.get('id')} in {str(path)!r}"
+        if entry.get("image_id") not in entries:
+            raise ValueError(
+                f"Each annotation must be of an image of the file. Received: "
+                f"image_id={entry.get('image_id')} of {where}"
+            )
+        if entry.get("category_id") not in index:
+            raise ValueError(
+                f"Each annotation must have one of the categories {ids}. "
+                f"Received: category_id={entry.get('category_id')} of {where}"
+            )
+        image = entries[entry["image_id"]]
+        fault = _fault(entry.get("bbox"), image["height"], image["width"])
+        if fault == "outside":
+            outside.append(f"{entry['bbox']} of {where}")
+        elif fault:
+            raise ValueError(
+                f"`bbox` must be left, top, width and height in pixels, with "
+                f"an area. Received: {entry.get('bbox')} of {where}"
+            )
+        objects[entry["image_id"]].append(entry)
+    if outside:
+        most = len(outside) > _MOSTLY * len(content["annotations"])
+        raise ValueError(
+            "`bbox` must be left, top, width and height in pixels, inside the "
+            f"image. Received: {outside[0]}; {len(outside)} of "
+            f"{len(content['annotations'])} boxes lie outside"
+            + (
+                ". Most are: are they corners, or shares of the image?"
+                if most
+                else ""
+            )
+        )
+    found = [
+        _annotated(image, objects[image["id"]], index, path, images)
+        for image in content["images"]
+    ]
+    return found, tuple(names[number] for number in ids)
+
+
+def pad_objects(
+    boxes, labels, max_objects: int, masks=None, name: str = "an image"
+) -> dict:
+    """Pad the targets of an image to one number of objects.
+
+    Args:
+        boxes: `[n, 4]`.
+        labels: `[n]`.
+        max_objects: M, at most the number of a model's queries.
+        masks: `[n, H, W]`, or None.
+        name: Of the image, for the message.
+
+    Returns:
+        "boxes", `[M, 4]`, "labels", `[M]`, -1 for padding, and "masks",
+        `[M, H, W]`, if given.
+
+    Raises:
+        ValueError: If there are more objects than `max_objects`.
+    """
+    count = len(labels)
+    if count > max_objects:
+        raise ValueError(
+            "`max_objects` must be at least the number of objects of each "
+            f"image. Received: max_objects={max_objects} for {count} objects "
+            f"of {name}"
+        )
+    padding = max_objects - count
+    boxes = np.reshape(np.asarray(boxes, "float32"), (count, 4))
+    found = {
+        "boxes": np.pad(boxes, [(0, padding), (0, 0)]),
+        "labels": np.pad(
+            np.asarray(labels, "int64"), (0, padding), constant_values=-1
+        ),
+    }
+    if masks is not None:
+        found["masks"] = np.pad(masks, [(0, padding), (0, 0), (0, 0)])
+    return found
+
+
+def _content(path):
+    try:
+        content = json.loads(pathlib.Path(path).read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{str(path)!r} must be JSON. Line {error.lineno}: {error.msg}"
+        ) from error
+    missing = {"images", "annotations", "categories"} - set(content)
+    if missing:
+        raise ValueError(
+            f"{str(path)!r} must have the keys of COCO. Missing: "
+            f"{sorted(missing)}"
+        )
+    return content
+
+
+def _fault(box, height, width):
+    """Return "outside", "malformed" or "" of a box in pixels."""
+    try:
+        left, top, across, down = map(float, box)
+    except (TypeError, ValueError):
+        return "malformed"
+    if not np.isfinite([left, top, across, down]).all():
+        return "malformed"
+    if across <= 0 or down <= 0:
+        return "malformed"
+    fits = min(left, top) >= -_TOLERANCE
+    fits = fits and left + across <= width + _TOLERANCE
+    return "" if fits and top + down <= height + _TOLERANCE else "outside"
+
+
+def _annotated(image, objects, index, path, images):
+    file = pathlib.Path(images) / image["file_name"]
+    if not file.is_file():
+        raise ValueError(
+            f"Each image must exist. Missing: {str(file)!r}, image "
+            f"{image['id']} in {str(path)!r}"
+        )
+    height, width = image["height"], image["width"]
+    boxes = np.array([each["bbox"] for each in objects], float).reshape(-1, 4)
+    start = np.clip(boxes[:, :2], 0, (width, height))
+    end = np.clip(boxes[:, :2] + boxes[:, 2:], 0, (width, height))
+    boxes = np.concatenate([(start + end) / 2, end - start], axis=1)
+    boxes /= (width, height) * 2
+    return AnnotatedImage(
+        path=str(file),
+        image_id=image["id"],
+        size=(height, width),
+        boxes=boxes.astype("float32"),
+        labels=np.array([index[o["category_id"]] for o in objects], "int64"),
+        crowd=np.array([bool(o.get("iscrowd")) for o in objects], bool),
+        areas=np.array(
+            [o.get("area", o["bbox"][2] * o["bbox"][3]) for o in objects],
+            "float32",
+        ),
+        segmentations=tuple(o.get("segmentation") for o in objects),
+    )

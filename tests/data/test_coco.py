@@ -1,0 +1,102 @@
+"""COCO's files, and what is wrong with them by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+pytestmark = pytest.mark.backend_independent
+
+
+def written(folder, **changes):
+    """Writes two images, the second without objects; returns the file."""
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).touch()
+    entry = {"id": 7, "image_id": 1, "category_id": 9, "bbox": [2, 4, 4, 2]}
+    entry["segmentation"] = [[2, 4, 6, 4, 6, 6, 2, 6]]
+    content = {
+        "images": [
+            {"id": 1, "file_name": "a.jpg", "height": 10, "width": 20},
+            {"id": 2, "file_name": "b.jpg", "height": 10, "width": 20},
+        ],
+        "categories": [{"id": 9, "name": "cat"}, {"id": 3, "name": "dog"}],
+        "annotations": [entry | changes],
+    }
+    path = folder / "annotations.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_boxes_are_shares_and_images_without_objects_stay(tmp_path):
+    (one, empty), names = data.read_coco(written(tmp_path), tmp_path)
+    assert names == ("dog", "cat")
+    np.testing.assert_allclose(one.boxes, [[0.2, 0.5, 0.2, 0.2]])
+    assert one.labels.tolist() == [1] and one.size == (10, 20)
+    assert empty.boxes.shape == (0, 4) and empty.labels.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "segmentation",
+    [
+        [[2, 4, 6, 4, 6, 6, 2, 6]],
+        # Runs down the columns, off and on in turn.
+        {"size": [10, 20], "counts": [24, 2, 8, 2, 8, 2, 8, 2, 144]},
+    ],
+)
+def test_masks_of_polygons_and_run_lengths(tmp_path, segmentation):
+    pytest.importorskip("pycocotools")
+    path = written(tmp_path, segmentation=segmentation)
+    (one, _), _ = data.read_coco(path, tmp_path)
+    expected = np.zeros((1, 10, 20), bool)
+    expected[0, 4:6, 2:6] = True
+    np.testing.assert_array_equal(one.masks(), expected)
+
+
+def test_masks_of_one_pixel_and_of_another_size(tmp_path):
+    pytest.importorskip("pycocotools")
+    coded = {"size": [10, 20], "counts": [55, 1, 144]}
+    path = written(tmp_path, segmentation=coded)
+    (one, _), _ = data.read_coco(path, tmp_path)
+    assert np.argwhere(one.masks()[0]).tolist() == [[5, 5]]
+    path = written(tmp_path, segmentation=coded | {"size": [20, 10]})
+    (one, _), _ = data.read_coco(path, tmp_path)
+    with pytest.raises(ValueError, match=r"\[20, 10\] of object 0 of .*a.jpg"):
+        one.masks()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bbox": [2, 4, 0, 2]}, "with an area.*annotation 7 in"),
+        ({"bbox": [2, 4, float("nan"), 2]}, "with an area.*annotation 7"),
+        ({"bbox": [2, 4]}, "with an area.*annotation 7"),
+        ({"bbox": [12, 4, 18, 6]}, "annotation 7.*1 of 1.*are they corners"),
+        ({"category_id": 5}, "category_id=5 of annotation 7 in"),
+        ({"image_id": 5}, "image_id=5 of annotation 7 in"),
+    ],
+)
+def test_bad_entries_are_named(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        data.read_coco(written(tmp_path, **changes), tmp_path)
+
+
+def test_missing_files_and_bad_json_are_named(tmp_path):
+    path = written(tmp_path)
+    (tmp_path / "b.jpg").unlink()
+    with pytest.raises(ValueError, match="b.jpg', image 2 in"):
+        data.read_coco(path, tmp_path)
+    path.write_text("{\n  oops")
+    with pytest.raises(ValueError, match="annotations.json.*Line 2"):
+        data.read_coco(path, tmp_path)
+
+
+def test_objects_are_padded_or_refused():
+    found = data.pad_objects(np.zeros((0, 4)), [], 3)
+    assert found["labels"].tolist() == [-1, -1, -1]
+    assert found["boxes"].shape == (3, 4)
+    many = data.pad_objects(np.ones((10_000, 4)), np.ones(10_000), 10_000)
+    assert (many["labels"] == 1).all()
+    with pytest.raises(ValueError, match="2 for 3 objects of a.jpg"):
+        data.pad_objects(np.ones((3, 4)), [0, 0, 0], 2, name="a.jpg")
