@@ -22,6 +22,7 @@ from keras_vit.data.decode import decode_image, find_broken, read_image
 from keras_vit.data.exclusions import leave_out
 from keras_vit.data.exclusions import read as read_exclusions
 from keras_vit.data.identity import count_shared, digest
+from keras_vit.data.joint import jitter_scale
 from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 
@@ -42,6 +43,7 @@ __all__ = [
     "explain_broken",
     "find_broken",
     "hold_out_dev",
+    "jitter_scale",
     "keep_images",
     "keep_shots",
     "leave_out",

@@ -1,0 +1,105 @@
+"""Random views of an image together with its boxes and masks."""
+
+from keras_vit._arguments import checked
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.seeds import fold
+
+
+@checked
+def jitter_scale(
+    example: dict,
+    image_size: tuple[int, int],
+    seed,
+    scales: tuple[float, float] = (0.1, 2.0),
+    flip: bool = True,
+    fill: int = 128,
+) -> dict:
+    """Resize, crop or pad, and flip an image and its objects alike.
+
+    The image is resized to fit the output times a random scale, cropped at a
+    random place where it is larger, and padded at the right and below where it
+    is smaller. Objects of which no pixel is left get the label -1. The result
+    depends only on the arguments.
+
+    Args:
+        example: "images", `[H, W, C]`; "boxes", `[M, 4]`, and "labels", `[M]`,
+            as `pad_objects` returns them; "masks", `[M, H, W]`, and "classes",
+            `[H, W]`, if there are.
+        image_size: (height, width) of the output.
+        seed: Two integers, such as derived from the seed of a run, the epoch
+            and the index of the example.
+        scales: The least and the largest scale.
+        flip: Whether half of the images are mirrored.
+        fill: Value of the padding of images; 255 is that of "classes".
+
+    Returns:
+        The same keys; images are float32.
+
+    Reference:
+        Ghiasi et al. 2020 (2012.07177), large scale jittering.
+    """
+    tf = tensorflow()
+    size = tf.constant(image_size)
+    before = tf.shape(example["images"])[:2]
+    scale = tf.random.stateless_uniform([], fold(seed, 0), *scales)
+    fit = tf.reduce_min(tf.cast(size, "float32") / tf.cast(before, "float32"))
+    scaled = tf.cast(
+        tf.round(tf.cast(before, "float32") * fit * scale), size.dtype
+    )
+    scaled = tf.maximum(scaled, 1)
+    place = tf.random.stateless_uniform([2], fold(seed, 1))
+    room = tf.maximum(scaled - size, 0)
+    start = tf.cast(place * tf.cast(room + 1, "float32"), size.dtype)
+    start = tf.minimum(start, room)
+    mirrored = tf.random.stateless_uniform([], fold(seed, 2)) < 0.5
+    mirrored = tf.logical_and(mirrored, flip)
+
+    def view(image, method, value):
+        """Return the view of `[H, W, C]`."""
+        image = tf.image.resize(image, scaled, method)
+        image = image[start[0] :, start[1] :][: size[0], : size[1]]
+        missing = size - tf.shape(image)[:2]
+        padding = [[0, missing[0]], [0, missing[1]], [0, 0]]
+        image = tf.pad(
+            image, padding, constant_values=tf.cast(value, image.dtype)
+        )
+        image = tf.cond(mirrored, lambda: image[:, ::-1], lambda: image)
+        return tf.ensure_shape(image, (*image_size, None))
+
+    found = dict(example)
+    channels = example["images"].shape[-1]
+    image = view(tf.cast(example["images"], "float32"), "bilinear", fill)
+    found["images"] = tf.ensure_shape(image, (*image_size, channels))
+    if "masks" in example:
+        masks = tf.cast(tf.transpose(example["masks"], (1, 2, 0)), "uint8")
+        masks = tf.transpose(view(masks, "nearest", 0), (2, 0, 1))
+        found["masks"] = tf.cast(masks, example["masks"].dtype)
+    if "classes" in example:
+        classes = example["classes"][:, :, None]
+        found["classes"] = view(classes, "nearest", 255)[:, :, 0]
+    found["boxes"], kept = _boxes(
+        example["boxes"],
+        tf.cast(scaled, "float32"),
+        tf.cast(start, "float32"),
+        tf.cast(size, "float32"),
+        mirrored,
+    )
+    if "masks" in example:
+        pixels = tf.cast(found["masks"], "int32")
+        kept = tf.logical_and(kept, tf.reduce_any(pixels > 0, axis=(1, 2)))
+    found["labels"] = tf.where(kept, example["labels"], -1)
+    return found
+
+
+def _boxes(boxes, scaled, start, size, mirrored):
+    """Return the boxes of a view, and which of them have an area there."""
+    tf = tensorflow()
+    centre, extent = boxes[:, :2], boxes[:, 2:]
+    begin = (centre - extent / 2) * scaled[::-1] - start[::-1]
+    end = (centre + extent / 2) * scaled[::-1] - start[::-1]
+    begin = tf.clip_by_value(begin, 0.0, size[::-1]) / size[::-1]
+    end = tf.clip_by_value(end, 0.0, size[::-1]) / size[::-1]
+    centre, extent = (begin + end) / 2, end - begin
+    x = tf.where(mirrored, 1 - centre[:, :1], centre[:, :1])
+    boxes = tf.concat([x, centre[:, 1:], extent], axis=1)
+    return boxes, tf.reduce_all(extent > 0, axis=1)

@@ -1,0 +1,56 @@
+"""Image, boxes and masks move together."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+
+pytestmark = pytest.mark.backend_independent
+
+
+def example():
+    """A bright rectangle in a dark image, its box and its mask."""
+    mask = np.zeros((30, 40), "uint8")
+    mask[6:18, 10:30] = 1
+    boxes = np.array([[0.5, 0.4, 0.5, 0.4], [0, 0, 0, 0]], "float32")
+    return {
+        "images": tf.constant(np.repeat(mask[..., None] * 200, 3, 2)),
+        "boxes": tf.constant(boxes),
+        "labels": tf.constant([4, -1], "int64"),
+        "masks": tf.constant(np.stack([mask, mask * 0])),
+        "classes": tf.constant(mask),
+    }
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_boxes_and_masks_follow_the_image(number):
+    found = data.jitter_scale(
+        example(), (48, 48), (number, 1), (0.5, 2.0), fill=0
+    )
+    mask = found["masks"][0].numpy()
+    assert found["images"].shape == (48, 48, 3)
+    assert np.mean((found["images"][..., 0].numpy() > 100) != mask) < 0.03
+    assert ((found["classes"].numpy() == 1) == mask).all()
+    assert found["labels"].numpy().tolist() == [4, -1]
+    rows, columns = np.nonzero(mask)
+    x, y, width, height = found["boxes"][0].numpy() * 48
+    edges = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+    expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    np.testing.assert_allclose(edges, expected, atol=1)
+
+
+def test_a_view_depends_on_the_seed_alone():
+    views = [
+        data.jitter_scale(example(), (32, 32), (seed, 0))["images"].numpy()
+        for seed in (1, 1, 2)
+    ]
+    assert (views[0] == views[1]).all() and (views[0] != views[2]).any()
+
+
+def test_objects_outside_a_crop_become_padding():
+    labels = [
+        data.jitter_scale(example(), (8, 8), (seed, 0), (8.0, 8.0))["labels"]
+        for seed in range(12)
+    ]
+    assert {int(each[0]) for each in labels} == {4, -1}
