@@ -7,6 +7,7 @@ from keras_vit import data as data
 from keras_vit import distribution as distribution
 from keras_vit import evaluation as evaluation
 from keras_vit import export as export
+from keras_vit import heads as heads
 from keras_vit import inspection as inspection
 from keras_vit import layers as layers
 from keras_vit import models as models

@@ -22,13 +22,14 @@ MAY_IMPORT = {
     "weights": set(),
     "data": set(),
     "models": {"layers", "ops", "weights", "data"},
-    **{name: LIBRARY for name in UPPER},
-    "keras_vit_cli": LIBRARY | UPPER,
-    "recipes": LIBRARY | UPPER,
-    "tools": LIBRARY | UPPER,
+    "heads": LIBRARY,
+    **{name: LIBRARY | {"heads"} for name in UPPER},
+    "keras_vit_cli": LIBRARY | {"heads"} | UPPER,
+    "recipes": LIBRARY | {"heads"} | UPPER,
+    "tools": LIBRARY | {"heads"} | UPPER,
 }
 # These packages import only NumPy and Keras,
-PURE = {"layers", "models", "ops", "weights"}
+PURE = {"heads", "layers", "models", "ops", "weights"}
 # and, within functions, the libraries of files and servers.
 FILES_AND_SERVERS = {
     "fsspec",

@@ -26,13 +26,16 @@ class Block(CompositeLayer):
         self.remat = remat
 
     def call(self, inputs, training=None):
+        return self._run(inputs, training)
+
+    def _run(self, inputs, training, **given):
         # Otherwise broadcasting would turn one channel into many.
         _, *axes, width = self.get_build_config()["input_shape"]
         expected = (*[None] * len(axes), width)
         inputs = check_shape(self, inputs, expected)
 
         def forward(inputs):
-            return self._forward(inputs, training)
+            return self._forward(inputs, training, **given)
 
         if self.remat and training:
             return gradient_barrier(rematerialize(self, forward, inputs))

@@ -42,7 +42,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         dropout_rate: Share of attention weights set to zero in training.
         qkv_bias: "qkv", "qv" (keys have no bias) or "none".
         rotary: Rotary positions of the patches, which are the last tokens: the
-            arguments of `rotary.angles`; None without.
+            arguments of `rotary.angles`; None without. Tokens before them do
+            not turn.
         query_key_norm: Norms over each query and each key: "layer", "rms" or
             "none".
         norm_epsilon: Their epsilon.
@@ -51,7 +52,10 @@ class MultiHeadSelfAttention(CompositeLayer):
         output_stddev: That of the kernel of the output; None for
             `kernel_stddev`.
 
-    Input shape: `[B, T, D]`
+    Call arguments:
+        inputs: `[B, T, D]`
+        bias: Added to the logits, `[B, 1, T, T]`; the products are explicit.
+
     Output shape: `[B, T, D]`
 
     Raises:
@@ -91,7 +95,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         self.output_stddev = output_stddev
 
     def build(self, input_shape):
-        tokens, width = input_shape[1:]
+        width = input_shape[-1]
         multiple = self.num_heads * (1 if self.rotary is None else 4)
         if width % multiple:
             raise ValueError(
@@ -101,8 +105,7 @@ class MultiHeadSelfAttention(CompositeLayer):
                 f"positions. Received: hidden_size={width}, "
                 f"num_heads={self.num_heads}"
             )
-        # Positions fix the number of tokens.
-        self._token_shape = (None if self.rotary is None else tokens, width)
+        self._token_shape = (None, width)
         self.head_size = width // self.num_heads
         self.qkv = self.make(
             Dense,
@@ -118,7 +121,7 @@ class MultiHeadSelfAttention(CompositeLayer):
                 for name in ("q_bias", "v_bias")
             )
         if self.rotary is not None:
-            self._build_rotary(tokens)
+            self._build_rotary()
         self._build_norms()
         stddev = self.output_stddev or self.kernel_stddev
         self.out = self.make(
@@ -145,10 +148,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             scale=2.0, mode="fan_avg", distribution="uniform"
         )
 
-    def _build_rotary(self, tokens):
+    def _build_rotary(self):
         angles = rotary.angles(self.head_size, **self.rotary)  # [N, E]
-        # Other tokens than patches do not turn.
-        angles = np.pad(angles, ((tokens - len(angles), 0), (0, 0)))
         dtype = wide_dtype(self.compute_dtype)
         self._turns = [f(angles).astype(dtype) for f in (np.cos, np.sin)]
 
@@ -167,10 +168,10 @@ class MultiHeadSelfAttention(CompositeLayer):
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.head_size))
 
-    def call(self, inputs, training=None):
-        return self.out(self._attend(inputs, training))
+    def call(self, inputs, training=None, bias=None):
+        return self.out(self._attend(inputs, training, bias))
 
-    def _attend(self, inputs, training):
+    def _attend(self, inputs, training, bias=None):
         """Return the results of all heads, joined, `[B, T, D]`."""
         query, key, value = self._heads(inputs)
         drops_weights = training and self.dropout_rate
@@ -178,10 +179,13 @@ class MultiHeadSelfAttention(CompositeLayer):
             is_fused(inputs, self.num_heads)
             and not drops_weights
             and not self.adds_to_scores
+            and bias is None
         ):
             x = fused_attention(query, key, value)
         else:
             logits = self._scores(query, key)
+            if bias is not None:
+                logits = logits + ops.cast(bias, logits.dtype)
             if drops_weights:
                 weights = softmax(logits, self.compute_dtype)
                 weights = self.dropout(weights, training=training)
@@ -222,7 +226,18 @@ class MultiHeadSelfAttention(CompositeLayer):
         """Return queries and keys with rotary positions."""
         if self.rotary is None:
             return query, key
-        cos, sin = (ops.cast(constant(x), query.dtype) for x in self._turns)
+        patches, _ = self._turns[0].shape
+        before = query.shape[2] - patches  # which do not turn
+        if before < 0:
+            raise ValueError(
+                f"{type(self).__name__} `{self.name}` was built for {patches} "
+                f"patches. Received: {query.shape[2]} tokens"
+            )
+        cos, sin = (
+            np.pad(x, ((before, 0), (0, 0)), constant_values=one)
+            for x, one in zip(self._turns, (1, 0), strict=True)
+        )
+        cos, sin = (ops.cast(constant(x), query.dtype) for x in (cos, sin))
         kind = self.rotary["kind"]
         return tuple(rotary.rotate(x, cos, sin, kind) for x in (query, key))
 

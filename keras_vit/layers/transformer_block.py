@@ -45,7 +45,10 @@ class TransformerBlock(Block):
         mlp_options: The same of `MlpBlock`.
         **kwargs: Those of `Block`, such as `remat`.
 
-    Input shape: `[B, T, D]`
+    Call arguments:
+        inputs: `[B, T, D]`
+        attention_bias: Added to the logits of the attention, `[B, 1, T, T]`.
+
     Output shape: `[B, T, D]`
 
     Raises:
@@ -153,23 +156,28 @@ class TransformerBlock(Block):
         self.dropout = self.make_dropout(self.dropout_rate)
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
-    def _forward(self, inputs, training):
+    def call(self, inputs, training=None, attention_bias=None):
+        if attention_bias is None:
+            return self._run(inputs, training)
+        return self._run(inputs, training, bias=attention_bias)
+
+    def _forward(self, inputs, training, **bias):
         if self.norm_placement == "shared":
             x = self.norm_0(inputs)
-            x = self.attention(x, training=training) + self.mlp(
+            x = self.attention(x, training=training, **bias) + self.mlp(
                 x, training=training
             )
             return self._add(inputs, x, self.scale_0, training)
-        x = self._branch(self.attention, self.norm_0, inputs, training)
+        x = self._branch(self.attention, self.norm_0, inputs, training, **bias)
         x = self.dropout(x, training=training)
         z = gradient_barrier(self._add(inputs, x, self.scale_0, training))
         x = self._branch(self.mlp, self.norm_1, z, training)
         return self._add(z, x, self.scale_1, training)
 
-    def _branch(self, layer, norm, x, training):
+    def _branch(self, layer, norm, x, training, **bias):
         if self.norm_placement == "after":
-            return norm(layer(x, training=training))
-        return layer(norm(x), training=training)
+            return norm(layer(x, training=training, **bias))
+        return layer(norm(x), training=training, **bias)
 
     def _add(self, x, branch, scale, training):
         if scale is not None:

@@ -12,7 +12,12 @@ import keras
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
-from keras_vit.models.families import FAMILIES, Family, is_of_training
+from keras_vit.models.families import (
+    FAMILIES,
+    OPENERS,
+    Family,
+    is_of_training,
+)
 from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import registry
 
@@ -46,7 +51,8 @@ def from_pretrained(
     Args:
         source: Name of released weights, such as "ViTB16/augreg" (see
             `keras_vit.list_weights`); a path, a URL or "hf://owner/name"; a
-            model of keras-hub.
+            model of keras-hub. Files with a head of `keras_vit.heads`, such as
+            YOLOS, give a `TaskModel`.
         **changes: Arguments of the family's constructor, such as `classes`,
             `input_shape` or `include_top`, in place of the checkpoint's own. A
             checkpoint without a head gives a model without one, unless
@@ -66,6 +72,8 @@ def from_pretrained(
     opened = registry.open_weights(
         source, variant, changes.get("position_grid")
     )
+    if opened.family in OPENERS:
+        return OPENERS[opened.family](opened, changes)
     family = FAMILIES[opened.family]
     _refuse_unknown("from_pretrained", changes, family)
     if opened.metadata.get("classes") is None and not (

@@ -71,8 +71,8 @@ class EVA02Attention(layers.MultiHeadSelfAttention):
             )
             self.norm.build(input_shape)
 
-    def _attend(self, inputs, training):
-        x = super()._attend(inputs, training)
+    def _attend(self, inputs, training, bias=None):
+        x = super()._attend(inputs, training, bias)
         return x if self.norm is None else self.norm(x)
 
 

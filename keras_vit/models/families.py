@@ -68,6 +68,9 @@ class Family:
 
 
 FAMILIES = {}
+# Name of the rules of files with a head -> the function of `keras_vit.heads`
+# that builds the model of a checkpoint, given it and changes.
+OPENERS: dict[str, Callable] = {}
 
 
 def register(*args, **kwargs) -> Family:

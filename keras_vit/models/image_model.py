@@ -114,6 +114,11 @@ class ImageModel(keras.Model):
         return self._metadata.family
 
     @property
+    def file_family(self) -> str:
+        """Name of the rules of its files, a key of `weights.rules.FAMILIES`."""
+        return self.family
+
+    @property
     def architecture(self):
         """Its architecture: the dataclass of the family."""
         fields = {

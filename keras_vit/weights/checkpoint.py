@@ -119,6 +119,9 @@ def _recognise(arrays, config):
     family = keras_format.family_of(config)
     if family in FAMILIES:
         return family, "keras_vit"
+    for family, module in FAMILIES.items():
+        if config.get("model_type") in getattr(module, "MODEL_TYPES", ()):
+            return family, "huggingface"
     names = {
         *arrays,
         *(
@@ -137,6 +140,7 @@ def _recognise(arrays, config):
         (family, format_name, file_format.refusals(names))
         for family, module in FAMILIES.items()
         if not hasattr(module, "FILES_OF")
+        and not hasattr(module, "MODEL_TYPES")
         for format_name, file_format in module.FORMATS.items()
         if file_format.recognises(names)
     ]

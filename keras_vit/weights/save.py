@@ -64,7 +64,8 @@ def save_checkpoint(
         variable.path: lambda variable=variable: ops.convert_to_numpy(variable)
         for variable in model.weights
     }
-    write(values, model.family, model.metadata, path, format, allow_differences)
+    family, metadata = model.file_family, model.metadata
+    write(values, family, metadata, path, format, allow_differences)
 
 
 @checked

@@ -271,7 +271,7 @@ def test_every_writer_for_these_libraries_is_compared():
     cases = {(CASES[case][0], format) for case, format in WRITERS}
     wanted = {
         (keras_vit.models.families.FAMILIES[family].title, format)
-        for family in rules.FAMILIES
+        for family in keras_vit.models.families.FAMILIES
         for format in ("timm", "huggingface")
         if format in save.formats(family)
         and not hasattr(rules.FAMILIES[family], "FILES_OF")

@@ -26,6 +26,7 @@ from keras_vit.weights.rules import (
     s2_mlp,
     siglip,
     vit,
+    yolos,
 )
 
 # Name of a family -> its rules; see `table`.
@@ -55,4 +56,6 @@ FAMILIES = {
     "conv_mlp": conv_mlp,
     "hire_mlp": hire_mlp,
     "s2_mlp": s2_mlp,
+    # Of models with a head for a dense task, which have a config.
+    "yolos": yolos,
 }

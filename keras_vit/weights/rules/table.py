@@ -9,6 +9,8 @@ The rules of a family are the module `rules/<family>.py` (or a package), with
 - `grid(metadata)`: the (rows, columns) of patches of a model, or None,
 - `family_of(metadata)`, if another family has files with the same names, whose
   rules specify it as `FILES_OF`: the family of a checkpoint,
+- `MODEL_TYPES`, where only the config shows the kind of a file: those of
+  transformers,
 - `trained_image_size(metadata)`, where arrays show it only together with fields
   that the caller gives: the (height, width) of the images of the weights,
 - `fit_sizes(metadata, config, image_size)`, where another image changes an

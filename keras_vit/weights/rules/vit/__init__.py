@@ -199,7 +199,8 @@ _TRANSFORMERS_RELATIVES = {
     r".*register_tokens": "a transformers DINOv2 with registers: registers are",
     r".*relative_position_bias.*": "a transformers BEiT: relative positions "
     "are",
-    r".*detection_tokens": "a YOLOS: detection tokens are",
+    r".*detection_tokens": "a YOLOS: detection tokens without "
+    "a config.json are",
     r"decoder\.\d.*": "a ViTForMaskedImageModeling: decoders are",
 }
 

@@ -1,0 +1,132 @@
+"""Models of released files: the backbone, the head, and their weights."""
+
+import dataclasses
+from collections.abc import Callable
+
+from keras_vit.heads.task_model import TaskModel
+from keras_vit.heads.yolos import yolos
+from keras_vit.models import arguments
+from keras_vit.models.build import build
+from keras_vit.models.families import FAMILIES, OPENERS
+from keras_vit.weights import load, preprocessing
+from keras_vit.weights.checkpoint import Checkpoint, require
+
+# The arguments of `from_pretrained` that these models take, beside the head's.
+_ARGUMENTS = (
+    *("classes", "class_names", "input_shape", "include_preprocessing"),
+    *("pixel_mean", "pixel_std", "name", "remat", "dtype"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """How the model of a kind of file is built.
+
+    Attributes:
+        head: The function of the head.
+        options: The names of its arguments that files specify.
+        backbone: Returns the family of the backbone and the fields of its
+            configuration, given metadata.
+        changes: The names of its arguments that a caller may change.
+    """
+
+    head: Callable
+    options: tuple[str, ...]
+    backbone: Callable
+    changes: tuple[str, ...] = ()
+
+
+def plain_vit(metadata: dict) -> tuple[str, dict]:
+    """Return ViT as the backbone, or its relative with more options."""
+    activation = metadata["activation"]
+    tanh = activation == "gelu_tanh"
+    if metadata["qkv_bias"] == "qkv" and activation in ("gelu", "gelu_tanh"):
+        return "vit", metadata | dict(gelu_approximate=tanh)
+    return "dinov2", metadata
+
+
+RELEASES = {
+    "yolos": Release(
+        yolos,
+        ("num_detection_tokens", "mid_positions"),
+        plain_vit,
+        ("auxiliary_blocks",),
+    ),
+}
+
+
+def open_release(source: Checkpoint, changes: dict) -> TaskModel:
+    """Build the model of a released file, with its weights.
+
+    Args:
+        source: The checkpoint.
+        changes: Arguments in place of the checkpoint's own.
+
+    Raises:
+        ValueError: If an argument has no possible value, or the weights do not
+            fit.
+        TypeError: If there is no such argument.
+    """
+    release, metadata = RELEASES[source.family], source.metadata
+    known = (*_ARGUMENTS, *release.changes)
+    arguments.refuse_unknown("from_pretrained", changes, known)
+    require(source, changes)
+    classes, names = changes.get("classes"), changes.get("class_names")
+    if names is not None and classes is None:
+        classes = len(names)
+    keeps_head = classes in (None, metadata["classes"])
+    if keeps_head:
+        classes = metadata["classes"]
+        names = metadata.get("class_names") if names is None else names
+    backbone = _backbone(source, release, changes)
+    options = {name: metadata[name] for name in release.options}
+    options |= {key: changes[key] for key in release.changes if key in changes}
+    if classes is not None:
+        options |= dict(classes=classes, class_names=names)
+    model = release.head(backbone, **options, name=changes.get("name"))
+    wanted = model.metadata
+    if not keeps_head:
+        wanted["classes"] = None
+    load.fill(model, source, wanted)
+    return model
+
+
+def _backbone(source, release, changes):
+    metadata = source.metadata
+    shape = changes.get("input_shape")
+    if shape is None:
+        shape = (*metadata["image_size"], metadata["channels"])
+    mean, std = (
+        metadata.get(name) if changes.get(name) is None else changes[name]
+        for name in ("pixel_mean", "pixel_std")
+    )
+    scales = changes.get("include_preprocessing", True)
+    if scales:
+        preprocessing.scale_and_offset(mean, std, metadata, shape[-1])
+    name, found = release.backbone(metadata)
+    family = FAMILIES[name]
+    fields = {
+        field.name: found[field.name]
+        for field in dataclasses.fields(family.config)
+        if field.name in found
+    }
+    given = {key: changes[key] for key in ("remat", "dtype") if key in changes}
+    backbone = build(
+        family,
+        dict(
+            fields,
+            input_shape=shape,
+            include_top=False,
+            include_preprocessing=scales,
+            pixel_mean=mean,
+            pixel_std=std,
+            **given,
+        ),
+    )
+    backbone._metadata.provenance = source.provenance
+    backbone._metadata.resampling = metadata.get("resampling")
+    return backbone
+
+
+for _name in RELEASES:
+    OPENERS[_name] = open_release

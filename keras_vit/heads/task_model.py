@@ -1,0 +1,225 @@
+"""A model of a task, which holds what its outputs mean."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import layers
+from keras_vit._arguments import check_class_names, checked
+from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.precision import wide_dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The parts of a head that `TaskModel` and files use.
+
+    Attributes:
+        name: Its name, such as "yolos"; that of the rules of its files.
+        interpret: Returns what a user wants of one image, given the model, the
+            outputs of the image as NumPy arrays, the image's (height, width)
+            and options.
+    """
+
+    name: str
+    interpret: Callable
+
+
+HEADS: dict[str, Head] = {}
+
+
+def register(head: Head) -> Head:
+    """Add a head to `HEADS`, and return it."""
+    HEADS[head.name] = head
+    return head
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Task(keras.layers.Layer):
+    """Returns its input, and holds the metadata of a task.
+
+    It is the last layer of a model, and casts its outputs to float32.
+
+    Args:
+        head: A key of `HEADS`, such as "yolos".
+        task: "detection", "segmentation", "depth" or "pose".
+        options: The arguments of the head's function.
+        class_names: Names of the classes, or of the keypoints; None if unknown.
+    """
+
+    @checked
+    def __init__(
+        self,
+        head: str,
+        task: str,
+        options: dict,
+        class_names: tuple[str, ...] | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.head = head
+        self.task = task
+        self.options = dict(options)
+        self.class_names = None if class_names is None else tuple(class_names)
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TaskModel(ImageModel):
+    """An `ImageModel` with a head for a dense task.
+
+    Its outputs are a dictionary; the functions of `keras_vit.heads` say what
+    they are. `interpret` turns them into boxes, masks, depth or keypoints.
+    """
+
+    @property
+    def task(self) -> str:
+        """One of "detection", "segmentation", "depth" and "pose"."""
+        return self._task.task
+
+    @property
+    def options(self) -> dict:
+        """The arguments of the head's function."""
+        return dict(self._task.options)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of its classes, or of its keypoints, by index; None unknown."""
+        return self._task.class_names
+
+    @property
+    def file_family(self) -> str:
+        """Name of the rules of its files, a key of `weights.rules.FAMILIES`."""
+        return self._task.head
+
+    @property
+    def metadata(self) -> dict:
+        """All of these, as the metadata of a checkpoint (`weights.rules`)."""
+        own = dict(class_names=self.class_names, task=self.task)
+        return super().metadata | dict(classes=None) | self.options | own
+
+    def interpret(
+        self,
+        outputs: dict,
+        image_sizes: Sequence[tuple[int, int]] | None = None,
+        **options,
+    ) -> list[dict[str, Any]]:
+        """Return what the outputs say of each image.
+
+        Args:
+            outputs: Of the model, on a batch of images that were resized to
+                its `image_shape`.
+            image_sizes: (height, width) of each image before, in pixels; None
+                for those of the model's input.
+            **options: Those of the task. Detection: `threshold`, the least
+                score of a box, 0.5. Segmentation: `kind` and further ones of
+                `keras_vit.heads.eomt`. Pose: `threshold`, 0.
+
+        Returns:
+            For each image a dictionary of NumPy arrays. Detection: "boxes",
+            `[n, 4]`, left, top, right and bottom in pixels of the image;
+            "scores", "labels" and "names". Segmentation: "classes", `[H, W]`,
+            the class of each pixel; or "segments", `[H, W]`, and a list
+            "segments_info". Depth: "depth", `[H, W]`, in metres or relative.
+            Pose: "keypoints", `[K, 2]`, x and y in pixels, "scores" and
+            "names".
+
+        Raises:
+            ValueError: If there is not a size for each image.
+            TypeError: If the task has no such option.
+
+        Example:
+            outputs = model.predict(images)
+            for found in model.interpret(outputs, [(480, 640)]):
+                print(found["boxes"], found["names"])
+        """
+        arrays = {
+            name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()
+        }
+        count = len(next(iter(arrays.values())))
+        if image_sizes is None:
+            image_sizes = [self.image_shape[:2]] * count
+        if len(image_sizes) != count:
+            raise ValueError(
+                "`image_sizes` must be (height, width) of each image. Received:"
+                f" {len(image_sizes)} sizes for {count} images"
+            )
+        interpret = HEADS[self._task.head].interpret
+        return [
+            interpret(
+                self,
+                {name: x[i] for name, x in arrays.items()},
+                tuple(map(int, size)),
+                **options,
+            )
+            for i, size in enumerate(image_sizes)
+        ]
+
+    def names_of(self, labels: np.ndarray) -> list[str]:
+        """Return the names of classes; their numbers where they have none."""
+        names = self.class_names
+        return [str(i) if names is None else names[i] for i in labels]
+
+    @property
+    def _task(self):
+        (layer,) = (x for x in self.layers if isinstance(x, Task))
+        return layer
+
+
+def finish(
+    inner: ImageModel,
+    outputs: dict,
+    head: str,
+    task: str,
+    options: dict,
+    class_names: Sequence[str] | None = None,
+    name: str | None = None,
+) -> TaskModel:
+    """Return the model of a head's outputs.
+
+    Args:
+        inner: The backbone.
+        outputs: Name -> symbolic tensor, on a graph with the mark of `inner`.
+        head, task, options, class_names: See `Task`.
+        name: Name of the model; that of the backbone and the head.
+    """
+    dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    outputs = Task(
+        head,
+        task,
+        options,
+        class_names and tuple(class_names),
+        name="task",
+        dtype=dtype,
+    )(outputs)
+    return TaskModel(inner.input, outputs, name=name or f"{inner.name}_{head}")
+
+
+def mark(inner: ImageModel, x):
+    """Return a tensor of the graph, after the backbone's metadata."""
+    config = inner._metadata.get_config()
+    return layers.Metadata.from_config(config)(x)
+
+
+def number_of_classes(
+    classes: int | None, class_names: Sequence[str] | None
+) -> int:
+    """Return the number of classes, of either argument.
+
+    Raises:
+        ValueError: If neither is given, or they contradict one another.
+    """
+    check_class_names(class_names, classes)
+    if classes is None and class_names is None:
+        raise ValueError(
+            "`classes` or `class_names` must be given. Received: None for both"
+        )
+    return classes if class_names is None else len(class_names)

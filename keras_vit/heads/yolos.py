@@ -1,0 +1,169 @@
+"""YOLOS: detection by a plain ViT.
+
+Fang et al. 2021, "You Only Look at One Sequence" (2106.00666). Checked against
+yolos of transformers. Detection tokens run through all blocks beside the
+patches; two MLPs make a class and a box of each.
+"""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import layers
+from keras_vit._arguments import Count, checked
+from keras_vit.heads import task_model, tokens
+from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.precision import wide_dtype
+
+
+@checked
+def yolos(
+    backbone: keras.Model,
+    *,
+    classes: Count | None = None,
+    class_names: Sequence[str] | None = None,
+    num_detection_tokens: Count = 100,
+    mid_positions: bool = False,
+    auxiliary_blocks: Sequence[int] = (),
+    name: str | None = None,
+) -> TaskModel:
+    """Build a YOLOS on the layers of a ViT.
+
+    Args:
+        backbone: A ViT of this package whose blocks take tokens; its head is
+            left out.
+        classes: Number of classes K, or `class_names`.
+        class_names: Their names.
+        num_detection_tokens: Number N of detection tokens, at most so many
+            objects are found; 100.
+        mid_positions: Whether learned positions are added after each block but
+            the last (the released models); False.
+        auxiliary_blocks: Blocks, counted from 1, of whose detection tokens
+            classes and boxes are made as well, for losses.
+        name: Name of the model.
+
+    Returns:
+        A model from images to "logits", `[B, N, K + 1]`, the last of which is
+        that of "no object", and "pred_boxes", `[B, N, 4]`: centre x, centre y,
+        width and height, in shares of the image. After block 4 of
+        `auxiliary_blocks` also "logits_4" and "pred_boxes_4".
+
+    Raises:
+        ValueError: If the backbone's blocks do not take more tokens, if there
+            is no such block, or no number of classes.
+
+    Example:
+        model = keras_vit.heads.yolos(
+            keras_vit.DeiTS16(input_shape=(512, 512, 3)), classes=80)
+    """
+    inner = ImageModel.find(backbone, "backbone")
+    classes = task_model.number_of_classes(classes, class_names)
+    blocks = tokens.token_blocks(inner, "yolos")
+    check_blocks(auxiliary_blocks, len(blocks) - 1)
+    grid, norm = tokens.grid_of(inner), tokens.last_norm(inner)
+    prefix = tokens.num_prefix_tokens(inner) + num_detection_tokens
+    predict = _predictor(classes, blocks[0].input.shape[-1])
+    outputs = {}
+    # The detection tokens come first here. Attention does not see the order.
+    x = tokens.LearnedTokens(
+        num_detection_tokens, positions=True, name="detection_tokens"
+    )(blocks[0].input)
+    for i, block in enumerate(blocks):
+        x = block(x)  # [B, N + T, D]
+        if mid_positions and i < len(blocks) - 1:
+            x = layers.AddPositionEmbs(
+                grid, class_token=prefix, name=f"posembed_mid_{i}"
+            )(x)
+        if i + 1 in auxiliary_blocks:
+            found = x if norm is None else norm(x)
+            found = predict(found[:, :num_detection_tokens])
+            outputs |= {f"{key}_{i + 1}": y for key, y in found.items()}
+    x = task_model.mark(inner, x if norm is None else norm(x))
+    outputs |= predict(x[:, :num_detection_tokens])
+    return task_model.finish(
+        inner,
+        outputs,
+        "yolos",
+        "detection",
+        dict(
+            classes=classes,
+            num_detection_tokens=num_detection_tokens,
+            mid_positions=mid_positions,
+            auxiliary_blocks=list(auxiliary_blocks),
+        ),
+        class_names,
+        name,
+    )
+
+
+def check_blocks(numbers: Sequence[int], last: int) -> None:
+    """Check the numbers of blocks with auxiliary outputs."""
+    if any(not 1 <= n <= last for n in numbers):
+        raise ValueError(
+            f"`auxiliary_blocks` must be from 1 to {last}, before the last "
+            f"block. Received: auxiliary_blocks={list(numbers)}"
+        )
+
+
+def _predictor(classes, width):
+    """Return the function from detection tokens to classes and boxes."""
+    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+
+    def mlp(name, units, last):
+        hidden = [
+            keras.layers.Dense(width, activation="relu", name=f"{name}_{i}")
+            for i in range(2)
+        ]
+        return [*hidden, keras.layers.Dense(units, name=last, dtype=wide)]
+
+    to_class = mlp("class_mlp", classes + 1, "head")
+    to_box = mlp("box_mlp", 4, "box_mlp_2")
+
+    def predict(x):
+        logits = boxes = x
+        for of_class, of_box in zip(to_class, to_box, strict=True):
+            logits, boxes = of_class(logits), of_box(boxes)
+        return dict(logits=logits, pred_boxes=ops.sigmoid(boxes))
+
+    return predict
+
+
+def interpret(
+    model: TaskModel,
+    outputs: dict[str, np.ndarray],
+    image_size: tuple[int, int],
+    threshold: float = 0.5,
+) -> dict:
+    """Return the boxes of one image, the best first; see `TaskModel`.
+
+    Args:
+        model: The model.
+        outputs: Of the image.
+        image_size: (height, width) of the image, in pixels.
+        threshold: The least score, the probability of the class.
+    """
+    scores = softmax(outputs["logits"])[:, :-1]
+    labels, scores = scores.argmax(axis=1), scores.max(axis=1)
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > threshold]
+    centre, size = np.split(outputs["pred_boxes"][order], 2, axis=1)
+    boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+    height, width = image_size
+    return dict(
+        boxes=boxes * np.array([width, height, width, height], "float32"),
+        scores=scores[order],
+        labels=labels[order],
+        names=model.names_of(labels[order]),
+    )
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Return the softmax over the last axis."""
+    x = np.exp(x - x.max(axis=-1, keepdims=True))
+    return x / x.sum(axis=-1, keepdims=True)
+
+
+task_model.register(task_model.Head("yolos", interpret))

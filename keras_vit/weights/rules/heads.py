@@ -1,0 +1,118 @@
+"""What the files of models with a head for a dense task share.
+
+They are those of transformers: a backbone's arrays, as `encoder` names them,
+and those of the head. Checked against transformers 5.23.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.encoder import formats, rows
+
+
+def make(
+    names: dict,
+    *,
+    head_rows: Callable,
+    read_head: Callable,
+    config_of: Callable,
+    refused: Callable = lambda metadata: {},
+    fields: tuple[str, ...] = ("activation", "qkv_bias"),
+    fixed: dict | None = None,
+    **kwargs,
+) -> table.Format:
+    """Return the format of transformers of a model with a head.
+
+    Args:
+        names: Those of the backbone; see `rows.rules`.
+        head_rows: Returns the rows of the head, given metadata.
+        read_head: Returns the metadata that the arrays of the head show, given
+            the arrays and the metadata of the backbone.
+        config_of: See `table.Format`.
+        refused: Returns description -> whether a model has what the format has
+            no place for, given metadata.
+        fields, fixed, **kwargs: See `formats.make`.
+    """
+    base = formats.make(
+        names,
+        requires=(),
+        fields=fields,
+        fixed=fixed,
+        config_of=lambda metadata: config_of(with_activation(metadata)),
+        naming_schemes={"huggingface": None},
+        refused=lambda metadata, format: table.listed(
+            _backbone_refused(metadata, fields, fixed or {}) | refused(metadata)
+        ),
+        **kwargs,
+    )
+
+    def rules(metadata):
+        metadata = with_activation(metadata)
+        own = base.rules(metadata | dict(classes=None))
+        absent = () if metadata.get("classes") else ("head/",)
+        return own + table.expand(head_rows(metadata), absent=absent)
+
+    def read_arrays(arrays, config, specified):
+        found = base.read_arrays(arrays, config, specified)
+        return found | read_head(arrays, specified | found)
+
+    return dataclasses.replace(base, rules=rules, read_arrays=read_arrays)
+
+
+def with_activation(metadata: dict) -> dict:
+    """Return the metadata with the `activation` of a ViT's MLPs."""
+    if "activation" in metadata or "gelu_approximate" not in metadata:
+        return metadata
+    tanh = metadata["gelu_approximate"]
+    return metadata | dict(activation="gelu_tanh" if tanh else "gelu")
+
+
+def _backbone_refused(metadata, fields, fixed):
+    """Return what a backbone has that the format's backbones lack."""
+    expected = {k: v for k, v in rows.DEFAULTS.items() if k not in fields}
+    expected |= fixed
+    own = dict(
+        class_token=metadata["pooling"] in ("token", "token_gap"),
+        position_prefix=int(metadata["pooling"] in ("token", "token_gap")),
+    )
+    found = own | metadata
+    refused = {
+        f"{name}={found[name]!r}": bool(found[name]) != bool(value)
+        if name == "layer_scale"
+        else found[name] != value
+        for name, value in expected.items()
+        if name in found
+    }
+    positions = metadata.get("position_embedding", "learned_1d")
+    return refused | {
+        "a ResNet stem": metadata.get("resnet_depths") is not None,
+        f"position_embedding={positions!r}": positions != "learned_1d",
+        "patches of unequal sides": len(set(metadata["patch_size"])) > 1,
+        "no norm after the last block": metadata["pooling"].endswith(
+            "_unnormed"
+        ),
+    }
+
+
+def refuse(config: dict, **expected) -> None:
+    """Refuse a config whose values are not those that are supported.
+
+    Args:
+        config: The config.
+        **expected: Key -> the one value that is supported; absent keys pass.
+
+    Raises:
+        ValueError: If one differs, with its name.
+    """
+    for key, value in expected.items():
+        if config.get(key, value) != value:
+            raise ValueError(
+                f"{key}={config[key]!r} is not supported; expected {value!r}"
+            )
+
+
+def qkv_bias(config: dict) -> dict:
+    """Return the metadata of `qkv_bias`, so that arrays can contradict it."""
+    flag = configs.flag(config, "qkv_bias")
+    return {} if flag is None else dict(qkv_bias="qkv" if flag else "none")

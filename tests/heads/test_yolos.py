@@ -1,0 +1,104 @@
+"""YOLOS on backbones of this package, and its boxes."""
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+import realistic
+
+import keras_vit
+
+pytestmark = pytest.mark.backend("torch")
+TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
+IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
+
+
+def backbone(constructor="ViT", **changes):
+    make = getattr(keras_vit, constructor)
+    return make(**TINY | changes, include_top=False, input_shape=(16, 24, 3))
+
+
+@pytest.mark.parametrize("constructor", ["ViT", "DeiT", "DINOv2", "DINOv3"])
+def test_a_vit_of_any_family_detects(constructor):
+    model = keras_vit.heads.yolos(
+        backbone(constructor), classes=3, num_detection_tokens=5
+    )
+    found = model.predict(IMAGES, verbose=0)
+    assert found["logits"].shape == (2, 5, 4)
+    assert found["pred_boxes"].shape == (2, 5, 4)
+    assert model.task == "detection" and len(model.blocks) == 3
+
+
+@pytest.mark.backend("tensorflow", "jax", "torch")
+def test_every_weight_learns_on_each_backend():
+    model = realistic.fill(
+        keras_vit.heads.yolos(
+            backbone("DINOv3"),
+            class_names=("a", "b"),
+            num_detection_tokens=4,
+            mid_positions=True,
+            auxiliary_blocks=(1,),
+        )
+    )
+    assert set(model.output) == {
+        *("logits", "pred_boxes", "logits_1", "pred_boxes_1")
+    }
+    losses = dict.fromkeys(model.output, "mean_squared_error")
+    model.compile(keras.optimizers.SGD(0.1), loss=losses)
+    targets = {k: np.ones((2, *v.shape[1:])) for k, v in model.output.items()}
+    before = [keras.ops.convert_to_numpy(w) for w in model.trainable_weights]
+    model.fit(IMAGES, targets, verbose=0)
+    for old, new in zip(before, model.trainable_weights, strict=True):
+        assert not np.array_equal(old, keras.ops.convert_to_numpy(new)), new
+
+
+def test_mixed_precision_gives_scores_in_float32():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = keras_vit.heads.yolos(backbone(), classes=3)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert {x.dtype for x in model.output.values()} == {"float32"}
+
+
+def test_boxes_are_in_pixels_of_the_original_image():
+    model = keras_vit.heads.yolos(
+        backbone(), class_names=("cat", "dog"), num_detection_tokens=3
+    )
+    outputs = dict(
+        logits=np.log([[[0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.9, 0.05, 0.05]]]),
+        pred_boxes=np.array([[[0.5, 0.5, 0.2, 1.0]] * 3]),
+    )
+    (found,) = model.interpret(outputs, [(100, 50)])
+    assert found["names"] == ["cat", "dog"]
+    np.testing.assert_allclose(found["scores"], [0.9, 0.7])
+    np.testing.assert_allclose(found["boxes"], [[20, 0, 30, 100]] * 2)
+    (found,) = model.interpret(outputs, [(100, 50)], threshold=0.95)
+    assert found["boxes"].shape == (0, 4) and found["names"] == []
+    with pytest.raises(ValueError, match="2 sizes for 1 images"):
+        model.interpret(outputs, [(100, 50)] * 2)
+
+
+@pytest.mark.parametrize("name", ["MLPMixer", "BEiT", "MViT"])
+def test_backbones_of_a_fixed_number_of_tokens_are_refused(name):
+    arguments = catalogue.TINY_OF[name] | dict(include_top=False)
+    arguments.pop("classes", None)
+    model = getattr(keras_vit, name)(**arguments)
+    with pytest.raises(ValueError, match="a ViT whose blocks take more tokens"):
+        keras_vit.heads.yolos(model, classes=2)
+
+
+def test_impossible_arguments_are_refused():
+    with pytest.raises(ValueError, match="`auxiliary_blocks` must be"):
+        keras_vit.heads.yolos(backbone(), classes=2, auxiliary_blocks=(3,))
+    with pytest.raises(ValueError, match="`classes` or `class_names`"):
+        keras_vit.heads.yolos(backbone())
+    with pytest.raises(ValueError, match="no layers between its blocks"):
+        placed = backbone(position_placement="every_layer")
+        keras_vit.heads.yolos(placed, classes=2)
+
+
+def test_what_the_format_has_no_place_for_is_refused(tmp_path):
+    model = keras_vit.heads.yolos(backbone("DINOv2"), classes=2)
+    with pytest.raises(ValueError, match="layer_scale=1e-05"):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
