@@ -137,8 +137,10 @@ class TaskModel(ImageModel):
             TypeError: If the task has no such option.
 
         Example:
-            outputs = model.predict(images)
-            for found in model.interpret(outputs, [(480, 640)]):
+            detector = keras_vit.heads.yolos(
+                keras_vit.ViTTi16(input_shape=(224, 224, 3)), classes=80)
+            outputs = detector.predict(images)
+            for found in detector.interpret(outputs, [(480, 640)] * 4):
                 print(found["boxes"], found["names"])
         """
         arrays = {
@@ -196,7 +198,7 @@ def finish(
         head,
         task,
         options,
-        class_names and tuple(class_names),
+        None if class_names is None else tuple(class_names),
         name="task",
         dtype=dtype,
     )(outputs)
@@ -218,8 +220,10 @@ def number_of_classes(
         ValueError: If neither is given, or they contradict one another.
     """
     check_class_names(class_names, classes)
-    if classes is None and class_names is None:
+    if class_names is not None:
+        return len(class_names)
+    if classes is None:
         raise ValueError(
             "`classes` or `class_names` must be given. Received: None for both"
         )
-    return classes if class_names is None else len(class_names)
+    return classes
