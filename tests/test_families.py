@@ -14,6 +14,7 @@ pytestmark = pytest.mark.backend_independent
 AFTER = ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit")
 # "deit3" and "perception_encoder" have the names of "dinov2" and "eva02".
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
+HEADS = sorted((PACKAGE / "heads").glob("*.py"))
 # Paths that only one family has, of its layers and of its checkpoints.
 NAMES = {
     "vit": r"encoderblock|posembed_|encoder_norm|embeddings\.cls_token"
@@ -72,6 +73,8 @@ def test_only_a_familys_own_files_know_its_names(family):
         f"weights/rules/{family}.py",
         f"weights/rules/{family}/",
         "layers/",  # which define the names
+        "heads/",  # which stand on a backbone's layers, as their rules do
+        *(f"weights/rules/{path.name}" for path in HEADS),
         *SHARE_NAMES.get(family, ()),
     )
     knowing = [

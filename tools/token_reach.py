@@ -173,7 +173,7 @@ def without_averages():
     """Replace averages over the map, of norms and branches, by constants."""
     import keras
 
-    from keras_vit.layers.group_norm import GroupNorm
+    from keras_vit.layers.core import GroupNorm
 
     mean = keras.ops.mean
 

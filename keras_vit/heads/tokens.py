@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
+from keras_vit.layers.base import check_shape
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -1,26 +1,27 @@
 """Layers that the model families share."""
 
 from keras_vit import _installation  # refuses another project's files
-from keras_vit.layers.add_position_embs import AddPositionEmbs
 from keras_vit.layers.attention_pooling import AttentionPooling
-from keras_vit.layers.class_token import ClassToken
-from keras_vit.layers.classification_head import ClassificationHead
-from keras_vit.layers.deit_mlp import DeiTMlp
-from keras_vit.layers.dense import quantizable
+from keras_vit.layers.core import (
+    ClassificationHead,
+    GroupNorm,
+    LayerScale,
+    quantizable,
+)
 from keras_vit.layers.distilled_head import DistilledHead
-from keras_vit.layers.ensure_shape import EnsureShape
+from keras_vit.layers.embedding import (
+    AddPositionEmbs,
+    ClassToken,
+    PatchEmbedding,
+    RegisterTokens,
+)
 from keras_vit.layers.external_attention import (
     ExternalAttention,
     TokenPerformer,
 )
-from keras_vit.layers.group_norm import GroupNorm
-from keras_vit.layers.layer_scale import LayerScale
-from keras_vit.layers.metadata import Metadata
-from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.inputs import EnsureShape, Metadata, Rescaling
+from keras_vit.layers.mlp_block import DeiTMlp, MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.layers.patch_embedding import PatchEmbedding
-from keras_vit.layers.register_tokens import RegisterTokens
-from keras_vit.layers.rescaling import Rescaling
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.transformer_block import TransformerBlock

@@ -4,11 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.dense import Dense
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.core import Dense
 from keras_vit.layers.mlp_block import Activation, MlpBlock
-from keras_vit.ops.shapes import check_shape
-from keras_vit.ops.softmax import softmax
+from keras_vit.ops.attention import softmax
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -8,9 +8,8 @@ from keras_vit._arguments import (
     check_class_names,
     checked,
 )
-from keras_vit.layers.classification_head import ClassificationHead
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.ops.shapes import check_shape
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.core import ClassificationHead
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -4,11 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import deit_mlp
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.deit_mlp import DeiTMlp
-from keras_vit.ops.precision import at_least_float32
-from keras_vit.ops.shapes import check_shape
+from keras_vit.layers import mlp_block
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.mlp_block import DeiTMlp
+from keras_vit.ops.common import at_least_float32
 
 EXPANSION = 4  # of heads and channels in the blocks
 UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem
@@ -39,7 +38,7 @@ def layer_norm(layer, shape, name):
 
 def dense(layer, units, fan_in, name, **kwargs):
     """Return a dense sublayer of `fan_in` channels."""
-    return built(deit_mlp.dense(layer, units, name, **kwargs), (None, fan_in))
+    return built(mlp_block.dense(layer, units, name, **kwargs), (None, fan_in))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

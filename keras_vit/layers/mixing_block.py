@@ -3,9 +3,9 @@
 import keras
 
 from keras_vit._arguments import Positive, Rate, checked
-from keras_vit.layers.block import Block
-from keras_vit.layers.dense import Dense
-from keras_vit.ops.activations import gelu
+from keras_vit.layers.base import Block
+from keras_vit.layers.core import Dense
+from keras_vit.ops.linear import gelu
 
 
 class MixingBlock(Block):

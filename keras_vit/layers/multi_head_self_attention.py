@@ -7,15 +7,19 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.dense import Dense
-from keras_vit.layers.layer_norm import NORMS, Norm
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.core import NORMS, Dense, Norm
 from keras_vit.ops import rotary
-from keras_vit.ops.attention import by_head, fused_attention, is_fused, scores
-from keras_vit.ops.precision import constant, wide_dtype
+from keras_vit.ops.attention import (
+    by_head,
+    fused_attention,
+    is_fused,
+    scores,
+    softmax,
+    weighted_sum,
+)
+from keras_vit.ops.common import constant, wide_dtype
 from keras_vit.ops.rotary import Rotary
-from keras_vit.ops.shapes import check_shape
-from keras_vit.ops.softmax import softmax, weighted_sum
 
 Bias = Literal["qkv", "qv", "none"]
 

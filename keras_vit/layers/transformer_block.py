@@ -5,12 +5,11 @@ from typing import Literal
 import keras
 
 from keras_vit._arguments import Count, Epsilon, Rate, checked
-from keras_vit.layers.block import Block
-from keras_vit.layers.layer_norm import NORMS, Norm
-from keras_vit.layers.layer_scale import LayerScale
+from keras_vit.layers.base import Block
+from keras_vit.layers.core import NORMS, LayerScale, Norm
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.ops.gradient_barrier import gradient_barrier
+from keras_vit.ops.common import gradient_barrier
 
 NormPlacement = Literal["before", "after", "shared"]
 _ATTENTION = "MultiHeadDotProductAttention_0"

@@ -7,13 +7,11 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, checked
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.dense import Dense
-from keras_vit.layers.group_norm import GroupNorm
-from keras_vit.layers.residual_unit import NUMERICS
-from keras_vit.ops.precision import constant
-from keras_vit.ops.shapes import check_shape
-from keras_vit.ops.softmax import softmax
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.core import Dense, GroupNorm
+from keras_vit.layers.resnet_v2_stem import NUMERICS
+from keras_vit.ops.attention import softmax
+from keras_vit.ops.common import constant
 
 Axis = Literal["height", "width"]
 

@@ -13,13 +13,11 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers.block import Block
+from keras_vit.layers.base import Block, check_shape
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, register
+from keras_vit.models.families import architecture, check_heads, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.shapes import check_shape
 
 __all__ = ["AxialViT", "AxialViTB32", "AxialViTB16"]
 

@@ -15,14 +15,14 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Rate, checked
-from keras_vit.layers.dense import Dense
+from keras_vit.layers.core import Dense
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.precision import at_least_float32, constant
+from keras_vit.ops.common import at_least_float32, constant
 
 __all__ = ["BEiT", "BEiTB16", "BEiTL16"]
 

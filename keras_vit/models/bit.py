@@ -15,8 +15,8 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Positive
-from keras_vit.layers.max_pooling import MaxPooling2D
-from keras_vit.layers.residual_unit import (
+from keras_vit.layers.core import MaxPooling2D
+from keras_vit.layers.resnet_v2_stem import (
     NUMERICS,
     Numerics,
     ResidualUnit,

@@ -14,15 +14,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate
-from keras_vit.layers.dense import uniform
-from keras_vit.layers.max_pooling import MaxPooling2D
+from keras_vit.layers.core import MaxPooling2D, uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, register
+from keras_vit.models.families import architecture, check_levels, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.activations import gelu
+from keras_vit.ops.linear import gelu
 
 __all__ = ["ConvMLP", "ConvMLPS", "ConvMLPM", "ConvMLPL"]
 

@@ -12,14 +12,18 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Rate, checked
-from keras_vit.layers import deit_mlp
-from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.dense import uniform
+from keras_vit.layers import mlp_block
+from keras_vit.layers.base import ResidualBlock
+from keras_vit.layers.core import uniform
 from keras_vit.layers.external_attention import layer_norm
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, drop_path_rates, register
+from keras_vit.models.families import (
+    architecture,
+    check_levels,
+    drop_path_rates,
+    register,
+)
 from keras_vit.models.hire_mlp import weighted_sum
 from keras_vit.models.image_model import ImageModel
 
@@ -72,7 +76,7 @@ class CycleMLPBlock(ResidualBlock):
         Chen et al. 2021, section 3.2; `CycleBlock` in cycle_mlp.py.
     """
 
-    SHARDED = deit_mlp.sharded("mlp")
+    SHARDED = mlp_block.sharded("mlp")
 
     @checked
     def __init__(
@@ -91,7 +95,7 @@ class CycleMLPBlock(ResidualBlock):
             return layer
 
         def dense(name, units=width, channels=width, **kwargs):
-            return built(deit_mlp.dense(self, units, name, **kwargs), channels)
+            return built(mlp_block.dense(self, units, name, **kwargs), channels)
 
         self.norm1 = layer_norm(self, input_shape, "norm1")
         self.mlp_c = dense("mlp_c", use_bias=False)

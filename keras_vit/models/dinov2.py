@@ -11,11 +11,10 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit._arguments import Natural, Rate
-from keras_vit.layers.layer_norm import Norm
+from keras_vit.layers.core import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.checks import check_post_norm
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
@@ -31,6 +30,15 @@ __all__ = [
 Pooling = Literal[
     "token", "gap", "gap_norm", "token_and_gap", "map", "token_unnormed"
 ]
+
+
+def _check_post_norm(post_norm: bool, parallel: bool) -> None:
+    """Check that norms do not follow branches that share one."""
+    if post_norm and parallel:
+        raise ValueError(
+            "`parallel` must be False with post_norm=True. Received: "
+            "parallel=True"
+        )
 
 
 @architecture
@@ -77,7 +85,7 @@ class DINOv2Config(encoder.EncoderConfig):
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
         encoder.check_prefix(self)
-        check_post_norm(self.post_norm, self.parallel)
+        _check_post_norm(self.post_norm, self.parallel)
         if self.pooling == "map" and self.norm != "layer":
             raise ValueError(
                 "`norm` must be 'layer' with pooling='map', which has "

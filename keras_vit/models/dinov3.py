@@ -21,16 +21,15 @@ from keras_vit._arguments import (
     Rate,
     checked,
 )
-from keras_vit.layers.layer_norm import Norm
+from keras_vit.layers.core import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
-from keras_vit.models.checks import check_groups
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import rotary
-from keras_vit.ops.precision import at_least_float32, constant
+from keras_vit.ops.common import at_least_float32, constant
 from keras_vit.ops.rotary import Order
 
 __all__ = [
@@ -41,6 +40,17 @@ __all__ = [
     "DINOv3L16",
     "DINOv3H16Plus",
 ]
+
+
+def _check_groups(num_kv_heads: int, num_heads: int, qkv_bias: str) -> None:
+    """Check the number of heads of keys and values, 0 for `num_heads`."""
+    shared = num_kv_heads not in (0, num_heads)
+    if shared and (num_heads % num_kv_heads or qkv_bias == "qv"):
+        raise ValueError(
+            "`num_kv_heads` must divide `num_heads`, and needs "
+            "qkv_bias='qkv' or 'none'. Received: num_kv_heads="
+            f"{num_kv_heads}, num_heads={num_heads}, qkv_bias={qkv_bias!r}"
+        )
 
 
 def mixed_frequencies(shape, dtype=None):
@@ -103,7 +113,7 @@ class DINOv3Attention(layers.MultiHeadSelfAttention):
         **kwargs,
     ):
         super().__init__(num_heads, **kwargs)
-        check_groups(num_kv_heads, num_heads, self.qkv_bias)
+        _check_groups(num_kv_heads, num_heads, self.qkv_bias)
         self.num_kv_heads = num_kv_heads
         self.mixed_grid = None if mixed_grid is None else tuple(mixed_grid)
 
@@ -216,7 +226,7 @@ class DINOv3Config(encoder.EncoderConfig):
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
         encoder.check_prefix(self)
-        check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
+        _check_groups(self.num_kv_heads, self.num_heads, self.qkv_bias)
 
 
 class DINOv3Arguments(encoder.EncoderArguments, total=False):

@@ -14,15 +14,18 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
-from keras_vit.layers import deit_mlp
-from keras_vit.layers.block import ResidualBlock
+from keras_vit.layers import mlp_block
+from keras_vit.layers.base import ResidualBlock, check_shape
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_heads
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, drop_path_rates, register
+from keras_vit.models.families import (
+    architecture,
+    check_heads,
+    drop_path_rates,
+    register,
+)
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.precision import wide_dtype
-from keras_vit.ops.shapes import check_shape
+from keras_vit.ops.common import wide_dtype
 
 __all__ = ["EAMLP", "EAMLP7", "EAMLP10", "EAMLP12", "EAMLP14", "EAMLP19"]
 
@@ -185,7 +188,7 @@ class EAMLPBlock(ResidualBlock):
         `Block` in EAMLP/models/transformer_block.py.
     """
 
-    SHARDED = deit_mlp.sharded("mlp")
+    SHARDED = mlp_block.sharded("mlp")
 
     @checked
     def __init__(

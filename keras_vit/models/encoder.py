@@ -10,14 +10,14 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Pair, Rate
-from keras_vit.layers.layer_norm import NORMS
+from keras_vit.layers.core import NORMS
 from keras_vit.layers.transformer_block import NormPlacement
 from keras_vit.models import earlier
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_heads
 from keras_vit.models.families import (
     Family,
     architecture,
+    check_heads,
     drop_path_rates,
     register,
 )

@@ -105,3 +105,28 @@ def drop_path_rates(config) -> list[float]:
         num_blocks = config.num_layers
     last = max(1, num_blocks - 1)
     return [config.drop_path_rate * i / last for i in range(num_blocks)]
+
+
+def check_heads(config) -> None:
+    """Check that the heads of an architecture divide its width."""
+    if config.hidden_size % config.num_heads:
+        raise ValueError(
+            "`hidden_size` must be a multiple of `num_heads`. Received: "
+            f"hidden_size={config.hidden_size}, num_heads={config.num_heads}"
+        )
+
+
+def check_levels(config, *names: str) -> None:
+    """Check that an architecture has a value for each level of a pyramid.
+
+    Args:
+        config: The architecture.
+        *names: Its fields of a value for each level, beside `depths`.
+    """
+    for name in names:
+        values = getattr(config, name)
+        if not values or len(values) != len(config.depths):
+            raise ValueError(
+                f"`{name}` must have a value for each level, as `depths`. "
+                f"Received: {name}={values}, depths={config.depths}"
+            )

@@ -13,13 +13,12 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
-from keras_vit.layers import deit_mlp
-from keras_vit.layers.block import ResidualBlock
+from keras_vit.layers import mlp_block
+from keras_vit.layers.base import ResidualBlock, check_shape
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.shapes import check_shape
 
 __all__ = ["FFOnly", "FFOnlyTi16", "FFOnlyB16", "FFOnlyL32"]
 
@@ -125,7 +124,7 @@ class FFOnlyBlock(ResidualBlock):
         Checked against `LinearBlock` in models/models.py.
     """
 
-    SHARDED = deit_mlp.sharded("mlp1")
+    SHARDED = mlp_block.sharded("mlp1")
 
     @checked
     def __init__(

@@ -11,14 +11,13 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.dense import Dense
+from keras_vit.layers.base import ResidualBlock, check_shape
+from keras_vit.layers.core import Dense
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.activations import gelu
-from keras_vit.ops.shapes import check_shape
+from keras_vit.ops.linear import gelu
 
 __all__ = ["GMLP", "GMLPTi16", "GMLPS16", "GMLPB16"]
 

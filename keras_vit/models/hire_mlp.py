@@ -15,11 +15,15 @@ from keras import ops
 from keras_vit._arguments import Count, Natural, Positive, Rate, checked
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, drop_path_rates, register
+from keras_vit.models.families import (
+    architecture,
+    check_levels,
+    drop_path_rates,
+    register,
+)
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.activations import gelu
+from keras_vit.ops.linear import gelu
 
 __all__ = [
     "HireMLP",

@@ -11,8 +11,8 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._keras import nested_layers
 from keras_vit._loss_check import check_losses
+from keras_vit.layers.base import check_shape
 from keras_vit.models.families import FAMILIES
-from keras_vit.ops.shapes import check_shape
 from keras_vit.weights import rules
 
 

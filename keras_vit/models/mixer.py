@@ -13,12 +13,11 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
-from keras_vit.layers.block import ResidualBlock
+from keras_vit.layers.base import ResidualBlock, check_shape
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.shapes import check_shape
 
 __all__ = [
     "MLPMixer",

@@ -19,9 +19,13 @@ from keras_vit._arguments import (
     as_triple,
 )
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, drop_path_rates, register
+from keras_vit.models.families import (
+    architecture,
+    check_levels,
+    drop_path_rates,
+    register,
+)
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.mvit_attention import Pooling
 from keras_vit.models.mvit_block import MultiscaleBlock

@@ -7,12 +7,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.dense import Dense
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.core import Dense
 from keras_vit.models.mvit_pooling import TokenPooling
-from keras_vit.ops.attention import fused_attention
-from keras_vit.ops.shapes import check_shape
-from keras_vit.ops.softmax import softmax
+from keras_vit.ops.attention import fused_attention, softmax
 
 Pooling = Literal["conv", "max", "avg", "none"]
 

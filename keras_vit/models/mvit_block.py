@@ -5,7 +5,7 @@ import math
 import keras
 
 from keras_vit._arguments import Count, Rate, Triple, as_triple, checked
-from keras_vit.layers.block import ResidualBlock
+from keras_vit.layers.base import ResidualBlock
 from keras_vit.models.mvit_attention import (
     Pooling,
     PoolingAttention,
@@ -14,7 +14,7 @@ from keras_vit.models.mvit_attention import (
     strided_kernel,
 )
 from keras_vit.models.mvit_pooling import TokenPooling
-from keras_vit.ops.activations import gelu
+from keras_vit.ops.linear import gelu
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

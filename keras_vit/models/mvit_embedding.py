@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
-from keras_vit.layers.dense import uniform
+from keras_vit.layers.base import check_shape
+from keras_vit.layers.core import uniform
 from keras_vit.models.mvit_pooling import pooled_size
 from keras_vit.ops.convolution import conv
-from keras_vit.ops.shapes import check_shape
 
 Kind = Literal["separate", "joint", "none"]
 

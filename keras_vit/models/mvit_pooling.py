@@ -7,11 +7,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.ops import tpu
+from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.ops import common
+from keras_vit.ops.common import at_least_float32
 from keras_vit.ops.convolution import conv
-from keras_vit.ops.precision import at_least_float32
-from keras_vit.ops.shapes import check_shape
 
 
 def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
@@ -118,7 +117,7 @@ class TokenPooling(CompositeLayer):
         # XLA's depthwise convolution over three axes takes a hundred times as
         # long on CPUs as a sum over slices, which it fuses. For TPUs it
         # compiles the sum for minutes, and computes the convolution natively.
-        if keras.backend.backend() == "torch" or tpu.is_target():
+        if keras.backend.backend() == "torch" or common.targets_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return conv(x, kernel, self.strides, "valid")
         # Convolutions accumulate in float32, or in float64.

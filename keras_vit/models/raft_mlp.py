@@ -13,13 +13,12 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
-from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.dense import uniform
+from keras_vit.layers.base import ResidualBlock
+from keras_vit.layers.core import uniform
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.arguments import ModelArguments
-from keras_vit.models.checks import check_levels
 from keras_vit.models.construct import construct
-from keras_vit.models.families import architecture, register
+from keras_vit.models.families import architecture, check_levels, register
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.raft_mlp_embedding import (
     MultiScaleEmbedding,

@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, checked
-from keras_vit.layers.dense import uniform
+from keras_vit.layers.base import check_shape
+from keras_vit.layers.core import uniform
+from keras_vit.ops.common import wide_dtype
 from keras_vit.ops.convolution import conv
-from keras_vit.ops.precision import wide_dtype
-from keras_vit.ops.shapes import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

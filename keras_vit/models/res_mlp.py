@@ -11,14 +11,12 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, checked
-from keras_vit.layers import deit_mlp
-from keras_vit.layers.block import ResidualBlock
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers import mlp_block
+from keras_vit.layers.base import CompositeLayer, ResidualBlock, check_shape
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.shapes import check_shape
 
 __all__ = ["ResMLP", "ResMLPS12", "ResMLPS24", "ResMLPS36", "ResMLPB24"]
 
@@ -80,7 +78,7 @@ class ResMLPBlock(ResidualBlock):
         `layers_scale_mlp_blocks` in resmlp_models.py.
     """
 
-    SHARDED = deit_mlp.sharded("mlp")
+    SHARDED = mlp_block.sharded("mlp")
 
     @checked
     def __init__(
@@ -100,7 +98,7 @@ class ResMLPBlock(ResidualBlock):
         scale = keras.initializers.Constant(self.layer_scale)
         self.norm1 = self.make(Affine, name="norm1")
         self.norm1.build(input_shape)
-        self.attn = deit_mlp.dense(self, tokens, "attn")
+        self.attn = mlp_block.dense(self, tokens, "attn")
         self.attn.build((batch_size, width, tokens))
         self.gamma_1 = self.add_weight((width,), scale, name="gamma_1")
         self.norm2 = self.make(Affine, name="norm2")

@@ -19,7 +19,7 @@ from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.activations import gelu
+from keras_vit.ops.linear import gelu
 
 __all__ = ["S2MLP", "S2MLPWide", "S2MLPDeep"]
 

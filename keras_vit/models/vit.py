@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Positive, Rate
-from keras_vit.layers.residual_unit import Numerics
+from keras_vit.layers.resnet_v2_stem import Numerics
 from keras_vit.models.construct import construct
 from keras_vit.models.encoder import (
     BASE,

@@ -1,12 +1,76 @@
-"""Products of matrices under PyTorch."""
+"""Products of matrices, and the activations that follow them."""
 
 import functools
 
 import keras
 from keras import ops
 
-from keras_vit.ops.activations import gelu, gelu_tanh
-from keras_vit.ops.transforms import is_compiled, is_transformed
+from keras_vit._keras import say_once
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+def gelu(x):
+    """Return the exact GELU."""
+    if keras.backend.standardize_dtype(x.dtype) == "float64":
+        # TensorFlow's operation has the root of 2 in float32.
+        return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
+    return ops.gelu(x, approximate=False)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+def gelu_tanh(x):
+    """Return the tanh form of GELU."""
+    return ops.gelu(x, approximate=True)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+def quick_gelu(x):
+    """Return x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+def is_compiled() -> bool:
+    """Return whether PyTorch makes a graph of its own kind of a program."""
+    import torch
+
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed(*tensors) -> bool:
+    """Return whether PyTorch needs operations for which it has all rules.
+
+    torch.func, derivatives in forward mode, recorders such as make_fx and
+    FlopCounterMode, and subclasses of tensors know PyTorch's public operations.
+    Those of a library or of a device they reject, drop or record as they are.
+
+    Args:
+        tensors: What an operation takes; None is ignored.
+    """
+    import torch
+
+    unpack = torch.autograd.forward_ad.unpack_dual
+    return any(is_active() for is_active in probes()) or any(
+        type(x) not in (torch.Tensor, torch.nn.Parameter)
+        or unpack(x).tangent is not None
+        for x in tensors
+        if x is not None
+    )
+
+
+@functools.cache
+def probes() -> tuple:
+    """Return functions that say whether the process transforms operations."""
+    import torch
+
+    try:
+        return (
+            torch._C._are_functorch_transforms_active,
+            torch._C._len_torch_dispatch_stack,
+        )
+    except AttributeError as error:  # without them one cannot know
+        say_once(str(error))
+        return (lambda: True,)
+
 
 # oneDNN's names of the activations that it fuses into a product.
 _FUSED = {gelu: "none", gelu_tanh: "tanh"}
@@ -23,7 +87,7 @@ def linear(x, kernel, bias=None, activation=None):
         x: Inputs, `[..., D]`.
         kernel: Its weights, `[D, F]`.
         bias: Added to each row, `[F]`, or None.
-        activation: A function of `keras_vit.ops.activations`, or None.
+        activation: A function of `keras_vit.ops.linear`, or None.
     """
     import torch
 

@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.ops.derivatives import with_derivative
-from keras_vit.ops.precision import wide_dtype
+from keras_vit.ops.common import wide_dtype, with_derivative
 
 
 def layer_norm(layer: keras.layers.LayerNormalization, inputs, plain):

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.weights.rules import configs
-
 # Allows pixels of any bit depth, down to a thousandth of the smallest step.
 _LEAST, _MOST = 1e-3, 1e5
 
@@ -85,7 +83,10 @@ def check(mean, std) -> None:
     ):
         values = [value] if np.ndim(value) == 0 else list(value)
         if value is not None and not all(
-            configs.is_number(n) and low <= n <= _MOST for n in values
+            isinstance(n, (int, float, np.number))
+            and not isinstance(n, bool)
+            and low <= n <= _MOST
+            for n in values
         ):
             raise ValueError(
                 f"`{argument}` must be one number from {low} to {_MOST}, or "

@@ -10,8 +10,8 @@ import pytest
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers.dense import Dense
-from keras_vit.ops import activations, attention, tpu
+from keras_vit.layers.core import Dense
+from keras_vit.ops import attention, common, linear
 
 BACKEND = keras.backend.backend()
 
@@ -71,7 +71,7 @@ def test_the_projection_for_tpus_gives_the_same(qkv_bias, monkeypatch):
     expected = layer(x)
     used = []
     on_tpu = attention._project_on_tpu
-    monkeypatch.setattr(tpu, "is_target", lambda: True)
+    monkeypatch.setattr(common, "targets_tpu", lambda: True)
     monkeypatch.setattr(
         attention,
         "_project_on_tpu",
@@ -176,9 +176,7 @@ def test_a_dense_layer_is_that_of_keras(dtype, lora_rank):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "activation", [activations.gelu, activations.gelu_tanh]
-)
+@pytest.mark.parametrize("activation", [linear.gelu, linear.gelu_tanh])
 def test_gelu_within_the_product_is_that_of_keras(dtype, activation):
     import torch
 
@@ -198,7 +196,7 @@ def test_gelu_within_the_product_is_that_of_keras(dtype, activation):
 def test_a_bias_alone_can_be_trained():
     import torch
 
-    layer = Dense(4, activation=activations.gelu_tanh)
+    layer = Dense(4, activation=linear.gelu_tanh)
     layer.build((None, 8))
     layer.kernel.trainable = False
     layer(torch.ones(2, 8)).sum().backward()
@@ -211,7 +209,7 @@ def test_a_bias_alone_can_be_trained():
 def test_a_dense_layer_is_transformed_by_pytorch():
     import torch
 
-    layer = Dense(4, activation=activations.gelu_tanh)
+    layer = Dense(4, activation=linear.gelu_tanh)
     layer.build((None, 8))
     x = torch.randn(2, 3, 8)
     expected = layer(x)
@@ -226,7 +224,7 @@ def test_a_dense_layer_is_transformed_by_pytorch():
 def test_an_exported_dense_layer_has_public_operations_alone():
     import torch
 
-    layer = Dense(4, activation=activations.gelu_tanh)
+    layer = Dense(4, activation=linear.gelu_tanh)
     layer.build((None, 8))
     with torch.no_grad():
         program = torch.export.export(layer, (torch.ones(2, 8),))

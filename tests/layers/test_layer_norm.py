@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.layer_norm import LayerNorm
+from keras_vit.layers.core import LayerNorm
 
 pytestmark = pytest.mark.backend("jax")
 

@@ -13,7 +13,7 @@ import test_catalogue
 import keras_vit
 from keras_vit import layers, training
 from keras_vit.distribution import layouts
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import CompositeLayer
 from keras_vit.models import ModelArguments, construct, families
 from keras_vit.weights import resize, rules
 from keras_vit.weights.rules import keras_format, patches, table

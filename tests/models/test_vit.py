@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import sys
 
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -345,3 +347,25 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         getattr(keras_vit, constructor)(num_layer=2)
     with pytest.raises(ValueError, match=f"{constructor} has no argument"):
         getattr(keras_vit, constructor)(data_format="channels_first")
+
+
+def test_a_pass_runs_through_a_dozen_files():
+    root = pathlib.Path(keras_vit.__file__).parent
+
+    def files_of(function):
+        found = set()
+
+        def note(frame, event, _):
+            path = frame.f_code.co_filename
+            if event == "call" and path.startswith(f"{root}/"):
+                found.add(path)
+
+        sys.setprofile(note)
+        try:
+            return function(), found
+        finally:
+            sys.setprofile(None)
+
+    model, built = files_of(lambda: keras_vit.ViT(**catalogue.TINY))
+    _, called = files_of(lambda: model(np.zeros((1, *model.input_shape[1:]))))
+    assert len(called) <= 12 and len(built | called) <= 22

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_vit.layers import Rescaling
-from keras_vit.ops.activations import gelu
+from keras_vit.ops.linear import gelu
 
 
 @pytest.mark.backend("tensorflow")

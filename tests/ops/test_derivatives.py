@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit.ops import gradient_barrier, norm, softmax, tpu, transforms
+from keras_vit.ops import attention, common, linear, norm
 
 # Between them they have every operation of this library that has a form of its
 # own on a backend: products, attention, norms, convolutions and pooling.
@@ -150,8 +150,8 @@ def test_tensors_of_another_class_take_plain_operations():
     class Own(torch.Tensor):
         pass
 
-    assert transforms.is_transformed(torch.zeros(1).as_subclass(Own))
-    assert not transforms.is_transformed(torch.zeros(1), None)
+    assert linear.is_transformed(torch.zeros(1).as_subclass(Own))
+    assert not linear.is_transformed(torch.zeros(1), None)
 
 
 @pytest.mark.backend("torch")
@@ -161,10 +161,10 @@ def test_plain_operations_replace_private_ones(monkeypatch):
     outputs = on_line(make_model("deit"))
     with torch.no_grad():
         expected = outputs(0.0)
-        uncached = transforms.probes.__wrapped__
-        monkeypatch.setattr(transforms, "probes", uncached)
+        uncached = linear.probes.__wrapped__
+        monkeypatch.setattr(linear, "probes", uncached)
         monkeypatch.delattr(torch._C, "_len_torch_dispatch_stack")
-        assert transforms.is_transformed()
+        assert linear.is_transformed()
         assert_all_close(expected, [outputs(0.0)])
 
 
@@ -182,7 +182,7 @@ def test_jax_differentiates_in_both_modes(model):
 def test_jax_traces_second_derivatives_for_tpus(monkeypatch):
     import jax
 
-    monkeypatch.setattr(tpu, "is_target", lambda: True)
+    monkeypatch.setattr(common, "targets_tpu", lambda: True)
     outputs = on_line(make_model("deit"))
     for outer in (jax.jacrev, jax.jacfwd):
         assert jax.eval_shape(outer(jax.jacrev(outputs)), 0.0).shape == (1, 5)
@@ -194,18 +194,18 @@ def test_jax_differentiates_in_any_order(monkeypatch):
 
     start, direction = np.random.default_rng(0).normal(size=(2, 2, 3, 5, 5))
     forms = (
-        (softmax, "_weighted_sum"),
+        (attention, "_weighted_sum"),
         (norm, "_variance"),
-        (gradient_barrier, "_gradient_barrier"),
-        (tpu, "_gradient_by_rows"),
+        (common, "_gradient_barrier"),
+        (common, "_gradient_by_rows"),
     )
 
     def loss(s):
         x = start.astype("float32") + s * direction.astype("float32")
-        sums = softmax._weighted_sum(x, gradient_barrier.gradient_barrier(x**2))
+        sums = attention._weighted_sum(x, common.gradient_barrier(x**2))
         variance = norm._variance(x, ops.mean(x, -1, keepdims=True))
-        matrix = tpu.gradient_by_rows(x[0, 0]) ** 3
-        return ops.sum((softmax.softmax(x) * sums * variance + matrix) ** 2)
+        matrix = common.gradient_by_rows(x[0, 0]) ** 3
+        return ops.sum((attention.softmax(x) * sums * variance + matrix) ** 2)
 
     def tangent(function):
         return lambda s: jax.linearize(function, s)[1](1.0)

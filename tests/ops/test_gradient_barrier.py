@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit.ops.gradient_barrier import gradient_barrier
+from keras_vit.ops.common import gradient_barrier
 
 pytestmark = pytest.mark.backend("jax")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.ops import tpu
+from keras_vit.ops import common
 
 
 @pytest.mark.backend("jax")
@@ -13,12 +13,14 @@ def test_the_gradient_of_a_batch_gets_a_layout_but_not_of_its_parts():
     x = np.arange(6, dtype="float32").reshape(2, 3)
 
     def program():
-        step = jax.jit(jax.grad(lambda x: (tpu.gradient_by_rows(x) ** 2).sum()))
+        step = jax.jit(
+            jax.grad(lambda x: (common.gradient_by_rows(x) ** 2).sum())
+        )
         np.testing.assert_array_equal(step(x), 2 * x)
         return step.lower(x).as_text()
 
     assert program().count("@LayoutConstraint") == 2
-    with tpu.accumulation():
+    with common.accumulation():
         assert "@LayoutConstraint" not in program()
     assert program().count("@LayoutConstraint") == 2
 
@@ -28,4 +30,4 @@ def test_a_layout_does_not_change_the_values():
     import jax
 
     x = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
-    np.testing.assert_array_equal(jax.jit(tpu.by_queries)(x), x)
+    np.testing.assert_array_equal(jax.jit(common.by_queries)(x), x)

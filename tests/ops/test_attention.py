@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.ops import tpu
-from keras_vit.ops.softmax import weighted_sum
+from keras_vit.ops import common
+from keras_vit.ops.attention import weighted_sum
 
 
 @pytest.mark.backend("jax")
 def test_the_gradient_of_a_weighted_sum_is_that_of_its_parts(monkeypatch):
     import jax
 
-    monkeypatch.setattr(tpu, "is_target", lambda: True)
+    monkeypatch.setattr(common, "targets_tpu", lambda: True)
 
     rng = np.random.default_rng(0)
     logits, values, weights = (

@@ -1,0 +1,175 @@
+"""What operations share: dtypes, and forms that XLA wants.
+
+Derivatives and barriers for its CPU compiler, layouts for TPUs: the compiler of
+TPUs chooses a layout for each array, and copies an array that two operations
+want in different ones.
+"""
+
+import contextlib
+
+import keras
+from keras import ops
+
+
+def wide_dtype(dtype) -> str:
+    """Return "float64" for float64, and "float32" for any other dtype.
+
+    `keras.backend.result_type` has no float64 on JAX and PyTorch.
+
+    Args:
+        dtype: A dtype of Keras or of the backend.
+    """
+    name = keras.backend.standardize_dtype(dtype)
+    return name if name == "float64" else "float32"
+
+
+def at_least_float32(x):
+    """Return `x` in float32, or unchanged in float64."""
+    return ops.cast(x, wide_dtype(x.dtype))
+
+
+def constant(x, dtype=None):
+    """Return an array as a tensor.
+
+    `torch.compile` follows PyTorch's conversion, and not that of Keras.
+
+    Args:
+        x: NumPy array.
+        dtype: Its type; by default that of the array.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        x = torch.as_tensor(x)
+    return ops.convert_to_tensor(x, dtype)
+
+
+def with_derivative(derivative):
+    """Return a decorator that gives a function its derivative under JAX.
+
+    JAX computes the gradient, the transpose of the derivative, from it, so that
+    both modes of differentiation work, in any order.
+
+    Args:
+        derivative: From the arguments and their tangents, two tuples, to the
+            result and its tangent. It is differentiated itself.
+    """
+
+    def decorate(function):
+        if keras.backend.backend() != "jax":
+            return function
+        import jax
+
+        function = jax.custom_jvp(function)
+        function.defjvp(derivative)
+        return function
+
+    return decorate
+
+
+def gradient_barrier(x):
+    """Return `x`; XLA does not fuse its gradient with what follows.
+
+    On CPUs, XLA fuses the sums of the residual stream into each of their
+    consumers, so that the gradient of a late block adds up those of all
+    others again: its cost grows with the square of the number of blocks. XLA
+    does not fuse across a conditional, and does not see that its predicate is
+    constant, since `optimization_barrier` is removed only after conditionals
+    are simplified. The values are the same. Other devices and backends are not
+    affected.
+
+    Args:
+        x: The output of a block, or of its first residual branch.
+    """
+    return _gradient_barrier(x)
+
+
+def _derive(primals, tangents):
+    import jax
+
+    def pass_on(x):
+        return x
+
+    def pass_through_conditional(x):
+        always = jax.lax.optimization_barrier(jax.numpy.array(True))
+        return jax.lax.cond(always, pass_on, jax.numpy.negative, x)
+
+    (x,), (change,) = primals, tangents
+    # Its transpose, the gradient, passes through a conditional too.
+    return x, jax.lax.platform_dependent(
+        change, cpu=pass_through_conditional, default=pass_on
+    )
+
+
+@with_derivative(_derive)
+def _gradient_barrier(x):
+    return x
+
+
+_accumulates = False
+
+
+def targets_tpu() -> bool:
+    """Return whether JAX traces a program for TPUs."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return jax.default_backend() == "tpu"
+    # Names such as "tpu:0", or jax.Device objects; of a plan they are absent.
+    device = distribution.device_mesh.devices.flat[0]
+    return getattr(device, "platform", device).startswith("tpu")
+
+
+@contextlib.contextmanager
+def accumulation():
+    """Mark the gradients traced inside as those of micro-batches.
+
+    Devices sum them once per batch. With fixed layouts XLA would sum each one.
+    """
+    global _accumulates
+    before, _accumulates = _accumulates, True
+    try:
+        yield
+    finally:
+        _accumulates = before
+
+
+def gradient_by_rows(x):
+    """Return a matrix, whose gradient is computed by columns, then copied.
+
+    XLA would otherwise copy what the optimizer updates with the gradient: the
+    kernel and both moments of Adam, in float32, to columns and back.
+    """
+    return x if _accumulates else _gradient_by_rows(x)
+
+
+def _derive_by_rows(primals, tangents):
+    (x,), (change,) = primals, tangents
+    return x, _stored(_stored(change, (0, 1)), (1, 0))
+
+
+@with_derivative(_derive_by_rows)
+def _gradient_by_rows(x):
+    return x
+
+
+def by_queries(x):
+    """Return `[B, A, T, ...]` with its tokens contiguous.
+
+    So is its gradient. With 128 images on a device XLA would otherwise make
+    the images contiguous, and copy queries, keys, values and `[B, A, T, T]` to
+    the layout that products take.
+    """
+    return _stored(x, (0, 1, 3, 2))
+
+
+def _stored(x, axes):
+    """Return `x`, and its gradient, in the memory order of `axes`."""
+    try:
+        from jax.experimental.layout import Layout, with_layout_constraint
+    except ImportError:  # JAX before 0.7
+        return x
+    return with_layout_constraint(x, Layout(axes))
