@@ -20,7 +20,6 @@ def main(words: list[str]) -> int:
         The exit status: 0 for success, 2 for a user error.
     """
     options = arguments.parser().parse_args(words)
-    command.quiet_tensorflow()
     if options.program != "classify":  # which asks a server
         command.choose_backend()
     return importlib.import_module(options.module).run(options)

@@ -20,7 +20,7 @@ from ml_collections import config_flags
 from keras_vit import distribution
 from keras_vit.models import families
 from keras_vit_cli import command
-from recipes import fields, start
+from recipes import fields, options
 
 # The fields that most runs change, first in --help.
 COMMON = (
@@ -43,9 +43,8 @@ def main(run, default_config: str | os.PathLike) -> None:
     Raises:
         SystemExit: With status 2 after a user error; see `command.report`.
     """
-    _name_main_module()
     try:
-        with start.naming_help():
+        with options.naming_help():
             config, workdir, wants_help = parse(sys.argv, default_config)
             _check_class(config, run)
         if wants_help:
@@ -73,15 +72,15 @@ def parse(argv: list[str], default_config: str | os.PathLike):
     Raises:
         ValueError: If the file, a field or a value is invalid.
     """
-    options = start.read(argv, default_config)
-    arguments = [argv[0], *options.overrides]
-    config = _override(_load(options.config), arguments)
+    given = options.read(argv, default_config)
+    arguments = [argv[0], *given.overrides]
+    config = _override(_load(given.config), arguments)
     default = os.fspath(default_config).split(":")[0]
-    if ":" not in options.config and os.path.samefile(options.config, default):
-        other = _other_names(config, options.config)
+    if ":" not in given.config and os.path.samefile(given.config, default):
+        other = _other_names(config, given.config)
         if other:
-            config = _override(_load(f"{options.config}:{other}"), arguments)
-    return config, options.workdir, options.help
+            config = _override(_load(f"{given.config}:{other}"), arguments)
+    return config, given.workdir, given.help
 
 
 def _other_names(config, file):
@@ -126,17 +125,6 @@ def _override(config, arguments):
         )
     _check_types(holder.value)
     return holder.value
-
-
-def _name_main_module():
-    """Let a config file import the recipe that `python -m` runs.
-
-    The name of its module is `__main__`; by its real name Python would import a
-    second copy, whose Config is a different class.
-    """
-    main_module = sys.modules["__main__"]
-    if main_module.__spec__ is not None:
-        sys.modules.setdefault(main_module.__spec__.name, main_module)
 
 
 def _load(file_and_argument):

@@ -14,6 +14,11 @@ The page needs `pip install -e . -r requirements/demo.txt` and works offline.
 Two photographs of scikit-learn are its examples.
 """
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.demo")
+
 import argparse
 import atexit
 import functools
@@ -336,7 +341,3 @@ def _contents(path, image, model, index, folder):
         gr.Slider(maximum=max(heads, 2), value=1, visible=heads > 1),
         nearest,
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

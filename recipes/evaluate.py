@@ -29,6 +29,11 @@ on the 113 classes of ObjectNet that ImageNet has, too (Barbu et al. 2019). The
 predictions are among all 1,000 classes.
 """
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.evaluate")
+
 import argparse
 import json
 import sys
@@ -372,7 +377,3 @@ def _table(results):
             "images with a label"
         )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

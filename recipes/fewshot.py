@@ -1,5 +1,10 @@
 """Measures a frozen representation with a few labels per class."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.fewshot")
+
 import dataclasses
 import math
 import pathlib
@@ -11,7 +16,7 @@ import keras
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.inspection import figures
-from recipes import checks, cli, experiment, inputs, trained_on, training_step
+from recipes import checks, experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
@@ -372,7 +377,3 @@ def _print(found):
         if row["temperature"]:
             vote = f"weighted, temperature {row['temperature']:g}"
         print(f"{row['k']:5}  {row['accuracy']:8.2%}  {vote}")
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

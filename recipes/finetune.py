@@ -1,5 +1,10 @@
 """Trains a model on labelled images or videos, from weights or from scratch."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.finetune")
+
 import contextlib
 import importlib.util
 import pathlib
@@ -16,7 +21,6 @@ from keras_vit.inspection import figures
 from recipes import (
     begin,
     checks,
-    cli,
     experiment,
     fewshot,
     fitting,
@@ -259,7 +263,3 @@ def _write_examples(images, names, workdir):
             io = tensorflow().io
             io.write_file(paths[-1], io.encode_png(image))
     return paths
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

@@ -1,5 +1,10 @@
 """Trains a model on images without labels, for fine-tuning (B.1.2)."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.masked_patch")
+
 import dataclasses
 import pathlib
 import shlex
@@ -9,7 +14,6 @@ from keras_vit.training import masked_patch
 from recipes import (
     begin,
     checks,
-    cli,
     experiment,
     finetune,
     fitting,
@@ -169,7 +173,3 @@ def _report(config, workdir, results):
     command.append(f"--config.model.weights={workdir / 'last.keras'}")
     command.append(f"--workdir={workdir}-finetuned")
     print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

@@ -1,5 +1,10 @@
 """Shows the paper's central claims at a small scale, with one command."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.miniature")
+
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -10,7 +15,7 @@ from collections.abc import Callable
 
 import keras
 
-from recipes import checks, cli, experiment, fields, finetune, miniature_report
+from recipes import checks, experiment, fields, finetune, miniature_report
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
@@ -202,7 +207,3 @@ def _check(config):
         )
     for each in plan(config).values():
         checks.check(each)
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

@@ -1,8 +1,13 @@
 """Trains a model from scratch on many images, for fine-tuning."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.pretrain")
+
 import pathlib
 
-from recipes import cli, experiment, finetune
+from recipes import experiment, finetune
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "pretrain.py"
@@ -29,7 +34,3 @@ def run(config: experiment.Config, workdir: str = "") -> dict[str, float]:
     """
     name = workdirs.default(config.model.name, config.data.dataset)
     return finetune.run(config, workdir or f"{name}-pretrained")
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

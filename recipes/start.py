@@ -1,102 +1,81 @@
-"""The start of a recipe, before Keras is imported, which takes seconds."""
+"""Starts a recipe, before Keras is imported, which takes seconds."""
 
-import contextlib
+import importlib
 import os
 import pathlib
-import re
+import signal
 import sys
-import typing
-
-from absl import flags
+from typing import NoReturn
 
 from keras_vit_cli import command
 
 FOLDER = pathlib.Path(__file__).parent
-# Overrides of the config: they are read when its class is imported.
-OVERRIDE = re.compile(r"--?(no)?config\.")
+# Modules without which no recipe starts.
+NEEDED = ("fcntl", "absl", "ml_collections")
 
 
-class Options(typing.NamedTuple):
-    """The flags of all recipes, and the arguments that are none of them."""
+def main(module: str) -> NoReturn:
+    """Run a recipe with the arguments of `python -m`, which runs its file.
 
-    config: str
-    workdir: str
-    help: bool
-    debug: bool
-    overrides: list[str]
-
-
-def announce(arguments: list[str], module: str) -> None:
-    """Check the flags of a recipe, and print what starts.
-
-    Prints nothing for modules without a config.
+    Checks the flags, prints what starts, and imports the recipe by its real
+    name, so that it is the module that a file of --config imports, and not
+    `__main__`.
 
     Args:
-        module: Name of the module that `python -m` runs.
+        module: Name of the recipe's module.
 
     Raises:
-        SystemExit: With status 2, if a flag is unknown or the config is no
-            file.
+        SystemExit: With the status 2 after a user error, and 0 for success.
     """
+    command.quiet_tensorflow()
     name = module.removeprefix("recipes.")
     default_config = FOLDER / "configs" / f"{name}.py"
-    if not (default_config.is_file() and (FOLDER / f"{name}.py").is_file()):
-        return
     try:
-        with naming_help():
-            options = read([module, *arguments], default_config)
-    except ValueError as error:
-        command.report(error, "--debug" in arguments)
+        backend = command.choose_backend()
+        for needed in NEEDED:
+            _require(needed)
+        if default_config.is_file():
+            _announce(module, default_config, backend)
+    except (ImportError, ValueError) as error:
+        command.report(error, "--debug" in sys.argv)
         sys.exit(2)
-    if options.help:
+    # During the imports, Ctrl-C ends the process: Python's KeyboardInterrupt is
+    # lost if it is raised in a callback of JAX.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    recipe = importlib.import_module(module)
+    if not default_config.is_file():
+        sys.exit(recipe.main())
+    from recipes import cli
+
+    cli.main(recipe.run, default_config)
+    sys.exit()
+
+
+def _require(module):
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        remedy = command.installation()["pip_install"]("recipes")
+        if module == "fcntl":  # a part of Python itself
+            remedy = "on Windows use the Windows Subsystem for Linux (WSL)"
+        raise ImportError(
+            f"Recipes need `{module}`, which is not installed: {remedy}"
+        ) from error
+
+
+def _announce(module, default_config, backend):
+    """Check the flags, and print what starts, unless help is requested."""
+    from recipes import options
+
+    with options.naming_help():
+        given = options.read([module, *sys.argv[1:]], default_config)
+    if given.help:
         return
-    config = options.config
+    config = given.config
     if config.startswith(f"{FOLDER}{os.sep}"):
         config = os.path.relpath(config, FOLDER.parent)
-    words = ["Starting", module, "on", command.choose_backend(), "with", config]
-    words += options.overrides
-    if options.workdir:
-        words.append(f"--workdir={options.workdir}")
+    words = ["Starting", module, "on", backend, "with", config]
+    words += given.overrides
+    if given.workdir:
+        words.append(f"--workdir={given.workdir}")
     print(*words, "(importing libraries)", flush=True)
-
-
-def read(argv: list[str], default_config: str | os.PathLike) -> Options:
-    """Read the flags of all recipes.
-
-    Raises:
-        ValueError: If a flag is unknown or the config is no file.
-    """
-    values = flags.FlagValues()
-    values.set_gnu_getopt()
-    flags.DEFINE_string(
-        "config", os.fspath(default_config), "", flag_values=values
-    )
-    flags.DEFINE_string("workdir", "", "", flag_values=values)
-    flags.DEFINE_bool("help", False, "", flag_values=values)
-    flags.DEFINE_bool("debug", False, "", flag_values=values)
-    try:
-        program, *rest = values(argv, known_only=True)
-        values(  # raises
-            [program]
-            + [x for x in rest if x[:2] == "--" and not OVERRIDE.match(x)]
-        )
-    except flags.Error as error:
-        raise ValueError(f"{error}.") from None
-    file = values.config.split(":", 1)[0]
-    if not os.path.isfile(file):
-        raise ValueError(
-            "--config must name a Python file with get_config(), and its "
-            f"argument after a colon. Received: {file!r}, which is no file"
-        )
-    return Options(
-        values.config, values.workdir, values.help, values.debug, rest
-    )
-
-
-@contextlib.contextmanager
-def naming_help():
-    """Add to the error of a command line where the flags are listed."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{error}\nThe flags are listed by --help.") from error

@@ -1,5 +1,10 @@
 """Trains the variants of a study one after another, and draws their results."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.study")
+
 import dataclasses
 import json
 import math
@@ -12,7 +17,6 @@ import keras_vit
 from keras_vit.inspection import pictures
 from recipes import (
     checks,
-    cli,
     experiment,
     fewshot,
     fields,
@@ -348,7 +352,3 @@ def _check(config):
                 f"`{name}` must be one of {choices}. Received: {name}={value!r}"
             )
     checks.check_range("num_seeds", config.num_seeds, 1)
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

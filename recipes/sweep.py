@@ -1,5 +1,10 @@
 """Selects a learning rate on a dev split, then fine-tunes on all images."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.sweep")
+
 import dataclasses
 import itertools
 import pathlib
@@ -7,7 +12,7 @@ import pathlib
 import keras
 import numpy as np
 
-from recipes import checks, cli, experiment, fields, finetune, fitting
+from recipes import checks, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "sweep.py"
@@ -188,7 +193,3 @@ def _check(config):
             f"Received: dev_fraction={config.dev_fraction}"
         )
     checks.check_range("num_seeds", config.num_seeds, 1)
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

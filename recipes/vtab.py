@@ -1,5 +1,10 @@
 """Fine-tunes on each of the 19 tasks of VTAB-1k and scores the model."""
 
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.vtab")
+
 import dataclasses
 import itertools
 import json
@@ -10,7 +15,7 @@ import keras
 
 from keras_vit.data import vtab
 from keras_vit.evaluation import vtab_scores
-from recipes import checks, cli, experiment, fields, finetune, fitting
+from recipes import checks, experiment, fields, finetune, fitting
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "vtab.py"
@@ -209,7 +214,3 @@ def _table(results):
     if "mean" in results["scores"]:
         lines.append(f"{'mean of 19 tasks':22}{results['scores']['mean']:8.2%}")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    cli.main(run, DEFAULT_CONFIG)

@@ -278,9 +278,8 @@ def test_python_raises_an_import_error_without_a_backend(start):
 
 @pytest.mark.parametrize("missing", ["absl", "fcntl"])
 def test_what_recipes_need_is_named(start, missing):
-    program = "import sys, runpy\n"
-    program += f"sys.modules[{missing!r}] = None\nsys.argv = ['-m']\n"
-    program += "import recipes"
+    program = f"import sys\nsys.modules[{missing!r}] = None\n"
+    program += "from recipes import start\nstart.main('recipes.finetune')"
     done = start(("jax",), "", "", "-c", program)
     assert done.returncode == 2
     assert f"Recipes need `{missing}`" in done.stderr

@@ -10,9 +10,9 @@ middle. Families with the same picture share it.
 """
 
 import contextlib
+import functools
 import pathlib
 import sys
-from unittest import mock
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def reach_of(name: str) -> tuple[np.ndarray, bool]:
         whether all tokens are reached in one block by them alone.
     """
     blocks, grid = first_blocks(name)
-    with without_averages():
+    with calling(without_averages(blocks)):
         steps = [dependencies(block, grid) for block in blocks]
     middle = grid // 2 * (grid + 1)
     reached = np.eye(grid**2, dtype=bool)[middle]
@@ -83,10 +83,8 @@ def reach_of(name: str) -> tuple[np.ndarray, bool]:
     if name in AXES:
         axes = AXES[name](blocks[0])
         for layer in axes:
-            with contextlib.ExitStack() as stack:
-                for other in axes:
-                    if other is not layer:
-                        stack.enter_context(identity(other))
+            others = [other for other in axes if other is not layer]
+            with calling(dict.fromkeys(others, identity)):
                 along = dependencies(blocks[0], grid)
             numbers[along[middle] & (numbers == 1)] = 0.5
     averages = not steps[0].all() and dependencies(blocks[0], grid).all()
@@ -163,34 +161,53 @@ def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
     return difference > 3e-7 * np.abs(unchanged).max()
 
 
-def identity(layer):
-    """Let a layer return its inputs."""
-    return mock.patch.object(layer, "call", lambda x, training=None: x)
-
-
 @contextlib.contextmanager
-def without_averages():
-    """Replace averages over the map, of norms and branches, by constants."""
+def calling(functions: dict):
+    """Let layers compute these functions instead of their own.
+
+    Args:
+        functions: Layer -> what it computes.
+    """
+    for layer, function in functions.items():
+        layer.call = function
+    try:
+        yield
+    finally:
+        for layer in functions:
+            del layer.call
+
+
+def identity(x, training=None):
+    """Return the input."""
+    return x
+
+
+def without_averages(blocks) -> dict:
+    """Return functions without averages over the map, for `calling`.
+
+    Of norms, only the scale is left; branches are weighted the same everywhere.
+    """
     import keras
 
-    from keras_vit.layers.core import GroupNorm
+    from keras_vit import _keras
 
-    mean = keras.ops.mean
+    functions = {}
+    for layer in (each for b in blocks for each in _keras.nested_layers(b)):
+        if isinstance(layer, keras.layers.GroupNormalization):
+            functions[layer] = functools.partial(_scaled, layer)
+        elif layer.name == "reweight_fc1":  # of the branches' averages
+            functions[layer] = functools.partial(_of_zeros, layer.call)
+    return functions
 
-    def scale(layer, x):
-        return x * layer.gamma
 
-    def within_a_token(x, axis=None, keepdims=False):
-        if axis == (1, 2):
-            x = keras.ops.zeros_like(x)
-        return mean(x, axis=axis, keepdims=keepdims)
+def _scaled(layer, x, **arguments):
+    return x * layer.gamma
 
-    with (
-        mock.patch.object(keras.layers.GroupNormalization, "call", scale),
-        mock.patch.object(GroupNorm, "call", scale),
-        mock.patch.object(keras.ops, "mean", within_a_token),
-    ):
-        yield
+
+def _of_zeros(function, x, **arguments):
+    import keras
+
+    return function(keras.ops.zeros_like(x), **arguments)
 
 
 def draw(found: dict[str, np.ndarray]):

@@ -10,11 +10,12 @@ Only backends that write files for any number of images are supported. For
 LiteRT PyTorch is not: its converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
+import contextlib
 import importlib.util
 import os
-import sys
 import tempfile
 import zipfile
+from importlib import metadata
 from typing import Literal
 
 import keras
@@ -388,9 +389,20 @@ _DESCRIBE = dict(
 
 
 def _openvino():
-    """Import OpenVINO without its telemetry."""
-    # Importing OpenVINO would send statistics of its use without asking.
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore
+    """Import OpenVINO without statistics of its use, unless the user agreed."""
+    with contextlib.suppress(ImportError):
+        import openvino_telemetry
+
+        # There is one object. With the question enabled it sends nothing before
+        # the user has agreed; otherwise OpenVINO, when it is imported, makes
+        # one that sends without asking.
+        openvino_telemetry.Telemetry(
+            app_name="OpenVINO",
+            app_version=metadata.version("openvino"),
+            tid="",
+            backend="ga4",
+            enable_opt_in_dialog=True,
+        )
     import openvino
 
     return openvino

@@ -9,6 +9,7 @@ import zipfile
 import catalogue
 import keras
 import numpy as np
+import processes
 import pytest
 import realistic
 
@@ -307,3 +308,17 @@ def test_a_model_of_every_family_has_one_output(family, tmp_path):
             importlib.import_module("openvino").Core().read_model(path).outputs
         )
         assert list(output.partial_shape)[1].get_length() == 5
+
+
+def import_openvino():
+    import openvino_telemetry
+
+    formats._openvino()
+    assert not openvino_telemetry.Telemetry().consent
+
+
+@pytest.mark.backend("torch")
+def test_openvino_sends_nothing_before_the_user_agreed(tmp_path):
+    pytest.importorskip("openvino_telemetry")
+    # A new user, and no test, of whom OpenVINO knows that none agrees.
+    processes.call(import_openvino, HOME=str(tmp_path), CI="")

@@ -1,11 +1,13 @@
 """How a command starts, and how it ends after an error."""
 
+import importlib
 import os
 import pathlib
-import subprocess
+import signal
 import sys
-import textwrap
 
+import keras
+import processes
 import pytest
 
 import keras_vit
@@ -100,66 +102,50 @@ def test_the_version_is_shown(capsys):
     assert capsys.readouterr().out == f"{keras_vit.__version__}\n"
 
 
-# A TensorFlow that logs as the real one does while it is imported.
-TENSORFLOW = """
-import os, sys
-print("a warning of Python", file=sys.stderr)
-os.write(2, b"WARNING: All log messages before absl::InitializeLog() is\\n")
-os.write(2, b"I0000 00:00:1795313130.05    6671 port.cc:153] oneDNN is on\\n")
-os.write(2, b"W0000 00:00:1795313130.05    6671 a.cc:1] registered twice\\n")
-os.write(2, b"E0000 00:00:1795313130.05    6671 b.cc:1] no factory\\n")
-os.write(2, b"2024-01-01 00:00:00.000001: I tensorflow/a.cc:1] oneDNN\\n")
-level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
-if os.environ.get("BROKEN"):
-    raise ImportError("libcudart.so")
-"""
+@pytest.mark.parametrize(
+    ("before", "after"), [("0", ("0",)), (None, ("2", "3"))]
+)
+def test_tensorflow_is_quiet_unless_the_user_asks(monkeypatch, before, after):
+    monkeypatch.delenv(command.LOG_LEVEL, raising=False)
+    if before:
+        monkeypatch.setenv(command.LOG_LEVEL, before)
+    ending_in(ValueError("no"))([])
+    assert os.environ[command.LOG_LEVEL] in after
 
 
-def stderr_of_import(folder, level, package="recipes", **environment):
-    """What importing that TensorFlow writes in a process of its own."""
-    (folder / "tensorflow.py").write_text(TENSORFLOW)
-    program = f"""
-        import sys
-        sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]
-        import importlib.util
-        import {package}
-        from keras_vit_cli import command
-        command.quiet_tensorflow()  # a command does so in a recipe
-        importlib.util.find_spec("tensorflow")  # as PyTorch asks
-        import tensorflow
-        import tensorflow as again
-        print(tensorflow.level, tensorflow.__spec__.loader.__class__.__name__)
-        print("after", file=sys.stderr)
-    """
-    environment |= {} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level}
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        env=inherited | environment,
-    )
+NAMES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for package in ("keras_vit_cli", "recipes", "tools")
+    for path in (ROOT / package).rglob("*.py")
+    if path.stem != "__main__"
+)
+# These import libraries of the documentation, or of the benchmarks.
+OPTIONAL = ("mkdocs", "griffe")
 
 
-@pytest.mark.parametrize("package", ["recipes", "tools"])
-def test_tensorflow_is_quiet_and_nothing_else_is_lost(tmp_path, package):
-    done = stderr_of_import(tmp_path, None, package)
-    assert done.stderr == "a warning of Python\nafter\n"
-    assert done.stdout.split() in (
-        ["2", "SourceFileLoader"],  # with a GPU
-        ["3", "SourceFileLoader"],
-    )
+def import_all():
+    """Imports each module; raises where that changes the process."""
+
+    def state():
+        handlers = {number: signal.getsignal(number) for number in signals}
+        return dict(
+            handlers=handlers,
+            arguments=list(sys.argv),
+            finders=list(sys.meta_path),
+            environment=dict(os.environ),
+            functions=(keras.ops.mean, keras.layers.Layer.__call__),
+        )
+
+    signals = signal.Signals.SIGINT, signal.Signals.SIGTERM
+    before = state()
+    for name in NAMES:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            assert error.name.split(".")[0] in OPTIONAL, name
+        after = state()
+        assert after == before, (name, before, after)
 
 
-@pytest.mark.parametrize(("level", "lines"), [("0", 7), ("1", 4), ("2", 3)])
-def test_what_the_user_asks_tensorflow_to_log_is_shown(tmp_path, level, lines):
-    done = stderr_of_import(tmp_path, level)
-    assert len(done.stderr.splitlines()) == lines
-    assert "no factory" in done.stderr
-    assert done.stdout.split()[0] == level
-
-
-def test_a_tensorflow_that_does_not_load_gives_the_reason(tmp_path):
-    done = stderr_of_import(tmp_path, None, BROKEN="1")
-    assert done.returncode == 1
-    assert "ImportError: libcudart.so" in done.stderr
+def test_importing_programs_changes_nothing_in_the_process():
+    processes.call(import_all)
