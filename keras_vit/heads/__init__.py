@@ -1,5 +1,6 @@
 """Heads for detection, segmentation, depth and pose on any backbone."""
 
 from keras_vit.heads import released as _released
+from keras_vit.heads.eomt import eomt as eomt
 from keras_vit.heads.task_model import TaskModel as TaskModel
 from keras_vit.heads.yolos import yolos as yolos

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from keras_vit.heads.eomt import eomt
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.yolos import yolos
 from keras_vit.models import arguments
@@ -45,6 +46,14 @@ def plain_vit(metadata: dict) -> tuple[str, dict]:
     return "dinov2", metadata
 
 
+_EOMT: dict = dict(
+    head=eomt,
+    options=(
+        *("num_queries", "num_blocks", "num_upscale_blocks"),
+        *("masked_attention", "kind"),
+    ),
+    changes=("auxiliary_blocks", "masked_attention", "kind"),
+)
 RELEASES = {
     "yolos": Release(
         yolos,
@@ -52,6 +61,8 @@ RELEASES = {
         plain_vit,
         ("auxiliary_blocks",),
     ),
+    "eomt": Release(**_EOMT, backbone=lambda found: ("dinov2", found)),
+    "eomt_dinov3": Release(**_EOMT, backbone=lambda found: ("dinov3", found)),
 }
 
 

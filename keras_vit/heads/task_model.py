@@ -120,8 +120,8 @@ class TaskModel(ImageModel):
             image_sizes: (height, width) of each image before, in pixels; None
                 for those of the model's input.
             **options: Those of the task. Detection: `threshold`, the least
-                score of a box, 0.5. Segmentation: `kind` and further ones of
-                `keras_vit.heads.eomt`. Pose: `threshold`, 0.
+                score of a box, 0.5. Segmentation: those of
+                `keras_vit.heads.segments.interpret`. Pose: `threshold`, 0.
 
         Returns:
             For each image a dictionary of NumPy arrays. Detection: "boxes",

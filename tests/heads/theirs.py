@@ -16,6 +16,7 @@ SIZES = dict(hidden_size=32, num_hidden_layers=4, num_attention_heads=2)
 VIT = dict(SIZES, intermediate_size=64, patch_size=8)
 MLP = dict(SIZES, mlp_ratio=2, patch_size=8)
 NECK = dict(neck_hidden_sizes=[8, 12, 16, 16], fusion_hidden_size=16)
+EOMT = dict(num_queries=5, num_blocks=2, num_upscale_blocks=2, num_labels=3)
 # Case: model_type, class, options of the config, (height, width).
 CASES = {
     "yolos": (
@@ -38,10 +39,41 @@ CASES = {
         ),
         (32, 32),
     ),
+    "eomt": (
+        "eomt",
+        "EomtForUniversalSegmentation",
+        dict(MLP, **EOMT, num_register_tokens=2),
+        (32, 32),
+    ),
+    "eomt, SwiGLU": (
+        "eomt",
+        "EomtForUniversalSegmentation",
+        dict(MLP, **EOMT, use_swiglu_ffn=True) | dict(mlp_ratio=4),
+        (24, 24),
+    ),
+    "eomt on DINOv3": (
+        "eomt_dinov3",
+        "EomtDinov3ForUniversalSegmentation",
+        dict(VIT, **EOMT, hidden_act="gelu_new"),
+        (32, 32),
+    ),
+    "eomt on DINOv3, gated": (
+        "eomt_dinov3",
+        "EomtDinov3ForUniversalSegmentation",
+        dict(
+            VIT,
+            **EOMT,
+            hidden_act="silu",
+            use_gated_mlp=True,
+            key_bias=True,
+            layer_norm_eps=1e-5,
+        ),
+        (24, 24),
+    ),
 }
 # Case -> another size of the images.
-OTHER_SIZES = {"yolos": (40, 48)}
-WITH_CLASSES = ["yolos"]
+OTHER_SIZES = {"yolos": (40, 48), "eomt on DINOv3": (40, 40)}
+WITH_CLASSES = ["yolos", "eomt"]
 
 
 def make(transformers, case, folder, **changes):
@@ -76,6 +108,14 @@ def make(transformers, case, folder, **changes):
     processor = dict(PIXELS, size=dict(height=height, width=width))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return model, size
+
+
+def at_size(model, folder, size):
+    """Return the model for images of another size."""
+    if not type(model).__name__.startswith("Eomt"):
+        return model
+    # The config has the size of its masks.
+    return type(model).from_pretrained(folder, image_size=size[0]).eval()
 
 
 def image_size(kind, size):

@@ -14,6 +14,8 @@ from keras_vit.weights.rules import (
     dinov2,
     dinov3,
     eamlp,
+    eomt,
+    eomt_dinov3,
     eva02,
     ff_only,
     gmlp,
@@ -58,4 +60,6 @@ FAMILIES = {
     "s2_mlp": s2_mlp,
     # Of models with a head for a dense task, which have a config.
     "yolos": yolos,
+    "eomt": eomt,
+    "eomt_dinov3": eomt_dinov3,
 }

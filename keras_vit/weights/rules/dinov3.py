@@ -51,7 +51,7 @@ _KNOWN: dict[str, tuple[float, dict]] = {
         dict(rotary="index", rotary_theta=100.0, rotary_order="xy"),
     ),
 }
-_NAMES = transformers.DINOV2_NAMES | dict(
+NAMES = transformers.DINOV2_NAMES | dict(
     embedding="embeddings.patch_embeddings",
     positions=None,
     norm1="layer.{i}.norm1",
@@ -241,7 +241,7 @@ FORMATS = {
         differences=_differences,
     ),
     "huggingface": formats.transformers_format(
-        _NAMES,
+        NAMES,
         _config_of,
         fields=_FIELDS,
         requires=(

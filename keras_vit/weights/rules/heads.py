@@ -20,6 +20,7 @@ def make(
     refused: Callable = lambda metadata: {},
     fields: tuple[str, ...] = ("activation", "qkv_bias"),
     fixed: dict | None = None,
+    scheme: Callable | None = None,
     **kwargs,
 ) -> table.Format:
     """Return the format of transformers of a model with a head.
@@ -33,6 +34,7 @@ def make(
         refused: Returns description -> whether a model has what the format has
             no place for, given metadata.
         fields, fixed, **kwargs: See `formats.make`.
+        scheme: Returns the argument of `restore`, given metadata.
     """
     base = formats.make(
         names,
@@ -40,9 +42,10 @@ def make(
         fields=fields,
         fixed=fixed,
         config_of=lambda metadata: config_of(with_activation(metadata)),
-        naming_schemes={"huggingface": None},
+        naming_schemes={"huggingface": scheme},
         refused=lambda metadata, format: table.listed(
-            _backbone_refused(metadata, fields, fixed or {}) | refused(metadata)
+            _backbone_refused(metadata, fields, fixed or {})
+            | refused(with_activation(metadata))
         ),
         **kwargs,
     )

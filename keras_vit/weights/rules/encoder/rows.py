@@ -159,6 +159,10 @@ def rules(
     )
 
 
+# A table of embeddings, [N, D], which is a variable [1, N, D].
+EMBEDDINGS = table.Transform(
+    lambda array: array[None], lambda array: (array[0],)
+)
 # Arrays whose shape differs from that of their variable.
 _SHAPES = {
     "embeddings.class_embedding": (
@@ -166,9 +170,8 @@ _SHAPES = {
             lambda array: array[None, None], lambda array: (array[0, 0],)
         ),
     ),
-    "embeddings.position_embedding.weight": (
-        table.Transform(lambda array: array[None], lambda array: (array[0],)),
-    ),
+    "embeddings.position_embedding.weight": (EMBEDDINGS,),
+    "embeddings.position_embeddings.weight": (EMBEDDINGS,),
 }
 
 

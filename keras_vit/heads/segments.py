@@ -1,0 +1,155 @@
+"""Segments of images, of the classes and masks that queries predict.
+
+Checked against EomtImageProcessor of transformers.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from keras_vit._arguments import checked
+from keras_vit.heads.resizing import resized
+from keras_vit.heads.task_model import TaskModel
+from keras_vit.heads.yolos import softmax
+
+Kind = Literal["semantic", "instance", "panoptic"]
+
+
+@checked
+def interpret(
+    model: TaskModel,
+    outputs: dict,
+    image_size: tuple[int, int],
+    kind: Kind | None = None,
+    threshold: float = 0.8,
+    mask_threshold: float = 0.5,
+    overlap_threshold: float = 0.8,
+    stuff_classes: Sequence[int] = (),
+    padded: bool = False,
+) -> dict:
+    """Return the segments of one image; see `TaskModel`.
+
+    Args:
+        model: The model.
+        outputs: Of the image: "class_queries_logits", `[Q, K + 1]`, and
+            "masks_queries_logits", `[h, w, Q]`.
+        image_size: (height, width) of the image, in pixels.
+        kind: "semantic": the class of each pixel, "classes". "panoptic":
+            segments that do not overlap. "instance": masks that may, the last
+            one on top in "segments". None for that of the model.
+        threshold: The least score: the probability of the class, of instances
+            times the mean probability of their pixels.
+        mask_threshold: The least probability of a pixel; panoptic.
+        overlap_threshold: The least share of a mask that other masks do not
+            cover; panoptic.
+        stuff_classes: Classes whose segments are one; panoptic.
+        padded: Whether the image was not stretched to the input of the model,
+            but resized to fit into it, and padded below or at the right.
+    """
+    scores = softmax(np.asarray(outputs["class_queries_logits"], "float32"))
+    masks = outputs["masks_queries_logits"]
+
+    def to_input(masks):
+        return resized(masks, model.image_shape[:2])
+
+    def to_image(maps):
+        if padded:
+            height, width = _unpadded(image_size, model.image_shape[:2])
+            maps = maps[:height, :width]
+        return resized(maps, image_size)
+
+    kind = kind or model.options["kind"]
+    if kind == "semantic":
+        each = _sigmoid(to_input(masks)) @ scores[:, :-1]  # [H, W, K]
+        return dict(classes=to_image(each).argmax(axis=-1).astype("int32"))
+    if kind == "panoptic":
+        labels, scores = scores.argmax(axis=1), scores.max(axis=1)
+        kept = (labels < model.options["classes"]) & (scores > threshold)
+        masks = _sigmoid(to_image(to_input(masks[..., kept])))
+        segments, found = _panoptic(
+            masks,
+            scores[kept],
+            labels[kept],
+            (mask_threshold, overlap_threshold),
+            stuff_classes,
+        )
+        return dict(segments=segments, segments_info=_named(model, found))
+    labels, scores = scores[:, :-1].argmax(axis=1), scores[:, :-1].max(axis=1)
+    kept = scores >= threshold  # that of the pixels can only lower it
+    masks = to_image(to_input(masks[..., kept]))
+    return _instances(model, masks, scores[kept], labels[kept], threshold)
+
+
+def _unpadded(image_size, input_size):
+    """Return the (height, width) of an image within the model's input."""
+    scale = min(
+        whole / n for whole, n in zip(input_size, image_size, strict=True)
+    )
+    return tuple(max(1, round(n * scale)) for n in image_size)
+
+
+def _panoptic(masks, scores, labels, thresholds, stuff_classes):
+    """Return the segment of each pixel, -1 without, and their (label, score).
+
+    Each pixel belongs to the mask of the highest score times probability.
+    """
+    segments = np.full(masks.shape[:2], -1, "int32")
+    found: list[tuple[int, float]] = []
+    of_stuff: dict[int, int] = {}
+    if not len(scores):
+        return segments, found
+    owner = (masks * scores).argmax(axis=-1)
+    for k, label in enumerate(labels.tolist()):
+        owned, mask = owner == k, masks[..., k] >= thresholds[0]
+        both = owned & mask
+        if not both.any() or owned.sum() / mask.sum() <= thresholds[1]:
+            continue
+        if label in of_stuff:
+            segments[both] = of_stuff[label]
+            continue
+        if label in stuff_classes:
+            of_stuff[label] = len(found)
+        segments[both] = len(found)
+        found.append((label, scores[k]))
+    return segments, found
+
+
+def _instances(model, masks, scores, labels, threshold):
+    """Return the masks with a score of at least the threshold."""
+    inside = masks > 0
+    sums = (_sigmoid(masks) * inside).sum(axis=(0, 1))
+    areas = inside.sum(axis=(0, 1))
+    scores = scores * sums / (areas + 1e-6)
+    kept = (areas > 0) & (scores >= threshold)
+    masks, scores, labels = inside[..., kept], scores[kept], labels[kept]
+    segments = np.full(masks.shape[:2], -1, "int32")
+    for i in range(len(scores)):
+        segments[masks[..., i]] = i
+    info = _named(model, zip(labels.tolist(), scores, strict=True))
+    return dict(
+        segments=segments,
+        segments_info=info,
+        masks=np.moveaxis(masks, -1, 0),
+        scores=scores,
+        labels=labels,
+        names=model.names_of(labels),
+    )
+
+
+def _named(model, found):
+    """Return the information on each segment, given its label and score."""
+    return [
+        dict(
+            id=i,
+            label_id=label,
+            name=model.names_of([label])[0],
+            score=float(score),
+        )
+        for i, (label, score) in enumerate(found)
+    ]
+
+
+def _sigmoid(x):
+    # Of large negative numbers the exponential would overflow.
+    return 0.5 * (1 + np.tanh(0.5 * x))

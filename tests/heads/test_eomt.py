@@ -1,0 +1,224 @@
+"""EoMT on backbones of this package, its masks and its segments."""
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+import realistic
+
+import keras_vit
+from keras_vit.heads.eomt import QueryMask
+from tests.heads import theirs
+
+pytestmark = pytest.mark.backend("torch")
+TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
+IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
+EOMT = dict(classes=3, num_queries=5, num_blocks=2)
+
+
+def backbone(constructor="DINOv3", **changes):
+    make = getattr(keras_vit, constructor)
+    return make(**TINY | changes, include_top=False, input_shape=(16, 24, 3))
+
+
+@pytest.mark.parametrize("constructor", ["ViT", "DeiT", "DINOv2", "SigLIP"])
+def test_a_vit_of_any_family_segments(constructor):
+    model = keras_vit.heads.eomt(backbone(constructor), **EOMT)
+    found = model.predict(IMAGES, verbose=0)
+    assert found["class_queries_logits"].shape == (2, 5, 4)
+    assert found["masks_queries_logits"].shape == (2, 4, 6, 5)
+    assert model.task == "segmentation" and len(model.blocks) == 3
+
+
+@pytest.mark.backend("tensorflow", "jax", "torch")
+def test_every_weight_learns_on_each_backend():
+    model = realistic.fill(
+        keras_vit.heads.eomt(
+            backbone(), **EOMT, masked_attention=True, auxiliary_blocks=(1, 2)
+        )
+    )
+    loss = keras_vit.training.SetSegmentationLoss(num_points=64)
+    keras_vit.training.set_loss(model, loss)
+    model.compile(keras.optimizers.SGD(0.1))
+    masks = np.zeros((2, 2, 16, 24), "float32")
+    masks[:, 0, :8], masks[:, 1, 8:] = 1, 1
+    targets = dict(masks=masks, labels=np.array([[0, 2], [1, -1]]))
+    before = [keras.ops.convert_to_numpy(w) for w in model.trainable_weights]
+    model.fit(IMAGES, targets, verbose=0)
+    assert {x.name for x in model.non_trainable_weights} == {
+        *("class_weights", "probability")
+    }
+    for old, new in zip(before, model.trainable_weights, strict=True):
+        assert not np.array_equal(old, keras.ops.convert_to_numpy(new)), new
+
+
+@pytest.mark.backend("tensorflow", "jax", "torch")
+def test_queries_see_the_patches_inside_their_masks():
+    layer = QueryMask((1, 2), num_prefix_tokens=1)
+    logits = np.full((1, 2, 4, 2), -1.0, "float32")
+    logits[0, :, :2, 0] = 1.0  # the first query has the left patch
+    bias = keras.ops.convert_to_numpy(layer(logits))
+    forbidden = np.zeros((1, 1, 5, 5), bool)
+    forbidden[0, 0, 0, 4] = forbidden[0, 0, 1, 3:] = True
+    np.testing.assert_array_equal(bias < -1e8, forbidden)
+    layer.probability.assign([0.0])
+    for training in (False, True):
+        assert not keras.ops.convert_to_numpy(
+            layer(logits, training=training)
+        ).any()
+    layer.probability.assign([0.5])
+    many = np.full((1, 2, 4, 400), -1.0, "float32")
+    bias = keras.ops.convert_to_numpy(layer(many, training=True))
+    rows = bias[0, 0, :400, -1] < -1e8
+    assert 0.4 < rows.mean() < 0.6
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+@pytest.mark.parametrize("case", ["eomt", "eomt on DINOv3"])
+def test_masks_of_files_forbid_as_the_librarys(case, transformers, tmp_path):
+    import torch
+
+    model, size = theirs.make(transformers, case, tmp_path / "theirs")
+    plain = keras_vit.from_pretrained(tmp_path / "theirs")
+    with torch.no_grad():
+        model.attn_mask_probs.fill_(1.0)
+    model.save_pretrained(tmp_path / "theirs")
+    opened = keras_vit.from_pretrained(tmp_path / "theirs")
+    assert opened.options["masked_attention"]
+    x = theirs.pixels(size)
+    found = opened.predict(x, verbose=0)
+    for name, value in theirs.outputs(model, x).items():
+        atol = 1e-5 * np.abs(value).max()
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol)
+        other = plain.predict(x, verbose=0)[name]
+        assert np.abs(other - value).max() > 100 * atol
+    # The caller decides as well.
+    plain = keras_vit.from_pretrained(
+        tmp_path / "theirs", masked_attention=False
+    )
+    assert not any("query_mask" in x.name for x in plain.layers)
+    keras_vit.save_checkpoint(opened, tmp_path / "own", format="huggingface")
+    again = keras_vit.from_pretrained(tmp_path / "own")
+    assert again.options == opened.options
+    keras_vit.save_checkpoint(plain, tmp_path / "own", format="huggingface")
+    again = keras_vit.from_pretrained(tmp_path / "own", masked_attention=True)
+    probability = again.get_layer("query_mask_0").probability
+    assert not keras.ops.convert_to_numpy(probability).any()
+
+
+def outputs_of_blobs(queries=6, classes=4, size=(16, 16)):
+    """Return random outputs with smooth masks and sure classes, of a model."""
+    rng = np.random.default_rng(3)
+    places = np.stack(np.meshgrid(*map(np.arange, size), indexing="ij"), -1)
+    centres = rng.uniform(0, size[0], (2, queries, 2))
+    distance = np.linalg.norm(
+        places[None, :, :, None] - centres[:, None, None], axis=-1
+    )
+    return dict(
+        masks_queries_logits=6 - 1.5 * distance,
+        class_queries_logits=4 * rng.normal(size=(2, queries, classes + 1)),
+    )
+
+
+@pytest.fixture(scope="module")
+def segmenter():
+    vit = keras_vit.ViT(**TINY, include_top=False, input_shape=(64, 64, 3))
+    return keras_vit.heads.eomt(
+        vit, class_names=tuple("abcd"), num_queries=6, num_blocks=1
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+def test_segments_are_those_of_the_library(segmenter, transformers):
+    import types
+
+    import torch
+
+    processor = pytest.importorskip(
+        "transformers.models.eomt.image_processing_eomt"
+    ).EomtImageProcessor(size=dict(shortest_edge=64, longest_edge=64))
+    outputs = outputs_of_blobs()
+    sizes = [(80, 100), (96, 60)]
+    theirs_outputs = types.SimpleNamespace(
+        masks_queries_logits=torch.tensor(
+            outputs["masks_queries_logits"], dtype=torch.float32
+        ).permute(0, 3, 1, 2),
+        class_queries_logits=torch.tensor(
+            outputs["class_queries_logits"], dtype=torch.float32
+        ),
+        patch_offsets=None,
+    )
+    options = dict(threshold=0.5, overlap_threshold=0.6, stuff_classes=[1, 2])
+    panoptic = segmenter.interpret(outputs, sizes, padded=True, **options)
+    expected = processor.post_process_panoptic_segmentation(
+        theirs_outputs,
+        sizes,
+        threshold=0.5,
+        overlap_mask_area_threshold=0.6,
+        stuff_classes=[1, 2],
+    )
+    instances = segmenter.interpret(
+        outputs, sizes, kind="instance", threshold=0.5, padded=True
+    )
+    expected += processor.post_process_instance_segmentation(
+        theirs_outputs, sizes, threshold=0.5
+    )
+    assert sum(len(x["segments_info"]) for x in expected) >= 6
+    for found, one in zip(panoptic + instances, expected, strict=True):
+        same = found["segments"] == one["segmentation"].numpy()
+        assert same.mean() > 0.999
+        for own, segment in zip(
+            found["segments_info"], one["segments_info"], strict=True
+        ):
+            assert own["name"] == "abcd"[own["label_id"]]
+            for key, value in segment.items():
+                np.testing.assert_allclose(own[key], value, atol=1e-5)
+    for found in instances:
+        assert len(found["masks"]) == len(found["names"])
+        on_top = (found["segments"] >= 0) == found["masks"].any(axis=0)
+        assert on_top.all()
+    semantic = segmenter.interpret(outputs, sizes, kind="semantic")
+    for found, one in zip(
+        semantic,
+        processor.post_process_semantic_segmentation(theirs_outputs, sizes),
+        strict=True,
+    ):
+        assert (found["classes"] == one.numpy()).mean() > 0.999
+
+
+def test_an_image_without_a_sure_query_has_no_segment(segmenter):
+    outputs = outputs_of_blobs()
+    outputs["class_queries_logits"] = np.zeros((2, 6, 5))
+    for kind in ("panoptic", "instance"):
+        (found, _) = segmenter.interpret(outputs, kind=kind)
+        assert (found["segments"] == -1).all() and not found["segments_info"]
+    with pytest.raises(ValueError, match="`kind` must be"):
+        segmenter.interpret(outputs, kind="panoptics")
+
+
+def test_impossible_arguments_are_refused():
+    with pytest.raises(ValueError, match="`num_blocks` must be at most 3"):
+        keras_vit.heads.eomt(backbone(), classes=3)
+    for n in (0, 3):
+        with pytest.raises(ValueError, match="must be from 1 to 2"):
+            keras_vit.heads.eomt(backbone(), **EOMT, auxiliary_blocks=(n,))
+    model = keras_vit.MLPMixer(
+        **catalogue.TINY_OF["MLPMixer"] | dict(include_top=False)
+    )
+    with pytest.raises(ValueError, match="a ViT whose blocks take more tokens"):
+        keras_vit.heads.eomt(model, **EOMT)
+
+
+@pytest.mark.parametrize(
+    "made, message",
+    [
+        (dict(constructor="ViT"), "position_prefix=1"),
+        (dict(constructor="DINOv2"), "position_prefix=1"),
+        (dict(constructor="DINOv2", position_prefix=0), "not square"),
+        (dict(rotary="index"), "rotary='index'"),
+    ],
+)
+def test_what_the_format_has_no_place_for_is_refused(made, message, tmp_path):
+    model = keras_vit.heads.eomt(backbone(**made), **EOMT)
+    with pytest.raises(ValueError, match=message):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
