@@ -97,104 +97,56 @@ def _version():
 
 
 def _predict(parser):
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("images", metavar="IMAGE", nargs="+")
-    parser.add_argument(
-        "--top_k", type=int, default=5, help="classes to print (5)"
-    )
-    parser.add_argument(
-        "--batch_size", type=int, default=32, help="images at a time (32)"
-    )
-    parser.add_argument(
-        "--frame_step",
-        type=int,
-        default=1,
-        help="frames of a video from one of a clip to the next (1)",
-    )
-    parser.add_argument(
-        "--frame_rate",
-        type=float,
-        default=0.0,
-        help="frames per second of --frame_step; 0 for each video's own",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("table", "csv", "jsonl"),
-        default="table",
-        help="of the output",
-    )
-    parser.add_argument(
-        "--attention", metavar="OUT.png", help="where to draw the attention"
-    )
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("images", metavar="IMAGE", nargs="+")
+    add("--top_k", type=int, default=5, help="classes to print (5)")
+    add("--batch_size", type=int, default=32, help="images at a time (32)")
+    step = "frames of a video from one of a clip to the next (1)"
+    add("--frame_step", type=int, default=1, help=step)
+    rate = "frames per second of --frame_step; 0 for each video's own"
+    add("--frame_rate", type=float, default=0.0, help=rate)
+    formats: dict = dict(choices=("table", "csv", "jsonl"), default="table")
+    add("--format", **formats, help="of the output")
+    add("--attention", metavar="OUT.png", help="where to draw the attention")
 
 
 def _export(parser):
-    parser.add_argument("model", metavar="MODEL.keras")
-    parser.add_argument(
-        "path",
-        metavar="NAME/VERSION",
-        help="or a .onnx, .tflite, .xml, .keras file",
-    )
-    parser.add_argument(
-        "--class_names", help="file of class names: one per line, or JSON"
-    )
-    parser.add_argument("--top_k", type=int, default=5)
-    parser.add_argument(
-        "--activation", choices=ACTIVATIONS, help="over the outputs"
-    )
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
-    parser.add_argument(
-        "--images",
-        nargs="*",
-        default=[],
-        help="to compare and warm up with; videos for a model of video",
-    )
-    parser.add_argument(
-        "--max_images", type=_count, default=32, help="images a request (32)"
-    )
-    parser.add_argument(
-        "--decoding_budget",
-        type=_seconds,
-        default=3.3,
-        help="seconds of one core for the images of a request (3.3)",
-    )
-    parser.add_argument("--weights", help="source, for the model card")
-    parser.add_argument("--licence", help="for the model card")
-    parser.add_argument("--overwrite", action="store_true")
+    add = parser.add_argument
+    add("model", metavar="MODEL.keras")
+    other = "or a .onnx, .tflite, .xml, .keras file"
+    add("path", metavar="NAME/VERSION", help=other)
+    add("--class_names", help="file of class names: one per line, or JSON")
+    add("--top_k", type=int, default=5)
+    add("--activation", choices=ACTIVATIONS, help="over the outputs")
+    add("--precision", choices=PRECISIONS, default="float32")
+    compared = "to compare and warm up with; videos for a model of video"
+    add("--images", nargs="*", default=[], help=compared)
+    add("--max_images", type=_count, default=32, help="images a request (32)")
+    budget = "seconds of one core for the images of a request (3.3)"
+    add("--decoding_budget", type=_seconds, default=3.3, help=budget)
+    add("--weights", help="source, for the model card")
+    add("--licence", help="for the model card")
+    add("--overwrite", action="store_true")
 
 
 def _classify(parser):
-    parser.add_argument("images", nargs="+", help="JPEG, PNG, GIF, BMP or WebP")
-    parser.add_argument(
-        "--server",
-        type=_host_and_port,
-        default="localhost:8501",
-        help="host:port (localhost:8501)",
+    add = parser.add_argument
+    add("images", nargs="+", help="JPEG, PNG, GIF, BMP or WebP")
+    place = dict(default="localhost:8501", help="host:port (localhost:8501)")
+    add("--server", type=_host_and_port, **place)
+    protocols: dict = dict(choices=("auto", "rest", "grpc"), default="auto")
+    chosen = "auto: gRPC on port 8500, REST on others"
+    add("--protocol", **protocols, help=chosen)
+    add("--model", default="vit", help="its name (vit)")
+    add("--version", type=int, help="the newest, if not given")
+    most = (
+        "classes to print (5), at most as many as the model was exported with"
     )
-    parser.add_argument(
-        "--protocol",
-        choices=("auto", "rest", "grpc"),
-        default="auto",
-        help="auto: gRPC on port 8500, REST on others",
-    )
-    parser.add_argument("--model", default="vit", help="its name (vit)")
-    parser.add_argument("--version", type=int, help="the newest, if not given")
-    parser.add_argument(
-        "--top_k",
-        type=_count,
-        default=5,
-        help="classes to print (5), at most as many as the model was exported "
-        "with",
-    )
-    parser.add_argument(
-        "--batch_size", type=_count, default=16, help="images a request (16)"
-    )
-    parser.add_argument(
-        "--timeout", type=_seconds, default=30.0, help="seconds a request (30)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object an image"
-    )
+    add("--top_k", type=_count, default=5, help=most)
+    add("--batch_size", type=_count, default=16, help="images a request (16)")
+    add("--timeout", type=_seconds, default=30.0, help="seconds a request (30)")
+    add("--json", action="store_true", help="print a JSON object an image")
 
 
 def _weights(parser):
@@ -217,27 +169,20 @@ def _weights(parser):
 
 
 def _convert(parser):
-    parser.add_argument("source", metavar="SRC")
-    parser.add_argument("destination", metavar="DST")
-    parser.add_argument(
-        "--format",
-        required=True,
-        help="jax, timm, huggingface, ..., or keras_vit (a .keras file); "
-        "another name lists those of SRC's family",
-    )
-    parser.add_argument("--model", help="constructor that a name is of")
-    parser.add_argument("--num_heads", type=int, help="where SRC is silent")
-    parser.add_argument("--position_grid", type=int, nargs=2)
+    add = parser.add_argument
+    add("source", metavar="SRC")
+    add("destination", metavar="DST")
+    known = "jax, timm, huggingface, ..., or keras_vit (a .keras file); "
+    known += "another name lists those of SRC's family"
+    add("--format", required=True, help=known)
+    add("--model", help="constructor that a name is of")
+    add("--num_heads", type=int, help="where SRC is silent")
+    add("--position_grid", type=int, nargs=2)
     for name in ("--pixel_mean", "--pixel_std"):
-        parser.add_argument(
-            name, type=float, nargs="+", help="where SRC is silent"
-        )
-    parser.add_argument("--overwrite", action="store_true")
-    parser.add_argument(
-        "--allow_differences",
-        action="store_true",
-        help="save though the format's library computes other numbers",
-    )
+        add(name, type=float, nargs="+", help="where SRC is silent")
+    add("--overwrite", action="store_true")
+    different = "save though the format's library computes other numbers"
+    add("--allow_differences", action="store_true", help=different)
 
 
 def _count(text):

@@ -64,10 +64,7 @@ def run(options) -> int:
                 if options.format == "jsonl":
                     print(json.dumps(dict(image=path, error=scores)))
                 continue
-            top = np.argsort(-scores)[: options.top_k]
-            rows = [
-                (int(n), classifier.names[n], float(scores[n])) for n in top
-            ]
+            rows = best(classifier.names, scores, options.top_k)
             print_row(path, rows)
             if options.attention:
                 shown.append((image, rows[0]))
@@ -113,12 +110,15 @@ class KerasClassifier:
                 images.append(image)
         if not images:
             return
-        images = np.stack(images)
+        scores = self.scores(np.stack(images))
+        yield from zip(found, images, scores, strict=True)
+
+    def scores(self, images):
+        """Return the probabilities of images, or of clips."""
         scores = self.model.predict_on_batch(images)
         if self.activation != "none":
             scores = getattr(keras.ops, self.activation)(scores)
-        scores = keras.ops.convert_to_numpy(scores)
-        yield from zip(found, images, scores, strict=True)
+        return keras.ops.convert_to_numpy(scores)
 
 
 def load_classifier(name: str):
@@ -241,27 +241,39 @@ def find(
     return paths
 
 
+def best(names, scores, count: int) -> list[tuple[int, str, float]]:
+    """Return the best classes as (index, name, score)."""
+    top = np.argsort(-scores)[:count]
+    return [(int(n), names[n], float(scores[n])) for n in top]
+
+
+def print_table(path: str, rows: list) -> None:
+    """Print the path and a line for each of `best`."""
+    print(path)
+    for _, name, score in rows:
+        print(f"  {score:7.2%}  {name}")
+
+
+def as_objects(rows: list) -> list[dict]:
+    """Return each of `best` as an object of JSON."""
+    keys = ("index", "class", "score")
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
 def _printer(kind):
     """Return what prints an image's (index, name, score) rows."""
     writer = csv.writer(sys.stdout)
     if kind == "csv":
         writer.writerow(["image", "rank", "index", "class", "score"])
 
-    def table(path, rows):
-        print(path)
-        for _, name, score in rows:
-            print(f"  {score:7.2%}  {name}")
-
     def lines(path, rows):
         for rank, (index, name, score) in enumerate(rows, 1):
             writer.writerow([path, rank, index, name, f"{score:.6g}"])
 
     def objects(path, rows):
-        keys = ("index", "class", "score")
-        found = [dict(zip(keys, row, strict=True)) for row in rows]
-        print(json.dumps(dict(image=path, predictions=found)))
+        print(json.dumps(dict(image=path, predictions=as_objects(rows))))
 
-    return dict(table=table, csv=lines, jsonl=objects)[kind]
+    return dict(table=print_table, csv=lines, jsonl=objects)[kind]
 
 
 def _check_attention(path, classifier):

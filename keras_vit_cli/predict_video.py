@@ -4,13 +4,13 @@ import csv
 import json
 import sys
 
-import keras
 import numpy as np
 
 from keras_vit import inspection
 from keras_vit.data import video_files
 from keras_vit.data.clips import Sampling
 from keras_vit.inspection import figures
+from keras_vit_cli.predict import as_objects, best, print_table
 
 # Clips in the figure of attention.
 NUM_DRAWN = 12
@@ -20,7 +20,7 @@ def run(options, classifier, paths: list[str]) -> int:
     """Predict for each clip of each file, one after the other in time.
 
     Args:
-        classifier: A model of videos with `model`, `names` and `activation`.
+        classifier: A `predict.KerasClassifier` of videos.
 
     Returns:
         The exit status: 1 if a file could not be read, else 0.
@@ -43,12 +43,12 @@ def run(options, classifier, paths: list[str]) -> int:
             continue
         scores = np.concatenate(
             [
-                _scores(classifier, clips[i : i + options.batch_size])
+                classifier.scores(clips[i : i + options.batch_size])
                 for i in range(0, len(clips), options.batch_size)
             ]
         )
-        rows = [_best(classifier.names, each, options.top_k) for each in scores]
-        overall = _best(classifier.names, scores.mean(axis=0), options.top_k)
+        rows = [best(classifier.names, each, options.top_k) for each in scores]
+        overall = best(classifier.names, scores.mean(axis=0), options.top_k)
         print_video(path, overall, list(zip(times, rows, strict=True)))
         drawn += zip(times, clips, [row[0] for row in rows], strict=True)
     if options.attention and drawn:
@@ -76,19 +76,6 @@ def _read(path, model, sampling):
     return times, np.stack(clips)
 
 
-def _scores(classifier, clips):
-    scores = classifier.model.predict_on_batch(clips)
-    if classifier.activation != "none":
-        scores = getattr(keras.ops, classifier.activation)(scores)
-    return keras.ops.convert_to_numpy(scores)
-
-
-def _best(names, scores, count):
-    """Return the best classes as (index, name, score)."""
-    top = np.argsort(-scores)[:count]
-    return [(int(n), names[n], float(scores[n])) for n in top]
-
-
 def _printer(kind):
     """Return what prints the rows of a video and of its clips."""
     writer = csv.writer(sys.stdout)
@@ -97,9 +84,7 @@ def _printer(kind):
         writer.writerow(["video", *columns])
 
     def table(path, overall, clips):
-        print(path)
-        for _, name, score in overall:
-            print(f"  {score:7.2%}  {name}")
+        print_table(path, overall)
         for (start, end), rows in clips:
             _, name, score = rows[0]
             print(f"  {start:7.2f} to {end:.2f} s  {score:7.2%}  {name}")
@@ -111,10 +96,6 @@ def _printer(kind):
                 writer.writerow(
                     [path, *times, rank, index, name, f"{score:.6g}"]
                 )
-
-    def as_objects(rows):
-        keys = ("index", "class", "score")
-        return [dict(zip(keys, row, strict=True)) for row in rows]
 
     def objects(path, overall, clips):
         found = [

@@ -9,10 +9,9 @@ second and core. This prints the costs: multiply-accumulates of the models,
 exaFLOPs of 7 epochs on JFT-300M, and the speed of inference in bfloat16 for the
 best of several batches per core, as estimated by the TPU compiler of libtpu
 (pip install -r requirements/tpu-plan.txt). If the compiler has no estimate, the
-time is
-that of operations and memory accesses at the chip's peak. No program reaches
-this bound, and models with small matrix products are further from it than
-others.
+time is that of operations and memory accesses at the chip's peak. No program
+reaches this bound, and models with small matrix products are further from it
+than others.
 """
 
 import argparse
@@ -47,12 +46,8 @@ def main(arguments: list[str]) -> int:
     add = parser.add_argument
     add("slice", nargs="?", default="v3-8")
     add("--image_size", type=int, default=224)
-    add(
-        "--batches",
-        type=_numbers,
-        default=BATCHES,
-        help="images on each device, such as 8,64",
-    )
+    each = "images on each device, such as 8,64"
+    add("--batches", type=_numbers, default=BATCHES, help=each)
     flags = parser.parse_args(arguments)
     tpu = slices.find(flags.slice)
     slices.prepare(tpu)

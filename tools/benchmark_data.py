@@ -247,12 +247,7 @@ def _parser():
     add("--seconds", type=float, default=3.0, help="for a stage and round")
     add("--rounds", type=int, default=3)
     add("--compare", action="store_true", help="to a bare loop")
-    add(
-        "--accelerator",
-        type=float,
-        default=0.0,
-        help="images per second that a model trains with",
-    )
+    add("--accelerator", type=float, default=0.0, help="a model's images/s")
     add("--json", action="store_true", help="print one line of JSON")
     return parser
 

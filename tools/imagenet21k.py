@@ -163,19 +163,11 @@ def _parse(arguments):
     add("archive", metavar="ARCHIVE")
     add("out", metavar="OUT")
     add("--shards", type=int, default=1024, help="files to train on (1024)")
-    add(
-        "--eval_fraction",
-        type=float,
-        default=0.004,
-        help="share of the images held out (0.004, some 50,000)",
-    )
+    share = "share of the images held out (0.004, some 50,000)"
+    add("--eval_fraction", type=float, default=0.004, help=share)
     add("--classes", metavar="FILE", help="WordNet ids by index, one a line")
-    add(
-        "--exclude",
-        metavar="FILE",
-        help="images to leave out: the CSV of tools.near_duplicates, or\n"
-        "WNID/FILE on each line",
-    )
+    listed = "images to leave out: the CSV of tools.near_duplicates, or\n"
+    add("--exclude", metavar="FILE", help=f"{listed}WNID/FILE on each line")
     add("--broken", choices=("error", "skip"), default="error")
     add("--md5", default="", help="what the archive's MD5 must be")
     return parser.parse_args(arguments)
@@ -256,7 +248,7 @@ def _read(archive, about):
     if path.is_dir():
         for file in sorted(path.glob("n*.tar")):
             with file.open("rb") as opened, _naming(str(file)):
-                yield from _read_synset(opened, _wnid_of(file.name))
+                yield from _read_synset(opened, file.name)
         return
     with path.open("rb") as raw, _naming(str(path)):
         hashed: typing.Any = _Hashed(raw)
@@ -269,26 +261,23 @@ def _read(archive, about):
                 about["other_members"].append(member.name)
                 continue
             with _naming(f"{path}, {member.name}"):
-                yield from _read_synset(file, _wnid_of(member.name))
+                yield from _read_synset(file, member.name)
         # The checksums follow the end of the last member.
         while stream.read(1 << 20) or hashed.read(1 << 20):
             pass
         about["md5"] = hashed.digest.hexdigest()
 
 
-def _read_synset(file, wnid):
-    for member, image in _members(file):
-        yield wnid, f"{wnid}/{os.path.basename(member.name)}", image.read()
-
-
-def _wnid_of(name):
+def _read_synset(file, name):
+    """Yield (wnid, name, image) of the tar of a synset, which has its name."""
     wnid = os.path.basename(name).removesuffix(".tar")
     if not WNID.fullmatch(wnid):
         raise ValueError(
             "Every tar in the archive must have the name of a synset, such as "
             f"n01440764.tar. Received: {name!r}"
         )
-    return wnid
+    for member, image in _members(file):
+        yield wnid, f"{wnid}/{os.path.basename(member.name)}", image.read()
 
 
 def _members(stream):

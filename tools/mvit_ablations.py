@@ -9,9 +9,9 @@ Parameters and multiply-accumulates per clip are counted in the models, with the
 and, if the paper (Fan et al. 2021, 2104.11227) has the row, beside the paper's.
 Peak memory is that of a training step (AdamW, bfloat16) on each device of a
 slice, as planned by the TPU compiler of libtpu (pip install -r
-requirements/tpu-plan.txt).
-This takes several minutes per row; --no_memory leaves it out. For a step that
-does not fit, the memory that it needs is printed after ">".
+requirements/tpu-plan.txt). This takes several minutes per row; --no_memory
+leaves it out. For a step that does not fit, the memory that it needs is printed
+after ">".
 """
 
 import dataclasses

@@ -65,14 +65,12 @@ class Images:
 @command.entry
 def main(arguments: list[str]) -> int:
     """Search as the command line specifies, and print a summary."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     flags = _parse(arguments[:cut])
+    datasets = {"pretrain": [flags.pretrain], "test": flags.test}
     parts = {
-        "pretrain": cut_into_parts(
-            [flags.pretrain], "pretrain", flags.data_dir
-        ),
-        "test": cut_into_parts(flags.test, "test", flags.data_dir),
+        role: cut_into_parts(names, role, flags.data_dir)
+        for role, names in datasets.items()
     }
     _print_sizes(parts)
     if not flags.dry:
@@ -171,13 +169,10 @@ def search(
     _ = rows | "count" >> beam.Map(_count_found)
     result = pipeline.run()
     result.wait_until_finish()
-    found = result.metrics().query(
-        beam.metrics.MetricsFilter().with_namespace(__name__)
-    )
-    return {
-        one.key.metric.name: one.committed or one.attempted
-        for one in found["counters"]
-    }
+    own = beam.metrics.MetricsFilter().with_namespace(__name__)
+    found = result.metrics().query(own)
+    counters = found["counters"]
+    return {x.key.metric.name: x.committed or x.attempted for x in counters}
 
 
 def _parse(arguments):
@@ -186,12 +181,7 @@ def _parse(arguments):
     add("--pretrain", required=True, metavar="DATASET")
     add("--test", required=True, action="append", metavar="DATASET")
     add("--output", default="near_duplicates.csv")
-    add(
-        "--threshold",
-        type=float,
-        default=0.1,
-        help="greatest distance of near-duplicates (0.1)",
-    )
+    add("--threshold", type=float, default=0.1, help="greatest distance (0.1)")
     add("--data_dir", default="", help="where TFDS keeps data")
     add("--broken", choices=("error", "skip"), default="error")
     add("--dry", action="store_true", help="print what would be compared")

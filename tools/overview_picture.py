@@ -26,9 +26,8 @@ COLOURS = {"float32": "#d84315", "bfloat16": "#ffab91"}
 def main(arguments: list[str]) -> int:
     """Draw the picture."""
     parser = command.Parser(description=__doc__)
-    parser.add_argument(
-        "--output", default=DOCS / "images/overview.jpg", type=pathlib.Path
-    )
+    picture = DOCS / "images/overview.jpg"
+    parser.add_argument("--output", default=picture, type=pathlib.Path)
     flags = parser.parse_args(arguments)
 
     from sklearn import datasets
@@ -60,14 +59,9 @@ def draw(photograph: np.ndarray, ratios: dict):
 
     figure = figures.Figure(figsize=(12, 3.8), dpi=100)
     # (left, bottom, width, height) as shares of the figure.
-    left, middle, right = (
-        figure.add_axes(place)
-        for place in (
-            (0.005, 0.04, 0.27, 0.84),
-            (0.28, 0.04, 0.28, 0.84),
-            (0.75, 0.13, 0.24, 0.75),
-        )
-    )
+    left = figure.add_axes((0.005, 0.04, 0.27, 0.84))
+    middle = figure.add_axes((0.28, 0.04, 0.28, 0.84))
+    right = figure.add_axes((0.75, 0.13, 0.24, 0.75))
     image = square(photograph)
     left.imshow(image)
     left.set_title("an image, 224 x 224 pixels")

@@ -6,16 +6,16 @@ python -m tools.speed_figure
 
 This is Figure 12 of the ViT paper (Figure 11 of its first edition). For a
 slice, the TPU compiler of libtpu (pip install -r requirements/tpu-plan.txt)
-compiles the
-program of one core. The largest batch is the largest power of two that fits the
-memory. The speed is the best of that batch and of --batches. If the compiler
-does not estimate the time, it is computed from operations and memory traffic at
-the chip's peak rates: a bound that no program reaches. "here" measures on this
-machine's device; the largest batch is limited by its memory, and is left out on
-a processor. A slice or "here" runs for minutes to hours. Each point is written
-at once to the folder --output, in one CSV file per device; existing points are
-not computed again. Inference runs in bfloat16, on a processor in float32.
-Without a device, the figure is drawn from the points in the folder.
+compiles the program of one core. The largest batch is the largest power of two
+that fits the memory. The speed is the best of that batch and of --batches. If
+the compiler does not estimate the time, it is computed from operations and
+memory traffic at the chip's peak rates: a bound that no program reaches. "here"
+measures on this machine's device; the largest batch is limited by its memory,
+and is left out on a processor. A slice or "here" runs for minutes to hours.
+Each point is written at once to the folder --output, in one CSV file per
+device; existing points are not computed again. Inference runs in bfloat16, on a
+processor in float32. Without a device, the figure is drawn from the points in
+the folder.
 """
 
 import argparse
@@ -26,18 +26,9 @@ import sys
 import time
 
 from keras_vit_cli import command
-from tools import pictures
+from tools import pictures, speed_points
 from tools.plan_tpu import compiler, slices
-from tools.speed_points import (
-    IMAGE_SIZES,
-    MODELS,
-    MOST,
-    Point,
-    append,
-    draw,
-    read,
-    statements,
-)
+from tools.speed_points import MODELS, MOST, Point, append, read
 
 # The ResNets of the paper normalise after each convolution.
 RESNET = dict(activation_order="post_activation", numerics="authors")
@@ -51,7 +42,7 @@ def main(arguments: list[str]) -> int:
     add = parser.add_argument
     add("device", nargs="*", help='slices, such as v3-8, or "here"')
     add("--models", default=",".join(MODELS))
-    add("--image_sizes", default=",".join(map(str, IMAGE_SIZES)))
+    add("--image_sizes", default=",".join(map(str, speed_points.IMAGE_SIZES)))
     add("--batches", default="", help="images at a time, such as 8,64")
     add("--output", default="inference_speed", type=pathlib.Path)
     flags = parser.parse_args(arguments)
@@ -80,9 +71,10 @@ def main(arguments: list[str]) -> int:
         )
     for device, points in found.items():
         print(f"{device}: what the paper's text says of its figure")
-        for line in statements(points):
+        for line in speed_points.statements(points):
             print(f"  {line}")
-    pictures.save(draw(found), flags.output / "inference_speed.png")
+    figure = speed_points.draw(found)
+    pictures.save(figure, flags.output / "inference_speed.png")
     return 0
 
 
@@ -137,16 +129,14 @@ class Compiled:
         self.name = self.tpu.name
         slices.prepare(self.tpu)
 
-    def __call__(
-        self, constructor: str, image_size: int, batches: list[int]
-    ) -> Point:
+    def __call__(self, name: str, size: int, batches: list[int]) -> Point:
         """Return the point of a model; tries these batch sizes too."""
         from keras_vit.distribution import layouts
 
         # One device is enough, because inference needs no communication.
         devices = slices.devices(self.tpu)[:1]
         layout = layouts.distribution("data", devices)
-        model = functools.partial(build, constructor, image_size)
+        model = functools.partial(build, name, size)
         with compiler.mixed_bfloat16():
             inference = compiler.Inference(model, layout, self.tpu)
             largest, program = largest_batch(inference.compile)
@@ -161,7 +151,7 @@ class Compiled:
             speeds.append((batch / seconds / cores, batch, source))
         speed, batch, source = max(speeds)
         largest = int(largest / cores)
-        return Point(constructor, image_size, largest, speed, batch, source)
+        return Point(name, size, largest, speed, batch, source)
 
 
 def largest_batch(compile_batch, most: int = MOST):
@@ -199,9 +189,7 @@ class Measured:
         self.is_processor = self.device.platform == "cpu"
         self.name = self.device.device_kind.replace(" ", "_").replace("/", "_")
 
-    def __call__(
-        self, constructor: str, image_size: int, batches: list[int]
-    ) -> Point:
+    def __call__(self, name: str, size: int, batches: list[int]) -> Point:
         """Return the point of a model; tries these batch sizes too."""
         import jax
         import keras
@@ -209,7 +197,7 @@ class Measured:
 
         policy = "float32" if self.is_processor else "mixed_bfloat16"
         keras.config.set_dtype_policy(policy)
-        model = build(constructor, image_size)
+        model = build(name, size)
         variables = [v.value for v in model.variables]
 
         @jax.jit
@@ -245,7 +233,7 @@ class Measured:
             if batch < (largest or batch + 1):
                 found.append((batch / seconds(batch), batch))
         speed, batch = max(found, default=(0.0, 0))
-        return Point(constructor, image_size, largest, speed, batch, "measured")
+        return Point(name, size, largest, speed, batch, "measured")
 
 
 if __name__ == "__main__":

@@ -111,20 +111,12 @@ def _parser():
         ("implementations", cases.IMPLEMENTATIONS),
         ("measures", MEASURES),
     ):
-        add(
-            f"--{name}",
-            type=_choices(known),
-            default=list(known),
-            help=f"of {', '.join(known)}",
-            **several,
-        )
+        given = dict(type=_choices(known), default=list(known), **several)
+        add(f"--{name}", help=f"of {', '.join(known)}", **given)
     add("--rounds", type=int, default=9)
     add("--output", default="runs/benchmark")
-    add(
-        "--only_report",
-        action="store_true",
-        help="summarise the files of --output again",
-    )
+    again = "summarise the files of --output again"
+    add("--only_report", action="store_true", help=again)
     add("--write", action="store_true", help="update docs/benchmarks.md")
     # What a process of one backend measures.
     add("--process", choices=MEASURES, help=argparse.SUPPRESS)

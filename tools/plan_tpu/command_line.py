@@ -9,15 +9,15 @@ python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.data.batch_size=1024
 
 Compiles the training step of the recipe with the TPU compiler of libtpu (pip
 install -r requirements/tpu-plan.txt) and prints its memory, operations,
-communication and
-time. --config and --config.FIELD=VALUE are those of recipes.pretrain and
-recipes.finetune; weights are neither read nor downloaded.
+communication and time. --config and --config.FIELD=VALUE are those of
+recipes.pretrain and recipes.finetune; weights are neither read nor downloaded.
 """
 
 import ast
 import itertools
 import json
 import pathlib
+import typing
 
 from keras_vit_cli import command
 from recipes import fields
@@ -34,36 +34,29 @@ def main(arguments: list[str]) -> int:
     add = parser.add_argument
     add("slice", help="v3-8, v3-2048, v5e-256, v5p-8, ...")
     add("--json", action="store_true", help="for machines")
-    add(
-        "--sweep",
-        metavar="FIELDS",
-        help="a table over fields of the config:\n"
-        "--sweep='data.batch_size=1024,2048; model.remat=False,True'",
-    )
-    add(
-        "--no_search",
-        action="store_true",
-        help="do not search for the largest batch",
-    )
-    add(
-        "--compare",
-        metavar="CHECKOUT",
-        help="compile the step of the authors' code too, from a checkout of\n"
-        "google-research/big_vision or google-research/vision_transformer",
-    )
+    table = "a table over fields of the config:\n"
+    table += "--sweep='data.batch_size=1024,2048; model.remat=False,True'"
+    add("--sweep", metavar="FIELDS", help=table)
+    largest = "do not search for the largest batch"
+    add("--no_search", action="store_true", help=largest)
+    theirs = "compile the step of the authors' code too, from a checkout of\n"
+    theirs += "google-research/big_vision or google-research/vision_transformer"
+    add("--compare", metavar="CHECKOUT", help=theirs)
     flags, rest = parser.parse_known_args(arguments)
     tpu = slices.find(flags.slice)
     slices.prepare(tpu)
     config = _config(rest)
     if flags.sweep:
         return _sweep(config, tpu, flags)
+    shown: typing.Any = report
     if flags.compare:
-        return _compare(config, tpu, flags)
-    plan = planner.make(config, tpu, search=not flags.no_search)
-    if flags.json:
-        print(json.dumps(report.as_json(plan), indent=1))
+        found, shown = compare.make(config, tpu, flags.compare), compare
     else:
-        print(report.report(plan))
+        found = planner.make(config, tpu, search=not flags.no_search)
+    if flags.json:
+        print(json.dumps(shown.as_json(found), indent=1))
+    else:
+        print(shown.report(found))
     return 0
 
 
@@ -114,16 +107,6 @@ def _config(arguments):
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
     checks.check(config)
     return fields.changed(config, {"model.weights": ""})
-
-
-def _compare(config, tpu, flags):
-    """Print our step beside the authors'."""
-    found = compare.make(config, tpu, flags.compare)
-    if flags.json:
-        print(json.dumps(compare.as_json(found), indent=1))
-    else:
-        print(compare.report(found))
-    return 0
 
 
 def _sweep(config, tpu, flags):
