@@ -2,5 +2,10 @@
 
 from keras_vit.heads import released as _released
 from keras_vit.heads.eomt import eomt as eomt
+from keras_vit.heads.feature_pyramid import PyramidModel as PyramidModel
+from keras_vit.heads.feature_pyramid import (
+    simple_feature_pyramid as simple_feature_pyramid,
+)
+from keras_vit.heads.linear import linear as linear
 from keras_vit.heads.task_model import TaskModel as TaskModel
 from keras_vit.heads.yolos import yolos as yolos

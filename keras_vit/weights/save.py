@@ -110,6 +110,12 @@ def formats(family: str) -> dict[str, table.Format]:
 
 def write(values, family, metadata, path, format, allow_differences=False):
     """Write values under a format's names; see `save_checkpoint`."""
+    if family not in FAMILIES:
+        raise ValueError(
+            f"`model` must be of a kind of which other libraries have files. "
+            f"Received: one with the head {family!r}. Save it with "
+            "`model.save('model.keras')`"
+        )
     known = formats(family)
     if format not in known:
         raise ValueError(
