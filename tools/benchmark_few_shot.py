@@ -41,9 +41,8 @@ def main(arguments: list[str]) -> int:
         f"the process {_peak():.2f} GiB"
     )
 
-    compared = np.unique(
-        np.linspace(0, options.classes - 1, NUM_COMPARED).astype(int)
-    )
+    compared = np.linspace(0, options.classes - 1, NUM_COMPARED)
+    compared = np.unique(compared.astype(int))
     for l2, (kernel, bias) in found.items():
         expected, intercept = _solve(features, labels, compared, l2)
         print(

@@ -56,9 +56,8 @@ def main(arguments: list[str]) -> int:
 def _random(name):
     model = getattr(keras_vit, name)()
     rng = np.random.default_rng(0)
-    model.get_layer("head").kernel.assign(
-        rng.normal(size=model.get_layer("head").kernel.shape) * 0.02
-    )
+    kernel = model.get_layer("head").kernel
+    kernel.assign(rng.normal(size=kernel.shape) * 0.02)
     return model
 
 

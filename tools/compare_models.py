@@ -15,13 +15,13 @@ docs/families/index.md.
 """
 
 import csv
-import dataclasses
 import functools
 import io
 import pathlib
 import re
 import sys
 import time
+import typing
 
 from keras_vit_cli import command
 from tools import markdown, model_tables, pictures
@@ -59,19 +59,13 @@ SLIDES = {
 }
 
 
-@dataclasses.dataclass(slots=True)
-class Row:
-    """A model and what it costs, for one example.
+class Row(typing.NamedTuple):
+    """A model, and what it costs for one example.
 
-    Attributes:
-        model: Its constructor.
-        family: Name of its family.
-        input: Pixels a side of its images; of videos also frames.
-        parameters: Values of its variables.
-        macs: Multiply-accumulates of the forward pass.
-        activations: Values that matrix products and convolutions write.
-        top1: Published accuracy, in percent, as text; "" if unknown.
-        speed: Images per second, measured; None if not.
+    `input` is pixels a side of its images, of videos also frames; `parameters`
+    values of variables, `macs` multiply-accumulates of the forward pass,
+    `activations` values that matrix products and convolutions write, `top1` the
+    published accuracy in percent or "", `speed` measured images per second.
     """
 
     model: str
@@ -106,8 +100,8 @@ def main(arguments: list[str]) -> int:
         names = flags.model or _known()
     rows = [row_of(name) for name in names]
     if flags.batch_size:
-        for row in rows:
-            row.speed = speed(row.model, flags.batch_size)
+        size = flags.batch_size
+        rows = [row._replace(speed=speed(row.model, size)) for row in rows]
     if flags.slides:
         for title, table in SLIDES.items():
             if flags.format != "csv":

@@ -22,13 +22,8 @@ COARSE, FINE = 8, 12
 LENGTH = 2048
 # Windows of a side in the fine comparison: up to a tenth is cut off.
 WINDOWS = (
-    (0.0, 1.0),
-    (0.0, 0.95),
-    (0.025, 0.975),
-    (0.05, 1.0),
-    (0.0, 0.9),
-    (0.05, 0.95),
-    (0.1, 1.0),
+    *((0.0, 1.0), (0.0, 0.95), (0.025, 0.975), (0.05, 1.0)),
+    *((0.0, 0.9), (0.05, 0.95), (0.1, 1.0)),
 )
 # Smallest standard deviation of a thumbnail, in shades of 255: flatter images
 # have no features, and would resemble all other flat images.
@@ -159,7 +154,6 @@ def _shrink(image):
         lambda: tf.tensordot(colour[..., :3], [0.299, 0.587, 0.114], 1),
         lambda: colour[..., 0],
     )
-    small = tf.image.resize(
-        grey[..., tf.newaxis], (SIDE, SIDE), antialias=True
-    )[..., 0]
+    grey = grey[..., tf.newaxis]
+    small = tf.image.resize(grey, (SIDE, SIDE), antialias=True)[..., 0]
     return tf.cast(tf.round(tf.clip_by_value(small, 0, 255)), "uint8")

@@ -116,10 +116,8 @@ def convert(
     num_shards = dict(train=shards, validation=held_shards)
     synsets = set()
     counts = collections.Counter()
-    writer = records.write(
-        out, num_shards, class_names=class_names, about=about
-    )
-    with writer as add:
+    given: dict = dict(class_names=class_names, about=about)
+    with records.write(out, num_shards, **given) as add:
         for wnid, name, image, valid in _tried(_read(archive, about)):
             synsets.add(wnid)
             if name in (exclude or ()):
@@ -175,9 +173,7 @@ def _parse(arguments):
 
 def _size_of(archive):
     path = pathlib.Path(archive)
-    files = [path]
-    if path.is_dir():
-        files = list(path.glob("n*.tar"))
+    files = list(path.glob("n*.tar")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         kind = "a folder without any" if path.is_dir() else "which is not there"
         raise ValueError(

@@ -68,12 +68,8 @@ def read(model, paths: list[str]):
             "MODEL must scale pixels itself. Received: one that was built with "
             "include_preprocessing=False"
         )
-    return np.stack(
-        [
-            data.read_image(path, model.input_shape[1:3], model.input_shape[3])
-            for path in paths
-        ]
-    )
+    *size, channels = model.input_shape[1:]
+    return np.stack([data.read_image(path, size, channels) for path in paths])
 
 
 def run(draw, arrays: dict, *args) -> None:

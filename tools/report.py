@@ -33,8 +33,6 @@ MEASURED = (
     "Accuracies of our runs are those of the last evaluation, mean ± standard "
     "deviation if there are several seeds."
 )
-
-
 # The longest heading of a run, in words and in characters.
 LONGEST = 5, 50
 
@@ -91,8 +89,10 @@ def main(arguments: list[str]) -> int:
     for table in tables:
         with open(flags.output / f"{table.name}.csv", "w", newline="") as file:
             csv.writer(file).writerows([table.header, *table.rows])
-    text = f"{MEASURED}\n\n"
-    text += "\n".join(as_markdown(table) for table in tables)
+    text = f"{MEASURED}\n\n" + "\n".join(
+        f"## {table.title}\n\n{markdown.table(table.header, table.rows)}\n"
+        for table in tables
+    )
     (flags.output / "report.md").write_text(text, encoding="utf-8")
     print(text)
     print(f"{len(found)} runs: {flags.output / 'report.md'}")
@@ -272,12 +272,6 @@ def table_9(lines: dict) -> Table | None:
     return Table("table_9", title, header, rows) if own else None
 
 
-def as_markdown(table: Table) -> str:
-    """Return a table as Markdown."""
-    text = markdown.table(table.header, table.rows)
-    return f"## {table.title}\n\n{text}\n"
-
-
 def curves_of(lines: dict):
     """Draw the evaluation accuracy of all runs, a panel for each data set.
 
@@ -340,10 +334,8 @@ def _text(accuracies):
     """Return the mean and, if there are several, the standard deviation."""
     if not accuracies:
         return ""
-    mean = statistics.fmean(accuracies)
-    if len(accuracies) == 1:
-        return f"{mean:.2f}"
-    return f"{mean:.2f} ± {statistics.stdev(accuracies):.2f}"
+    deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else None
+    return _paper(statistics.fmean(accuracies), deviation)
 
 
 def _paper(mean, deviation=None):

@@ -65,11 +65,9 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
 def ours(case: Case, dtype: str | None = None) -> keras.Model:
     """Return our model of a case."""
     constructor = getattr(keras_vit, case.model)
-    shape = None
-    if case.image_size:
-        shape = (case.image_size, case.image_size, 3)
+    side = case.image_size
     return constructor(
-        input_shape=shape,
+        input_shape=(side, side, 3) if side else None,
         classes=CLASSES,
         include_preprocessing=False,
         dtype=dtype or case.dtype_policy,
@@ -109,9 +107,8 @@ def prepare(name: str) -> None:
         import torch
 
         # Starts the threads, and loads the kernels of products.
-        torch.ones(64, 64, device=_device()) @ torch.ones(
-            64, 64, device=_device()
-        )
+        ones = torch.ones(64, 64, device=_device())
+        ones @ ones  # noqa: B018
 
 
 def _keras_call(model, adam, case, images, labels, is_compiled):
@@ -154,10 +151,9 @@ def _timm(model, case):
 
     if case.model in BIT:
         return timm.create_model(BIT[case.model], num_classes=CLASSES)
+    size = model.image_shape[:2]
     return timm.create_model(
-        TIMM[case.model],
-        num_classes=CLASSES,
-        img_size=model.image_shape[:2],
+        TIMM[case.model], num_classes=CLASSES, img_size=size
     )
 
 
@@ -198,16 +194,15 @@ def _torch_call(module, case, images, labels, is_compiled):
     import torch
 
     device = _device()
+    # [B, C, T, H, W] from [B, T, H, W, C] of videos
     images = torch.from_numpy(np.moveaxis(images, -1, 1).copy())
     labels = torch.from_numpy(labels)
-    if images.ndim == 5:  # [B, C, T, H, W] from [B, T, H, W, C]
-        images = images.contiguous()
     is_bfloat16 = case.precision == "bfloat16"
     module = module.to(device).train(case.task == "training")
+    if is_bfloat16 and case.task == "inference":
+        module, images = module.bfloat16(), images.bfloat16()
+    run = torch.compile(module) if is_compiled else module
     if case.task == "inference":
-        if is_bfloat16:
-            module, images = module.bfloat16(), images.bfloat16()
-        run = torch.compile(module) if is_compiled else module
 
         def infer():
             with torch.inference_mode():
@@ -215,7 +210,6 @@ def _torch_call(module, case, images, labels, is_compiled):
 
         return infer
 
-    run = torch.compile(module) if is_compiled else module
     optimizer = torch.optim.AdamW(
         module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
     )

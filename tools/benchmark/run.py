@@ -29,9 +29,8 @@ def measure_cases(
     for precision in sorted({case.precision for case in wanted}):
         rates[precision] = measure.product_rate(precision)
     for case in wanted:
-        found["rows"] = _replace(
-            found["rows"], measure_case(case, names, rounds)
-        )
+        rows = measure_case(case, names, rounds)
+        found["rows"] = _replace(found["rows"], rows)
         path.write_text(json.dumps(found, indent=1))
         keras.utils.clear_session()
 
@@ -94,13 +93,10 @@ def _outline(case, names):
     """Return our model without weights, and those names that have it."""
     with costs.shapes_alone():
         outline = implementations.ours(case, "float32")
-        names = [
-            name
-            for name in names
-            if implementations.available(name, outline, case)
-        ]
     found = []
     for name in names:
+        if not implementations.available(name, outline, case):
+            continue
         try:
             implementations.prepare(name)
             found.append(name)

@@ -61,9 +61,8 @@ def results(files: dict[str, dict]) -> list[Result]:
             seconds = row["seconds"]
             speed = case.batch_size / statistics.median(seconds)
             is_compiled = name != cases.library(name)
-            ours = times.get((case, _OURS[is_compiled])) or times.get(
-                (case, _OURS[0])
-            )
+            ours = times.get((case, _OURS[is_compiled]))
+            ours = ours or times.get((case, _OURS[0]))
             ratios = None
             if ours and name not in _OURS:
                 ratios = [b / a for a, b in zip(ours, seconds, strict=True)]
@@ -95,10 +94,11 @@ def write_docs(folder: pathlib.Path, docs: pathlib.Path) -> None:
     """Update the tables of benchmarks.md, and images/benchmark.png."""
     files = _read(folder)
     speed = summary(results(files))
+    made = dict(speed=speed, memory=memory(files))
+    made["environments"] = environments(files)
     text = (docs / "benchmarks.md").read_text()
-    text = markdown.replace(text, "speed", speed)
-    text = markdown.replace(text, "memory", memory(files))
-    text = markdown.replace(text, "environments", environments(files))
+    for name, part in made.items():
+        text = markdown.replace(text, name, part)
     (docs / "benchmarks.md").write_text(text)
     pictures.save(picture.draw(speed), docs / "images" / "benchmark.png")
 

@@ -116,11 +116,10 @@ class Step:
     @property
     def state_bytes(self) -> int:
         """Bytes of all variables on one device, with their layout."""
-        specs = [spec for specs in self._state() for spec in specs]
         return sum(
-            math.prod(spec.sharding.shard_shape(spec.shape))
-            * spec.dtype.itemsize
-            for spec in specs
+            math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+            for group in self._state()
+            for x in group
         )
 
     @property
@@ -142,17 +141,13 @@ class Step:
         state = self._state()
         shardings = jax.tree.map(lambda spec: spec.sharding, state)
         # As in `make_train_function` of Keras' JAX trainer.
-        step = jax.jit(
-            self.model.train_step,
-            donate_argnums=0,
-            out_shardings=(None, shardings),
-        )
+        options: dict = dict(donate_argnums=0, out_shardings=(None, shardings))
+        step = jax.jit(self.model.train_step, **options)
         start = time.monotonic()
         with self.distribution.scope():
             lowered = step.lower(state, self._batch(batch_size))
-        compiled = compile_lowered(
-            lowered, tpu_compiler.options(self.tpu.generation)
-        )
+        options = tpu_compiler.options(self.tpu.generation)
+        compiled = compile_lowered(lowered, options)
         return self._read(compiled, time.monotonic() - start)
 
     def _state(self):
@@ -213,10 +208,7 @@ class Inference(Step):
         import jax
 
         def forward(state, images):
-            outputs, _ = self.model.stateless_call(
-                *state, images, training=False
-            )
-            return outputs
+            return self.model.stateless_call(*state, images, training=False)[0]
 
         start = time.monotonic()
         images, _ = self._batch(batch_size)

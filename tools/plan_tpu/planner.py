@@ -163,16 +163,16 @@ def _compile(plan, config, info, step, split):
             program = step.compile(plan.batch_size)
         except compiler.DoesNotFit:
             continue
-        plan = dataclasses.replace(plan, micro_batches=k)
-        return _with_program(plan, program)
+        return _with_program(
+            dataclasses.replace(plan, micro_batches=k), program
+        )
     return plan
 
 
 def _with_program(plan, program):
     seconds, source = compiler.step_time(program, plan.tpu)
-    days, core_days = experiment_cost(
-        plan.total_steps, seconds, plan.tpu.num_cores
-    )
+    cores = plan.tpu.num_cores
+    days, core_days = experiment_cost(plan.total_steps, seconds, cores)
     return dataclasses.replace(
         plan,
         program=program,
