@@ -1,5 +1,9 @@
 """EoMT on backbones of this package, its masks and its segments."""
 
+import json
+import pathlib
+import shutil
+
 import catalogue
 import keras
 import numpy as np
@@ -11,6 +15,7 @@ from keras_vit.heads.eomt import QueryMask
 from tests.heads import theirs
 
 pytestmark = pytest.mark.backend("torch")
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "tasks"
 TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
 IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
 EOMT = dict(classes=3, num_queries=5, num_blocks=2)
@@ -104,6 +109,68 @@ def test_masks_of_files_forbid_as_the_librarys(case, transformers, tmp_path):
     again = keras_vit.from_pretrained(tmp_path / "own", masked_attention=True)
     probability = again.get_layer("query_mask_0").probability
     assert not keras.ops.convert_to_numpy(probability).any()
+
+
+def test_a_packed_swiglu_is_read(transformers, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    theirs.make(transformers, "eomt, SwiGLU", tmp_path)
+    expected = keras_vit.from_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    arrays = safetensors.load_file(file)
+    for name in [name for name in arrays if ".mlp.gate_proj." in name]:
+        first, last, out = (
+            name.replace("gate_proj", part)
+            for part in ("up_proj", "down_proj", "weights_out")
+        )
+        packed = np.concatenate([arrays.pop(name), arrays.pop(first)])
+        arrays[name.replace("gate_proj", "weights_in")] = packed
+        arrays[out] = arrays.pop(last)
+    safetensors.save_file(arrays, file)
+    found = keras_vit.from_pretrained(tmp_path)
+    for one, other in zip(expected.weights, found.weights, strict=True):
+        np.testing.assert_array_equal(
+            *(keras.ops.convert_to_numpy(w) for w in (one, other))
+        )
+
+
+@pytest.mark.parametrize(
+    "golden, config, array, message",
+    [
+        ("eomt", dict(num_blocks=2), None, "num_blocks=2, but the arrays"),
+        ("eomt", dict(num_queries=9), None, "num_queries=9, but the arrays"),
+        ("eomt", dict(hidden_act="relu"), None, "`hidden_act` to be one of"),
+        ("eomt", {}, ("- query.weight", None), "contain `query.weight`"),
+        ("eomt", {}, ("- mask_head.fc2.bias", None), "missing in the check"),
+        ("eomt", {}, ("+ neck.weight", (3,)), "unused by the model"),
+        (
+            "eomt_dinov3",
+            dict(rope_parameters=dict(rope_theta=100.0, rope_type="yarn")),
+            None,
+            "rope_type='yarn' is not supported",
+        ),
+        (
+            "eomt_dinov3",
+            dict(use_gated_mlp=True),
+            None,
+            "hidden_act='gelu' is not supported",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named(golden, config, array, message, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    shutil.copytree(GOLDENS / golden, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    if array is not None:
+        (sign, name), shape = array[0].split(), array[1]
+        arrays = safetensors.load_file(tmp_path / "model.safetensors")
+        if sign == "-":
+            del arrays[name]
+        else:
+            arrays[name] = np.zeros(shape, "float32")
+        safetensors.save_file(arrays, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_pretrained(tmp_path)
 
 
 def outputs_of_blobs(queries=6, classes=4, size=(16, 16)):
@@ -216,6 +283,7 @@ def test_impossible_arguments_are_refused():
         (dict(constructor="DINOv2"), "position_prefix=1"),
         (dict(constructor="DINOv2", position_prefix=0), "not square"),
         (dict(rotary="index"), "rotary='index'"),
+        (dict(num_registers=0), "no registers"),
     ],
 )
 def test_what_the_format_has_no_place_for_is_refused(made, message, tmp_path):

@@ -116,12 +116,17 @@ def _flatten(arrays, metadata):
     arrays, prefix = transformers.flatten(arrays, _PREFIXES)
     if "classifier.weight" in arrays:
         metadata["global_pool"] = "token_and_gap"
+    cut_swiglu(arrays)
+    return arrays, (prefix, False)
+
+
+def cut_swiglu(arrays: dict) -> None:
+    """Cut each packed SwiGLU into "gate" and "fc1"."""
     for name in [n for n in arrays if ".mlp.weights_in." in n]:
         gate, fc1, fc2, out = _parts_of(name)
         size = arrays[name].shape[0] // 2
         table.cut(arrays, name, {gate: size, fc1: size})
         table.add(arrays, fc2, arrays.pop(out))
-    return arrays, (prefix, False)
 
 
 def _parts_of(name):

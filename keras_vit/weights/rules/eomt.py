@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, heads, patches, table
+from keras_vit.weights.rules.dinov2 import cut_swiglu
 from keras_vit.weights.rules.encoder import formats, rows, transformers
 
 TITLE = "EoMT"
@@ -24,11 +25,15 @@ _NAMES = transformers.DINOV2_NAMES | dict(
     scale1=f"{_LAYER}layer_scale1.lambda1",
     scale2=f"{_LAYER}layer_scale2.lambda1",
     fc1=f"{_LAYER}mlp.fc1",
-    gate=f"{_LAYER}mlp.gate_proj",
+    gate=f"{_LAYER}mlp.gate",
     fc2=f"{_LAYER}mlp.fc2",
 )
-# Names of the MLP's layers, and those that they have beside a gate.
-_GATED = {".mlp.fc1.": ".mlp.up_proj.", ".mlp.fc2.": ".mlp.down_proj."}
+# Names of the layers of a gated MLP here, and in files.
+_GATED = {
+    ".mlp.gate.": ".mlp.gate_proj.",
+    ".mlp.fc1.": ".mlp.up_proj.",
+    ".mlp.fc2.": ".mlp.down_proj.",
+}
 _DEFAULTS = transformers.defaults(1e-6, heads=16, image_size=640)
 # The probability with which each of the last blocks masks its queries.
 _MASKS = "attn_mask_probs"
@@ -105,14 +110,15 @@ def _probabilities(count):
 
 
 def _flatten(arrays, metadata):
+    """Flatten, also the packed SwiGLU of files before transformers 5."""
     arrays, count = flatten(arrays, metadata)
-    return table.rename(
-        arrays, lambda name: _replace(name, inverse=True)
-    ), count
+    cut_swiglu(arrays)
+    arrays = table.rename(arrays, lambda name: _replace(name, inverse=True))
+    return arrays, count
 
 
 def _restore(arrays, count):
-    if any(".mlp.gate_proj." in name for name in arrays):
+    if any(".mlp.gate." in name for name in arrays):
         arrays = table.rename(arrays, _replace)
     return restore(arrays, count)
 
@@ -164,6 +170,7 @@ def _refused(metadata):
     return {
         "images that are not square": height != width,
         "post_norm=True": metadata.get("post_norm", False),
+        "no registers": not metadata.get("num_registers"),
     }
 
 
