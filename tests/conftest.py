@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib
 import importlib.metadata
 import os
 import resource
@@ -172,6 +173,22 @@ def bounded_memory():
 @pytest.fixture
 def update_goldens(request):
     return request.config.getoption("--update-goldens")
+
+
+@pytest.fixture
+def plain_decoding(monkeypatch):
+    """Decodes PNG and JPEG alone, as they are stored.
+
+    The graph for every kind of file takes two seconds to start, for each
+    pipeline of images.
+    """
+
+    def decode_image(encoded, channels=3):
+        return tf.io.decode_png(encoded, channels)
+
+    for name in ("crops", "decode", "vtab"):
+        module = importlib.import_module(f"keras_vit.data.{name}")
+        monkeypatch.setattr(module, "decode_image", decode_image)
 
 
 @pytest.fixture(autouse=True)

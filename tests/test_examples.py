@@ -46,7 +46,6 @@ EXAMPLES = [
         or DIFFERS.search(f"{block.path} {block.text}")
     )
 ]
-TRAINING = [example for example in EXAMPLES if ".fit(" in example.text]
 
 # Path of an example -> what it says, and what is run in its place.
 SHRUNK = {
@@ -156,23 +155,15 @@ def test_the_example_runs(example, trained, request):
         pytest.skip(reason)
     _run(example, request)
     assert len(trained) == example.text.count(".fit(")
-    for _, before, after, losses in trained:
+    for model, before, after, losses in trained:
         assert np.isfinite(losses).all()
         assert all(np.isfinite(weights).all() for weights in after)
-        assert any(map(np.any, map(np.subtract, before, after)))
-
-
-@pytest.mark.parametrize(
-    "example", [one for one in TRAINING if one.path == "README.md"], ids=str
-)
-def test_the_training_example_of_the_readme_trains(example, trained, request):
-    _run(example, request)
-    ((model, before, after, losses),) = trained
-    assert len(losses) > 1 and np.isfinite(losses).all()
-    assert losses[-1] < losses[0] - 0.01
-    for variable, old, new in zip(model.weights, before, after, strict=True):
-        assert np.isfinite(new).all()
-        assert (old != new).any() or not variable.trainable, variable.path
+        changed = [(a != b).any() for a, b in zip(before, after, strict=True)]
+        assert any(changed)
+        if example.path == "README.md":  # all of the model learns
+            assert losses[-1] < losses[0] - 0.01
+            for variable, moved in zip(model.weights, changed, strict=True):
+                assert moved or not variable.trainable, variable.path
 
 
 @pytest.mark.backend("torch")
@@ -184,7 +175,8 @@ def test_what_is_shrunk_or_left_out_is_there(example):
     pages = "".join(one.text for one in EXAMPLES if "families/" in one.path)
     assert [name for name in SMALL if f"{name}(" not in pages] == []
     assert set(LEFT_OUT) <= set(map(str, EXAMPLES))
-    assert len([one for one in TRAINING if one.path == "README.md"]) == 1
+    readme = [one for one in EXAMPLES if one.path == "README.md"]
+    assert len([one for one in readme if ".fit(" in one.text]) == 1
 
 
 def _run(example, request):

@@ -67,6 +67,7 @@ def joined(batches):
     }
 
 
+@pytest.mark.backend_independent
 def test_processes_draw_the_batches_of_a_single_process():
     texts = ("RandomBrightness(0.3)", "RandomErasing")
     (expected,) = take(batches_of(source_of(), *texts), 1)
@@ -77,6 +78,7 @@ def test_processes_draw_the_batches_of_a_single_process():
     assert_equal([joined(shards)], [expected])
 
 
+@pytest.mark.backend_independent
 def test_replicas_do_not_change_mixing():
     run = take(batches_of(source_of(), "MixUp"), 2)
     split = take(batches_of(source_of(), "MixUp", num_replicas=2), 4)
@@ -84,23 +86,7 @@ def test_replicas_do_not_change_mixing():
     assert_equal([joined(split[:2]), joined(split[2:])], run)
 
 
-def test_processes_mix_in_ways_of_their_own():
-    source = source_of()
-    source.images[:] = source.images[:1]
-    source.labels[:] = np.arange(8) % 2
-    shards = [
-        take(
-            batches_of(
-                source, "MixUp(1.0)", shard_index=i, num_shards=2, seed=1
-            ),
-            4,
-        )
-        for i in range(2)
-    ]
-    labels = [joined(shard)["labels"] for shard in shards]
-    assert not np.isclose(*labels).all(-1).all()
-
-
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "text",
     [
@@ -179,6 +165,7 @@ def test_our_rand_augment_equals_that_of_keras():
     assert len({a.tobytes() for a, _ in pairs}) > 12
 
 
+@pytest.mark.backend_independent
 def test_equalization_spreads_the_values_evenly():
     (layer,), _ = augment.find_layers(("Equalization()",), 2)
     image = np.arange(48, dtype="float32").reshape(*SIZE, 1)
@@ -213,25 +200,6 @@ def test_settings_of_the_augreg_models(name, num_ops, factor, alpha):
     assert [x.layer.alpha for x in of_batch] == [alpha] * (alpha > 0)
 
 
-def test_a_setting_runs_and_stays_within_the_range():
-    (batch,) = take(batches_of(source_of(), "medium1"), 1)
-    assert batch["images"].dtype == np.float32
-    assert batch["images"].min() >= -0.1 and batch["images"].max() <= 255.1
-
-
-def test_bytes_stay_bytes_and_float_is_float32():
-    spec = batches_of(source_of(), "none").element_spec
-    assert spec["images"].dtype == tf.uint8
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        spec = batches_of(source_of(), "RandomErasing", "MixUp").element_spec
-    finally:
-        keras.config.set_dtype_policy(policy)
-    assert spec["images"].dtype == spec["labels"].dtype == tf.float32
-    assert spec["images"].shape == (4, *SIZE, 3)
-
-
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -239,17 +207,13 @@ def test_bytes_stay_bytes_and_float_is_float32():
         ("RandomErase()", ["RandomErasing", "'RandomErase()'"]),
         ("medium3", ["'medium3'", "medium1"]),
         ("Dense(3)", ["augmentation layers of keras.layers"]),
-        ("AugMix()", ["'AugMix()'"]),
         ("RandomErasing(factr=1)", ["'factr'", "factor"]),
         ("RandomErasing(seed=1)", ["'seed'"]),
-        ("RandomRotation()", ["RandomRotation", "factor"]),
         ("RandomErasing(factor=7)", ["'RandomErasing(factor=7)'", "7"]),
         ("RandomErasing(factor=print(1))", ["literal"]),
         ("RandomErasing(*[1])", ["literal"]),
-        ("RandomErasing(", ["literal"]),
         ("os.Thing()", ["'module:Layer'"]),
         ("keras_cv.GridMask()", ["layers of Keras", "resumed"]),
-        ("", ["literal"]),
     ],
 )
 def test_bad_texts_are_refused_with_the_reason(text, words):
@@ -260,16 +224,12 @@ def test_bad_texts_are_refused_with_the_reason(text, words):
 
 
 @pytest.mark.backend_independent
-def test_a_single_text_is_refused():
-    with pytest.raises(ValueError, match="tuple of texts.*'medium1'"):
-        augment.find_layers("medium1", 3)
-
-
 def test_a_layer_that_cannot_take_the_images_is_named():
     with pytest.raises(ValueError, match="(?s)8, 6, 1.*RandomHue.0.1"):
         batches_of(source_of(channels=1), "RandomHue(0.1)", channels=1)
 
 
+@pytest.mark.backend_independent
 def test_crop_flip_and_augmentation_draw_from_seeds_of_their_own(monkeypatch):
     def add_seed(image, seed):
         seed = tf.cast(tf.reshape(seed, (1, 2, 1)), "int64")

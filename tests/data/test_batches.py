@@ -1,8 +1,5 @@
 """Batches: order, crops, formats; and every example counted once."""
 
-import io
-
-import keras
 import numpy as np
 import pytest
 
@@ -12,6 +9,7 @@ from keras_vit.data import order, seeds
 tf = pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.backend_independent
+plain_decoding = pytest.mark.usefixtures("plain_decoding")
 
 
 def source_of(count=10, size=(6, 5), channels=3, dtype="uint8"):
@@ -109,6 +107,7 @@ def order_of(batches, images):
     ]
 
 
+@plain_decoding
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_every_epoch_has_each_example_once_in_its_own_order(is_stream):
     source, images = stream_of()
@@ -123,19 +122,7 @@ def test_every_epoch_has_each_example_once_in_its_own_order(is_stream):
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
-def test_a_stream_starts_at_any_step_whatever_was_read_before():
-    start_step = 3
-    source, _ = stream_of()
-    dataset = data.train_batches(source, **TRAIN, seed=7)
-    take(dataset, 1)  # `fit` looks at a batch before it starts
-    run = take(dataset, 10)
-    keras.utils.set_random_seed(1234)
-    later = data.train_batches(source, **TRAIN, seed=7, start_step=start_step)
-    for a, b in zip(run[start_step:], take(later, 10), strict=False):
-        np.testing.assert_array_equal(a["images"], b["images"])
-        np.testing.assert_array_equal(a["labels"], b["labels"])
-
-
+@plain_decoding
 def test_a_stream_is_evaluated_in_order_and_keeps_its_bytes():
     source, images = stream_of()
     batches = data.eval_batches(source, batch_size=4, image_size=(6, 5))
@@ -145,6 +132,7 @@ def test_a_stream_is_evaluated_in_order_and_keeps_its_bytes():
     assert found[0].dtype == np.uint8
 
 
+@plain_decoding
 @pytest.mark.parametrize("label", [-1, 3])
 @pytest.mark.parametrize("of_source", [data.eval_batches, data.train_batches])
 def test_labels_outside_the_classes_stop_the_run(of_source, label):
@@ -154,17 +142,6 @@ def test_labels_outside_the_classes_stop_the_run(of_source, label):
         tf.errors.InvalidArgumentError, match=rf"0 to 2[^\0]*\s\[?{label}\b"
     ):
         take(batches, 1)
-
-
-def test_pairs_are_accepted_by_fit():
-    arguments = dict(batch_size=4, image_size=(6, 5))
-    batches = data.train_batches(source_of(), **arguments)
-    images, labels = next(iter(data.as_pairs(batches)))
-    assert images.shape == (4, 6, 5, 3) and labels.shape == (4, 3)
-    batches = data.eval_batches(source_of(), **arguments)
-    images, labels, weights = next(iter(data.as_pairs(batches)))
-    assert images.shape == (4, 6, 5, 3) and labels.shape == (4, 3)
-    assert weights.shape == (4,)
 
 
 def test_labels_are_one_hot_of_the_image():
@@ -266,46 +243,6 @@ def test_inception_crops_have_areas_within_the_bounds():
     assert 0.03 < area.min() < 0.15 and 0.8 < area.max() < 1.05
     aspect = width / height
     assert 0.7 < aspect.min() and aspect.max() < 1.42
-
-
-def test_cmyk_and_every_format_are_read_in_grey_and_colour(tmp_path):
-    pillow = pytest.importorskip("PIL.Image")
-    cmyk, image = io.BytesIO(), tf.zeros((4, 3, 3), "uint8")
-    pillow.new("CMYK", (8, 8), (0, 255, 255, 0)).save(cmyk, "JPEG")
-    grey = data.decode_image(tf.constant(cmyk.getvalue()), 1)
-    assert grey.shape == (8, 8, 1)
-    files = {
-        "a.png": tf.io.encode_png(image).numpy(),
-        "b.JPG": tf.io.encode_jpeg(image).numpy(),
-        "cmyk.jpg": cmyk.getvalue(),
-        "gif under another name.jpg": GIF,
-    }
-    for name in ("x", "y"):
-        (tmp_path / name).mkdir()
-        for file, encoded in files.items():
-            (tmp_path / name / file).write_bytes(encoded)
-    train, evaluation = data.load(str(tmp_path))
-    assert train.num_examples + evaluation.num_examples == 8
-    for channels in (1, 3):
-        arguments = dict(image_size=(8, 8), channels=channels)
-        batches = data.train_batches(train, batch_size=12, **arguments)
-        (batch,) = take(batches, 1)
-        assert batch["images"].shape == (12, 8, 8, channels)
-        read = data.read_image(evaluation.paths[0], (8, 8), channels)
-        batches = data.eval_batches(evaluation, batch_size=1, **arguments)
-        (batch,) = take(batches, 1)
-        np.testing.assert_array_equal(batch["images"][0], read)
-    with pytest.raises(ValueError, match="1 or 3. Received: 2"):
-        data.decode_image(tf.constant(files["a.png"]), 2)
-
-
-def test_reading_names_the_file_that_is_missing_or_broken(tmp_path):
-    with pytest.raises(ValueError, match="absent.png.*must be a file"):
-        data.read_image(tmp_path / "absent.png", (4, 4))
-    path = tmp_path / "broken.png"
-    path.write_bytes(b"no image")
-    with pytest.raises(ValueError, match="broken.png.*does not decode"):
-        data.read_image(path, (4, 4))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ from keras_vit.data import moving_digits
 
 tf = pytest.importorskip("tensorflow")
 
-pytestmark = pytest.mark.backend_independent
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
+]
 
 
 def numbered(count=6, num_frames=10, size=(6, 5), channels=3):

@@ -11,6 +11,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of TFDS itself
     pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
 ]
 
 
@@ -56,26 +57,6 @@ def test_a_list_gives_each_image_its_labels(tmp_path):
     (batch,) = data.eval_batches(evaluation, **SIZES).as_numpy_iterator()
     np.testing.assert_array_equal(batch["labels"][:2], TARGETS[:2])
     assert (batch["weights"] > 0).tolist() == [True] * 2 + [False] * 3
-
-
-def test_mixup_mixes_several_labels(tmp_path):
-    write_folder(tmp_path / "train", ROWS)
-    write_folder(tmp_path / "test", ROWS)
-    train, _ = data.load(str(tmp_path))
-    batches = data.train_batches(
-        train, **SIZES, crop="none", flip=False, augment=("MixUp(alpha=1.0)",)
-    )
-    (batch,) = batches.take(1).as_numpy_iterator()
-    for pixel, labels in zip(
-        batch["images"][:, 0, 0, 0], batch["labels"], strict=True
-    ):
-        # The share of one of two images explains pixel and labels.
-        assert any(
-            np.allclose(s * one + (1 - s) * other, labels, atol=1e-3)
-            for i, one in enumerate(np.array(TARGETS))
-            for j, other in enumerate(np.array(TARGETS))
-            for s in [1 if i == j else (pixel / 10 - j) / (i - j)]
-        )
 
 
 def test_a_share_of_all_images_is_held_out(tmp_path):

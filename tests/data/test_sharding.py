@@ -10,6 +10,7 @@ import pytest
 from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.usefixtures("plain_decoding")
 
 
 def source_of(count):
@@ -242,20 +243,6 @@ class TestEvaluation:
         labels = np.concatenate([b["labels"] for b in sum(shards, [])])
         np.testing.assert_array_equal(labels.any(-1), weights > 0)
 
-    def test_a_process_opens_only_its_own_files(self, tmp_path):
-        source, count = folder_of(tmp_path), 4
-        arguments = dict(
-            batch_size=4, image_size=(8, 8), shard_index=1, num_shards=count
-        )
-        before = list(
-            data.eval_batches(source, **arguments).as_numpy_iterator()
-        )
-        own = np.array_split(np.array(source.paths), count)[1]
-        for path in set(source.paths) - set(own):
-            pathlib.Path(path).write_bytes(b"no image")
-        found = list(data.eval_batches(source, **arguments).as_numpy_iterator())
-        assert_equal(found, before)
-
     def test_replicas_read_consecutive_pieces_of_a_shard(self):
         arguments = dict(
             batch_size=8, image_size=(4, 4), shard_index=1, num_shards=2
@@ -327,12 +314,9 @@ def test_loss_and_accuracy_are_those_of_the_examples():
     ("arguments", "word"),
     [
         (dict(shard_index=2, num_shards=2), "shard_index=2, num_shards=2"),
-        (dict(shard_index=-1, num_shards=2), "shard_index=-1"),
-        (dict(num_shards=0), "num_shards=0"),
         (dict(shard_index=0.0), "at least 0. Received: shard_index=0.0"),
         (dict(num_shards="2"), "at least 1. Received: num_shards='2'"),
         (dict(num_replicas=0), "num_replicas=0"),
-        (dict(num_shards=3), "batch_size=8, num_shards=3"),
         (
             dict(num_shards=2, num_replicas=3),
             "batch_size=8, num_shards=2, num_replicas=3",

@@ -10,7 +10,10 @@ from keras_vit.data import shards
 
 tf = pytest.importorskip("tensorflow")
 
-pytestmark = pytest.mark.backend_independent
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
+]
 
 COUNTS = [3, 1, 5, 2]
 
@@ -50,16 +53,6 @@ def test_a_seed_draws_the_order_of_files_alone(paths):
     assert len(orders) > 2
     again = numbers(shards.read_shards(paths, [0] * 4, COUNTS, (7, 4)))
     assert again == found
-
-
-def test_a_stream_cuts_across_files(paths):
-    stream = shards.stream_of(
-        paths, [1, 0, 2, 0], [2, 1, 2, 1], lambda record: (record, 0)
-    )
-    whole = [1, 2, 3, 6, 7, 9]
-    for start, stop in [(0, 6), (1, 5), (3, 3)]:
-        found = stream(start, stop).map(lambda record, _: record)
-        assert numbers(found) == whole[start:stop]
 
 
 def test_what_is_kept_comes_in_the_same_order_and_from_memory(paths):

@@ -93,19 +93,6 @@ def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
     )
 
 
-def test_ignored_files_of_both_parts_and_beside_them_are_counted(tmp_path):
-    make_folder(tmp_path / "train")
-    make_folder(tmp_path / "test")
-    make_folder(tmp_path / "val", count=3)
-    (tmp_path / "test" / "cat" / "a.xcf").write_text("not read")
-    train, evaluation = data.load(str(tmp_path))
-    assert train.ignored == {("outside the class folders", ".jpg"): 6}
-    assert evaluation.ignored == {("unsupported", ".xcf"): 1}
-    assert data.describe_ignored(train, evaluation).startswith("7 files")
-    (tmp_path / "test" / "cat" / "a.xcf").unlink()
-    assert not data.load(str(tmp_path))[1].ignored
-
-
 @pytest.mark.parametrize("name", ["test", "val", "validation"])
 def test_train_and_test_folders(tmp_path, name):
     make_folder(tmp_path / "train", ("a", "b", "c"))
@@ -157,14 +144,12 @@ def test_npz_with_and_without_a_test_part(tmp_path):
     ("shape", "order"),
     [
         ((2, 3, 8, 6), [0, 2, 3, 1]),
-        ((2, 1, 8, 6), [0, 2, 3, 1]),
         ((2, 7, 3, 8, 6), [0, 1, 3, 4, 2]),
         ((2, 3, 7, 8, 6), [0, 2, 3, 4, 1]),
     ],
 )
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_channels_that_come_first_warn(tmp_path, shape, order, dtype):
-    x = np.resize(np.arange(256), shape).astype(dtype)
+def test_channels_that_come_first_warn(tmp_path, shape, order):
+    x = np.resize(np.arange(256), shape).astype("uint8")
     message = f"move them to the end: .*{re.escape(str(order))}"
     np.savez(
         tmp_path / "a.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1]
@@ -315,11 +300,8 @@ class TestBadInput:
             (dict(x_test=X[:1]), "y_test"),
             (dict(x_test=np.zeros((1, 2, 2, 3)), y_test=[0]), "many channels"),
             (dict(x_train=np.array([{}], dtype=object)), "pickled"),
-            (dict(y_train=[0, 4, 1, 0]), "5 classes, 4 images"),
             (dict(y_train=[0, 10**9, 1, 0]), "1,000,000,001 classes, 4 images"),
-            (dict(y_train=np.eye(4, 5, dtype=int)), "5 classes, 4 images"),
             (dict(class_names=["a"]), "`class_names`"),
-            (dict(class_names=["a", "a"]), "must be different strings"),
             (dict(class_names=[0, 1]), "int64, such as [0, 1]"),
             (dict(class_names=["a", "b"], y_train=[0, 1, 2, 0]), "the 3 class"),
             (
@@ -329,7 +311,6 @@ class TestBadInput:
             (dict(x_train=with_value(np.nan)), "first in x_train[2]"),
             (dict(x_test=with_value(-np.inf), y_test=[0] * 4), "x_test[2]"),
             (dict(x_train=with_value(1e300)), "first in x_train[2]"),
-            (dict(x_train=with_value(np.inf)[..., None, None]), "x_train[2]"),
         ],
     )
     def test_npz(self, tmp_path, arrays, word):

@@ -10,7 +10,10 @@ from keras_vit import data
 
 tf = pytest.importorskip("tensorflow")
 
-pytestmark = pytest.mark.backend_independent
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
+]
 
 
 @pytest.fixture

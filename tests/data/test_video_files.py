@@ -1,7 +1,5 @@
 """Folders of video files: the right frames, or the file that is wrong."""
 
-import os
-
 import numpy as np
 import pytest
 import videos
@@ -10,7 +8,6 @@ from keras_vit import data
 from keras_vit.data import video_files
 from recipes import finetune
 
-tf = pytest.importorskip("tensorflow")
 pytest.importorskip("av")
 
 pytestmark = pytest.mark.backend_independent
@@ -186,15 +183,6 @@ def test_a_broken_file_is_named_with_the_reason(tmp_path, suffix, damage):
     assert list(broken) == [str(path)] and broken[str(path)]
 
 
-def test_a_header_without_its_frames_is_a_broken_file(tmp_path):
-    path = tmp_path / "a.mp4"
-    videos.write(path, videos.numbered(40), options={"movflags": "faststart"})
-    cut_off(path)
-    with pytest.raises(ValueError, match="a.mp4' does not decode"):
-        shades_of(path, [35])
-    assert str(path) in video_files.find_broken([path])
-
-
 def test_a_broken_file_stops_the_run_and_is_named(tmp_path):
     make_folder(tmp_path)
     text(tmp_path / "left" / "0.mp4")
@@ -217,19 +205,3 @@ def test_without_pyav_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(ImportError, match=r"\[video\]"):
         video_files.find_broken([tmp_path / "a.mp4"])
-
-
-def test_cached_files_are_read_once_and_change_no_number(tmp_path):
-    source, _ = data.load(str(make_folder(tmp_path)))
-    arguments = dict(
-        batch_size=4, image_size=(16, 24), num_frames=3, flip=False
-    )
-    expected = take(data.train_batches(source, **arguments), 4)
-    cached = iter(
-        data.train_batches(source, **arguments, cache=True).as_numpy_iterator()
-    )
-    found = [next(cached)["images"] for _ in range(3)]
-    for path in source.paths:
-        os.remove(path)
-    found.append(next(cached)["images"])
-    np.testing.assert_array_equal(found, expected)

@@ -14,6 +14,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
 ]
 
 # Group and number of classes, as the benchmark has them.

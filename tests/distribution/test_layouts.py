@@ -89,35 +89,36 @@ class TestLayouts:
             if f"{BLOCK}/{path}" in found
         }
 
-    def test_tensor_cuts_the_hidden_units_of_a_mixer(self):
-        model = made("mixer")
+    @pytest.mark.parametrize(
+        ("name", "mlps", "first", "second"),
+        [
+            (
+                "mixer",
+                [
+                    f"MixerBlock_{i}/{mlp}/"
+                    for i in range(2)
+                    for mlp in ("token_mixing", "channel_mixing")
+                ],
+                "Dense_0",
+                "Dense_1",
+            ),
+            ("mvit", [f"blocks_{i}/" for i in range(3)], "mlp_fc1", "mlp_fc2"),
+        ],
+    )
+    def test_tensor_cuts_hidden_units(self, name, mlps, first, second):
+        model = made(name)
         layout = layouts.distribution("tensor", DEVICES, 2)
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == {
-            f"MixerBlock_{i}/{mlp}/{path}": axes
-            for i in range(2)
-            for mlp in ("token_mixing", "channel_mixing")
+            f"{mlp}{path}": axes
+            for mlp in mlps
             for path, axes in (
-                ("Dense_0/kernel", [None, "model"]),
-                ("Dense_0/bias", ["model"]),
-                ("Dense_1/kernel", ["model", None]),
+                (f"{first}/kernel", [None, "model"]),
+                (f"{first}/bias", ["model"]),
+                (f"{second}/kernel", ["model", None]),
             )
         }
-
-    def test_tensor_cuts_the_hidden_units_of_an_mvit(self):
-        model = made("mvit")
-        layout = layouts.distribution("tensor", DEVICES, 2)
-        found = axes_of(layout, model.weights)
-        assert {p: a for p, a in found.items() if any(a)} == {
-            f"blocks_{i}/{path}": axes
-            for i in range(3)
-            for path, axes in (
-                ("mlp_fc1/kernel", [None, "model"]),
-                ("mlp_fc1/bias", ["model"]),
-                ("mlp_fc2/kernel", ["model", None]),
-            )
-        }
-        # Its first stage has one head, which nothing divides.
+        # The first stage of MViT has one head, which nothing divides.
         layouts.check_model(layout, model)
 
     def test_both_cut_a_kernel_along_both_axes(self):
@@ -131,26 +132,13 @@ class TestLayouts:
         assert found[f"{BLOCK}/MlpBlock_0/Dense_1/bias"] == ["data"]
         assert found["class_token/cls"] == [None, None, "data"]
 
-    def test_data_cuts_nothing(self):
-        model = made("hybrid")
-        layout = layouts.distribution("data", DEVICES)
-        assert not any(map(any, axes_of(layout, model.weights).values()))
-        assert layout.auto_shard_dataset is False
-        assert layout.batch_dim_name == "data"
-
-    @pytest.mark.parametrize(
-        "strategy, model_parallel",
-        [("fsdp", 1), ("tensor", 2), ("fsdp+tensor", 2)],
-    )
-    def test_an_optimizer_keeps_a_slot_where_its_weight_is(
-        self, strategy, model_parallel
-    ):
+    def test_an_optimizer_keeps_a_slot_where_its_weight_is(self):
         # Of a model built without the distribution: the slots have no layout
         # but what their names show.
         model = catalogue.make_model("relative")
         optimizer = keras.optimizers.Adam(use_ema=True, name="adam")
         optimizer.build(model.trainable_variables)
-        layout = layouts.distribution(strategy, DEVICES, model_parallel)
+        layout = layouts.distribution("fsdp+tensor", DEVICES, 2)
         slots = axes_of(layout, optimizer.variables)
         assert len(slots) == 2 + 3 * len(model.trainable_variables)
         weights = axes_of(layout, model.trainable_variables)

@@ -31,19 +31,17 @@ def pci(tmp_path, monkeypatch):
     return machine
 
 
-def test_v5e_gets_the_option(pci):
-    found = pci(("0x8086", "0x1237"), ("0x1ae0", "0x0063"))
-    assert found == f"{FLAG}=49152"
-
-
-def test_it_is_appended_to_other_arguments(pci):
-    found = pci(("0x1ae0", "0x0063"), arguments="--a=1")
-    assert found == f"--a=1 {FLAG}=49152"
-
-
-def test_what_the_user_sets_remains(pci):
-    found = pci(("0x1ae0", "0x0063"), arguments=f"{FLAG}=16384")
-    assert found == f"{FLAG}=16384"
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (None, f"{FLAG}=49152"),
+        ("--a=1", f"--a=1 {FLAG}=49152"),
+        (f"{FLAG}=16384", f"{FLAG}=16384"),  # what the user sets remains
+    ],
+)
+def test_v5e_gets_the_option(pci, arguments, expected):
+    devices = ("0x8086", "0x1237"), ("0x1ae0", "0x0063")
+    assert pci(*devices, arguments=arguments) == expected
 
 
 @pytest.mark.parametrize(

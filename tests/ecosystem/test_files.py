@@ -113,17 +113,6 @@ def test_a_quantised_model_goes_through_a_file(mode, tmp_path):
     )
 
 
-def test_a_model_is_its_json_and_its_weights():
-    model = catalogue.make_model("token")
-    model.get_layer("encoderblock_0").trainable = False
-    again = keras.models.model_from_json(model.to_json())
-    again.set_weights(model.get_weights())
-    assert len(again.trainable_weights) == len(model.trainable_weights)
-    np.testing.assert_array_equal(
-        again.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0)
-    )
-
-
 BLOCKS = json.loads((FILES / "blocks_0.2.json").read_text())
 
 

@@ -64,7 +64,6 @@ def as_data_loader(images, labels):
     return dict(x=data.DataLoader(pairs, batch_size=3))
 
 
-@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(
     "feed",
     [as_arrays, as_py_dataset, as_generator, as_tf_data, as_data_loader],
@@ -93,7 +92,7 @@ def test_every_way_of_feeding_trains_alike(feed):
 
 @pytest.mark.parametrize(
     "shape",
-    [(8, 8, 1), (8, 8, 2), (8, 8, 5), (8, 8, 13), (4, 4, 3), (4, 64, 3)],
+    [(8, 8, 1), (8, 8, 13), (4, 64, 3)],
 )
 def test_any_channels_and_sizes_train(shape):
     images, labels = make_images(shape)
@@ -106,7 +105,7 @@ def test_any_channels_and_sizes_train(shape):
     assert model.predict(images, verbose=0).shape == (6, 3)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 5, 13])
+@pytest.mark.parametrize("channels", [1, 13])
 def test_weights_of_three_channels_fold_to_others(channels, tmp_path):
     path = tmp_path / "rgb.keras"
     make_model((8, 8, 3)).save(path)

@@ -102,8 +102,12 @@ def needs(file_format):
 
 @pytest.mark.parametrize(
     ("file_format", "name"),
-    [("litert", "token"), ("openvino", "softmax relative"), ("litert", "video")]
-    + [("onnx", name) for name in CASES],
+    [
+        ("litert", "video"),
+        ("openvino", "softmax relative"),
+        ("onnx", "hybrid"),
+        ("onnx", "video"),
+    ],
 )
 def test_file_gives_the_models_outputs(file_format, name, tmp_path):
     needs(file_format)
@@ -197,9 +201,7 @@ def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize(
-    "name", ["hybrid", "axial resnet", "bit", "conv mlp", "mvit"]
-)
+@pytest.mark.parametrize("name", ["hybrid", "mvit"])
 def test_pooling_on_jax_is_refused_with_the_remedy(name, tmp_path):
     model = catalogue.make_model(name)
     with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
@@ -275,29 +277,24 @@ def test_what_the_format_cannot_hold_is_refused(
     assert os.listdir(tmp_path) == []
 
 
-def test_each_format_says_its_limits():
-    assert formats.LIMITS.keys() == EXPORT.keys()
-
-
 FAMILIES = {
     catalogue.OTHER_FAMILIES[name][0]: name
     for name in reversed(catalogue.OTHER_FAMILIES)
 } | {"hybrid": "hybrid"}
 
 
-# Every family as OpenVINO, whose file is made of ONNX, on one of two backends;
-# those that PyTorch writes are written as LiteRT by TensorFlow.
-ON_TENSORFLOW = list(FAMILIES)[::2]
+# TensorFlow writes every family, in turn as OpenVINO, whose file is made of
+# ONNX, and as LiteRT; PyTorch some of the latter as OpenVINO.
+AS_OPENVINO = list(FAMILIES)[:: 2 if BACKEND == "tensorflow" else 5]
 
 
 @pytest.mark.backend("tensorflow", "torch")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", FAMILIES if BACKEND == "tensorflow" else AS_OPENVINO
+)
 def test_a_model_of_every_family_has_one_output(family, tmp_path):
     """The export compares the outputs."""
-    is_own = (family in ON_TENSORFLOW) == (BACKEND == "tensorflow")
-    if BACKEND == "torch" and not is_own:
-        pytest.skip("TensorFlow writes it")
-    file_format = "openvino" if is_own else "litert"
+    file_format = "openvino" if family in AS_OPENVINO else "litert"
     name = FAMILIES[family]
     needs(file_format)
     model = realistic.fill(catalogue.make_model(name))

@@ -240,20 +240,6 @@ def test_the_most_expensive_valid_images_are_affordable(decode, images):
     assert peak < 500e6
 
 
-def test_large_images_of_one_colour_share_a_budget(decode):
-    image, small = png(SIDE), png(100)
-    reasons, seconds, peak = cost(decode, [*[image] * 99, b"", small])
-    # Small ones are answered whatever stands before them.
-    number = reasons.count("")
-    assert reasons[:99] == [""] * (number - 1) + (
-        ["over the request's budget"] * (100 - number)
-    )
-    assert 20 < number < 30
-    assert reasons[99:] == ["undecodable", ""]
-    assert seconds < 5
-    assert peak < 500e6
-
-
 def test_large_images_are_decoded_one_after_the_other():
     small = encoded(pillow.new("RGB", (9, 9)), "PNG")
     for images, number in (([small], 8), ([small, png(SIDE)], 1)):

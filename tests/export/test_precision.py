@@ -142,13 +142,6 @@ def test_int8_holds_the_kernels_of_every_block_in_8_bits(name):
     )
 
 
-def test_int8_quantises_pre_logits_and_the_head():
-    model = make_model(representation_size=24)
-    held = dtypes(precision.in_precision(model, "int8"))
-    assert held["pre_logits/kernel"] == "int8"
-    assert held["head/kernel"] == "int8"
-
-
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
 def test_model_is_left_as_it_was(kind):
     model = make_model()
@@ -199,11 +192,6 @@ def test_half_precision_converts_to_float32_and_mixed_is_unchanged():
     assert mixed.get_layer("embedding").compute_dtype == "bfloat16"
     assert precision.compare(model, whole, images)["max_difference"] == 0
     assert copy.get_layer("embedding").compute_dtype == "float32"
-
-
-def test_unknown_precision_names_the_choices():
-    with pytest.raises(ValueError, match="one of .*'int8'.*='int4'"):
-        precision.in_precision(make_model(), "int4")
 
 
 def test_a_model_without_layers_of_its_own_is_refused():

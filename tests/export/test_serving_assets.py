@@ -151,19 +151,6 @@ def test_card_has_the_metadata(tmp_path):
         assert row in text
 
 
-def test_card_of_an_unknown_model_says_so(tmp_path):
-    serving_assets.write_model_card(tmp_path, dict(metrics=None, input=None))
-    text = extra(tmp_path, "model_card.md").read_text()
-    rows = re.findall(r"^\| (?!\|)(.*) \| (.*) \|$", text, re.MULTILINE)
-    assert len(rows) == 15
-    assert {value for _, value in rows} == {"not stated"}
-    assert "## Metrics\n\nNot stated.\n" in text
-    assert (
-        None
-        in json.loads(extra(tmp_path, "model_card.json").read_text()).values()
-    )
-
-
 def test_models_config_parses_and_names_the_model(tmp_path):
     pytest.importorskip("tensorflow_serving")
     from google.protobuf import text_format

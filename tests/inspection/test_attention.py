@@ -14,20 +14,6 @@ pytestmark = pytest.mark.backend("torch")
 CASES = ["token", "gap", "unpooled", "hybrid", "relative", "1-D shared"]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_weights_are_distributions_over_keys(name):
-    model = make_model(name)
-    x = np.random.default_rng(0).uniform(0, 255, (3, *model.input_shape[1:]))
-    weights = inspection.attention_weights(model, x.astype("float32"))
-    rows, columns = model.get_layer("embedding").grid_size
-    tokens = rows * columns + int(name not in ("gap", "unpooled"))
-    assert len(weights) == 2
-    for attention in weights:
-        assert attention.shape == (3, 2, tokens, tokens)
-        assert attention.dtype == np.float32
-        np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
-
-
 def test_models_of_other_families_have_none():
     assert inspection.has_rollout(make_model("token"))
     assert not inspection.has_rollout(make_model("mixer"))

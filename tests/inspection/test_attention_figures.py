@@ -31,11 +31,6 @@ def distances_of(weights, grid, image_shape, queries=None, keys=None):
     return attention._distances(inner, geometry, weights)
 
 
-def test_attention_to_oneself_has_distance_zero():
-    weights = np.eye(6)[None, None]
-    assert distances_of(weights, (2, 3), (32, 48, 3)) == 0
-
-
 def test_uniform_attention_has_the_mean_distance_of_pairs():
     # 1 x 3 patches of 8 x 16 pixels: 0, 16 or 32 pixels apart.
     weights = np.full((1, 2, 3, 3), 1 / 3)
@@ -181,31 +176,6 @@ def test_the_rollout_of_pooled_tokens_is_uniform_where_attention_is():
     )
     found = inspection.rollout_by_layer(model, images_of(model))
     np.testing.assert_allclose(found, 1 / 8, rtol=1e-6)
-
-
-def test_an_axial_block_mixes_with_the_weights_that_it_shows():
-    model = make_model("axial vit")
-    (block,) = model.blocks
-    x = np.random.default_rng(0).normal(size=(2, *block.input.shape[1:]))
-    x = x.astype("float32")
-    rows, columns = x.shape[1:3]
-    along_columns, along_rows = map(
-        keras.ops.convert_to_numpy, block.attention_weights(x)
-    )
-    y, place = np.indices((rows, columns)).reshape(2, -1)
-    for weights, same in (
-        (along_columns, place[:, None] == place),
-        (along_rows, y[:, None] == y),
-    ):
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
-        assert (weights[..., ~same] == 0).all()
-        assert (weights[..., same] > 0).all()
-    inner = block.row.attention_weights(x[:, :, 1])  # the second column
-    np.testing.assert_allclose(
-        along_columns[:, :, 1::columns, 1::columns],
-        keras.ops.convert_to_numpy(inner),
-        rtol=1e-5,
-    )
 
 
 @pytest.mark.parametrize("name", ["mixer", "bit", "raft", "axial resnet"])

@@ -114,12 +114,6 @@ def test_a_shared_layer_has_its_parameters_once():
     assert paths == [("inner/shared", 20), ("shared", 0)]
 
 
-def test_a_model_without_memory_stays_without():
-    model = without_memory(make_model, "token")
-    assert keras_vit.cost(model).parameters == model.count_params()
-    assert all(v._value is None for v in model.variables)
-
-
 def test_open_sizes_need_an_input_shape():
     arguments = TINY_OF["RaftMLP"] | dict(
         input_shape=(None, None, 3), pretrained_image_size=(16, 8)

@@ -144,15 +144,6 @@ def test_names_and_probabilities_are_the_models(
     assert err == ""
 
 
-def test_images_go_in_batches(asked, files, capsys):
-    paths = files(*range(5))
-    arguments = [*asked.arguments, "--batch_size=2", "--version=7"]
-    assert classify([*arguments, *paths]) == 0
-    assert asked.requests == [2, 2, 1]
-    lines = capsys.readouterr().out.splitlines()
-    assert [x for x in lines if not x.startswith(" ")] == paths
-
-
 def test_it_continues_after_what_is_no_image_and_exits_with_one(
     asked, files, capsys
 ):
@@ -218,11 +209,6 @@ def test_a_server_that_is_too_slow_is_said(asked, files, capsys):
     assert "did not answer within 0.2 s" in err and "--timeout" in err
 
 
-def test_another_model_is_said(asked, files, capsys):
-    err = stopped(capsys, *asked.arguments, "--model=other", *files(0))
-    assert "does not answer scores, classes, indices and valid" in err
-
-
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
 def test_no_connection_is_said(protocol, files, capsys, monkeypatch):
     if protocol == "grpc":
@@ -244,15 +230,6 @@ def test_other_errors_of_the_server_are_said(rest, files, capsys):
     server = f"--server={rest.address}"
     err = stopped(capsys, server, "--model=busy", *files(0))
     assert err == f"{rest.address} answered with status 503: busy\n"
-
-
-def test_an_error_that_is_no_json_is_said_all_the_same(rest, files, capsys):
-    (path,) = files(0)
-    arguments = [f"--server={rest.address}", "--model=strict", path]
-    assert classify(arguments) == 1
-    err = capsys.readouterr().err
-    assert f"{path}: refused: " in err and "t decode" in err
-    assert "\\'" in err  # as it came
 
 
 def test_rest_at_the_port_of_grpc_is_said(grpc_server, files, capsys):

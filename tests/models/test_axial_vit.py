@@ -78,16 +78,6 @@ def test_positions_are_resampled_along_each_axis():
 
 
 @pytest.mark.backend("torch")
-def test_it_gives_one_map():
-    model = catalogue.make_model("axial vit", include_top=False)
-    maps = keras_vit.AxialViT(
-        **catalogue.TINY, include_top=False, feature_maps=True
-    )
-    assert maps.output_shape == (None, 4, 2, 16)
-    assert model.output_shape == (None, 16)
-
-
-@pytest.mark.backend("torch")
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="`pooling` must be one of"):
         catalogue.make_model("axial vit", pooling="token_gap")

@@ -7,7 +7,6 @@ from functional import check_authors_names, check_size
 from keras import ops
 
 from keras_vit.models import conv_mlp
-from keras_vit.weights import registry
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates.
 SIZES = {
@@ -54,10 +53,3 @@ def test_checkpoints_have_the_authors_names(tmp_path):
             "head.bias": (5,),
         },
     )
-
-
-@pytest.mark.backend_independent
-def test_the_released_files_are_in_the_registry():
-    entry = registry.find("imagenet2012", "ConvMLPL")
-    assert entry.url.endswith("/convmlp/checkpoints/convmlp_l_imagenet.pth")
-    assert entry.top1 == 80.2

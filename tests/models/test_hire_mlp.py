@@ -8,7 +8,6 @@ from functional import check_authors_names, check_size
 from keras import ops
 
 from keras_vit.models import hire_mlp
-from keras_vit.weights import registry
 
 # With 1000 classes at 224 x 224: parameters that are trained, billions of
 # multiply-accumulates.
@@ -89,10 +88,3 @@ def test_checkpoints_have_the_authors_names(tmp_path):
         roll_periods=(2, 2),
         roll_steps=(1, 1),
     )
-
-
-@pytest.mark.backend_independent
-def test_the_released_files_are_in_the_registry():
-    entry = registry.find("imagenet2012", "HireMLPBase")
-    assert entry.url.endswith("/releases/download/log/hire_mlp_base.pth")
-    assert (entry.top1, entry.license) == (83.2, "MIT")

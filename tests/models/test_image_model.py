@@ -9,17 +9,6 @@ import keras_vit
 
 pytestmark = pytest.mark.backend("torch")
 
-REMEMBERED = (
-    "family",
-    "architecture",
-    "image_shape",
-    "pixel_mean",
-    "pixel_std",
-    "class_names",
-    "provenance",
-    "resampling",
-)
-
 
 def make_model(**kwargs):
     return catalogue.make_model(
@@ -81,22 +70,6 @@ def save(model, folder):
     model.head.kernel.assign(np.ones(model.head.kernel.shape))
     model.save(folder / "weights.keras")
     return str(folder / "weights.keras")
-
-
-def test_weights_alone_are_filled_into_a_model(tmp_path):
-    model = make_model()
-    model.save_weights(tmp_path / "a.weights.h5")
-    again = make_model()
-    again.load_weights(tmp_path / "a.weights.h5")
-    for one, other in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_without_the_top_there_is_no_head():
-    model = catalogue.make_model("features")
-    assert model.head is None
-    assert model.class_names is None
-    assert model.representation is model.output
 
 
 def test_dtype_is_the_policy_of_the_layers():
@@ -164,10 +137,6 @@ def test_shapes_that_tensorflow_does_not_know_are_checked(tmp_path):
     np.testing.assert_allclose(again, expected, rtol=1e-5)
 
 
-def test_remat_is_set_in_every_block():
-    assert all(block.remat for block in make_model(remat=True).blocks)
-
-
 def test_positional_arguments_are_refused_in_the_constructors_name():
     with pytest.raises(TypeError, match=r"ViTB16\(\) takes 0 positional"):
         keras_vit.ViTB16("imagenet21k")
@@ -177,10 +146,3 @@ def test_models_are_listed_by_family():
     assert "ViTB16" in keras_vit.list_models(family="vit")
     with pytest.raises(ValueError, match="`family` must be one of"):
         keras_vit.list_models(family="cnn")
-
-
-def test_quantising_warns_of_nothing_and_reaches_the_head():
-    model = make_model()
-    model.quantize("int8")  # warnings are errors
-    assert model.head.quantization_mode == "int8"
-    assert model.blocks[0].mlp.dense_0.quantization_mode == "int8"

@@ -156,24 +156,6 @@ def test_positions_are_resized_between_the_centres_of_pixels():
 
 
 @pytest.mark.backend("torch")
-def test_an_eamlp_of_384_pixels_costs_what_was_published():
-    with costs.shapes_alone():
-        model = keras_vit.EAMLP7(input_shape=(384, 384, 3))
-    assert model.count_params() == SIZES["EAMLP7"][0]
-    assert keras_vit.cost(model).macs == pytest.approx(4.293e9, rel=5e-4)
-
-
-@pytest.mark.backend("torch")
-def test_positions_of_another_table_are_those_of_the_file():
-    model, images, logits = authors_model("eamlp")
-    assert model.architecture.position_embedding == "table"
-    (table,) = [w for w in model.weights if w.path.endswith("pos_embed")]
-    assert not table.trainable
-    table.assign(eamlp.sinusoids(17, 32)[None])
-    assert difference(model, images, logits) > 1e-2
-
-
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("stored", ["sinusoid", "table"])
 def test_an_eamlp_takes_other_sizes_of_images(stored, tmp_path):
     _, path = golden("eamlp")

@@ -10,7 +10,7 @@ from keras import ops
 import keras_vit
 from keras_vit.distribution import layouts
 from keras_vit.inspection import costs
-from keras_vit.models import mvit, mvit_block, mvit_pooling
+from keras_vit.models import mvit, mvit_pooling
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -187,29 +187,6 @@ def test_for_tpus_pooling_is_a_convolution_of_the_same_result(monkeypatch):
     np.testing.assert_allclose(pool(tokens), of_slices, rtol=1e-5, atol=1e-6)
 
 
-def test_stochastic_depth_grows_linearly_and_drops_whole_examples():
-    arguments = catalogue.TINY_OF["MViT"] | dict(drop_path_rate=0.2)
-    rates = [b.drop_path_rate for b in keras_vit.MViT(**arguments).blocks]
-    np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
-    block = mvit_block.MultiscaleBlock((1, 2, 2), 1, 8, 4, drop_path_rate=0.5)
-    x = np.random.default_rng(0).normal(size=(64, 5, 4)).astype("float32")
-    block.build(x.shape)
-    y = ops.convert_to_numpy(block(x, training=True))
-    unchanged = np.isclose(y, x, atol=1e-6).all(axis=(1, 2))
-    assert 4 <= unchanged.sum() <= 32
-
-
-def test_the_head_sees_dropped_values_in_training_alone():
-    arguments = catalogue.TINY_OF["MViT"] | dict(
-        head_dropout_rate=0.5, include_top=False
-    )
-    model = keras_vit.MViT(**arguments)
-    videos = np.random.default_rng(0).uniform(0, 255, (4, 4, 16, 24, 3))
-    features = ops.convert_to_numpy(model(videos, training=True))
-    assert 0.2 < (features == 0).mean() < 0.8
-    assert (ops.convert_to_numpy(model(videos)) != 0).all()
-
-
 @pytest.mark.backend("tensorflow", "jax", "torch")
 def test_attention_is_among_pooled_tokens():
     model = catalogue.make_model("mvit")
@@ -228,55 +205,3 @@ def test_attention_is_among_pooled_tokens():
     rollout = keras_vit.inspection.attention_rollout(model, videos)
     assert rollout.shape == (2, 2, 4, 6)
     np.testing.assert_allclose(rollout.sum(axis=(1, 2, 3)), 1, rtol=1e-6)
-
-
-def test_rollout_of_a_video_has_its_frames():
-    model = keras_vit.MViT(
-        depths=(2,),
-        hidden_sizes=(8,),
-        num_heads=(2,),
-        cube_size=(1, 4, 4),
-        cube_stride=(1, 4, 4),
-        pooling_mode="none",
-        key_value_stride=(1, 1, 1),
-        input_shape=(3, 8, 4, 3),
-        classes=2,
-    )
-    videos = np.random.default_rng(0).uniform(0, 255, (2, 3, 8, 4, 3))
-    rollout = keras_vit.inspection.attention_rollout(model, videos)
-    assert rollout.shape == (2, 3, 2, 1)
-    np.testing.assert_allclose(rollout.sum(axis=(1, 2, 3)), 1, rtol=1e-6)
-
-
-def test_uint8_videos_are_scaled_inside():
-    model = catalogue.make_model("mvit")
-    model.head.kernel.assign(np.ones(model.head.kernel.shape))
-    rng = np.random.default_rng(0)
-    videos = rng.integers(0, 256, (2, 4, 16, 24, 3), "uint8")
-    scaled = catalogue.make_model("mvit", include_preprocessing=False)
-    scaled.set_weights(model.get_weights())
-    np.testing.assert_allclose(
-        model.predict(videos, verbose=0),
-        scaled.predict(videos / np.float32(127.5) - 1, verbose=0),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
-def test_a_clone_and_a_loaded_model_take_the_same_videos(tmp_path):
-    model = keras_vit.MViT(**catalogue.TINY_OF["MViT"])
-    model.head.kernel.assign(np.ones(model.head.kernel.shape))
-    model.save(tmp_path / "mvit.keras")
-    for again in (
-        keras.models.clone_model(model),
-        keras.saving.load_model(tmp_path / "mvit.keras"),
-        keras_vit.from_pretrained(tmp_path / "mvit.keras"),
-    ):
-        assert again.architecture == model.architecture
-        assert again.num_frames == 4
-        assert again.input_shape == model.input_shape
-    longer = keras_vit.from_pretrained(
-        tmp_path / "mvit.keras", input_shape=(8, 32, 24, 1), classes=2
-    )
-    videos = np.zeros((1, 8, 32, 24, 1), "uint8")
-    assert longer.predict(videos, verbose=0).shape == (1, 2)

@@ -135,6 +135,7 @@ def test_each_level_scales_and_shifts_the_features_of_the_head():
     )
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [

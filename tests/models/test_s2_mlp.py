@@ -1,12 +1,10 @@
 """S2-MLP: the size of the known layout, its shifts, its own files."""
 
-import catalogue
 import numpy as np
 import pytest
-from functional import check_size, values_of
+from functional import check_size
 from keras import ops
 
-import keras_vit
 from keras_vit.models import s2_mlp
 
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates.
@@ -33,16 +31,3 @@ def test_quarters_of_channels_move_by_one_cell_and_borders_stay():
     expected[:, :, :-1, 6:] = x[:, :, 1:, 6:]
     found = ops.convert_to_numpy(s2_mlp.spatial_shift(x))
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.backend("torch")
-def test_our_own_files_are_read(tmp_path):
-    model = catalogue.make_model("s2 mlp")
-    model.head.kernel.assign(np.ones((16, 5)))
-    model.save(tmp_path / "model.keras")
-    again = keras_vit.from_pretrained(
-        tmp_path / "model.keras", input_shape=(8, 16, 3)
-    )
-    assert again.architecture == model.architecture
-    for key, value in values_of(again).items():
-        np.testing.assert_array_equal(value, values_of(model)[key])

@@ -218,28 +218,6 @@ def test_sliders_draw_at_once_what_was_computed_once(
     assert head.get_attribute("src") != drawn[1]
 
 
-def test_a_model_without_attention_shows_no_sliders(browser, files):
-    upload(browser, files / "photo.jpg")
-    for panel, count in ((0, 2), (1, 0), (2, 2)):  # the SavedModel has maps
-        shown = find(browser, f"#layer-{panel} input, #head-{panel} input")
-        shown = [x for x in shown if x.get_attribute("type") == "range"]
-        assert len([x for x in shown if x.is_displayed()]) == count
-        assert bool(text(browser, f"maps-{panel}")) == bool(count)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("large.jpg", "6000 x 4000 pixels"),
-        ("rotated.jpg", "40 x 60 pixels"),
-        ("moving.gif", "the first frame is classified"),
-    ],
-)
-def test_unusual_images_are_answered(name, message, browser, files):
-    assert message in upload(browser, files / name)
-    assert text(browser, "classes-0").count("%") == 5
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -306,12 +284,6 @@ def test_neither_browser_nor_server_asks_anybody_else(
     assert [url for url in urls if not url.startswith(own)] == []
     assert "127.0.0.1" in connections  # such as the driver's
     assert set(connections) <= {"127.0.0.1", "localhost", "::1"}
-
-
-def test_an_example_is_answered(browser):
-    wait(lambda: find(browser, "#examples button"))[1].click()
-    wait(lambda: "flower.jpg: 640 x 427" in text(browser, "message"))
-    assert text(browser, "classes-0").count("%") == 5
 
 
 def test_neither_page_nor_config_names_a_folder(page, page_models, address):

@@ -2,7 +2,6 @@
 
 import json
 
-import catalogue
 import keras
 import numpy as np
 import pytest
@@ -91,40 +90,6 @@ def test_any_layer_of_any_weights_is_measured(best, tmp_path):
     np.testing.assert_allclose(
         row["accuracies"], expected.accuracies, atol=2 / 898
     )
-
-
-def test_features_of_files_without_a_head_are_measured(tmp_path):
-    arguments = catalogue.SHRUNK["dinov2"] | dict(input_shape=(8, 8, 1))
-    model = keras_vit.DINOv2(patch_size=4, include_top=False, **arguments)
-    keras_vit.save_checkpoint(model, tmp_path / "hf", format="huggingface")
-    found = run(
-        tmp_path,
-        model="DINOv2",
-        weights=str(tmp_path / "hf"),
-        include_top=False,
-        shots=(2,),
-        num_draws=1,
-        neighbours=(3,),
-        max_train_images=100,
-    )
-    assert found["feature_size"] == 16
-    # A model with its first values: about chance.
-    assert 0.02 < found["few_shot"][0]["accuracy"] < 0.9
-    assert 0.02 < found["neighbours"][0]["accuracy"] < 0.9
-
-
-def test_weights_are_available_at_another_image_size(best, tmp_path):
-    found = run(
-        tmp_path,
-        weights=str(best),
-        image_size=(12, 16),
-        shots=(2,),
-        num_draws=1,
-        neighbours=(3,),
-        max_train_images=200,
-    )
-    assert found["few_shot"][0]["accuracy"] > 0.1
-    assert found["neighbours"][0]["temperature"] is None
 
 
 def test_the_callback_of_the_recipes_keeps_few_images(best, monkeypatch):

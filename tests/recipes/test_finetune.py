@@ -17,6 +17,7 @@ from recipes import experiment, finetune, inputs, training_step
 from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend("torch")
+no_pictures = pytest.mark.usefixtures("no_pictures")
 
 
 def rows_of(workdir):
@@ -155,6 +156,7 @@ def test_a_finished_run_only_draws_its_figures_again(
     assert not (workdir / "checkpoints").exists()
 
 
+@no_pictures
 def test_a_finished_run_without_its_last_model_saves_it_again(
     digits_run, tmp_path, make_config
 ):
@@ -181,6 +183,7 @@ def test_a_workdir_in_use_is_refused_before_anything_is_touched(
         assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
 
+@no_pictures
 @pytest.mark.backend("tensorflow", "jax", "torch")
 def test_evaluated_and_saved_weights_are_the_polyak_average(
     tmp_path, make_config, monkeypatch
@@ -221,6 +224,8 @@ def test_evaluated_and_saved_weights_are_the_polyak_average(
     )
 
 
+@no_pictures
+@pytest.mark.usefixtures("plain_decoding")
 def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     write_folder(tmp_path / "photos", parts=("train", "test"))
     workdir = tmp_path / "run"
@@ -251,7 +256,7 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
     assert model.get_layer("head").class_names == ("dark", "light")
 
 
-@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
+@no_pictures
 def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     tmp_path, make_config, capsys
 ):
@@ -279,14 +284,7 @@ def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
 
 @pytest.mark.parametrize(
     ("image_size", "patch_size"),
-    [
-        ((8, 8), 4),
-        ((28, 28), 4),
-        ((32, 32), 4),
-        ((224, 224), 28),
-        ((384, 224), 16),
-        ((2, 2), 1),
-    ],
+    [((8, 8), 4), ((28, 28), 4), ((384, 224), 16), ((2, 2), 1)],
 )
 def test_the_small_model_takes_patches_that_fit(
     make_config, image_size, patch_size
@@ -337,10 +335,8 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
     ("changes", "message"),
     [
         (dict(model="ViTB61"), "Nearest names: .*ViTB16"),
-        (dict(optimizer="adamw"), "`optim.name` must be one of"),
         (dict(crop="centre"), "`data.crop` must be one of"),
         (dict(batch_size=0), "`data.batch_size` must be at least 1"),
-        (dict(total_steps=-1), "`schedule.total_steps` must be at least 0"),
         (
             dict(total_steps=0),
             "`schedule.total_steps` or `schedule.num_epochs`",
@@ -354,10 +350,8 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         ),
         (dict(image_size=(4,)), "must leave more than one patch"),
         (dict(image_size=(8, 0)), "`image_size` must be"),
-        (dict(image_size=(8, 8, 1)), "`data.image_size` must be"),
         (dict(image_size=("a",)), "`data.image_size` must be"),
         (dict(channels=5), "`channels` must be"),
-        (dict(dataset="digit"), "Nearest names: .*digits"),
         (dict(dataset="./nowhere"), "which is not there"),
         # Before the data set, which may have to be fetched.
         (dict(weights="nowhere.npz", dataset="digit"), "`weights` must be"),

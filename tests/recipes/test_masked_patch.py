@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import shutil
 import signal
 
 import keras
@@ -13,7 +12,7 @@ import small_runs
 
 import keras_vit
 from keras_vit import training
-from recipes import checks, cli, experiment, fewshot, finetune, masked_patch
+from recipes import experiment, fewshot, finetune, masked_patch
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -35,12 +34,6 @@ def small_config(**changes):
     return small_runs.small_config(masked_patch.Config(), **own | changes)
 
 
-def config_of(*arguments):
-    file, *rest = arguments
-    flag = f"--config={masked_patch.DEFAULT_CONFIG}{file}"
-    return cli.parse(["recipe", flag, *rest], masked_patch.DEFAULT_CONFIG)[0]
-
-
 def rows_of(workdir):
     with open(workdir / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))
@@ -55,25 +48,6 @@ def run(tmp_path_factory):
     """(workdir, results)"""
     workdir = tmp_path_factory.mktemp("masked_patch")
     return workdir, masked_patch.run(small_config(), str(workdir))
-
-
-def test_the_paper_trains_a_million_steps():
-    config = config_of(":ViTB16,jft300m", "--config.data.dataset=path")
-    assert config.schedule.total_steps == 1_000_000
-    assert config.data.batch_size == 4096
-    assert (config.optim.name, config.optim.base_lr) == ("adam", 2e-4)
-    assert config.schedule.warmup_steps == 10_000
-    assert config.schedule.name == "cosine"
-    assert (config.target, config.corrupted) == ("mean_colour", 0.5)
-    assert (config.data.dataset, config.data.image_size) == ("path", (224,))
-    checks.check(config)
-
-
-def test_the_argument_names_model_and_data_set():
-    assert config_of("", "--config.target=pixels").target == "pixels"
-    assert config_of(":ViT,mine").model.architecture.patch_size == 0
-    with pytest.raises(ValueError, match="MODEL,DATASET.*'ViTB16'"):
-        config_of(":ViTB16")
 
 
 def test_a_run_leaves_everything_in_its_workdir(run):
@@ -158,24 +132,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         ours, theirs = (weights_of(x / name) for x in (tmp_path, run[0]))
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(a, b)
-
-
-def test_a_finished_run_only_draws_its_curves_again(
-    run, tmp_path, monkeypatch, capsys
-):
-    workdir = tmp_path / "again"
-    shutil.copytree(run[0], workdir)
-    (workdir / "curves.png").unlink()
-    before = (workdir / "metrics.csv").stat()
-    monkeypatch.setattr(masked_patch.fitting, "fit", lambda *_, **__: 1 / 0)
-    assert masked_patch.run(small_config(), str(workdir)) == run[1]
-    printed = capsys.readouterr().out
-    assert "is finished: nothing is trained" in printed
-    assert f"--config.model.weights={workdir / 'last.keras'}" in printed
-    after = (workdir / "metrics.csv").stat()
-    assert after.st_mtime_ns == before.st_mtime_ns
-    assert after.st_ino == before.st_ino
-    assert (workdir / "curves.png").stat().st_size > 1000
 
 
 def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):

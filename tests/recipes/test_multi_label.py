@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.usefixtures("plain_decoding")
 def test_a_run_learns_several_labels(
     folder, tmp_path, make_config, capsys, monkeypatch
 ):
@@ -46,8 +47,8 @@ def test_a_run_learns_several_labels(
         crop="none",
         flip=False,
         augment=("MixUp(alpha=0.2)",),
-        total_steps=40,
-        eval_every=20,
+        total_steps=30,
+        eval_every=15,
     )
     results = finetune.run(config, str(tmp_path))
     path = tmp_path / "last.keras"

@@ -84,12 +84,3 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(getattr(layer, name)), value, rtol=2e-5
         )
-
-
-def test_adam_has_the_authors_constants(make_config):
-    layer = keras.layers.Dense(3)
-    layer.build((None, 4))
-    settings = make_config(optimizer="adam").optim
-    optimizer = training_step._optimizer(settings, 0.1, layer, layer)
-    assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
-    assert optimizer.epsilon == 1e-8  # Keras' own is 1e-7

@@ -186,16 +186,3 @@ def test_a_changed_data_set_is_not_resumed(tmp_path, make_config):
     with pytest.raises(ValueError, match="`dataset` must hold .*Restore the"):
         finetune.run(config, str(tmp_path / "run"))
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == log
-
-
-def test_another_backend_is_named(tmp_path, make_config, capsys):
-    finetune.run(make_config(total_steps=2), str(tmp_path))
-    content = json.loads((tmp_path / "config.json").read_text())
-    content["derived"]["backend"] = "jax"
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    (tmp_path / "last.keras").unlink()  # killed before the end
-    capsys.readouterr()
-    finetune.run(make_config(total_steps=2), str(tmp_path))
-    printed = capsys.readouterr().out
-    assert "begun with jax. With torch it resumes" in printed
-    assert "ViT from scratch (no weights), " in printed

@@ -200,16 +200,6 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
     assert capsys.readouterr().out == printed
 
 
-def test_weights_are_of_any_family(digits_run, tmp_path, capsys):
-    mixer = GOLDENS / "mixer.ckpt.npz"
-    image = example(digits_run)
-    assert predict(str(mixer), image) == 0
-    assert capsys.readouterr().out.count("%") == 5
-    assert "Received a model named MLPMixer" in refused(
-        capsys, mixer, image, "--attention", tmp_path / "out.png"
-    )
-
-
 @pytest.mark.backend("tensorflow")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_savedmodel_predicts_as_the_model(digits_run, tmp_path, capsys):

@@ -3,19 +3,10 @@
 import csv
 
 import keras
-import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import data
-from recipes import (
-    checks,
-    cli,
-    finetune,
-    inputs,
-    pretrain,
-    training_step,
-)
+from recipes import checks, cli, finetune, inputs, pretrain
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -25,25 +16,15 @@ def config_of(argument):
     return cli.parse(["pretrain", flag], pretrain.DEFAULT_CONFIG)[0]
 
 
-@pytest.mark.backend("torch")
-@pytest.mark.parametrize("model", ["MLPMixer", "MixerS16", "BiT"])
-def test_digits_train_without_other_flags(tmp_path, model):
-    config = cli.parse(
-        ["finetune", f"--config.model.name={model}"], finetune.DEFAULT_CONFIG
-    )[0]
+@pytest.mark.parametrize(
+    ("model", "side"), [("MLPMixer", 8), ("MixerS16", 32), ("BiT", 8)]
+)
+def test_digits_are_enlarged_where_a_model_needs_it(model, side):
+    flags = ["finetune", f"--config.model.name={model}"]
+    config = cli.parse(flags, finetune.DEFAULT_CONFIG)[0]
     checks.check(config)
-    train, evaluation = inputs.load(config)
-    info = inputs.dataset_info(config, train)
-    assert info.image_size == ((32, 32) if model == "MixerS16" else (8, 8))
-    # But for the depth of the large one, and the number of steps.
-    config.model.architecture.num_layers = 1 if model == "MixerS16" else 0
-    config.schedule.total_steps, config.data.batch_size = 2, 16
-    images, _ = inputs.pipelines(config, info, train, evaluation)
-    trainer = training_step.build(config, info).trainer
-    history = trainer.fit(
-        data.as_pairs(images(0)), steps_per_epoch=2, shuffle=False, verbose=0
-    )
-    assert np.isfinite(history.history["loss"]).all()
+    info = inputs.dataset_info(config, inputs.load(config)[0])
+    assert info.image_size == (side, side)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def stopped(workdir, status, saved, **moment):
     return printed
 
 
+@pytest.mark.backend("torch")
 def test_stopped_and_with_a_damaged_checkpoint_it_ends_bitwise_equal(
     tmp_path, uninterrupted
 ):

@@ -69,39 +69,6 @@ def test_a_study_trains_all_variants_and_resumes(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_a_subset_of_a_folder_is_trained_for_the_same_steps(tmp_path, folder):
-    config = config_of(
-        f"figure_4,{folder}", total_steps=0, num_epochs=3, batch_size=4
-    )
-    # 20 of the 24 images are for training: 30 % are 6.
-    config.variants = tuple(
-        v for v in config.variants if v.name == "ViT_30_percent"
-    )
-    [row] = study.run(config, str(tmp_path / "run"))
-    assert row["x"] == row["train_images"] == 6
-    [curve] = row["curves"]
-    assert curve[-1][0] * 6 / 4 == pytest.approx(3 * 20 / 4)
-
-
-@pytest.mark.backend_independent
-def test_the_average_is_trained_with_a_lower_rate_too(tmp_path):
-    config = config_of("figure_9,digits")
-    token, average, lower = (
-        study.config_of(config.run, variant) for variant in config.variants
-    )
-    assert [v.line for v in config.variants] == [
-        "class token",
-        "average",
-        "average, 3/8 of the rate",
-    ]
-    assert token == config.run
-    assert average.model.architecture.pooling == "gap"
-    assert average.optim.base_lr == token.optim.base_lr
-    assert lower.model.architecture.pooling == "gap"
-    assert lower.optim.base_lr == pytest.approx(7.5e-4)
-
-
-@pytest.mark.backend("torch")
 def test_position_embeddings_of_a_variant_are_drawn(tmp_path):
     config = config_of("figure_10,digits")
     config.variants = config.variants[-1:]
@@ -236,19 +203,6 @@ def test_what_one_seed_and_few_images_cannot_show_is_grey(axes_of):
 
 
 @pytest.mark.backend_independent
-def test_curves_have_bands_and_are_grey_where_ends_are_alike(axes_of):
-    axes = axes_of(
-        [row_of(n, 0, a) for n, a in zip("abc", (0.9, 0.92, 0.8), strict=True)],
-        "curves",
-    )
-    colors = [line.get_color() for line in axes.lines]
-    assert colors == ["C0", uncertainty.GREY, "C2"]
-    assert len(axes.collections) == 3
-    title = axes.get_title("left")
-    assert "bands: 95 % interval, of 1 seed and 359 images" in title
-
-
-@pytest.mark.backend_independent
 def test_errors_are_those_of_images_and_of_seeds():
     error = uncertainty.standard_error
     assert error([0.5], 100) == pytest.approx(0.05, rel=0.03)
@@ -360,19 +314,3 @@ def test_what_is_no_study_is_refused(tmp_path, changes, message):
 def test_an_unknown_study_is_refused(argument):
     with pytest.raises(ValueError, match="must be STUDY,DATASET"):
         config_of(argument)
-
-
-@pytest.mark.backend_independent
-def test_ticks_are_few_and_short():
-    assert study_figures._ticks([300, 30, 100]) == [30, 100, 300]
-    many = [0.3, 0.5, 0.9, 1, 1.5, 3, 7.9]
-    assert study_figures._ticks(many) == [0.5, 1, 2, 4]
-    values = (0.25, 4, 300, 54_321, 9_090_000, 303e6)
-    assert [study_figures._short(value, None) for value in values] == [
-        "0.25",
-        "4",
-        "300",
-        "54.3 k",
-        "9.09 M",
-        "303 M",
-    ]

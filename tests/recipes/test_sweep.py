@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from small_runs import changed
 
-from recipes import cli, experiment, sweep
+from recipes import sweep
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -69,36 +68,6 @@ def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     assert one["accuracies"] == tested[:1]
 
 
-@pytest.mark.backend("torch")
-def test_a_resnet_is_swept_with_the_setups_of_vit_and_bit(
-    tmp_path, make_config, capsys
-):
-    file = f"{sweep.DEFAULT_CONFIG}:BiTR50x1,oxford_iiit_pet"
-    config, *_ = cli.parse(["", f"--config={file}"], sweep.DEFAULT_CONFIG)
-    small = experiment.Architecture(depths=(1,), width_factor=0.5)
-    config.run = changed(
-        make_config(model="BiT", architecture=small, total_steps=3),
-        eval_every=3,
-        eval_fraction=0.05,
-        image_size=(16,),
-    )
-    config.base_lrs, config.num_seeds = (0.003,), 1
-    results = sweep.run(config, str(tmp_path))
-    dev = {
-        setup: last_accuracy(tmp_path / f"lr_0.003_{setup}")
-        for setup in ("vit", "bit")
-    }
-    assert results["dev_accuracies"] == {
-        f"0.003_{setup}": accuracy for setup, accuracy in dev.items()
-    }
-    assert results["setup"] == max(dev, key=dev.get)
-    assert f"setup {results['setup']} and base_lr" in capsys.readouterr().out
-    for setup, schedule in (("vit", "cosine"), ("bit", "step")):
-        run = config_in(tmp_path / f"lr_0.003_{setup}")["config"]
-        assert run["schedule"]["name"] == schedule
-    assert not run["optim"]["clip_norm"]
-
-
 @pytest.mark.backend_independent
 def test_the_pair_is_chosen_by_the_dev_split_alone(
     tmp_path, make_config, monkeypatch
@@ -126,22 +95,6 @@ def test_the_pair_is_chosen_by_the_dev_split_alone(
     assert results["accuracy_mean"] == pytest.approx(0.2)
     assert len(ran) == 6
     assert {(c.data.batch_size, c.optim.base_lr) for c in ran[4:]} == {(8, 0.1)}
-
-
-@pytest.mark.backend("tensorflow")
-def test_a_sweep_of_one_seed_reports_no_deviation(
-    tmp_path, make_config, monkeypatch, capsys
-):
-    monkeypatch.setattr(sweep.finetune, "run", lambda *_: {"accuracy": 0.25})
-    config = sweep.Config(run=make_config(), base_lrs=(0.1,), num_seeds=1)
-    results = sweep.run(config, str(tmp_path))
-    assert results["accuracy_mean"] == 0.25
-    assert results["accuracy_std"] is None
-    written = json.loads((tmp_path / "results.json").read_text())
-    assert written["accuracy_std"] is None
-    printed = capsys.readouterr().out
-    assert "1 run with base_lr=0.1: 25.00% at the last evaluation (" in printed
-    assert "+-" not in printed
 
 
 @pytest.mark.parametrize(

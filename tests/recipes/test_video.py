@@ -15,7 +15,6 @@ from recipes import (
     fewshot,
     finetune,
     inputs,
-    training_step,
 )
 
 SMALL = dict(
@@ -50,8 +49,8 @@ def results_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-# It would compile the same model again, a quarter of a minute for each.
-not_on_jax = pytest.mark.backend("tensorflow", "torch")
+# Compiling a model of videos takes a quarter of a minute.
+pytestmark = pytest.mark.backend("torch")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +59,7 @@ def video_run(tmp_path_factory):
     return workdir, finetune.run(small_config(), str(workdir))
 
 
+@pytest.mark.backend("tensorflow", "torch")
 def test_a_run_on_videos_leaves_what_a_run_on_images_leaves(video_run):
     workdir, results = video_run
     assert 0 <= results["accuracy"] <= 1
@@ -72,7 +72,6 @@ def test_a_run_on_videos_leaves_what_a_run_on_images_leaves(video_run):
     assert content["derived"]["num_frames"] == 8
 
 
-@not_on_jax
 def test_evaluation_shuffles_frames_and_averages_views(
     video_run, capsys, monkeypatch
 ):
@@ -90,7 +89,6 @@ def test_evaluation_shuffles_frames_and_averages_views(
     assert "takes videos" in capsys.readouterr().err
 
 
-@not_on_jax
 def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     pytest.importorskip("av")
     workdir, _ = video_run
@@ -157,7 +155,6 @@ def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
         fewshot.run(config, str(tmp_path))
 
 
-@pytest.mark.backend("torch")
 def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
     model = small_vit(patch_size=8, input_shape=(16, 16, 1), classes=8)
     source = experiment.Source(dataset="moving_digits", num_frames=3)
@@ -182,36 +179,6 @@ def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
     assert 0 <= history["moving_digits/1-shot"][0] < 1
 
 
-@pytest.mark.backend("tensorflow")
-def test_a_model_of_images_averages_frames_and_loses_nothing(tmp_path, capsys):
-    config = small_config(
-        model="ViT",
-        architecture=experiment.Architecture(
-            patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8
-        ),
-        num_frames=4,
-    )
-    results = finetune.run(config, str(tmp_path))
-    capsys.readouterr()
-    model = keras.models.load_model(tmp_path / "last.keras")
-    assert model.input_shape == (None, 16, 16, 1)
-    found = results_of(
-        capsys,
-        tmp_path / "last.keras",
-        "--dataset=moving_digits",
-        "--num_frames=4",
-        "--shuffle_frames",
-    )
-    assert found["top_1"] == pytest.approx(results["accuracy"], abs=1e-6)
-    assert found["shuffled_top_1"] == found["top_1"]
-    assert found["kind"] == "videos"
-    assert evaluate.main(
-        [str(tmp_path / "last.keras"), "--dataset=digits", "--shuffle_frames"]
-    )
-    assert "shuffle_frames" in capsys.readouterr().err
-
-
-@pytest.mark.backend_independent
 def test_frames_of_a_clip_are_the_data_set_s_or_the_model_s_or_as_asked():
     train, _ = data.load("moving_digits")
 
@@ -230,18 +197,3 @@ def test_frames_of_a_clip_are_the_data_set_s_or_the_model_s_or_as_asked():
     assert frames(digits) == 0
     with pytest.raises(ValueError, match="must be 0 for images"):
         frames(digits, num_frames=4)
-
-
-@pytest.mark.backend("tensorflow")
-def test_an_epoch_is_all_examples_with_their_repeats():
-    info = inputs.DatasetInfo(
-        image_size=(16, 16),
-        channels=1,
-        class_names=("a", "b"),
-        train_images=100,
-        num_frames=4,
-    )
-    config = small_config(total_steps=0, num_epochs=3, eval_every=0, repeats=2)
-    built = training_step.build(config, info)
-    assert (built.total_steps, built.eval_every) == (30, 10)
-    assert np.prod(built.model.input_shape[1:]) == 4 * 16 * 16

@@ -151,7 +151,7 @@ def test_rate_and_steps_are_selected_by_validation_images(
     assert [each.optim.base_lr for each, _ in runs] == [0.1, 0.1]
 
 
-@pytest.mark.backend("tensorflow")
+@pytest.mark.backend_independent
 def test_the_config_file_makes_the_config_of_the_program(tmp_path):
     """As `python -m` has it, where the recipe is the module `__main__`."""
     (tmp_path / "results.json").write_text('{"accuracies": {"dtd": 0.5}}')

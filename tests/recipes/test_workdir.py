@@ -40,26 +40,6 @@ class Config:
     inner: Inner = dataclasses.field(default_factory=Inner)
 
 
-def test_default_is_named_after_the_data_set_and_the_model():
-    assert workdirs.default("ViT", "digits") == "runs/digits"
-    assert workdirs.default("ViTB16", "cifar10:3.*.*") == (
-        "runs/cifar10_3._._-ViTB16"
-    )
-    assert workdirs.default("ViT", "path/to/images/") == "runs/images"
-
-
-def test_same_config_is_taken_again_and_files_stay(tmp_path):
-    assert workdirs.refuse_other_config(tmp_path / "new", Config()) is False
-    workdirs.write_config(tmp_path, Config(), {"steps": 3})
-    (tmp_path / "best.keras").write_text("kept")
-    assert workdirs.refuse_other_config(tmp_path, Config()) is True
-    workdirs.write_config(tmp_path, Config(), {"steps": 3})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "best.keras",
-        "config.json",
-    ]
-
-
 def test_a_log_is_cut_to_the_rows_up_to_a_step(tmp_path):
     log = tmp_path / "metrics.csv"
     assert workdirs.cut_log(log, 5) == []
@@ -168,13 +148,6 @@ def test_a_path_is_not_a_url(monkeypatch):
     assert str(workdirs.path_of("~/runs")) == "/home/somebody/runs"
     with pytest.raises(ValueError, match="URL"):
         workdirs.path_of(pathlib.Path("gs://bucket/run"))
-
-
-def test_a_file_is_no_workdir(tmp_path):
-    (tmp_path / "file").touch()
-    for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(ValueError, match="where .*file' is a file"):
-            workdirs.path_of(workdir)
 
 
 def test_a_workdir_in_use_is_refused_with_its_holder(tmp_path):

@@ -6,13 +6,12 @@ import json
 import pytest
 
 import keras_vit
-from tools import benchmark, markdown
+from tools import benchmark
 from tools.benchmark import (
     cases,
     command_line,
     implementations,
     measure,
-    picture,
     run,
     tables,
 )
@@ -154,42 +153,6 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
     assert "1.50 GiB" in page.read_text() and "old" not in page.read_text()
     assert page.read_text().endswith("<!-- end of memory -->\nB\n")
     assert (docs / "images" / "benchmark.png").is_file()
-
-
-@pytest.mark.backend_independent
-def test_the_picture_has_a_panel_for_each_backend_and_peer():
-    pytest.importorskip("matplotlib")
-    head = "| case | task | precision | backend | keras_vit | / a | / b |"
-    rows = (
-        "| x | inference | float32 | JAX | 1 images/s | 1.20 (1.01 to 2.00) | |"
-        "\n| y | inference | float32 | JAX | 2 images/s | 1.10 (1.00 to 1.20) "
-        "| 0.50 (0.40 to 0.60) |\n"
-        "| x | training | float32 | PyTorch | 3 images/s | 2.00 (1.50 to 3.00) "
-        "|  |"
-    )
-    figure = picture.draw(f"{head}\n| --- |\n{rows}")
-    panels = figure.axes
-    assert [panel.get_title() for panel in panels] == [
-        "JAX, against a",
-        "JAX, against b",
-        "PyTorch, against a",
-    ]
-    colors = [
-        [line.get_color() for line in panel.lines if line.get_marker() == "o"]
-        for panel in panels
-    ]
-    none, slower, faster = picture.COLORS.values()
-    assert colors[:2] == [[faster, none], [slower]]
-    # Letters of 9 points in 4 inches are 12 pixels of a phone's 400.
-    assert figure.get_figwidth() == 4
-    assert panels[0].get_yticklabels()[0].get_fontsize() >= 9
-    # The page's own table can be drawn, without what was measured.
-    text = (picture.DOCS / "benchmarks.md").read_text()
-    page = picture.groups(markdown.between(text, "speed"))
-    assert ("PyTorch", "timm, compiled") in page
-    assert sum(len(r) for kinds in page.values() for r in kinds.values()) > 80
-    with pytest.raises(ValueError, match="a table after <!-- speed"):
-        markdown.between("# no table", "speed")
 
 
 @pytest.mark.backend_independent

@@ -1,15 +1,10 @@
 """The pipelines that are measured are those that train, cut short."""
 
-import json
-
 import numpy as np
 import pytest
 
 from keras_vit import data
-
-tf = pytest.importorskip("tensorflow")
-
-from tools import benchmark_data  # noqa: E402  (needs TensorFlow)
+from tools import benchmark_data
 
 pytestmark = pytest.mark.backend_independent
 
@@ -21,11 +16,6 @@ def source(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("noise"))
     benchmark_data.write_noise(folder, 6)
     return data.load(folder, eval_fraction=0.01)[0]
-
-
-def test_noise_is_of_the_size_of_a_photograph(source):
-    image = tf.io.decode_jpeg(tf.io.read_file(source.paths[0])).numpy()
-    assert image.shape == (375, 500, 3) and image.std() > 20
 
 
 def test_the_last_stage_is_the_pipeline_itself(source):
@@ -42,18 +32,6 @@ def test_the_last_stage_is_the_pipeline_itself(source):
     np.testing.assert_array_equal(found["images"], expected["images"])
 
 
-def test_stages_end_with_a_pixel_of_the_pipeline(source):
-    arguments = dict(image_size=(8, 8), batch_size=4)
-    text = "RandomBrightness(0.2)"
-    stages = benchmark_data.stages(source, **arguments, augment_texts=(text,))
-    augmented = data.train_batches(source, **arguments, augment=(text,))
-    resized = data.train_batches(source, **arguments, flip=False)
-    for name, batches in (("augmentation", augmented), ("resizing", resized)):
-        pixels = next(stages[name].as_numpy_iterator())
-        images = next(batches.as_numpy_iterator())["images"]
-        np.testing.assert_array_equal(pixels, images[:, 0, 0, 0])
-
-
 def test_the_bare_loop_has_the_same_crops(source, monkeypatch):
     arguments = dict(image_size=(8, 8), batch_size=source.num_examples)
     monkeypatch.setattr(benchmark_data, "_MIN_CROPS", 6)
@@ -63,12 +41,6 @@ def test_the_bare_loop_has_the_same_crops(source, monkeypatch):
     ours = next(ours.as_numpy_iterator())["images"]
     for image in ours:
         assert np.abs(bare - image).max((1, 2, 3)).min() < 1e-3
-
-
-def test_the_bare_loop_is_for_jpegs():
-    digits, _ = data.load("digits")
-    with pytest.raises(ValueError, match="JPEG files.*'digits'"):
-        benchmark_data.bare_loop(digits, (8, 8), 4)
 
 
 def test_the_bottleneck_adds_the_most():
@@ -84,14 +56,10 @@ def test_the_bottleneck_adds_the_most():
     np.testing.assert_allclose(report["ratio"], 0.8)
 
 
-def test_the_program_prints_json_or_a_table(capsys, monkeypatch):
+def test_the_program_prints_a_table(capsys, monkeypatch):
     monkeypatch.setattr(benchmark_data, "_MIN_CROPS", 4)
     arguments = ["--images", "4", "--image_size", "8", "--batch_size", "2"]
-    arguments += ["--seconds", "0", "--rounds", "1"]
-    assert benchmark_data.main([*arguments, "--compare", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert list(report["images_per_second"]) == [*NAMES, "ours", "bare"]
-    assert report["bottleneck"] in NAMES and report["ratio"] > 0
+    arguments += ["--seconds", "0", "--rounds", "1", "--compare"]
     arguments += ["--augment", "RandomInvert", "--accelerator", "1e9"]
     assert benchmark_data.main(arguments) == 0
     out = capsys.readouterr().out

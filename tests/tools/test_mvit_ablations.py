@@ -1,10 +1,8 @@
 """The costs of MViT's ablations, beside those of the authors' code."""
 
-import catalogue
 import pytest
 
 from tools import mvit_ablations
-from tools.plan_tpu import compiler, slices
 
 ROWS = {
     f"{title}: {row.name}": row
@@ -43,23 +41,3 @@ def test_each_model_is_counted_and_compiled_once(monkeypatch, capsys):
     )
     # The base model is a row of four tables.
     assert len(seen) == 19 - 3
-
-
-@pytest.mark.backend("jax")
-def test_a_step_that_does_not_fit_reports_the_memory_it_needs(monkeypatch):
-    class Step:
-        def __init__(self, build, layout, tpu):
-            self.build = build
-
-        def compile(self, batch_size):
-            assert batch_size == 8
-            assert self.build().optimizer.name == "adam_w"
-            raise compiler.DoesNotFit(3 * 2**29, 2**30)
-
-    monkeypatch.setattr(compiler, "Step", Step)
-    monkeypatch.setattr(slices, "devices", lambda tpu: ["cpu:0"])
-    sizes = dict(catalogue.TINY_OF["MViT"])
-    del sizes["classes"]
-    row = mvit_ablations.Row("tiny", "MViT", sizes, (None, 1))
-    tpu = slices.find("v5p-8")
-    assert mvit_ablations.peak_memory(row, tpu, clips=2) == "> 1.50 GiB"

@@ -72,18 +72,6 @@ def test_other_photographs_are_far():
         assert fingerprints.distance(*pair) > 0.3
 
 
-def test_a_first_look_is_exact_whatever_is_beside_it():
-    vectors = fingerprints.coarse(
-        [fingerprints.thumbnail(image) for image in PHOTOGRAPHS]
-    )
-    whole = fingerprints.coarse_distances(vectors, vectors)
-    exact = 1 - (vectors.astype(int) @ vectors.T.astype(int)) / 2048**2
-    np.testing.assert_array_equal(whole, exact.astype("float32"))
-    for i, vector in enumerate(vectors):
-        one = fingerprints.coarse_distances(vector[np.newaxis], vectors)
-        np.testing.assert_array_equal(one[0], whole[i])
-
-
 def test_files_and_pixels_have_the_same_thumbnail():
     image = PHOTOGRAPHS[0]
     thumbnail = fingerprints.thumbnail(image)
@@ -176,33 +164,6 @@ def test_the_command_lists_the_copies(sets, tmp_path, capsys):
 
 
 @with_beam
-def test_the_list_depends_on_no_order(sets, tmp_path):
-    pretrain, test = sets
-    lists = []
-    for i, (size, options) in enumerate(
-        (
-            (4096, []),
-            (5, ["--direct_running_mode=multi_threading"]),
-            (8, ["--runner=BundleBasedDirectRunner"]),
-        )
-    ):
-        parts = [
-            near_duplicates.cut_into_parts([dataset], role, size=size)
-            for dataset, role in ((pretrain, "pretrain"), (test, "test"))
-        ]
-        output = tmp_path / f"{i}.csv"
-        near_duplicates.search(
-            parts[0][:: (-1) ** i],
-            parts[1][:: (-1) ** i],
-            str(output),
-            options=[*options, "--direct_num_workers=2"],
-        )
-        lists.append(output.read_bytes())
-    assert lists[0].count(b"\n") == FIRST_TEST + 1
-    assert lists[1] == lists[2] == lists[0]
-
-
-@with_beam
 def test_broken_images_stop_or_are_counted(sets, tmp_path, capsys):
     _, test = sets
     for name in ("a", "b"):
@@ -233,17 +194,6 @@ def test_dry_needs_no_beam(sets, tmp_path, capsys):
     assert "test digits: 359 images" in printed
     assert f"{pretrain}@test: 1 image\n" in printed
     assert not output.exists()
-
-
-def test_bad_arguments_are_refused(sets, capsys):
-    pretrain, test = sets
-    arguments = [f"--pretrain={pretrain}", f"--test={test}@test"]
-    assert near_duplicates.main(arguments) == 2
-    assert "have splits" in capsys.readouterr().err
-    pytest.importorskip("apache_beam")
-    arguments = [f"--pretrain={pretrain}", f"--test={test}", "--threshold=2"]
-    assert near_duplicates.main(arguments) == 2
-    assert "threshold=2" in capsys.readouterr().err
 
 
 def test_examples_are_left_out(sets):

@@ -84,10 +84,3 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     assert found["hbm"] < found["tpu"]["hbm"]
     assert images // found["micro_batches"] <= 2 * found["largest"]
     assert found["largest"] < images
-
-
-def test_a_plan_is_text():
-    text = plan("v5p-8", "--no_search")
-    assert "4 chips (2x2x1), 8 TensorCores, 4 JAX devices" in text
-    assert "100.0% as many values as parameters" in text
-    assert "TPU-core-days" in text

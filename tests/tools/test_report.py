@@ -97,14 +97,6 @@ def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
     assert "| CIFAR-10 | " in text and "| 98.00 ± 1.00 |" in text
 
 
-def test_runs_that_differ_in_a_setting_are_not_averaged(tmp_path):
-    write_run(tmp_path / "a", [0.5], base_lr=0.01)
-    write_run(tmp_path / "b", [0.7], base_lr=0.03)
-    row = row_of(make_report(tmp_path, tmp_path)["table_2"], "CIFAR-10")
-    assert row["ViT-B/16 (I21k), optim.base_lr=0.01"] == "50.00"
-    assert row["ViT-B/16 (I21k), optim.base_lr=0.03"] == "70.00"
-
-
 def test_a_heading_names_a_run_in_five_words(tmp_path):
     for i, weights in enumerate(("imagenet21k", "jft300m", "", "")):
         for rate in (0.01, 0.03):
@@ -183,15 +175,6 @@ def test_tasks_of_vtab_are_listed_and_averaged(tmp_path, capsys):
     assert not (tmp_path / "report" / "curves.png").exists()
 
 
-def test_pre_training_is_read_beside_the_weights(tmp_path):
-    settings = dict(dataset="jft300m", num_epochs=7)
-    before = write_run(tmp_path / "before", [0.4], **settings)
-    (before / "best.keras").touch()
-    write_run(tmp_path / "after", [0.5], weights=str(before / "best.keras"))
-    table = make_report(tmp_path, tmp_path / "after")["table_6"]
-    assert row_of(table, "ViT-B/16 (JFT)")["epochs"] == "7"
-
-
 def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     write_run(tmp_path / "good", [0.5])
     unfinished = write_run(tmp_path / "unfinished", [0.5])
@@ -219,28 +202,6 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     printed = capsys.readouterr().err.splitlines()
     for (folder, reason), line in zip(left_out, printed, strict=True):
         assert line.startswith(f"Left out: {folder} {reason}")
-
-
-def test_nothing_to_report_fails(tmp_path, capsys):
-    assert report.main([str(tmp_path), f"--output={tmp_path / 'out'}"]) == 2
-    assert "no finished run" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("constructor", "name"),
-    [
-        ("ViTH14", "ViT-H/14"),
-        ("ViTTi16", "ViT-Ti/16"),
-        ("R50ViTL32", "R50x1+ViT-L/32"),
-        ("RViTTi16", "R+ViT-Ti/16"),
-        ("BiTR152x2", "ResNet152x2"),
-        ("MixerB16", "Mixer-B/16"),
-        ("ViT", "ViT"),
-    ],
-)
-def test_models_are_called_as_in_the_paper(constructor, name):
-    assert runs.paper_name(constructor) == name
 
 
 def test_the_papers_tables_agree_with_one_another():

@@ -57,17 +57,6 @@ class TestTimm:
             model = keras_vit.ViT(weights=path, num_heads=heads, **scaled)
             assert model.get_layer("encoderblock_0").num_heads == heads
 
-    def test_without_a_class_token_it_does_not_specify_its_gelu(self, tmp_path):
-        values, _ = small.timm(class_token=False)
-        path = small.write(tmp_path, values) / "model.safetensors"
-        given = dict(num_heads=3, layer_norm_epsilon=1e-6)
-        refused(path, "`gelu_approximate` must be given", **given)
-        model = keras_vit.ViT(
-            weights=path, gelu_approximate=True, include_preprocessing=False,
-            **given,
-        )  # fmt: skip
-        assert model.architecture.gelu_approximate
-
     @pytest.mark.parametrize(
         ("name", "tanh"),
         [
@@ -95,22 +84,15 @@ class TestTimm:
     @pytest.mark.parametrize(
         ("place", "key", "value"),
         [
-            ("model_args", "embed_dim", 24),
             ("model_args", "depth", 3),
             ("model_args", "num_heads", 5),
-            ("model_args", "num_heads", 0),
-            ("model_args", "num_heads", "three"),
             ("model_args", "mlp_ratio", 4.0),
             ("model_args", "patch_size", 4),
-            ("model_args", "img_size", 12),
             ("model_args", "num_classes", 7),
             ("model_args", "act_layer", "relu"),
             ("model_args", "class_token", False),
             ("model_args", "embed_dim", None),  # the name says 768
-            ("pretrained_cfg", "mean", [float("nan")] * 3),
-            ("pretrained_cfg", "std", [0.5, -1, 0.5]),
             ("pretrained_cfg", "std", [1e9] * 3),
-            ("pretrained_cfg", "input_size", 224),
             ("pretrained_cfg", "label_names", ["a", "b"]),
             (None, "model_args", [1, 2]),
         ],
@@ -165,71 +147,36 @@ class TestHuggingFace:
         refused(path, "`pixel_mean` and `pixel_std` must be given")
 
     @pytest.mark.parametrize(
-        ("key", "value"),
+        ("file", "key", "value"),
         [
-            ("hidden_size", 24),
-            ("hidden_size", -12),
-            ("num_hidden_layers", 12),
-            ("num_attention_heads", 5),
-            ("num_attention_heads", 0),
-            ("intermediate_size", 21),
-            ("image_size", 12),
-            ("image_size", "large"),
-            ("patch_size", [2, 3]),
-            ("num_channels", 4),
-            ("layer_norm_eps", float("nan")),
-            ("layer_norm_eps", -1),
-            ("layer_norm_eps", 1e9),
-            ("layer_norm_eps", 0),
-            ("layer_norm_eps", True),
-            ("layer_norm_eps", "1e-12"),
-            ("layer_norm_eps", 10**400),
-            ("hidden_act", "relu"),
-            ("hidden_act", ["gelu"]),
-            ("model_type", "bert"),
-            ("id2label", {"0": "a", "1": "b"}),
-            ("id2label", {"0": "a", "1": "b", "2": "c", "3": "d", "9": "e"}),
-            ("id2label", "names"),
+            ("config", "num_hidden_layers", 12),
+            ("config", "num_attention_heads", 5),
+            ("config", "intermediate_size", 21),
+            ("config", "image_size", 12),
+            ("config", "patch_size", [2, 3]),
+            ("config", "num_channels", 4),
+            ("config", "layer_norm_eps", "1e-12"),
+            ("config", "layer_norm_eps", 10**400),
+            ("config", "hidden_act", "relu"),
+            ("config", "model_type", "bert"),
+            ("config", "id2label", {"0": "a", "1": "b"}),
+            ("config", "id2label", dict(zip("01239", "abcde", strict=True))),
+            ("processor", "image_std", [0.0] * 3),
+            ("processor", "image_mean", "grey"),
+            ("processor", "rescale_factor", float("nan")),
+            ("processor", "do_rescale", "no"),
         ],
     )
     def test_a_config_that_cannot_be_right_is_refused(
-        self, key, value, tmp_path
+        self, file, key, value, tmp_path
     ):
-        path = save_huggingface(tmp_path, {key: value})
-        refused(path, "does not read as a ViT")
-
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("image_std", [float("inf")] * 3),
-            ("image_std", [0.0] * 3),
-            ("image_std", -1),
-            ("image_std", 1e9),
-            ("image_mean", "grey"),
-            ("image_mean", []),
-            ("image_mean", [float("nan")] * 3),
-            ("rescale_factor", 0),
-            ("rescale_factor", float("nan")),
-            ("do_rescale", "no"),
-        ],
-    )
-    def test_a_scale_that_cannot_be_right_is_refused(
-        self, key, value, tmp_path
-    ):
-        path = save_huggingface(tmp_path, processor={key: value})
+        path = save_huggingface(tmp_path, **{file: {key: value}})
         refused(path, "does not read as a ViT")
 
 
 @pytest.mark.parametrize(
     "scale",
-    [
-        dict(pixel_std=float("nan")),
-        dict(pixel_std=-1),
-        dict(pixel_std=0),
-        dict(pixel_std=1e9),
-        dict(pixel_mean=float("inf")),
-        dict(pixel_mean="grey"),
-    ],
+    [dict(pixel_std=-1), dict(pixel_std=1e9), dict(pixel_mean="grey")],
     ids=str,
 )
 def test_a_scale_that_is_given_must_be_possible(scale, tmp_path):

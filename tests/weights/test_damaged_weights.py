@@ -187,7 +187,8 @@ def odd_npy():
     yield npy(good, data[:-4])
     yield npy(good, data + data)
     yield npy(good.replace("False", "'no'"), data)
-    yield npy(good, struct.pack("<12f", *[math.nan] * 12))
+    for value in (math.nan, math.inf):
+        yield npy(good, struct.pack("<12f", *[value] * 12))
     yield b""
     yield data
 

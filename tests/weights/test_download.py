@@ -257,12 +257,6 @@ def test_file_and_record_come_once(server, path):
     assert "Range" not in headers
 
 
-def test_hashes_in_one_header_and_both_sums(server, path, with_crc32c):
-    server.hashes = [f"{CRC32C}, {md5_entry(PAYLOAD)}"]
-    fetch(server, path)
-    assert_complete(path)
-
-
 def test_lost_connection_is_continued(server, path):
     server.drops = iter([HALF, 10, 0, 0, 0, 0, 5, 0, 0, 0, 0])
     fetch(server, path)
@@ -279,22 +273,6 @@ def test_silence_is_a_lost_connection(server, path, monkeypatch):
     assert server.asked == [None, f"bytes={HALF}-"]
 
 
-def test_lasting_silence_keeps_the_part(server, path, monkeypatch):
-    monkeypatch.setattr(servers, "TIMEOUT", 0.5)
-    monkeypatch.setattr(resume, "ATTEMPTS", 2)
-    server.drops, server.stalls = iter([HALF, 0, 0]), 3
-    with refused(path, "kept: the same call", ConnectionError, kept=HALF):
-        fetch(server, path)
-    assert len(server.seen) == 3
-
-
-def test_server_that_drops_and_restarts_is_given_up(server, path):
-    server.drops, server.ranges = itertools.repeat(HALF), False
-    with refused(path, "Nothing was kept", ConnectionError):
-        fetch(server, path)
-    assert len(server.seen) == 1 + resume.ATTEMPTS
-
-
 def test_without_hashes_nothing_is_continued_or_kept(server, path):
     server.drops, server.hashes = itertools.repeat(HALF), []
     leave_part(path, PAYLOAD[:HALF])
@@ -302,15 +280,9 @@ def test_without_hashes_nothing_is_continued_or_kept(server, path):
         fetch(server, path)
 
 
-def test_etag_or_sha256_stand_in_for_hashes(server, path):
-    server.drops, server.hashes = iter([HALF]), []
-    server.headers = {"ETag": '"one"'}
-    fetch(server, path)
-    assert_complete(path)
-    assert server.sent == len(PAYLOAD)
-    path.unlink()
-    part_of(path).write_bytes(PAYLOAD[:HALF])
-    server.headers = {}
+def test_sha256_stands_in_for_hashes(server, path):
+    server.hashes = []
+    leave_part(path, PAYLOAD[:HALF])
     fetch(server, path, sha256=SHA256)
     assert server.asked[-1] == f"bytes={HALF}-"
     assert_complete(path)
@@ -429,7 +401,7 @@ def test_wrong_md5_is_refused(server, path):
 
 
 def test_wrong_crc32c_is_refused(server, path, with_crc32c):
-    server.hashes = [crc32c_entry(b"123456789"), md5_entry(PAYLOAD)]
+    server.hashes = [f"{crc32c_entry(b'123456789')}, {md5_entry(PAYLOAD)}"]
     with refused(path, "crc32c e3069283 was expected"):
         fetch(server, path)
 
@@ -504,17 +476,6 @@ def test_no_network_keeps_the_part(path):
     match = "refused.*150000 bytes are kept: the same call continues"
     with refused(path, match, ConnectionError, kept=HALF):
         download.fetch(url, path)
-
-
-def test_keyboard_interrupt_keeps_the_part(server, path, monkeypatch):
-    server.drops = iter([HALF])
-
-    def interrupt(seconds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(resume.time, "sleep", interrupt)
-    with refused(path, None, KeyboardInterrupt, kept=HALF):
-        fetch(server, path)
 
 
 def test_disk_too_small_is_found_before(server, path, monkeypatch):
@@ -605,12 +566,9 @@ def test_other_urls_are_refused(path, url, match):
 
 
 @pytest.mark.parametrize("path", ["", "a/", "a/.", "a/..", "a/incomplete"])
-def test_path_must_name_a_file(path):
+def test_path_must_name_a_file(path, tmp_path):
     with pytest.raises(ValueError, match="`path` must end in the name"):
         download.fetch("http://127.0.0.1/a", path)
-
-
-def test_path_must_not_be_a_folder(tmp_path):
     with pytest.raises(ValueError, match="`path` must be a file"):
         download.fetch("http://127.0.0.1/a", tmp_path)
 
@@ -769,15 +727,6 @@ class TestCheck:
         server.payload = PAYLOAD
         self.fetch(server, path)
         assert_complete(path)
-
-    def test_a_damaged_file_stays_out_of_use_offline(
-        self, server, path, monkeypatch
-    ):
-        self.fetch(server, path)
-        path.write_bytes(PAYLOAD[:HALF])
-        monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-        with pytest.raises(ValueError, match="damaged.*OFFLINE forbids"):
-            self.fetch(server, path)
 
     def test_a_file_placed_by_hand_is_checked_and_recorded(
         self, server, path, monkeypatch

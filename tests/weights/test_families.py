@@ -97,19 +97,6 @@ def test_scenics_post_activation_is_read_and_written(tmp_path):
         np.testing.assert_array_equal(back[name], array)
 
 
-def test_post_activation_has_no_place_in_the_release(tmp_path):
-    model = keras_vit.BiT(
-        depths=(1,),
-        width_factor=0.5,
-        activation_order="post_activation",
-        numerics="authors",
-        input_shape=(32, 32, 3),
-    )
-    for format, name in (("jax", "a.npz"), ("timm", "a")):
-        with pytest.raises(ValueError, match="post_activation"):
-            keras_vit.save_checkpoint(model, tmp_path / name, format)
-
-
 def test_a_gated_mixer_is_refused(tmp_path):
     _, path = golden("mixer")
     arrays = arrays_of(path)

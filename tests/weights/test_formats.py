@@ -4,7 +4,6 @@ A case is a golden of tests/goldens/numerics, a file made by the authors' code.
 """
 
 import argparse
-import json
 
 import catalogue
 import numpy as np
@@ -260,23 +259,6 @@ def test_the_state_dict_of_the_axial_authors_is_opened(tmp_path):
     assert entry.url == "http://www.cs.jhu.edu/~hwang157/axial26s.pth"
 
 
-def test_a_raft_config_holds_the_arguments_of_the_authors(tmp_path):
-    keras_vit.save_checkpoint(open_case("raft_mlp"), tmp_path / "m", "authors")
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    theirs = json.loads(str(golden("raft_mlp")[0]["config"]))
-    assert config["layers"] == theirs["layers"]
-    for key in ("token_mixing_type", "embedding_type", "shortcut"):
-        assert config[key] == theirs[key]
-    assert config["pretrained_image_size"] == [64, 64]
-
-
-@pytest.mark.parametrize("case", ["raft_mlp", "raft_mlp_flat"])
-def test_a_raft_model_takes_images_of_the_weights_size(case):
-    model = open_case(case, input_shape=None)
-    assert model.image_shape == golden(case)[0]["input"].shape[1:]
-    assert model.image_shape[:2] == model.architecture.pretrained_image_size
-
-
 def test_a_raft_model_that_mixes_all_tokens_takes_a_square(tmp_path):
     mixing = dict(token_mixing_type="original_tm", raft_sizes=None)
     model = catalogue.make_model("raft", input_shape=(16, 16, 3), **mixing)
@@ -284,10 +266,3 @@ def test_a_raft_model_that_mixes_all_tokens_takes_a_square(tmp_path):
     keras_vit.save_checkpoint(model, path, "authors", allow_differences=True)
     again = keras_vit.RaftMLP(weights=path, include_top=False)
     assert again.image_shape == (16, 16, 3)
-
-
-def test_published_windows_are_read_off_the_shapes():
-    source = checkpoint.open_checkpoint(golden("raft_mlp")[1])
-    assert source.metadata["patch_sizes"] == (4, 2, 2)
-    assert source.metadata["embedding_kernels"] == ((4, 8), (2, 4), (2,))
-    assert source.metadata["channels"] == 3

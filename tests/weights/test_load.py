@@ -17,7 +17,6 @@ pytestmark = pytest.mark.backend("torch")
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 PRE_LOGITS = GOLDENS / "vit_token_pre_logits.ckpt_2020.npz"
-HYBRID = GOLDENS / "hybrid_two_stages.ckpt_2020.npz"
 
 
 def build(weights, **kwargs):
@@ -50,12 +49,6 @@ def test_another_resolution_resamples_the_positions():
     np.testing.assert_allclose(found[:, -1], grid[[0, 3], 3], atol=1e-6)
 
 
-def test_the_grid_and_not_its_size_decides():
-    model = build(TOKEN, input_shape=(32, 128, 3))  # 2x8, from 4x4
-    found = value(model, "posembed_input/pos_embedding")
-    assert not np.allclose(found, arrays_of(TOKEN)[jax.POSITIONS])
-
-
 def test_other_classes_get_a_zero_head_without_pre_logits():
     model = build(PRE_LOGITS, classes=3)
     assert "pre_logits" not in [layer.name for layer in model.layers]
@@ -67,33 +60,6 @@ def test_the_same_classes_keep_head_and_pre_logits():
     model = build(PRE_LOGITS, classes=11)
     assert value(model, "head/kernel").any()
     assert value(model, "pre_logits/kernel").shape == (48, 40)
-
-
-def test_pre_logits_can_remain_under_a_new_head():
-    model = build(PRE_LOGITS, classes=3, representation_size=40)
-    np.testing.assert_array_equal(
-        value(model, "pre_logits/kernel"),
-        arrays_of(PRE_LOGITS)["pre_logits/kernel"],
-    )
-    assert not value(model, "head/kernel").any()
-
-
-def test_without_the_top_the_head_is_left_out():
-    model = build(PRE_LOGITS, include_top=False)
-    assert model.output_shape == (None, 48)
-
-
-@pytest.mark.parametrize("channels", [1, 4])
-def test_other_channels_see_grey_alike(channels):
-    rgb = build(TOKEN)
-    other = build(TOKEN, input_shape=(64, 64, channels))
-    grey = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 1))
-    np.testing.assert_allclose(
-        other.predict(np.repeat(grey, channels, -1), verbose=0),
-        rgb.predict(np.repeat(grey, 3, -1), verbose=0),
-        rtol=1e-4,
-        atol=1e-5,
-    )
 
 
 def test_a_zero_head_warns_once(tmp_path):
@@ -195,12 +161,6 @@ class TestPositions:
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
 
-    def test_a_keras_file_specifies_its_grid(self, tmp_path):
-        model, _ = self.saved(tmp_path, (1, 16))
-        model.save(tmp_path / "wide.keras")
-        again = keras_vit.ViT(weights=tmp_path / "wide.keras")
-        assert again.input_shape == (None, 16, 256, 3)
-
     def test_a_lost_class_token_is_named(self, tmp_path):
         arrays = arrays_of(TOKEN)
         del arrays["cls"]
@@ -236,13 +196,6 @@ class TestPatches:
         expected = small.predict(image(patches), verbose=0)
         found = large.predict(image(grown), verbose=0)
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
-
-
-def test_sizes_come_from_the_weights():
-    model = keras_vit.ViT(weights=HYBRID)
-    assert model.get_layer("resnet").depths == (1, 2)
-    assert model.get_layer("resnet").width_factor == 0.5
-    assert model.get_layer("encoderblock_1").num_heads == 2
 
 
 def test_sizes_must_come_from_somewhere():

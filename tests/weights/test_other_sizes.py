@@ -34,7 +34,6 @@ OLD = dict(layer_norm_epsilon=1e-12)  # of transformers' first models
 # Case: constructor, the arguments of the model, and of one for transformers.
 CASES = {
     "vit": ("ViT", {}, OLD),
-    "vit, mean": ("ViT", dict(pooling="gap"), None),
     "vit, mean beside a token": ("ViT", dict(pooling="token_gap"), None),
     "hybrid": (
         "ViT",
@@ -44,39 +43,10 @@ CASES = {
     "deit": ("DeiT", {}, OLD),
     "dinov2": ("DINOv2", BARE, {}),
     "dinov2, registers": ("DINOv2", dict(BARE, num_registers=4), {}),
-    "dinov2, head": ("DINOv2", {}, dict(pooling="token_and_gap")),
     "deit3": ("DINOv2", dict(position_prefix=0), None),
-    "positions of registers": (
-        "DINOv2",
-        dict(num_registers=4, position_prefix=5),
-        None,
-    ),
-    "registers, mean": (
-        "DINOv2",
-        dict(
-            class_token=False,
-            num_registers=1,
-            position_prefix=0,
-            pooling="gap_norm",
-        ),
-        None,
-    ),
     "dinov3": ("DINOv3", BARE, {}),
-    "rotary and learned positions": (
-        "DINOv3",
-        dict(
-            rotary="mixed",
-            rotary_order="xy",
-            qkv_bias="qkv",
-            positions=True,
-            position_prefix=1,  # not of the registers
-            layer_norm_epsilon=1e-6,
-        ),
-        None,
-    ),
     "clip": ("CLIP", BARE, {}),
     "siglip": ("SigLIP", BARE, {}),
-    "siglip, mean": ("SigLIP", dict(pooling="gap"), None),
     "beit": ("BEiT", {}, OLD),
     "relative": (
         "BEiT",
@@ -88,34 +58,6 @@ CASES = {
         ),
         None,
     ),
-    "relative, post-norm": (
-        "BEiT",
-        dict(
-            relative_dim=8,
-            qkv_bias="qkv",
-            post_norm=True,
-            layer_scale=0.0,
-        ),
-        None,
-    ),
-    "parallel": (
-        "DINOv2",
-        dict(parallel=True, num_registers=1, position_prefix=0),
-        None,
-    ),
-    "parallel, RMSNorm": (
-        "DINOv2",
-        dict(
-            parallel=True,
-            layer_scale=0.0,
-            norm="rms",
-            query_key_norm=True,
-            pre_norm=True,
-            qkv_bias="none",
-        ),
-        None,
-    ),
-    "RMSNorm": ("DINOv2", dict(norm="rms", query_key_norm=True), None),
     "sapiens2": (
         "DINOv3",
         dict(
@@ -131,19 +73,6 @@ CASES = {
             activation="swiglu",
             qkv_bias="qkv",
             layer_norm_epsilon=1e-6,
-        ),
-        None,
-    ),
-    "no biases": ("DINOv2", dict(layer_scale=0.0, qkv_bias="none"), None),
-    "post-norm": (
-        "DINOv2",
-        dict(
-            layer_scale=0.0,
-            qkv_bias="none",
-            post_norm=True,
-            class_token=False,
-            position_prefix=0,
-            pooling="gap_norm",
         ),
         None,
     ),
@@ -173,7 +102,6 @@ CASES = {
         ),
         None,
     ),
-    "eva": ("EVA02", dict(rotary="none", activation="gelu"), None),
 }
 WRITERS = [
     (case, format)

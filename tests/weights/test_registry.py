@@ -112,14 +112,6 @@ def test_every_entry_is_of_a_constructor_and_once():
     ("weights", "variant", "url", "classes"),
     [
         ("imagenet1k", "MixerL16", "mixer_models/imagenet1k/Mixer-L_16", 1000),
-        (
-            "imagenet21k",
-            "MixerB16",
-            "mixer_models/imagenet21k/Mixer-B_16",
-            21_843,
-        ),
-        ("sam", "MixerB32", "mixer_models/sam/Mixer-B_32", 1000),
-        ("imagenet2012", "BiTR101x3", "bit_models/BiT-S-R101x3", 1000),
         ("imagenet21k", "BiTR152x4", "bit_models/BiT-M-R152x4", 21_843),
         (
             "imagenet21k+imagenet2012",
@@ -149,15 +141,6 @@ def test_names_of_mixer_and_bit_are_files_of_the_release(
 def test_other_names_are_no_files_of_bit(file):
     with pytest.raises(ValueError, match="must be a file name of BiT's"):
         registry.find(f"bit:{file}", None)
-
-
-def test_the_list_is_a_table():
-    found = keras_vit.list_weights("ViTH14")
-    assert [entry.zero_head for entry in found] == [True, False, False]
-    assert "21843 (zeros)" in str(found)
-    assert "85.49" in str(keras_vit.list_weights())
-    with pytest.raises(ValueError, match="Nearest names: .'ViTB16'"):
-        keras_vit.list_weights("ViTB61")
 
 
 class TestIndex:
@@ -210,13 +193,6 @@ class TestDamage:
                 keras_vit.ViTB16(weights="imagenet21k", **SMALL)
         file.write_bytes(TOKEN.read_bytes())
         registry.find("imagenet21k", "ViTB16").fetch()
-
-    def test_another_checkpoint_is_refused(self, server):
-        arrays = dict(np.load(TOKEN))
-        del arrays["Transformer/encoderblock_1/LayerNorm_0/bias"]
-        np.savez(server / "imagenet21k/ViT-B_16.npz", **arrays)
-        with pytest.raises(ValueError, match="missing in the checkpoint"):
-            registry.find("imagenet21k", "ViTB16").fetch()
 
     def test_a_file_that_changed_is_fetched_again(self, server):
         entry = registry.find("imagenet21k", "ViTB16")
@@ -320,7 +296,3 @@ class TestCommand:
         assert "gsam" in capsys.readouterr().out
         assert command("best", "B_16") == 0
         assert f"ViTB16 augreg:{B16}\n" in capsys.readouterr().out
-
-    def test_unknown_weights_are_a_sentence(self, capsys):
-        assert command("fetch", "ViTB16", "imagenet") == 2
-        assert "imagenet21k" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import http.server
 import json
 import pathlib
-import re
 import threading
 import types
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-import keras_vit_cli
 from keras_vit.inspection import costs
 from keras_vit.models import families
 from keras_vit.weights import registry, released
@@ -188,16 +186,3 @@ def test_a_restrictive_licence_warns(name, license_name, monkeypatch, tmp_path):
     with pytest.warns(UserWarning, match=f"{license_name}.*Read it at"):
         assert registry.resolve(f"hf://{name}") == str(tmp_path)
     assert hub.restriction("facebook/dinov2-base") is None
-
-
-@pytest.mark.backend_independent
-def test_the_list_has_sizes_scaling_and_licence(capsys):
-    assert keras_vit_cli.main(["weights", "list", "CLIPB32"]) == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"hf://openai/clip-vit-base-patch32 +87,849,728", printed)
-    assert "CC-BY-NC-4.0" in printed
-    (entry,) = (e for e in keras_vit.list_weights() if e.name == SMALL)
-    np.testing.assert_allclose(entry.pixel_mean, (123.675, 116.28, 103.53))
-    np.testing.assert_allclose(entry.pixel_std, (58.395, 57.12, 57.375))
-    assert keras_vit_cli.main(["weights", "verify", "DINOv2S14", SMALL]) == 2
-    assert "no digest to verify" in capsys.readouterr().err

@@ -63,11 +63,6 @@ def test_positions_are_resampled_as_each_library_does(reader):
             np.testing.assert_allclose(found, after, atol=3e-6)
 
 
-def table(rows, columns, first=1, width=3):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(1, first + rows * columns, width)).astype("float32")
-
-
 def test_each_axis_is_resampled_alone():
     # A plane stays a plane under linear interpolation of each axis.
     i, j = np.meshgrid(
@@ -80,37 +75,6 @@ def test_each_axis_is_resampled_alone():
     expected = (2 * i + 3 * j).reshape(1, 21, 1)
     found = resize.resample_positions(plane, (4, 5), (7, 3))
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_as_many_tokens_on_another_grid_are_resampled():
-    before = table(4, 4)
-    after = resize.resample_positions(before, (4, 4), (2, 8))
-    assert after.shape == before.shape
-    assert not np.allclose(after, before)
-
-
-def test_the_row_of_the_class_token_is_not_resampled():
-    before = table(4, 4)
-    after = resize.resample_positions(before, (4, 4), (3, 5))
-    assert after.shape == (1, 16, 3)
-    np.testing.assert_array_equal(after[:, 0], before[:, 0])
-
-
-def test_corners_stay_where_they_are():
-    before = table(4, 4, first=0).reshape(4, 4, 3)
-    after = resize.resample_positions(
-        before.reshape(1, 16, 3), (4, 4), (6, 9)
-    ).reshape(6, 9, 3)
-    for i, j in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-        np.testing.assert_allclose(after[i, j], before[i, j], atol=1e-6)
-
-
-@pytest.mark.parametrize("grids", [((1, 1), (3, 2)), ((4, 4), (1, 1))])
-def test_grids_of_one(grids):
-    source, target = grids
-    after = resize.resample_positions(table(*source), source, target)
-    assert after.shape == (1, 1 + target[0] * target[1], 3)
-    assert np.isfinite(after).all()
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7])

@@ -53,19 +53,6 @@ def test_it_is_written_back_as_it_was(tmp_path):
             )
 
 
-def test_our_own_file_is_a_source_of_it(tmp_path):
-    pixels, _, logits = read_golden()
-    keras_vit.ViT(weights=str(FOLDER)).save(tmp_path / "model.keras")
-    model = keras_vit.ViT(weights=str(tmp_path / "model.keras"))
-    assert_agrees(model.predict(pixels, verbose=0), logits)
-    tuned = keras_vit.ViT(
-        weights=str(tmp_path / "model.keras"),
-        classes=2,
-        input_shape=(48, 32, 3),
-    )
-    assert tuned.get_layer("posembed_input").grid_size == (6, 4)
-
-
 def test_the_class_token_is_not_read():
     pixels, _, _ = read_golden()
     model = keras_vit.ViT(weights=str(FOLDER))
