@@ -38,15 +38,11 @@ def assert_same(workdir, expected):
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
-    """A run that is killed three times and then let end.
-
-    With two backends these are six random moments: in the start, in saving and
-    between.
-    """
+    """A run that is killed twice, at random moments, and then let end."""
     expected, ticks = uninterrupted
     rng = random.Random(keras.backend.backend())
     workdir, kills = tmp_path / "run", 0
-    while kills < 3:
+    while kills < 2:
         # One that resumes has fewer ticks.
         kill_at = rng.randint(1, ticks // 2)
         [(status, printed)] = processes.end(
@@ -92,20 +88,3 @@ def test_stopped_and_with_a_damaged_checkpoint_it_ends_bitwise_equal(
     assert "The checkpoint of step 7 is damaged" in printed
     assert "Resuming from step 6." in printed
     assert_same(workdir, uninterrupted[0])
-
-
-@pytest.mark.backend("jax")
-def test_moving_statistics_resume_bitwise(tmp_path):
-    architecture = dict(depths=(1,), width_factor=0.25, num_heads=2)
-    config = CONFIG | dict(
-        model="AxialResNet", architecture=architecture, total_steps=5
-    )
-    expected, workdir = tmp_path / "expected", tmp_path / "run"
-    processes.run(expected, config=config)
-    processes.end(processes.start(workdir, config=config, sigterm_after=3))
-    printed = processes.run(workdir, config=config)
-    assert "Resuming from step 3." in printed
-    assert_same(workdir, expected)
-    last = keras.models.load_model(workdir / "last.keras", compile=False)
-    means = [v for v in last.variables if v.name == "moving_mean"]
-    assert all(np.any(v != 0) for v in means) and means

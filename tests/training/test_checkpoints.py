@@ -13,7 +13,7 @@ from keras_vit.training import checkpoints as checkpoints_module
 pytestmark = pytest.mark.backend("torch")
 
 BATCH = (
-    np.arange(4 * 64, dtype="uint8").reshape(4, 8, 8, 1),
+    np.arange(4 * 64, dtype="float32").reshape(4, 8, 8, 1),
     np.eye(3, dtype="float32")[[0, 1, 2, 0]],
 )
 
@@ -21,7 +21,7 @@ BATCH = (
 def make_model():
     # Names count on, as in a process that makes its layers in another order.
     keras.layers.Dropout(0.5)
-    model = keras_vit.ViT(
+    vit = keras_vit.ViT(
         patch_size=4,
         hidden_size=8,
         num_layers=1,
@@ -31,6 +31,9 @@ def make_model():
         classes=3,
         dropout_rate=0.5,
     )
+    # Its moving statistics change in a step, as the seeds of dropout do.
+    norm = keras.layers.BatchNormalization(axis=-1)
+    model = keras.Sequential([keras.Input((8, 8, 1)), norm, vit])
     model.compile(
         keras.optimizers.Adam(0.01),
         keras.losses.CategoricalCrossentropy(from_logits=True),
