@@ -1,6 +1,8 @@
 """Heads for detection, segmentation, depth and pose on any backbone."""
 
 from keras_vit.heads import released as _released
+from keras_vit.heads.depth_anything import depth_anything as depth_anything
+from keras_vit.heads.dpt import dpt as dpt
 from keras_vit.heads.eomt import eomt as eomt
 from keras_vit.heads.feature_pyramid import PyramidModel as PyramidModel
 from keras_vit.heads.feature_pyramid import (
@@ -8,4 +10,5 @@ from keras_vit.heads.feature_pyramid import (
 )
 from keras_vit.heads.linear import linear as linear
 from keras_vit.heads.task_model import TaskModel as TaskModel
+from keras_vit.heads.vitpose import vitpose as vitpose
 from keras_vit.heads.yolos import yolos as yolos

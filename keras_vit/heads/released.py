@@ -3,8 +3,11 @@
 import dataclasses
 from collections.abc import Callable
 
+from keras_vit.heads.depth_anything import depth_anything
+from keras_vit.heads.dpt import dpt
 from keras_vit.heads.eomt import eomt
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.heads.vitpose import vitpose
 from keras_vit.heads.yolos import yolos
 from keras_vit.models import arguments
 from keras_vit.models.build import build
@@ -54,6 +57,15 @@ _EOMT: dict = dict(
     ),
     changes=("auxiliary_blocks", "masked_attention", "kind"),
 )
+
+
+def vit_or_dinov2(metadata: dict) -> tuple[str, dict]:
+    """Return DINOv2 as the backbone where there is LayerScale, or ViT."""
+    if metadata["layer_scale"]:
+        return "dinov2", metadata
+    return plain_vit(metadata)
+
+
 RELEASES = {
     "yolos": Release(
         yolos,
@@ -63,6 +75,31 @@ RELEASES = {
     ),
     "eomt": Release(**_EOMT, backbone=lambda found: ("dinov2", found)),
     "eomt_dinov3": Release(**_EOMT, backbone=lambda found: ("dinov3", found)),
+    "dpt": Release(
+        dpt,
+        (
+            *("blocks", "last_norm", "neck_sizes", "fusion_size", "readout"),
+            *("readout_activation", "unused_weights", "head_dropout_rate"),
+            *("batch_norm", "residual_bias", "projection"),
+        ),
+        vit_or_dinov2,
+    ),
+    "depth_anything": Release(
+        depth_anything,
+        (
+            *("kind", "max_depth", "blocks", "last_norm", "neck_sizes"),
+            *("fusion_size", "head_size", "unused_weights"),
+        ),
+        vit_or_dinov2,
+    ),
+    "vitpose": Release(
+        vitpose,
+        (
+            *("decoder", "scale_factor", "block", "shifted_patches"),
+            "unused_weights",
+        ),
+        lambda metadata: ("dinov2", metadata),
+    ),
 }
 
 
@@ -86,6 +123,11 @@ def open_release(source: Checkpoint, changes: dict) -> TaskModel:
     if names is not None and classes is None:
         classes = len(names)
     keeps_head = classes in (None, metadata["classes"])
+    if classes is not None and metadata["classes"] is None:
+        raise ValueError(
+            f"`classes` must be None for {source.name!r}, which gives depth. "
+            f"Received: classes={classes}"
+        )
     if keeps_head:
         classes = metadata["classes"]
         names = metadata.get("class_names") if names is None else names
@@ -94,6 +136,8 @@ def open_release(source: Checkpoint, changes: dict) -> TaskModel:
     options |= {key: changes[key] for key in release.changes if key in changes}
     if classes is not None:
         options |= dict(classes=classes, class_names=names)
+    if not keeps_head and "unused_weights" in options:
+        options["unused_weights"] = None  # such as a head for training
     model = release.head(backbone, **options, name=changes.get("name"))
     wanted = model.metadata
     if not keeps_head:

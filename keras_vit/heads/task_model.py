@@ -11,6 +11,7 @@ from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.common import wide_dtype
+from keras_vit.weights.rules import heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Task(keras.layers.Layer):
     Args:
         head: A key of `HEADS`, such as "yolos".
         task: "detection", "segmentation", "depth" or "pose".
-        options: The arguments of the head's function.
+        options: The arguments of the head's function. Of `unused_weights`, the
+            names and shapes of what a released file holds and no layer reads,
+            it has variables that are not trained, so that it is written back.
         class_names: Names of the classes, or of the keypoints; None if unknown.
     """
 
@@ -64,6 +67,18 @@ class Task(keras.layers.Layer):
         self.task = task
         self.options = dict(options)
         self.class_names = None if class_names is None else tuple(class_names)
+
+    def build(self, input_shape):
+        unused = self.options.get("unused_weights") or {}
+        self.unused = [
+            self.add_weight(
+                name=heads.name_of_unused(name),
+                shape=tuple(shape),
+                initializer="zeros",
+                trainable=False,
+            )
+            for name, shape in unused.items()
+        ]
 
     def call(self, inputs):
         return inputs
@@ -129,8 +144,8 @@ class TaskModel(ImageModel):
             "scores", "labels" and "names". Segmentation: "classes", `[H, W]`,
             the class of each pixel; or "segments", `[H, W]`, and a list
             "segments_info". Depth: "depth", `[H, W]`, in metres or relative.
-            Pose: "keypoints", `[K, 2]`, x and y in pixels, "scores" and
-            "names".
+            Pose: "keypoints", `[n, 2]`, x and y in pixels; "scores", "labels"
+            and "names".
 
         Raises:
             ValueError: If there is not a size for each image.

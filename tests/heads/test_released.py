@@ -42,8 +42,9 @@ def check_same_files(folder, other):
 
 @pytest.mark.parametrize("name", sorted(p.name for p in GOLDENS.iterdir()))
 def test_goldens_have_the_librarys_numbers(name, tmp_path):
-    model = keras_vit.from_pretrained(GOLDENS / name)
     data = np.load(GOLDENS / name / "io.npz")
+    shape = data["pixels"].shape[1:]
+    model = keras_vit.from_pretrained(GOLDENS / name, input_shape=shape)
     expected = {
         key.removeprefix("out/"): theirs.channels_last(
             key.removeprefix("out/"), data[key]
@@ -52,6 +53,7 @@ def test_goldens_have_the_librarys_numbers(name, tmp_path):
         if key.startswith("out/") and not key.endswith("hidden_state")
     }
     check(model.predict(data["pixels"], verbose=0), expected)
+    model = keras_vit.from_pretrained(GOLDENS / name)
     keras_vit.save_checkpoint(model, tmp_path / "own", format="huggingface")
     check_same_files(tmp_path / "own", GOLDENS / name)
 
@@ -63,7 +65,7 @@ def test_files_have_the_librarys_numbers(case, transformers, tmp_path):
     opened = keras_vit.from_pretrained(folder)
     x = theirs.pixels(size)
     expected = theirs.outputs(model, x)
-    check(opened(x), expected)
+    check(opened.predict(x, verbose=0), expected)
     keras_vit.save_checkpoint(opened, own, format="huggingface")
     check_same_files(own, folder)
     again = type(model).from_pretrained(own)
@@ -113,11 +115,11 @@ def test_other_classes_start_anew(case, transformers, tmp_path):
     opened = keras_vit.from_pretrained(tmp_path)
     other = keras_vit.from_pretrained(tmp_path, class_names=tuple("abcd"))
     assert other.class_names == tuple("abcd")
-    for before, after in zip(opened.weights, other.weights, strict=True):
-        assert before.path == after.path
-        if not before.path.startswith("head/"):
+    before = {weight.path: weight for weight in opened.weights}
+    for after in other.weights:
+        if not after.path.startswith("head/"):
             np.testing.assert_array_equal(
-                keras.ops.convert_to_numpy(before),
+                keras.ops.convert_to_numpy(before[after.path]),
                 keras.ops.convert_to_numpy(after),
             )
 

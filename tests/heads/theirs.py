@@ -70,10 +70,109 @@ CASES = {
         ),
         (24, 24),
     ),
+    "dpt, depth": (
+        "dpt",
+        "DPTForDepthEstimation",
+        dict(
+            VIT,
+            **NECK,
+            backbone_out_indices=[0, 1, 2, 3],
+            use_batch_norm_in_fusion_residual=True,
+            readout_type="add",
+            qkv_bias=False,
+        ),
+        (32, 32),
+    ),
+    "dpt, segmentation": (
+        "dpt",
+        "DPTForSemanticSegmentation",
+        dict(
+            VIT | dict(num_hidden_layers=6),
+            **NECK,
+            backbone_out_indices=[0, 1, 3, 4],
+            num_labels=5,
+            use_batch_norm_in_fusion_residual=True,
+            use_bias_in_fusion_residual=True,
+            hidden_act="gelu_new",
+        ),
+        (40, 40),
+    ),
+    "dpt on dinov2": (
+        "dpt",
+        "DPTForDepthEstimation",
+        dict(
+            NECK,
+            readout_type="ignore",
+            add_projection=True,
+            backbone_config=dict(
+                MLP,
+                model_type="dinov2",
+                out_indices=[1, 2, -2, -1],
+                apply_layernorm=False,
+                reshape_hidden_states=False,
+            ),
+        )
+        | dict(fusion_hidden_size=256),  # of which the projection is
+        (24, 24),
+    ),
+    "depth anything": (
+        "depth_anything",
+        "DepthAnythingForDepthEstimation",
+        dict(
+            NECK,
+            reassemble_hidden_size=32,
+            patch_size=8,
+            depth_estimation_type="metric",
+            max_depth=80,
+            backbone_config=dict(
+                MLP | dict(num_hidden_layers=6, mlp_ratio=4),
+                model_type="dinov2",
+                out_features=["stage1", "stage2", "stage3", "stage5"],
+                reshape_hidden_states=False,
+                use_swiglu_ffn=True,
+            ),
+        ),
+        (40, 40),
+    ),
+    "vitpose": (
+        "vitpose",
+        "VitPoseForPoseEstimation",
+        dict(
+            num_labels=3,
+            scale_factor=2,
+            backbone_config=dict(
+                MLP | dict(patch_size=[8, 8]),
+                model_type="vitpose_backbone",
+                out_indices=[3],
+            ),
+        ),
+        (32, 24),
+    ),
+    "vitpose, classic": (
+        "vitpose",
+        "VitPoseForPoseEstimation",
+        dict(
+            num_labels=5,
+            use_simple_decoder=False,
+            backbone_config=dict(
+                MLP | dict(patch_size=[8, 8]),
+                model_type="vitpose_backbone",
+                out_features=["stage4"],
+                qkv_bias=False,
+            ),
+        ),
+        (24, 24),
+    ),
 }
 # Case -> another size of the images.
-OTHER_SIZES = {"yolos": (40, 48), "eomt on DINOv3": (40, 40)}
-WITH_CLASSES = ["yolos", "eomt"]
+OTHER_SIZES = {
+    "yolos": (40, 48),
+    "eomt on DINOv3": (40, 40),
+    "dpt, segmentation": (24, 24),
+    "dpt on dinov2": (40, 56),
+    "depth anything": (56, 40),
+}
+WITH_CLASSES = ["yolos", "eomt", "dpt, segmentation", "vitpose"]
 
 
 def make(transformers, case, folder, **changes):
@@ -127,13 +226,11 @@ def pixels(size, count=2):
     return rng.uniform(0, 255, (count, *size, 3)).astype("float32")
 
 
-def outputs(model, x):
+def outputs(model, x, mean=PIXELS["image_mean"], std=PIXELS["image_std"]):
     """Return the model's outputs on pixels, channels last."""
     import torch
 
-    mean, std = (
-        np.array(PIXELS[f"image_{k}"], "float32") for k in ("mean", "std")
-    )
+    mean, std = (np.array(k, "float32") for k in (mean, std))
     x = (x / 255 - mean) / std
     with torch.no_grad():
         found = model(torch.from_numpy(x.transpose(0, 3, 1, 2).copy()))

@@ -42,5 +42,6 @@ def write(file, arrays: dict[str, np.ndarray]) -> None:
         raise ValueError(
             "Writing it needs safetensors: pip install safetensors"
         ) from None
-    contiguous = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
+    # Of a scalar, `ascontiguousarray` makes a vector.
+    contiguous = {n: np.asarray(a, order="C") for n, a in arrays.items()}
     file.write(numpy.save(contiguous, metadata={"format": "pt"}))

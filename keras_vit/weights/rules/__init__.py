@@ -11,8 +11,10 @@ from keras_vit.weights.rules import (
     cycle_mlp,
     deit,
     deit3,
+    depth_anything,
     dinov2,
     dinov3,
+    dpt,
     eamlp,
     eomt,
     eomt_dinov3,
@@ -28,6 +30,7 @@ from keras_vit.weights.rules import (
     s2_mlp,
     siglip,
     vit,
+    vitpose,
     yolos,
 )
 
@@ -62,4 +65,7 @@ FAMILIES = {
     "yolos": yolos,
     "eomt": eomt,
     "eomt_dinov3": eomt_dinov3,
+    "dpt": dpt,
+    "depth_anything": depth_anything,
+    "vitpose": vitpose,
 }

@@ -129,6 +129,15 @@ def cut_swiglu(arrays: dict) -> None:
         table.add(arrays, fc2, arrays.pop(out))
 
 
+def join_swiglu(arrays: dict) -> None:
+    """Invert `cut_swiglu`."""
+    for name in [n for n in arrays if ".mlp.gate." in n]:
+        packed = name.replace("mlp.gate", "mlp.weights_in")
+        gate, fc1, fc2, out = _parts_of(packed)
+        table.join(arrays, [gate, fc1], packed)
+        arrays[out] = arrays.pop(fc2)
+
+
 def _parts_of(name):
     """Return the names of a packed SwiGLU's parts, and of its second layer."""
     parts = ("gate", "fc1", "fc2", "weights_out")
@@ -139,11 +148,7 @@ def _restore(arrays, scheme):
     """Invert `_flatten`, and add a position of zeros for the class token."""
     prefix, adds_row = scheme
     arrays = dict(arrays)
-    for name in [n for n in arrays if ".mlp.gate." in n]:
-        packed = name.replace("mlp.gate", "mlp.weights_in")
-        gate, fc1, fc2, out = _parts_of(packed)
-        table.join(arrays, [gate, fc1], packed)
-        arrays[out] = arrays.pop(fc2)
+    join_swiglu(arrays)
     if adds_row:
         name = "embeddings.position_embeddings"
         arrays[name] = np.pad(arrays[name], ((0, 0), (1, 0), (0, 0)))
@@ -164,7 +169,7 @@ def _transformers_config_of(metadata):
         "dinov2_with_registers" if registers else "dinov2",
         ("Dinov2WithRegisters" if registers else "Dinov2")
         + ("ForImageClassification" if top else "Model"),
-        mlp_ratio=_mlp_ratio(metadata),
+        mlp_ratio=mlp_ratio(metadata),
         use_swiglu_ffn=swiglu,
         qkv_bias=metadata["qkv_bias"] == "qkv",
         layerscale_value=metadata["layer_scale"],
@@ -178,19 +183,24 @@ def _transformers_config_of(metadata):
     return config
 
 
-def _mlp_ratio(metadata):
+def mlp_ratio(metadata: dict) -> int:
     """Return the ratio of widths from which transformers computes them."""
     width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
     return 4 if metadata["activation"] == "swiglu" else hidden // width
 
 
-def _transformers_refused(metadata, format):
-    top = metadata["classes"] is not None
-    width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
-    wanted = "token_and_gap" if top else "token"
-    expected = width * _mlp_ratio(metadata)
+def mlp_dim(metadata: dict) -> int:
+    """Return the width that transformers computes from `mlp_ratio`."""
+    expected = metadata["hidden_size"] * mlp_ratio(metadata)
     if metadata["activation"] == "swiglu":
         expected = (int(expected * 2 / 3) + 7) // 8 * 8
+    return expected
+
+
+def _transformers_refused(metadata, format):
+    top = metadata["classes"] is not None
+    hidden = metadata["mlp_dim"]
+    wanted = "token_and_gap" if top else "token"
     has = {
         "no class token": not metadata["class_token"],
         f"pooling={metadata['pooling']!r}": (metadata["pooling"] != wanted),
@@ -201,7 +211,7 @@ def _transformers_refused(metadata, format):
         "norm='rms'": metadata["norm"] == "rms",
         "norms of queries and keys": metadata["query_key_norm"],
         "positions of registers": metadata["position_prefix"] > 1,
-        f"mlp_dim={hidden}": hidden != expected,
+        f"mlp_dim={hidden}": hidden != mlp_dim(metadata),
     }
     return transformers.refused(metadata, format) + table.listed(has)
 

@@ -5,6 +5,7 @@ and those of the head. Checked against transformers 5.23.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 from keras_vit.weights.rules import configs, table
@@ -18,6 +19,7 @@ def make(
     read_head: Callable,
     config_of: Callable,
     refused: Callable = lambda metadata: {},
+    unused: Callable = lambda metadata: "",
     fields: tuple[str, ...] = ("activation", "qkv_bias"),
     fixed: dict | None = None,
     scheme: Callable | None = None,
@@ -33,6 +35,8 @@ def make(
         config_of: See `table.Format`.
         refused: Returns description -> whether a model has what the format has
             no place for, given metadata.
+        unused: Returns the pattern of the names that files have and models do
+            not read, such as those of a norm, given metadata.
         fields, fixed, **kwargs: See `formats.make`.
         scheme: Returns the argument of `restore`, given metadata.
     """
@@ -52,15 +56,44 @@ def make(
 
     def rules(metadata):
         metadata = with_activation(metadata)
-        own = base.rules(metadata | dict(classes=None))
         absent = () if metadata.get("classes") else ("head/",)
-        return own + table.expand(head_rows(metadata), absent=absent)
+        own = base.rules(metadata | dict(classes=None))
+        own += table.expand(head_rows(metadata), absent=absent)
+        pattern = unused(metadata)
+        own = [x for x in own if not _is_unused(x, pattern)]
+        return own + [
+            table.Rule(f"task/{name_of_unused(name)}", (name,))
+            for name in metadata.get("unused_weights") or ()
+        ]
 
     def read_arrays(arrays, config, specified):
         found = base.read_arrays(arrays, config, specified)
-        return found | read_head(arrays, specified | found)
+        found |= read_head(arrays, specified | found)
+        names = table.matching(unused(specified | found), arrays)
+        shapes = {name: list(arrays[name].shape) for name in names}
+        return found | dict(unused_weights=shapes)
 
-    return dataclasses.replace(base, rules=rules, read_arrays=read_arrays)
+    def adapt(arrays, found, wanted):
+        """Leave out what the model does not keep."""
+        kept = wanted.get("unused_weights") or ()
+        left_out = set(found["unused_weights"]) - set(kept)
+        arrays = base.adapt(arrays, found, wanted)
+        return {n: a for n, a in arrays.items() if n not in left_out}
+
+    return dataclasses.replace(
+        base, rules=rules, read_arrays=read_arrays, adapt=adapt
+    )
+
+
+def _is_unused(rule, pattern):
+    """Whether all arrays of a rule have names that a pattern matches."""
+    matches = [re.fullmatch(pattern, name) for name in rule.sources]
+    return bool(matches) and all(matches)
+
+
+def name_of_unused(name: str) -> str:
+    """Return the name of the variable of an unused array."""
+    return name.replace(".", "-")  # PyTorch allows no dots
 
 
 def with_activation(metadata: dict) -> dict:

@@ -68,7 +68,7 @@ _FIELDS = dict(
 )
 # Processors whose default mean and std are 0.5.
 _HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -78,7 +78,7 @@ _ACTIVATIONS = {
     "silu": "swiglu",
 }
 # The last of several names is the one that is written, but for "gelu".
-_NAMES_OF = {v: k for k, v in _ACTIVATIONS.items()} | {"gelu": "gelu"}
+NAMES_OF = {v: k for k, v in ACTIVATIONS.items()} | {"gelu": "gelu"}
 
 
 def flatten(
@@ -136,9 +136,9 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
     if class_names == _numbered(class_names):
         class_names = None
     config = defaults.get(kind or "", {}) | configs.known(**(towers or config))
-    activation = configs.choice(config, "hidden_act", _ACTIVATIONS)
+    activation = configs.choice(config, "hidden_act", ACTIVATIONS)
     return configs.known(
-        activation=activation and _ACTIVATIONS[activation],
+        activation=activation and ACTIVATIONS[activation],
         patch_size=configs.pair(config, "patch_size"),
         image_size=configs.pair(config, "image_size"),
         class_names=class_names,
@@ -192,7 +192,7 @@ def config_of(
     config = dict(
         architectures=[architecture],
         model_type=model_type,
-        hidden_act=_NAMES_OF[metadata["activation"]],
+        hidden_act=NAMES_OF[metadata["activation"]],
         image_size=height if height == width else [height, width],
         patch_size=patch_size,
         **{key: metadata[name] for name, (key, _) in _FIELDS.items()},
