@@ -25,6 +25,7 @@ from recipes import (
     fewshot,
     fitting,
     inputs,
+    tasks,
 )
 from recipes import workdir as workdirs
 
@@ -56,6 +57,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             Released weights on your own images, or on a data set of TFDS.
         python -m recipes.finetune --config=recipes/configs/video.py
             MViT on clips of moving digits, or on your own videos.
+        python -m recipes.finetune --config=recipes/configs/detect.py
+            Boxes of digits in scenes, or of objects in your own images; and
+            segment.py and depth.py (docs/tasks.md).
 
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
@@ -72,6 +76,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     workdir = workdirs.path_of(
         workdir or workdirs.default(config.model.name, config.data.dataset)
     )
+    if isinstance(config, tasks.Config):
+        return tasks.run(config, workdir)
     checks.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):

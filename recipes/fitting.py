@@ -278,8 +278,8 @@ def _callbacks(built, config, devices, workdir, progress, measurements):
     if config.optim.ema_momentum:
         # Callbacks after this one see the averaged weights.
         callbacks.append(training.SwapAverages(swap_on_epoch=True))
+    callbacks += measurements  # of which one may choose the best model
     callbacks.append(_SaveModels(built, workdir, devices, rows))
-    callbacks += measurements
     if devices.is_main:
         callbacks += [
             keras.callbacks.CSVLogger(log, append=bool(rows)),

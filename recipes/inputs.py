@@ -207,7 +207,7 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
     """
     native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
-        image_size=_image_size(config, train),
+        image_size=image_size(config, train),
         channels=config.data.channels or native_channels,
         class_names=train.class_names,
         train_images=train.num_examples,
@@ -330,8 +330,16 @@ def _frames_of(source, asked, default=NUM_FRAMES):
     return 0
 
 
-def _image_size(config, source):
-    """Return (height, width) in pixels; those of the source by default."""
+def image_size(config, source) -> tuple[int, int]:
+    """Return (height, width) in pixels; those of the source by default.
+
+    Args:
+        config: The config.
+        source: The training part, or an object with `image_shape`.
+
+    Raises:
+        ValueError: If `config.data.image_size` is not a size.
+    """
     size = config.data.image_size
     if len(size) == 1:
         size = size * 2

@@ -32,13 +32,16 @@ class Objective:
         include_top: Whether the output of the saved model is class scores.
         best_by: Metric of the best evaluation: the highest "accuracy" or the
             lowest "loss".
+        add_head: Returns the model that is saved, given the backbone; None for
+            the backbone itself.
     """
 
     predictor: Callable[[keras.Model], keras.Model]
-    loss: keras.losses.Loss
+    loss: keras.losses.Loss | training.TaskLoss
     metrics: list[keras.metrics.Metric]
     include_top: bool = True
     best_by: str = "accuracy"
+    add_head: Callable[[keras.Model], keras.Model] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +95,7 @@ def build(
         weights=config.model.weights or None,
         include_top=objective.include_top,
         input_shape=info.image_shape if by_frame else info.input_shape,
-        class_names=info.class_names,
+        class_names=info.class_names if objective.include_top else None,
         head_bias_init=config.model.head_bias,
         remat=config.model.remat,
         **model_arguments,
@@ -105,7 +108,10 @@ def build(
         config, kind, total_steps, eval_every
     )
 
-    if config.model.tune == "head":
+    if objective.add_head is not None:
+        model.trainable = config.model.tune == "all"
+        model = objective.add_head(model)
+    elif config.model.tune == "head":
         training.train_head_only(model)
     elif config.model.tune == "lora":
         training.train_low_rank(model, config.model.lora_rank)
@@ -113,11 +119,15 @@ def build(
     if by_frame:
         predictor = evaluation.average_scores(predictor, info.num_frames)
     trainer = training.accumulate(predictor, config.run.micro_batches)
+    loss = objective.loss
+    if isinstance(loss, training.TaskLoss):
+        training.set_loss(trainer, loss)
+        loss = None
     trainer.compile(
         optimizer=_optimizer(config.optim, schedule, trainer, model),
-        loss=objective.loss,
+        loss=loss,
         # Weighted, so that the padding of evaluation does not count.
-        weighted_metrics=objective.metrics,
+        weighted_metrics=objective.metrics or None,
         steps_per_execution=steps_per_execution,
     )
     trainer.optimizer.build(trainer.trainable_variables)

@@ -278,8 +278,12 @@ def takes(recipe, option):
     if not hasattr(module, "DEFAULT_CONFIG"):
         return False
     if "=" in option:
+        # A field of the config of a task, or of the recipe's own.
+        default = module.DEFAULT_CONFIG
+        if option.startswith("--config.task."):
+            default = default.with_name("detect.py")
         try:
-            cli.parse(["", option], module.DEFAULT_CONFIG)
+            cli.parse(["", option], default)
         except ValueError:
             return False
         return True

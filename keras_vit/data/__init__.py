@@ -25,6 +25,8 @@ from keras_vit.data.identity import count_shared, digest
 from keras_vit.data.joint import jitter_scale
 from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
+from keras_vit.data.task_pipelines import task_batches, task_eval_batches
+from keras_vit.data.task_sources import TaskSource, load_task
 
 __all__ = [
     "AnnotatedImage",
@@ -32,6 +34,7 @@ __all__ = [
     "CropOptions",
     "ShardOptions",
     "Source",
+    "TaskSource",
     "as_pairs",
     "bit_hyper_rule",
     "check_pixels",
@@ -48,12 +51,15 @@ __all__ = [
     "keep_shots",
     "leave_out",
     "load",
+    "load_task",
     "pad_objects",
     "read_coco",
     "read_exclusions",
     "read_image",
     "sample",
     "shuffle_frames",
+    "task_batches",
+    "task_eval_batches",
     "train_batches",
     "warn_if_scaled",
 ]

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pathlib
+import warnings
+from typing import Literal
 
 import numpy as np
 
@@ -75,13 +77,17 @@ class AnnotatedImage:
 
 
 def read_coco(
-    path: str | os.PathLike, images: str | os.PathLike
+    path: str | os.PathLike,
+    images: str | os.PathLike,
+    broken: Literal["error", "skip"] = "error",
 ) -> tuple[list[AnnotatedImage], tuple[str, ...]]:
     """Read a COCO JSON file of detection or instance segmentation.
 
     Args:
         path: The file.
         images: Folder of the images that it names.
+        broken: "error", or "skip" to leave out boxes that are malformed or
+            outside, with a warning of how many. COCO's train2017 has two.
 
     Returns:
         All its images, in its order, those without objects included; and the
@@ -101,7 +107,7 @@ def read_coco(
     index = {number: i for i, number in enumerate(ids)}
     entries = {each["id"]: each for each in content["images"]}
     objects: dict = {number: [] for number in entries}
-    outside = []
+    outside, skipped = [], []
     for entry in content["annotations"]:
         where = f"annotation {entry.get('id')} in {str(path)!r}"
         if entry.get("image_id") not in entries:
@@ -116,6 +122,9 @@ def read_coco(
             )
         image = entries[entry["image_id"]]
         fault = _fault(entry.get("bbox"), image["height"], image["width"])
+        if fault and broken == "skip":
+            skipped.append(where)
+            continue
         if fault == "outside":
             outside.append(f"{entry['bbox']} of {where}")
         elif fault:
@@ -135,6 +144,12 @@ def read_coco(
                 if most
                 else ""
             )
+        )
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} of {len(content['annotations'])} boxes are left "
+            f"out, first {skipped[0]}",
+            stacklevel=2,
         )
     found = [
         _annotated(image, objects[image["id"]], index, path, images)

@@ -1,4 +1,4 @@
-"""Random views of an image together with its boxes and masks."""
+"""Random views of an image together with its boxes, masks and depth."""
 
 from keras_vit._arguments import checked
 from keras_vit.data.optional_imports import tensorflow
@@ -22,15 +22,16 @@ def jitter_scale(
     depends only on the arguments.
 
     Args:
-        example: "images", `[H, W, C]`; "boxes", `[M, 4]`, and "labels", `[M]`,
-            as `pad_objects` returns them; "masks", `[M, H, W]`, and "classes",
-            `[H, W]`, if there are.
+        example: "images", `[H, W, C]`, and what there is of "boxes", `[M, 4]`,
+            with "labels", `[M]`, as `pad_objects` returns them, "masks",
+            `[M, H, W]`, "classes" and "depth", `[H, W]`.
         image_size: (height, width) of the output.
         seed: Two integers, such as derived from the seed of a run, the epoch
             and the index of the example.
         scales: The least and the largest scale.
         flip: Whether half of the images are mirrored.
-        fill: Value of the padding of images; 255 is that of "classes".
+        fill: Value of the padding of images; 255 is that of "classes", 0 that
+            of "depth".
 
     Returns:
         The same keys; images are float32.
@@ -74,9 +75,12 @@ def jitter_scale(
         masks = tf.cast(tf.transpose(example["masks"], (1, 2, 0)), "uint8")
         masks = tf.transpose(view(masks, "nearest", 0), (2, 0, 1))
         found["masks"] = tf.cast(masks, example["masks"].dtype)
-    if "classes" in example:
-        classes = example["classes"][:, :, None]
-        found["classes"] = view(classes, "nearest", 255)[:, :, 0]
+    for key, value in (("classes", 255), ("depth", 0)):
+        if key in example:
+            pixels = example[key][:, :, None]
+            found[key] = view(pixels, "nearest", value)[:, :, 0]
+    if "boxes" not in example:
+        return found
     found["boxes"], kept = _boxes(
         example["boxes"],
         tf.cast(scaled, "float32"),
@@ -103,3 +107,34 @@ def _boxes(boxes, scaled, start, size, mirrored):
     x = tf.where(mirrored, 1 - centre[:, :1], centre[:, :1])
     boxes = tf.concat([x, centre[:, 1:], extent], axis=1)
     return boxes, tf.reduce_all(extent > 0, axis=1)
+
+
+def jitter_colours(image, seed, strength: float = 0.4):
+    """Change brightness, contrast and, in colour, saturation at random.
+
+    Args:
+        image: `[H, W, 1]` or `[H, W, 3]`, in [0, 255].
+        seed: Two integers; the result depends only on these and the image.
+        strength: The largest relative change; 0 for none.
+
+    Returns:
+        float32, in [0, 255].
+    """
+    tf = tensorflow()
+    image = tf.cast(image, "float32")
+    if not strength:
+        return image
+    low, high = 1 - strength, 1 + strength
+
+    def factor(number):
+        return tf.random.stateless_uniform([], fold(seed, number), low, high)
+
+    image = image * factor(10)
+    mean = tf.reduce_mean(
+        tf.image.rgb_to_grayscale(image) if image.shape[-1] == 3 else image
+    )
+    image = mean + (image - mean) * factor(11)
+    if image.shape[-1] == 3:
+        grey = tf.image.rgb_to_grayscale(image)
+        image = grey + (image - grey) * factor(12)
+    return tf.clip_by_value(image, 0.0, 255.0)

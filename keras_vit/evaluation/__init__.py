@@ -29,6 +29,7 @@ from keras_vit.evaluation.multi_label import (
 from keras_vit.evaluation.neighbours import nearest_neighbours
 from keras_vit.evaluation.objectnet import load_objectnet
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
+from keras_vit.evaluation.task_scores import TaskScores, task_scores
 from keras_vit.evaluation.views import average_scores
 from keras_vit.evaluation.vtab import vtab_scores
 
@@ -44,6 +45,7 @@ __all__ = [
     "MeanIoU",
     "PanopticQuality",
     "PrecisionAt1",
+    "TaskScores",
     "average_scores",
     "features",
     "few_shot",
@@ -58,5 +60,6 @@ __all__ = [
     "real_accuracy",
     "representation",
     "scores_and_targets",
+    "task_scores",
     "vtab_scores",
 ]

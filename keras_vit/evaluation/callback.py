@@ -90,7 +90,7 @@ class FewShot(keras.callbacks.Callback):
         shots, seed = self.options["shots"], self.options["seed"]
         few_shot_subset(labels, max(shots), seed)
         self._source = representation(self.measured or self.model, self.layer)
-        self._copy = _copy_of(self._source)
+        self._copy = copy_of(self._source)
 
     def on_epoch_end(self, epoch, logs=None):
         keys = [f"{self.name}/{n}-shot" for n in self.options["shots"]]
@@ -100,7 +100,7 @@ class FewShot(keras.callbacks.Callback):
         is_last = self.model.stop_training or epoch + 1 == last
         if (epoch + 1) % self.every and not is_last:
             return
-        with _updated(self._copy, self._source):
+        with updated(self._copy, self._source):
             results = few_shot(
                 features(self._copy, self.train),
                 features(self._copy, self.test),
@@ -139,15 +139,15 @@ class MeanAveragePrecision(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._source = self.measured or self.model
-        self._copy = _copy_of(self._source)
+        self._copy = copy_of(self._source)
 
     def on_epoch_end(self, epoch, logs=None):
-        with _updated(self._copy, self._source):
+        with updated(self._copy, self._source):
             found = scores_and_targets(self._copy, self.batches)
         logs["val_mean_average_precision"], _ = mean_average_precision(*found)
 
 
-def _copy_of(source):
+def copy_of(source):
     """Return the same model of variables of its own, on one device."""
     _check_whole(source)
     with _one_device():
@@ -155,7 +155,7 @@ def _copy_of(source):
 
 
 @contextlib.contextmanager
-def _updated(copy, source):
+def updated(copy, source):
     """Give a copy the present values, and run it on one device."""
     values = [ops.convert_to_numpy(v) for v in source.weights]
     with _one_device():

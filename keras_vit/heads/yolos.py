@@ -27,6 +27,7 @@ def yolos(
     class_names: Sequence[str] | None = None,
     num_detection_tokens: Count = 100,
     mid_positions: bool = False,
+    anchors: bool = False,
     auxiliary_blocks: Sequence[int] = (),
     name: str | None = None,
 ) -> TaskModel:
@@ -41,6 +42,11 @@ def yolos(
             objects are found; 100.
         mid_positions: Whether learned positions are added after each block but
             the last (the released models); False.
+        anchors: Whether each token begins as the mean of the patches around a
+            place of a grid, and predicts a change of a learned box there
+            (Zhu et al. 2020, 2010.04159, "two-stage"; Liu et al. 2022,
+            2201.12329), with which training from scratch needs fewer steps;
+            False.
         auxiliary_blocks: Blocks, counted from 1, of whose detection tokens
             classes and boxes are made as well, for losses.
         name: Name of the model.
@@ -65,12 +71,16 @@ def yolos(
     check_blocks(auxiliary_blocks, len(blocks) - 1)
     grid, norm = tokens.grid_of(inner), tokens.last_norm(inner)
     prefix = tokens.num_prefix_tokens(inner) + num_detection_tokens
-    predict = _predictor(classes, blocks[0].input.shape[-1])
+    predict = _predictor(classes, blocks[0].input.shape[-1], anchors)
     outputs = {}
     # The detection tokens come first here. Attention does not see the order.
     x = tokens.LearnedTokens(
         num_detection_tokens, positions=True, name="detection_tokens"
     )(blocks[0].input)
+    if anchors:
+        x = AnchoredTokens(num_detection_tokens, grid, name="anchored_tokens")(
+            x
+        )
     for i, block in enumerate(blocks):
         x = block(x)  # [B, N + T, D]
         if mid_positions and i < len(blocks) - 1:
@@ -92,6 +102,7 @@ def yolos(
             classes=classes,
             num_detection_tokens=num_detection_tokens,
             mid_positions=mid_positions,
+            anchors=anchors,
             auxiliary_blocks=list(auxiliary_blocks),
         ),
         class_names,
@@ -108,7 +119,7 @@ def check_blocks(numbers: Sequence[int], last: int) -> None:
         )
 
 
-def _predictor(classes, width):
+def _predictor(classes, width, anchors):
     """Return the function from detection tokens to classes and boxes."""
     wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
 
@@ -121,14 +132,98 @@ def _predictor(classes, width):
 
     to_class = mlp("class_mlp", classes + 1, "head")
     to_box = mlp("box_mlp", 4, "box_mlp_2")
+    anchor = Anchors(name="anchors", dtype=wide) if anchors else None
 
     def predict(x):
         logits = boxes = x
         for of_class, of_box in zip(to_class, to_box, strict=True):
             logits, boxes = of_class(logits), of_box(boxes)
+        boxes = boxes if anchor is None else anchor(boxes)
         return dict(logits=logits, pred_boxes=ops.sigmoid(boxes))
 
     return predict
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AnchoredTokens(keras.layers.Layer):
+    """Adds to the first tokens the patches around their places on a grid.
+
+    Args:
+        count: Number N of tokens.
+        grid_size: (rows, columns) of the patches, which are the last tokens.
+
+    Input shape: `[B, N + T, D]`
+    Output shape: `[B, N + T, D]`
+    """
+
+    @checked
+    def __init__(self, count: Count, grid_size: tuple[Count, Count], **kwargs):
+        super().__init__(**kwargs)
+        self.count = count
+        self.grid_size = tuple(grid_size)
+
+    def call(self, inputs):
+        rows, columns = self.grid_size
+        centres = _centres(self.count)  # [N, 4]
+        y, x = np.divmod(np.arange(rows * columns), columns)
+        near = 1 - np.abs(
+            np.stack([(x + 0.5) / columns, (y + 0.5) / rows], 1)
+            - centres[:, None, :2]
+        ) / np.maximum(centres[:, None, 2:], (1 / columns, 1 / rows))
+        weights = np.prod(np.maximum(near, 0), axis=-1)  # [N, patches]
+        weights /= weights.sum(axis=1, keepdims=True)
+        weights = ops.convert_to_tensor(weights, inputs.dtype)
+        pooled = ops.matmul(weights, inputs[:, -rows * columns :])
+        tokens = inputs[:, : self.count] + pooled
+        return ops.concatenate([tokens, inputs[:, self.count :]], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return super().get_config() | dict(
+            count=self.count, grid_size=self.grid_size
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Anchors(keras.layers.Layer):
+    """Adds learned boxes, first on a grid, to the logits of boxes.
+
+    Input shape: `[B, N, 4]`
+    Output shape: `[B, N, 4]`
+
+    Reference:
+        Liu et al. 2022 (2201.12329), section 4.2.
+    """
+
+    def build(self, input_shape):
+        self.anchors = self.add_weight(
+            name="anchors", shape=input_shape[1:], initializer=_on_a_grid
+        )
+
+    def call(self, inputs):
+        return inputs + self.anchors
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def _on_a_grid(shape, dtype=None):
+    """Return the logits of the boxes of `_centres`."""
+    boxes = _centres(shape[0])
+    return ops.convert_to_tensor(np.log(boxes / (1 - boxes)), dtype)
+
+
+def _centres(count):
+    """Return the boxes of cells of a grid that covers the image, `[N, 4]`."""
+    number = np.arange(count)
+    columns = int(np.ceil(count**0.5))
+    rows = -(-count // columns)
+    x = (number % columns + 0.5) / columns
+    y = (number // columns + 0.5) / rows
+    sizes = [np.full(count, 1 / max(2, n)) for n in (columns, rows)]
+    return np.stack([x, y, *sizes], axis=1)
 
 
 def interpret(

@@ -1,0 +1,266 @@
+"""Folders of images with COCO's JSON, with masks of classes, or with depth.
+
+COCO: `annotations/instances_train2017.json` beside `train2017/` and the same of
+`val2017`, or `train/_annotations.coco.json` beside the images, and `valid/`.
+
+Masks: `images/training/*.jpg` and `annotations/training/*.png`, and the same of
+`validation` (ADE20K); or `train/images/` and `train/masks/`, and `val/` or
+`test/`. A mask is a PNG, grey or with a palette, whose values are classes, and
+255 where a pixel does not count. `classes.txt` has a name in each line.
+
+Depth: `train/images/` and `train/depth/`, and `val/` or `test/`: a PNG of 16
+bits, or an npz file with `depth` in metres; 0 where it is unknown.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from keras_vit.data.coco import read_coco
+from keras_vit.data.optional_imports import optional
+
+_TRAIN, _EVAL = ("train", "training"), ("val", "valid", "validation", "test")
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+IGNORED = 255
+
+
+def find(
+    path: str,
+    task: str,
+    broken: Literal["error", "skip"],
+    zero_is_ignored: bool,
+    depth_unit: float,
+) -> tuple[dict, dict]:
+    """Return the fields of a training and an evaluation `TaskSource`.
+
+    Args:
+        path: The folder.
+        task: Which targets to read.
+        broken, zero_is_ignored, depth_unit: See `load_task`.
+
+    Raises:
+        ValueError: If the folder has none of these forms, an image has no
+            target, or a target is wrong.
+    """
+    root = pathlib.Path(path)
+    if task in ("detection", "instances"):
+        files = _coco_files(root)
+        return _same_classes(
+            *(_of_coco(part, images, task, broken) for part, images in files)
+        )
+    kind = "masks" if task == "segmentation" else "depth"
+    pairs = [_pairs(root, names, kind) for names in (_TRAIN, _EVAL)]
+    if task == "depth":
+
+        def read(file):
+            return {"depth": read_depth(file, depth_unit)}
+
+        names: tuple[str, ...] = ()
+    else:
+        names = _class_names(root)
+
+        def read(file):
+            classes = read_classes(file, len(names), zero_is_ignored)
+            return {"classes": classes}
+
+    train, evaluation = (_of_pairs(p, read, names) for p in pairs)
+    return train, evaluation
+
+
+def _coco_files(root):
+    """Return (JSON file, folder of images) of both parts."""
+    found = []
+    for names in (_TRAIN, _EVAL):
+        own = [root / name / "_annotations.coco.json" for name in names]
+        shared = [
+            file
+            for name in names
+            for file in sorted(root.glob(f"annotations/instances_{name}*.json"))
+        ]
+        part = [(file, file.parent) for file in own if file.is_file()]
+        part += [
+            (file, root / file.stem.removeprefix("instances_"))
+            for file in shared
+        ]
+        if not part:
+            raise ValueError(
+                "A folder for detection must hold "
+                f"{names[0]}/_annotations.coco.json or annotations/instances_"
+                f"{names[0]}*.json, and the same of the other part. Received: "
+                f"{str(root)!r}, without"
+            )
+        found.append(part[0])
+    return found
+
+
+def _of_coco(file, images, task, broken):
+    annotated, names = read_coco(file, images, broken)
+
+    def load(index):
+        image = annotated[index]
+        kept = ~image.crowd if task == "instances" else slice(None)
+        found = dict(
+            images=pathlib.Path(image.path).read_bytes(),
+            boxes=image.boxes[kept],
+            labels=image.labels[kept],
+            crowd=image.crowd[kept],
+            areas=image.areas[kept],
+        )
+        if task == "instances":
+            found["masks"] = image.masks()[kept]
+        return found
+
+    return _fields(file, names, load, len(annotated), file.read_bytes())
+
+
+def _same_classes(train, evaluation):
+    if train["class_names"] != evaluation["class_names"]:
+        raise ValueError(
+            "Both parts must have the same categories. Received: "
+            f"{train['class_names']} in {train['name']!r} and "
+            f"{evaluation['class_names']} in {evaluation['name']!r}"
+        )
+    return train, evaluation
+
+
+def _pairs(root, parts, kind):
+    """Return (image, target) files of a part, sorted."""
+    targets = "annotations" if kind == "masks" else kind
+    places = [(root / "images" / p, root / targets / p) for p in parts]
+    places += [(root / p / "images", root / p / kind) for p in parts]
+    for images, folder in places:
+        if images.is_dir() and folder.is_dir():
+            return _matched(images, folder)
+    raise ValueError(
+        f"A folder must hold {parts[0]}/images and {parts[0]}/{kind}, or "
+        f"images/{parts[0]} and {targets}/{parts[0]}, and the same of the "
+        f"other part. Received: {str(root)!r}, without"
+    )
+
+
+def _matched(images, folder):
+    suffixes = (".png", ".npz") if folder.name == "depth" else (".png",)
+    targets = {
+        file.stem: file
+        for file in sorted(folder.iterdir())
+        if file.suffix.lower() in suffixes
+    }
+    files = sorted(
+        file for file in images.iterdir() if file.suffix.lower() in _IMAGES
+    )
+    lonely = [file for file in files if file.stem not in targets]
+    if lonely or not files:
+        missing = lonely[0].stem if lonely else "any image"
+        raise ValueError(
+            f"Each image of {str(images)!r} must have a target of its name in "
+            f"{str(folder)!r}. Missing: {missing}"
+        )
+    return [(file, targets[file.stem]) for file in files]
+
+
+def _of_pairs(pairs, read: Callable, class_names):
+    def load(index):
+        image, target = pairs[index]
+        return {"images": image.read_bytes(), **read(target)}
+
+    names = "\n".join(f"{a.name} {b.name} {b.stat().st_size}" for a, b in pairs)
+    folder = pairs[0][0].parent
+    return _fields(folder, class_names, load, len(pairs), names.encode())
+
+
+def _fields(name, class_names, load, count, content):
+    if not count:
+        raise ValueError(f"{str(name)!r} must have an image. Received: none")
+    return dict(
+        name=str(name),
+        class_names=class_names,
+        num_examples=count,
+        load=load,
+        digest=hashlib.blake2b(content, digest_size=16).hexdigest(),
+    )
+
+
+def _class_names(root):
+    file = root / "classes.txt"
+    if not file.is_file():
+        raise ValueError(
+            "A folder of masks must hold classes.txt, with the name of a class "
+            f"in each line. Missing: {str(file)!r}"
+        )
+    names = tuple(file.read_text(encoding="utf-8").split("\n"))
+    names = tuple(name.strip() for name in names if name.strip())
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(
+            f"{str(file)!r} must name at least two classes, each once. "
+            f"Received: {list(names[:5])}"
+        )
+    return names
+
+
+def read_classes(
+    file: pathlib.Path, num_classes: int, zero_is_ignored: bool = False
+) -> np.ndarray:
+    """Read the classes of pixels, uint8 `[H, W]`.
+
+    Of a PNG with a palette the indices are read, not the colours.
+
+    Raises:
+        ValueError: If the file is no such PNG, or has another class.
+    """
+    pixels = _png(file, ("P", "L", "1", "I;16", "I"))
+    if zero_is_ignored:
+        pixels = np.where(np.isin(pixels, (0, IGNORED)), IGNORED, pixels - 1)
+    return check_classes(pixels, num_classes, str(file))
+
+
+def check_classes(pixels, num_classes: int, name: str) -> np.ndarray:
+    """Return classes as uint8; raise ValueError if there is another one."""
+    wrong = (pixels != IGNORED) & (pixels >= num_classes)
+    if wrong.any():
+        raise ValueError(
+            f"A mask must hold classes from 0 to {num_classes - 1}, or "
+            f"{IGNORED}. Received: {int(pixels[wrong][0])} in {name!r}"
+        )
+    return pixels.astype("uint8")
+
+
+def read_depth(file: pathlib.Path, unit: float) -> np.ndarray:
+    """Read depth in metres, float32 `[H, W]`, 0 where it is unknown.
+
+    Raises:
+        ValueError: If the file is neither a PNG of 16 bits nor such an npz, or
+            a depth is negative.
+    """
+    if file.suffix.lower() == ".png":
+        depth = _png(file, ("I;16", "I")).astype("float32") * np.float32(unit)
+    else:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                depth = archive["depth"].astype("float32")
+        except (KeyError, OSError, ValueError) as error:
+            raise ValueError(
+                f"{str(file)!r} must be an npz file with `depth`: {error}"
+            ) from None
+    depth = np.where(np.isfinite(depth), depth, 0)
+    if depth.ndim != 2 or (depth < 0).any():
+        raise ValueError(
+            "Depth must be [H, W], in metres, 0 where it is unknown. Received: "
+            f"shape {depth.shape}, from {depth.min()} in {str(file)!r}"
+        )
+    return depth
+
+
+def _png(file, modes):
+    image = optional("PIL.Image", extra="images")
+    try:
+        with image.open(file, formats=("PNG",)) as opened:
+            if opened.mode not in modes:
+                raise ValueError(f"its mode is {opened.mode}, not of {modes}")
+            return np.asarray(opened).astype("int64")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"{str(file)!r} must be a PNG of one value for each pixel: {error}"
+        ) from None

@@ -1,0 +1,299 @@
+"""Makes batches {"images", "labels"} of a `TaskSource`; labels are targets."""
+
+from typing import TypedDict, Unpack
+
+import numpy as np
+
+from keras_vit._arguments import Count, Natural, Rate, checked
+from keras_vit.data import decode, joint, order
+from keras_vit.data.batches import ShardOptions
+from keras_vit.data.coco import pad_objects
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.sources import Source
+from keras_vit.data.task_files import IGNORED
+from keras_vit.data.task_sources import TaskSource
+
+# What an example of a task holds beside its image: rank, and dtype.
+_TARGETS: dict[str, dict[str, tuple[int, str]]] = {
+    "detection": dict(boxes=(2, "float32"), labels=(1, "int64")),
+    "instances": dict(
+        boxes=(2, "float32"), labels=(1, "int64"), masks=(3, "uint8")
+    ),
+    "segmentation": dict(classes=(2, "uint8")),
+    "depth": dict(depth=(2, "float32")),
+}
+
+
+class ViewOptions(TypedDict, total=False):
+    """How training changes images, and what belongs to them.
+
+    Attributes:
+        scales: The least and the largest size relative to the output, which
+            is cropped or padded; by default (1.0, 1.0).
+        flip: Whether half of the images are mirrored; by default True.
+        colours: The largest relative change of brightness, contrast and
+            saturation; by default 0.
+    """
+
+    scales: tuple[float, float]
+    flip: bool
+    colours: Rate
+
+
+class FormOptions(ShardOptions, total=False):
+    """The form of targets, and the part of a batch.
+
+    Attributes:
+        as_masks: Whether classes of pixels become "masks" and "labels", one of
+            each class in the image, as a loss of sets takes them.
+    """
+
+    as_masks: bool
+
+
+class TaskOptions(ViewOptions, FormOptions, total=False):
+    """Further arguments of `task_batches`."""
+
+
+@checked
+def task_batches(
+    source: TaskSource,
+    *,
+    batch_size: Count,
+    image_size: tuple[Count, Count],
+    channels: Count = 3,
+    max_objects: Count = 100,
+    seed: int = 0,
+    start_step: Natural = 0,
+    **options: Unpack[TaskOptions],
+):
+    """Return an infinite data set of training batches.
+
+    Order and views depend only on (seed, epoch, example), so that a run that
+    starts at any step sees the same batches as an uninterrupted one. Crowds are
+    left out.
+
+    Args:
+        source: The training part of `load_task`.
+        batch_size: Examples in each batch, over all processes.
+        image_size: (height, width) in pixels.
+        channels: 1 or 3.
+        max_objects: M, at most the number of a model's queries.
+        seed: Seed of order and views.
+        start_step: Number of batches to skip.
+        **options: `scales`, `flip` and `colours` (`ViewOptions`); `as_masks`
+            (`FormOptions`); `shard_index`, `num_shards` and `num_replicas`
+            (`ShardOptions`).
+
+    Returns:
+        A tf.data.Dataset of {"images": float32 `[B, H, W, C]` in [0, 255],
+        "labels": targets}: "boxes", `[B, M, 4]`, and "labels", `[B, M]`, -1 for
+        padding; "masks", `[B, M, H, W]`; "classes" or "depth", `[B, H, W]`.
+
+    Raises:
+        ValueError: If an argument is out of range, or, when it is read, an
+            image has more objects than `max_objects`.
+    """
+    tf = tensorflow()
+    shard = order.Shard.of(batch_size, options)
+    reading = order.Reading(shard=shard, start_step=start_step, seed=seed)
+    read = _reader(source, channels, max_objects)
+    form = _former(source, max_objects, options)
+
+    def prepare(example_seed, index, _):
+        example = joint.jitter_scale(
+            read(index),
+            image_size,
+            example_seed,
+            options.get("scales", (1.0, 1.0)),
+            options.get("flip", True),
+        )
+        images = joint.jitter_colours(
+            example.pop("images"), example_seed, options.get("colours", 0.0)
+        )
+        return {"images": images, "labels": form(example)}
+
+    examples = order.shuffled(_indices(source), reading, prepare)
+    batches = examples.batch(shard.element_size, drop_remainder=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+@checked
+def task_eval_batches(
+    source: TaskSource,
+    *,
+    batch_size: Count,
+    image_size: tuple[Count, Count],
+    channels: Count = 3,
+    max_objects: Count = 100,
+    **options: Unpack[FormOptions],
+):
+    """Return every example once, in order, in batches of one size.
+
+    Images are resized to `image_size`. Every process yields the same number of
+    batches, padded with examples whose targets do not count.
+
+    Args:
+        source: The evaluation part of `load_task`.
+        batch_size, image_size, channels, max_objects: See `task_batches`.
+        **options: `as_masks`, `shard_index`, `num_shards` and `num_replicas`.
+
+    Returns:
+        A tf.data.Dataset of elements like those of `task_batches`, with
+        "index", int64 `[B]`, -1 for padding, and "sizes", int32 `[B, 2]`,
+        (height, width) of the images before.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    tf = tensorflow()
+    shard = order.Shard.of(batch_size, options)
+    start, stop = shard.range_of(source)  # type: ignore[arg-type]
+    read = _reader(source, channels, max_objects)
+    form = _former(source, max_objects, options)
+
+    def prepare(index):
+        example = read(tf.maximum(index, 0))
+        image = example.pop("images")
+        size = tf.shape(image)[:2]
+        resized = {
+            key: _resized(example[key], image_size)
+            if key in ("classes", "depth", "masks")
+            else example[key]
+            for key in example
+        }
+        counts = index >= 0
+        for key, empty in (("labels", -1), ("classes", IGNORED), ("depth", 0)):
+            if key in resized:
+                x = resized[key]
+                resized[key] = tf.where(counts, x, tf.cast(empty, x.dtype))
+        image = decode.resize(image, image_size)
+        return {
+            "images": tf.cast(image, "float32"),
+            "labels": form(resized),
+            "index": index,
+            "sizes": size,
+        }
+
+    steps = -(-source.num_examples // batch_size)
+    padding = steps * shard.size - (stop - start)
+    indices = np.concatenate(
+        [np.arange(start, stop), np.full(padding, -1)]
+    ).astype("int64")
+    examples = tf.data.Dataset.from_tensor_slices(indices).map(
+        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    return examples.batch(shard.element_size, drop_remainder=True).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def _indices(source):
+    """Return a source of numbers, which `order` shuffles."""
+    numbers = np.arange(source.num_examples)
+    return Source(
+        name=source.name,
+        class_names=source.class_names,
+        num_examples=source.num_examples,
+        images=numbers,
+        labels=numbers,
+    )
+
+
+def _reader(source, channels, max_objects):
+    """Return a function from an index to an example of tensors."""
+    tf = tensorflow()
+    kinds = _TARGETS[source.task]
+
+    def load(index):
+        found = dict(source.load(int(index)))
+        if "labels" in kinds:
+            crowd = found.get("crowd")
+            kept = slice(None) if crowd is None else ~np.asarray(crowd, bool)
+            found |= pad_objects(
+                found["boxes"][kept],
+                found["labels"][kept],
+                max_objects,
+                found["masks"][kept] if "masks" in kinds else None,
+                f"example {int(index)} of {source.name}",
+            )
+        image = found["images"]
+        is_file = isinstance(image, bytes)
+        return (
+            image if is_file else b"",
+            np.zeros((1, 1, channels), "uint8") if is_file else image,
+            *(np.asarray(found[k], kind) for k, (_, kind) in kinds.items()),
+        )
+
+    def read(index):
+        encoded, image, *values = tf.numpy_function(
+            load, [index], ["string", "uint8", *(k for _, k in kinds.values())]
+        )
+        image.set_shape([None, None, None])
+        image = tf.cond(
+            tf.strings.length(encoded) > 0,
+            # Not turned by EXIF: the targets are those of the stored pixels.
+            lambda: tf.io.decode_image(
+                encoded, channels, expand_animations=False
+            ),
+            lambda: decode.recolour(image, channels),
+        )
+        image.set_shape([None, None, channels])
+        found = {"images": image}
+        for (key, (rank, _)), value in zip(kinds.items(), values, strict=True):
+            value.set_shape([None] * rank)
+            found[key] = value
+        if "labels" in kinds:
+            found["boxes"].set_shape([max_objects, 4])
+            found["labels"].set_shape([max_objects])
+        for key in ("masks", "classes", "depth"):
+            if key in found:
+                size = tf.shape(found[key])[-2:]
+                message = f"The {key} of an image of {source.name!r} must have "
+                message += "its size. Received: size of the image and of them"
+                with tf.control_dependencies(
+                    [
+                        tf.debugging.Assert(
+                            tf.reduce_all(size == tf.shape(image)[:2]),
+                            [message, tf.shape(image)[:2], size],
+                        )
+                    ]
+                ):
+                    found[key] = tf.identity(found[key])
+        return found
+
+    return read
+
+
+def _former(source, max_objects, options):
+    """Return the function that gives the targets of an example their form."""
+    tf = tensorflow()
+
+    def as_masks(example):
+        classes = example.pop("classes")
+        present, _ = tf.unique(tf.reshape(classes, [-1]))
+        present = tf.sort(present[present != IGNORED])
+        count = tf.size(present)
+        message = "`max_objects` must be at least the classes of each image "
+        message += f"of {source.name!r}. Received:"
+        fits = tf.debugging.Assert(
+            count <= max_objects, [message, max_objects, "for", count]
+        )
+        with tf.control_dependencies([fits]):
+            padding = [[0, max_objects - count]]
+        labels = tf.pad(tf.cast(present, "int64"), padding, constant_values=-1)
+        labels = tf.ensure_shape(labels, [max_objects])
+        masks = tf.cast(classes, "int64") == labels[:, None, None]
+        return example | {"masks": tf.cast(masks, "uint8"), "labels": labels}
+
+    if options.get("as_masks") and source.task == "segmentation":
+        return as_masks
+    return lambda example: example
+
+
+def _resized(x, image_size):
+    """Return classes, depth or masks at another size, by nearest pixels."""
+    tf = tensorflow()
+    maps = x if x.shape.rank == 3 else x[None]
+    maps = tf.image.resize(maps[..., None], image_size, "nearest")[..., 0]
+    return maps if x.shape.rank == 3 else maps[0]

@@ -1,0 +1,106 @@
+"""Data sets for detection, segmentation and depth."""
+
+import dataclasses
+import os
+import typing
+from collections.abc import Callable
+from typing import Literal
+
+from keras_vit._arguments import checked
+from keras_vit.data import digit_scenes, task_files, task_tfds
+
+Task = Literal["detection", "instances", "segmentation", "depth"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TaskSource:
+    """Images with targets of a task, which are read one by one.
+
+    Attributes:
+        name: Its name in messages.
+        task: "detection" (boxes), "instances" (boxes and masks), "segmentation"
+            (classes of pixels) or "depth".
+        class_names: Class names by index; () of depth.
+        num_examples: Number of images.
+        load: Function of an index that returns an example of NumPy arrays:
+            "images", uint8 `[H, W, C]`, or the bytes of a file; for objects
+            "boxes", float32 `[n, 4]`, centre x, centre y, width and height in
+            shares of the image, and "labels", int64 `[n]`; their "masks", bool
+            `[n, H, W]`; or "classes", uint8 `[H, W]`, 255 where a pixel does
+            not count; or "depth", float32 `[H, W]`, 0 where it is unknown. For
+            scores perhaps "crowd", bool `[n]`, and "areas", `[n]` in pixels.
+        image_shape: (height, width, channels) if all images share it, or None.
+        digest: A text that changes if the examples do.
+    """
+
+    name: str
+    task: Task
+    class_names: tuple[str, ...]
+    num_examples: int
+    load: Callable[[int], dict]
+    image_shape: tuple[int, int, int] | None = None
+    digest: str = ""
+
+
+@checked
+def load_task(
+    dataset: str,
+    task: Task,
+    *,
+    train_split: str = "",
+    eval_split: str = "",
+    eval_fraction: float = 0.2,
+    seed: int = 0,
+    data_dir: str | os.PathLike = "",
+    broken: Literal["error", "skip"] = "error",
+    zero_is_ignored: bool = False,
+    depth_unit: float = 0.001,
+) -> tuple[TaskSource, TaskSource]:
+    """Find a data set of a task; return its training and evaluation part.
+
+    Args:
+        dataset: "digit_scenes" (`keras_vit.data.digit_scenes.find`); a folder
+            of COCO's form, or of images and masks, or of images and depth
+            (`keras_vit.data.task_files`); or "coco/2017", "voc/2012" or
+            "scene_parse150" of TensorFlow Datasets, prepared as array_record.
+        task: Which targets to read.
+        train_split: TFDS split to train on; "" is "train".
+        eval_split: TFDS split to evaluate on; "" is "validation", or "test".
+        eval_fraction: Share of the digits held out for "digit_scenes".
+        seed: Seed of that choice.
+        data_dir: Directory of TFDS for prepared data; "" is its default.
+        broken: "error", or "skip" to leave out boxes that are malformed or lie
+            outside of their image.
+        zero_is_ignored: Whether masks of classes count from 1, as ADE20K's
+            does, with 0 where a pixel does not count.
+        depth_unit: Metres of 1 in a PNG of 16 bits; 0.001.
+
+    Raises:
+        ValueError: If there is no such data set, it has no such targets, or a
+            file is missing or wrong.
+    """
+    path = os.path.expanduser(dataset)
+    if dataset == "digit_scenes":
+        parts = digit_scenes.find(eval_fraction, seed)
+    elif os.path.isdir(path):
+        parts = task_files.find(path, task, broken, zero_is_ignored, depth_unit)
+    elif os.path.isabs(path) or dataset.startswith(".") or path != dataset:
+        raise ValueError(
+            "`dataset` must be an existing folder. Received: "
+            f"dataset={dataset!r}, which is not there"
+        )
+    else:
+        parts = task_tfds.find(
+            dataset, task, train_split, eval_split, data_dir, broken
+        )
+    train, evaluation = (TaskSource(**part, task=task) for part in parts)
+    if task == "segmentation" and dataset == "digit_scenes":
+        names = ("background", *train.class_names)
+        return tuple(  # type: ignore[return-value]
+            dataclasses.replace(part, class_names=names)
+            for part in (train, evaluation)
+        )
+    return train, evaluation
+
+
+TASKS = typing.get_args(Task)

@@ -1,0 +1,94 @@
+"""Detection: boxes of digits in scenes, or of objects in your own images.
+
+detect.py                  digits in scenes, from scratch, some minutes on a CPU
+detect.py:MODEL,DATASET    YOLOS on a named model, its weights and its recipe
+
+DATASET is a folder of COCO's form (`keras_vit.data.task_files`), or coco/2017
+or voc/2012 of TensorFlow Datasets.
+"""
+
+import dataclasses
+
+from recipes import experiment, tasks
+from recipes.configs import finetune
+
+
+def get_config(arguments: str = "") -> tasks.Config:
+    """Return the config of "MODEL,DATASET"; without them, the quick try."""
+    if not arguments:
+        return scenes("detection", 2800)
+    config = from_weights("detect.py", arguments)
+    # Fang et al. 2021, section 4.1 and the authors' commands.
+    config.data.image_size, config.data.batch_size = (512,), 8
+    config.data.flip = True
+    config.task = tasks.Task(
+        name="detection", num_queries=100, scales=(0.5, 1.5)
+    )
+    config.schedule = experiment.Schedule(num_epochs=150, warmup_steps=0)
+    config.optim = experiment.Optim(
+        name="AdamW", base_lr=2.5e-5, weight_decay=1e-4, clip_norm=0.1
+    )
+    return config
+
+
+def from_weights(file: str, arguments: str) -> tasks.Config:
+    """Return a config with the model and the data set of an argument.
+
+    Args:
+        file: Name of the config's file, for an error.
+        arguments: "MODEL,DATASET".
+
+    Raises:
+        ValueError: If the argument has another form.
+    """
+    model, comma, dataset = arguments.partition(",")
+    if not (model and comma and dataset):
+        raise ValueError(
+            f"The argument of {file} must be MODEL,DATASET, such as "
+            f"DeiTS16,path/to/images. Received: {arguments!r}"
+        )
+    found = finetune.from_weights(model, dataset)
+    groups = {
+        field.name: getattr(found, field.name)
+        for field in dataclasses.fields(found)
+    }
+    return tasks.Config(**groups)
+
+
+def scenes(task: str, total_steps: int) -> tasks.Config:
+    """Return a config for scenes of digits, from scratch.
+
+    Few queries, and losses after each block: set prediction learns slowly.
+
+    Args:
+        task: A name of `tasks.Task`.
+        total_steps: What takes less than five minutes on two cores.
+    """
+    return tasks.Config(
+        model=experiment.Model(
+            name="ViT",
+            architecture=experiment.Architecture(
+                patch_size=2,
+                hidden_size=96,
+                num_layers=4,
+                num_heads=4,
+                mlp_dim=192,
+                resnet_depths=(1,),
+                resnet_width=0.5,
+            ),
+        ),
+        data=experiment.Data(dataset="digit_scenes", batch_size=16),
+        task=tasks.Task(
+            name=task,
+            num_queries=16,
+            max_objects=4,
+            auxiliary_blocks=(1, 2, 3),
+            anchors=True,
+            no_object_weight=0.2,
+        ),
+        schedule=experiment.Schedule(total_steps=total_steps, warmup_steps=200),
+        optim=experiment.Optim(
+            name="AdamW", base_lr=0.001, weight_decay=0.01, clip_norm=1.0
+        ),
+        evaluation=experiment.Evaluation(every=total_steps // 2),
+    )

@@ -1,0 +1,383 @@
+"""Trains a model for detection, segmentation or depth; see `finetune.run`."""
+
+import dataclasses
+import functools
+import pathlib
+import shlex
+
+import keras
+import numpy as np
+
+from keras_vit import data, evaluation, heads, training
+from keras_vit.evaluation.task_scores import BEST_BY
+from keras_vit.inspection import figures, task_figures
+from recipes import checks, experiment, fitting, inputs, training_step
+from recipes import workdir as workdirs
+
+HEADS = dict(
+    detection=("yolos",),
+    instances=("eomt",),
+    segmentation=("eomt", "linear", "dpt"),
+    depth=("dpt",),
+)
+# Images in predictions.png and in examples/.
+NUM_SHOWN = 8
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Task:
+    """A task with an answer for each place of an image; `data.dataset` has it.
+
+    Attributes:
+        name: "detection", "instances", "segmentation" or "depth".
+        head: "yolos" for detection, "eomt" for instances and segmentation,
+            "linear" for segmentation, "dpt" for segmentation and depth; "" is
+            the first of these.
+        head_width: Channels of the fused maps of "dpt"; 0 is 256.
+        num_queries: Most objects that are found in an image, or most classes.
+        max_objects: Most objects of an image of the data set; 0 is
+            `num_queries`.
+        auxiliary_blocks: Blocks, counted from 1, that are trained to predict as
+            well.
+        anchors: Whether the tokens of "yolos" begin at places of a grid.
+        num_points: Points at which masks are compared.
+        no_object_weight: Weight of "no object" in the loss.
+        scales: The least and the largest size of a training image relative to
+            `data.image_size`, which is cropped or padded.
+        colours: The largest relative change of brightness, contrast and
+            saturation in training.
+        zero_is_ignored: Whether masks count classes from 1, with 0 where a
+            pixel does not count.
+        depth_unit: Metres of 1 in a PNG of 16 bits.
+    """
+
+    name: str = "detection"
+    head: str = ""
+    head_width: int = 0
+    num_queries: int = 100
+    max_objects: int = 0
+    auxiliary_blocks: tuple[int, ...] = ()
+    anchors: bool = False
+    num_points: int = 12_544
+    no_object_weight: float = 0.1
+    scales: tuple[float, ...] = (1.0, 1.0)
+    colours: float = 0.0
+    zero_is_ignored: bool = False
+    depth_unit: float = 0.001
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config(experiment.Config):
+    """A run of a task. In all fields 0 and "" mean off.
+
+    Attributes:
+        task: What is predicted at each place of an image.
+    """
+
+    task: Task = dataclasses.field(default_factory=Task)
+
+
+def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
+    """Train and save a model with a head, and draw what it finds.
+
+    Returns:
+        Loss, scores and step of the last evaluation, and those of the best one
+        as "best_loss" and so on.
+    """
+    check(config)
+    devices = fitting.set_up(config)
+    with workdirs.lock(workdir, devices):
+        workdirs.refuse_other_config(
+            workdir, config, free=experiment.RUNTIME_FIELDS
+        )
+        finished = workdirs.is_finished(workdir, devices)
+        if not finished:
+            inputs.check_weights(config.model)
+        train, evaluated = load(config)
+        info = inputs.DatasetInfo(
+            image_size=inputs.image_size(config, train),
+            channels=config.data.channels or (train.image_shape or (3,))[-1],
+            class_names=train.class_names,
+            train_images=train.num_examples,
+        )
+        described = dict(
+            place=train.name,
+            train_images=train.num_examples,
+            eval_images=evaluated.num_examples,
+            train=train.digest,
+            evaluation=evaluated.digest,
+        )
+        workdirs.refuse_other_data(workdir, described)
+        batches = pipelines(config, info, train, evaluated)
+        if finished:
+            workdirs.say_finished(workdir, devices)
+        else:
+            _train(
+                config, workdir, devices, info, (train, evaluated), described
+            )
+        best_by = BEST_BY[config.task.name]
+        log = workdir / "metrics.csv"
+        results = fitting.results(workdirs.read_log(log), best_by)
+        if devices.is_main:
+            figures.plot_curves(log, workdir / "curves.png")
+            examples = _draw(workdir, evaluated, batches[1])
+            _report(workdir, results, best_by, examples)
+    return results
+
+
+def check(config: Config) -> None:
+    """Refuse a head of another task, and what tasks do not support.
+
+    Raises:
+        ValueError: If a field has an impossible value.
+    """
+    checks.check(config)
+    task = config.task
+    if task.name not in HEADS:
+        raise ValueError(
+            f"`task.name` must be one of {tuple(HEADS)}. Received: "
+            f"task.name={task.name!r}"
+        )
+    if task.num_queries < 1 or not 0 <= task.colours < 1:
+        raise ValueError(
+            "`task.num_queries` must be at least 1 and `task.colours` in "
+            f"[0, 1). Received: task.num_queries={task.num_queries}, "
+            f"task.colours={task.colours}"
+        )
+    if task.head not in ("", *HEADS[task.name]):
+        raise ValueError(
+            f"`task.head` must be one of {HEADS[task.name]} with "
+            f"task.name={task.name!r}. Received: task.head={task.head!r}"
+        )
+    if config.run.micro_batches > 1:
+        raise ValueError(
+            "`run.micro_batches` must be 1 for tasks, whose losses are divided "
+            "by the objects of a batch. Received: run.micro_batches="
+            f"{config.run.micro_batches}"
+        )
+    if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
+        raise ValueError(
+            "`task.scales` must be the least and the largest scale. Received: "
+            f"task.scales={task.scales}"
+        )
+    if config.model.tune == "lora":
+        raise ValueError(
+            "`model.tune` must be 'all' or 'head' for tasks. Received: 'lora'"
+        )
+
+
+def load(config: Config) -> tuple[data.TaskSource, data.TaskSource]:
+    """Return the training and the evaluation part of the data set.
+
+    Raises:
+        ValueError: See `keras_vit.data.load_task`.
+    """
+    source, task = config.data, config.task
+    return data.load_task(
+        source.dataset,
+        task.name,  # type: ignore[arg-type]
+        train_split=source.train_split,
+        eval_split=source.eval_split,
+        eval_fraction=source.eval_fraction,
+        seed=source.split_seed,
+        data_dir=source.data_dir,
+        broken=source.broken,  # type: ignore[arg-type]
+        zero_is_ignored=task.zero_is_ignored,
+        depth_unit=task.depth_unit,
+    )
+
+
+def pipelines(config, info, train, evaluated):
+    """Return functions that make batches, as `inputs.pipelines` does."""
+    task = config.task
+    common = dict(
+        batch_size=config.data.batch_size,
+        image_size=info.image_size,
+        channels=info.channels,
+        max_objects=task.max_objects or task.num_queries,
+        as_masks=_head(config) == "eomt",
+    )
+
+    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+        return data.task_batches(
+            train,
+            **common,
+            seed=config.seed,
+            start_step=start_step,
+            scales=tuple(task.scales),
+            flip=config.data.flip,
+            colours=task.colours,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+        )
+
+    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+        return data.task_eval_batches(
+            evaluated,
+            **common,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+        )
+
+    return train_batches, eval_batches
+
+
+def _head(config):
+    return config.task.head or HEADS[config.task.name][0]
+
+
+def objective(
+    config: Config, class_names: tuple[str, ...]
+) -> training_step.Objective:
+    """Return the head and the loss of a task.
+
+    Args:
+        config: The config.
+        class_names: Names of the classes.
+    """
+    task, name = config.task, _head(config)
+    if name in ("yolos", "eomt"):
+        make = functools.partial(
+            getattr(heads, name),
+            class_names=class_names,
+            auxiliary_blocks=task.auxiliary_blocks,
+        )
+    if name == "yolos":
+        make = functools.partial(
+            make, num_detection_tokens=task.num_queries, anchors=task.anchors
+        )
+        loss: training.TaskLoss = training.SetDetectionLoss(
+            no_object_weight=task.no_object_weight
+        )
+    elif name == "eomt":
+        make = functools.partial(
+            make,
+            num_queries=task.num_queries,
+            kind="semantic" if task.name == "segmentation" else "instance",
+        )
+        loss = training.SetSegmentationLoss(
+            no_object_weight=task.no_object_weight,
+            num_points=task.num_points,
+            seed=config.seed,
+        )
+    else:
+        options: dict = {}
+        if name == "dpt" and task.head_width:
+            options["fusion_size"] = task.head_width
+            options["neck_sizes"] = (task.head_width,) * 4
+        if task.name == "depth":
+            loss = training.MetricDepthLoss()
+        else:
+            loss = training.PixelCrossentropy()
+            options["class_names"] = class_names
+        make = functools.partial(getattr(heads, name), **options)
+    return training_step.Objective(
+        predictor=lambda model: keras.Model(
+            model.input, model.output, name=model.name
+        ),
+        loss=loss,
+        metrics=[],
+        include_top=False,
+        best_by=BEST_BY[task.name],
+        add_head=make,
+    )
+
+
+def _train(config, workdir, devices, info, sources, described):
+    """Build the model, write config.json, and train."""
+    train, evaluated = sources
+    batches = pipelines(config, info, train, evaluated)
+    eval_steps = fitting.check_batches(batches)
+    devices.check_batch(config.data.batch_size, config.run.micro_batches)
+    with devices.scope():
+        built = training_step.build(
+            config, info, devices.kind, objective(config, train.class_names)
+        )
+    _announce(config, workdir, devices, info, built, described)
+    fitting.fit(
+        built,
+        config,
+        devices,
+        workdir,
+        batches,
+        eval_steps=eval_steps,
+        train_source=train,
+        measurements=(
+            evaluation.TaskScores(evaluated, batches[1](), built.model),
+        ),
+    )
+
+
+def _announce(config, workdir, devices, info, built, described):
+    if not devices.is_main:
+        return
+    workdirs.say_other_backend(workdir)
+    num_parameters = built.model.count_params()
+    derived = dict(
+        model=built.model_arguments,
+        num_parameters=num_parameters,
+        image_size=info.image_size,
+        channels=info.channels,
+        classes=len(info.class_names),
+        data=described,
+        total_steps=built.total_steps,
+        warmup_steps=built.warmup_steps,
+        eval_every=built.eval_every,
+        devices=f"{devices.num_devices} {devices.kind}",
+        backend=keras.backend.backend(),
+        keras=keras.__version__,
+    )
+    workdirs.write_config(workdir, config, derived)
+    size = "x".join(map(str, info.image_shape))
+    print(
+        f"{config.model.name} {inputs.origin(config.model.weights)}, with the "
+        f"head {_head(config)}: {num_parameters:,} parameters, {size} pixels; "
+        f"{described['train_images']} images to train on, "
+        f"{described['eval_images']} to evaluate; {built.total_steps} steps of "
+        f"{config.data.batch_size}, evaluated every {built.eval_every}.",
+        flush=True,
+    )
+
+
+def _draw(workdir, evaluated, batches):
+    """Draw what the last model finds, and write the images; return paths."""
+    model = keras.models.load_model(workdir / "last.keras", compile=False)
+    step = max(1, evaluated.num_examples // NUM_SHOWN)
+    shown = (
+        batches()
+        .unbatch()
+        .filter(lambda x: (x["index"] >= 0) & (x["index"] % step == 0))
+    )
+    images = np.stack(
+        [x["images"] for x in shown.take(NUM_SHOWN).as_numpy_iterator()]
+    )
+    found = model.interpret(model.predict(images, verbose=0))
+    task_figures.plot_task(
+        list(images), found, workdir / "predictions.png", model.class_names
+    )
+    (workdir / "examples").mkdir(exist_ok=True)
+    paths = [
+        workdir / "examples" / f"{i}.png" for i in range(min(3, len(images)))
+    ]
+    for path, image in zip(paths, images, strict=False):
+        keras.utils.save_img(path, image, scale=False)
+    return [str(path) for path in paths]
+
+
+def _report(workdir, results, best_by, examples):
+    """Print the scores, and how to use the model."""
+    scores = ", ".join(
+        f"{name} {value:.3f}"
+        for name, value in results.items()
+        if name not in ("loss", "step") and not name.startswith("best_")
+    )
+    print(
+        f"\nLast evaluation (step {results['step']}): {scores}.\n"
+        f"Best evaluation (step {results['best_step']}): {best_by} "
+        f"{results[f'best_{best_by}']:.3f}, chosen by these same images.\n"
+        f"{workdir / 'predictions.png'} shows what the model finds."
+    )
+    command = ["keras-vit", "predict", str(workdir / "last.keras"), *examples]
+    print(f"Use it:\n  {shlex.join(command)}", flush=True)

@@ -1,0 +1,246 @@
+"""Data sets for detection, segmentation and depth."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from keras_vit import data
+
+pytestmark = pytest.mark.backend_independent
+
+
+def first_of(batches, count=1):
+    return list(batches.take(count).as_numpy_iterator())
+
+
+def scenes(task):
+    return data.load_task("digit_scenes", task)
+
+
+def test_a_scene_agrees_with_itself():
+    train, evaluated = scenes("instances")
+    assert (train.num_examples, evaluated.num_examples) == (20_000, 500)
+    sizes = set()
+    for i in range(20):
+        found = train.load(i)
+        sizes.add(len(found["labels"]))
+        background = ~found["masks"].any(0)
+        # Digits, some of which are hidden for the most part, are nearer.
+        assert (found["depth"][~background] <= 2).all()
+        assert (found["depth"][found["classes"] == 0] > 2).all()
+        for box, label, mask in zip(
+            found["boxes"], found["labels"], found["masks"], strict=True
+        ):
+            assert (found["classes"][mask] == label + 1).all()
+            assert len(np.unique(found["depth"][mask])) == 1
+            rows, columns = np.nonzero(mask)
+            x, y, width, height = box * 64
+            assert x - width / 2 <= columns.min()
+            assert columns.max() < x + width / 2
+            assert y - height / 2 <= rows.min()
+            assert rows.max() < y + height / 2
+    assert sizes == {0, 1, 2, 3, 4}
+    again = scenes("depth")[0].load(3)
+    np.testing.assert_array_equal(again["images"], train.load(3)["images"])
+
+
+@pytest.mark.parametrize("task", ["instances", "segmentation", "depth"])
+def test_batches_are_those_of_a_run_that_resumes(task):
+    options = dict(
+        batch_size=4,
+        image_size=(48, 32),
+        channels=1,
+        max_objects=5,
+        scales=(0.5, 1.5),
+        colours=0.3,
+        seed=7,
+    )
+    train, _ = scenes(task)
+    batches = first_of(data.task_batches(train, **options), 3)
+    (resumed,) = first_of(data.task_batches(train, start_step=2, **options))
+    keras.tree.map_structure(np.testing.assert_array_equal, batches[2], resumed)
+    assert batches[0]["images"].shape == (4, 48, 32, 1)
+    assert not np.array_equal(batches[0]["images"], batches[1]["images"])
+    shapes = {k: v.shape for k, v in resumed["labels"].items()}
+    assert (
+        shapes
+        == {
+            "instances": dict(
+                boxes=(4, 5, 4), labels=(4, 5), masks=(4, 5, 48, 32)
+            ),
+            "segmentation": dict(classes=(4, 48, 32)),
+            "depth": dict(depth=(4, 48, 32)),
+        }[task]
+    )
+    halves = [
+        first_of(
+            data.task_batches(train, shard_index=i, num_shards=2, **options)
+        )[0]
+        for i in (0, 1)
+    ]
+    joined = np.concatenate([half["images"] for half in halves])
+    np.testing.assert_array_equal(joined, batches[0]["images"])
+
+
+def test_classes_become_masks():
+    train, _ = scenes("segmentation")
+    options = dict(batch_size=4, image_size=(64, 64), channels=1, flip=False)
+    (plain,) = first_of(data.task_batches(train, **options))
+    (found,) = first_of(
+        data.task_batches(train, max_objects=6, as_masks=True, **options)
+    )
+    for classes, labels, masks in zip(
+        plain["labels"]["classes"],
+        found["labels"]["labels"],
+        found["labels"]["masks"],
+        strict=True,
+    ):
+        present = np.unique(classes)
+        assert labels.tolist() == [*present, *[-1] * (6 - len(present))]
+        for label, mask in zip(labels, masks, strict=True):
+            np.testing.assert_array_equal(mask, classes == label)
+
+
+def test_every_example_is_evaluated_once():
+    _, evaluated = scenes("detection")
+    numbers = []
+    for shard in range(3):
+        for batch in data.task_eval_batches(
+            evaluated,
+            batch_size=48,
+            image_size=(32, 32),
+            channels=1,
+            shard_index=shard,
+            num_shards=3,
+        ).as_numpy_iterator():
+            numbers.extend(batch["index"])
+            padding = batch["index"] < 0
+            assert (batch["labels"]["labels"][padding] == -1).all()
+            assert (batch["sizes"] == 64).all()
+    assert sorted(n for n in numbers if n >= 0) == list(range(500))
+    assert len(numbers) == 528  # each process has the same number of batches
+
+
+def write_coco(root, part, box=(2, 3, 4, 5)):
+    """Write a folder of Roboflow's form with one image."""
+    folder = root / part
+    folder.mkdir(parents=True)
+    Image.new("RGB", (20, 10), (200, 0, 0)).save(folder / "a.png")
+    content = dict(
+        images=[dict(id=4, file_name="a.png", width=20, height=10)],
+        categories=[dict(id=1, name="cat"), dict(id=7, name="dog")],
+        annotations=[
+            dict(id=1, image_id=4, category_id=7, bbox=list(box)),
+            dict(id=2, image_id=4, category_id=1, bbox=[0, 0, 9, 9], iscrowd=1),
+        ],
+    )
+    (folder / "_annotations.coco.json").write_text(json.dumps(content))
+
+
+def test_a_folder_of_coco(tmp_path):
+    write_coco(tmp_path, "train")
+    write_coco(tmp_path, "valid")
+    train, _ = data.load_task(str(tmp_path), "detection")
+    assert train.class_names == ("cat", "dog")
+    (batch,) = first_of(
+        data.task_batches(
+            train, batch_size=1, image_size=(10, 20), max_objects=2, flip=False
+        )
+    )
+    # The crowd is not trained on.
+    assert batch["labels"]["labels"].tolist() == [[1, -1]]
+    np.testing.assert_allclose(
+        batch["labels"]["boxes"][0, 0], [4 / 20, 5.5 / 10, 4 / 20, 5 / 10]
+    )
+    np.testing.assert_array_equal(batch["images"][0, 0, 0], [200, 0, 0])
+
+
+def test_folders_of_masks_and_depth(tmp_path):
+    for part in ("train", "val"):
+        for kind in ("images", "masks", "depth"):
+            (tmp_path / part / kind).mkdir(parents=True)
+        Image.new("RGB", (6, 4)).save(tmp_path / part / "images/a.png")
+        mask = np.zeros((4, 6), "uint8")
+        mask[0, :4] = (1, 2, 255, 3)
+        palette = Image.fromarray(mask, "P")
+        palette.putpalette([9, 9, 9, 200, 0, 0, 0, 90, 0] + [0] * 759)
+        palette.save(tmp_path / part / "masks/a.png")
+        depth = (mask * 100).astype("uint16")
+        Image.fromarray(depth).save(tmp_path / part / "depth/a.png")
+    (tmp_path / "classes.txt").write_text("sky\nroad\ncar\ntree\n")
+    train, _ = data.load_task(str(tmp_path), "segmentation")
+    assert train.class_names == ("sky", "road", "car", "tree")
+    assert train.load(0)["classes"][0].tolist() == [1, 2, 255, 3, 0, 0]
+    train, _ = data.load_task(
+        str(tmp_path), "segmentation", zero_is_ignored=True
+    )
+    assert train.load(0)["classes"][0].tolist() == [0, 1, 255, 2, 255, 255]
+    train, _ = data.load_task(str(tmp_path), "depth", depth_unit=0.01)
+    np.testing.assert_allclose(train.load(0)["depth"][0, :2], [1, 2])
+    np.savez(tmp_path / "train/depth/a.npz", depth=np.full((4, 6), np.nan))
+    (tmp_path / "train/depth/a.png").unlink()
+    train, _ = data.load_task(str(tmp_path), "depth")
+    assert (train.load(0)["depth"] == 0).all()
+
+
+def test_bad_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="must be an existing folder"):
+        data.load_task("/nowhere", "depth")
+    with pytest.raises(ValueError, match="_annotations.coco.json"):
+        data.load_task(str(tmp_path), "detection")
+    write_coco(tmp_path, "train", box=(0, 0, 0, 5))
+    write_coco(tmp_path, "valid")
+    with pytest.raises(ValueError, match=r"with an area.*annotation 1 in .*"):
+        data.load_task(str(tmp_path), "detection")
+    with pytest.warns(UserWarning, match="1 of 2 boxes are left out"):
+        train, _ = data.load_task(str(tmp_path), "detection", broken="skip")
+    assert train.load(0)["labels"].tolist() == [0]
+    with pytest.raises(ValueError, match="train/images and train/masks"):
+        data.load_task(str(tmp_path), "segmentation")
+    (tmp_path / "classes.txt").write_text("sky\nroad\n")
+    for part in ("train", "val"):
+        for kind in ("images", "masks"):
+            (tmp_path / part / kind).mkdir(parents=True)
+        Image.new("RGB", (6, 4)).save(tmp_path / part / "images/a.png")
+    with pytest.raises(ValueError, match="Missing: a"):
+        data.load_task(str(tmp_path), "segmentation")
+    for part in ("train", "val"):
+        Image.new("L", (6, 5), 7).save(tmp_path / part / "masks/a.png")
+    train, _ = data.load_task(str(tmp_path), "segmentation")
+    with pytest.raises(ValueError, match=r"from 0 to 1.*7 in .*a\.png"):
+        train.load(0)
+    for part in ("train", "val"):
+        Image.new("L", (6, 5), 1).save(tmp_path / part / "masks/a.png")
+    with pytest.raises(Exception, match="must have its size"):
+        first_of(data.task_batches(train, batch_size=1, image_size=(8, 8)))
+
+
+def test_more_objects_than_queries_are_named():
+    train, _ = scenes("detection")
+    batches = data.task_batches(
+        train, batch_size=16, image_size=(64, 64), channels=1, max_objects=1
+    )
+    with pytest.raises(Exception, match=r"max_objects=1 for \d objects of exa"):
+        first_of(batches)
+
+
+def test_tfds_boxes_are_read_by_index():
+    objects = dict(
+        bbox=np.array([[0.1, 0.2, 0.5, 0.8], [0.3, 0.3, 0.3, 0.9]], "float32"),
+        label=np.array([4, 5]),
+    )
+    example = dict(image=np.zeros((4, 6, 3), "uint8"), objects=objects)
+    mock = dict(as_data_source_fn=lambda self, split, **_: [example])
+    with tfds.testing.mock_data(**mock):
+        train, _ = data.load_task("voc/2012", "detection", broken="skip")
+        with pytest.raises(ValueError, match="object 1 in example 0 of voc"):
+            data.load_task("voc/2012", "detection")[0].load(0)
+        with pytest.raises(ValueError, match="must have targets"):
+            data.load_task("voc/2012", "segmentation")
+    found = train.load(0)
+    np.testing.assert_allclose(found["boxes"], [[0.5, 0.3, 0.6, 0.4]])
+    assert train.class_names[4] == "bottle" and found["labels"] == [4]
