@@ -29,7 +29,9 @@ PREDICT = """Classifies images or videos, and draws the model's attention.
 MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
 keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg). For
-a model of videos it is a video, whose clips are classified one by one."""
+a model of videos it is a video, whose clips are classified one by one. Of a
+model for detection, segmentation, depth or pose it prints a line of JSON for
+each image, and --drawing shows what the model found."""
 
 WEIGHTS = """Lists, fetches and verifies released weights.
 
@@ -109,6 +111,9 @@ def _predict(parser):
     formats: dict = dict(choices=("table", "csv", "jsonl"), default="table")
     add("--format", **formats, help="of the output")
     add("--attention", metavar="OUT.png", help="where to draw the attention")
+    shown = "where to draw boxes, classes of pixels or depth"
+    add("--drawing", metavar="OUT.png", help=shown)
+    add("--score", type=float, help="the least one of a box or a keypoint")
 
 
 def _export(parser):

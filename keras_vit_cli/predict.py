@@ -1,4 +1,4 @@
-"""Classifies images or videos, and shows where the model looked."""
+"""Classifies images or videos, or finds what a model with a head finds."""
 
 import contextlib
 import csv
@@ -16,6 +16,7 @@ from keras_vit import data
 from keras_vit.data import video_files
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
+from keras_vit.heads import TaskModel
 from keras_vit.inspection import figures
 
 
@@ -43,7 +44,18 @@ def run(options) -> int:
             "IMAGE must be a file, a folder or a pattern. Received: "
             f"{' '.join(options.images)!r}, which is not there"
         )
-    classifier = load_classifier(options.model)
+    model = None if _is_savedmodel(options.model) else load(options.model)
+    if isinstance(model, TaskModel):
+        from keras_vit_cli import predict_tasks
+
+        return predict_tasks.run(options, model, find(options.images))
+    if options.drawing:
+        raise ValueError(
+            "--drawing needs a model with a head of keras_vit.heads; "
+            f"--attention shows where a classifier looked. Received: "
+            f"{options.model!r}"
+        )
+    classifier = load_classifier(options.model, model)
     if options.attention:
         _check_attention(options.attention, classifier)
     if isinstance(classifier, KerasClassifier) and classifier.takes_video:
@@ -121,11 +133,16 @@ class KerasClassifier:
         return keras.ops.convert_to_numpy(scores)
 
 
-def load_classifier(name: str):
+def _is_savedmodel(name):
+    return os.path.isfile(os.path.join(name, "saved_model.pb"))
+
+
+def load_classifier(name: str, model: keras.Model | None = None):
     """Load what the command line calls MODEL, to classify files.
 
     Args:
         name: A .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS or a checkpoint.
+        model: What `load` returns for it; None loads it.
 
     Returns:
         An object with the class `names` by index, and `predict(paths)`, which
@@ -136,12 +153,12 @@ def load_classifier(name: str):
         ValueError: If it is none of these, or no classifier of images or
             videos.
     """
-    if os.path.isfile(os.path.join(name, "saved_model.pb")):
+    if _is_savedmodel(name):
         from keras_vit_cli import savedmodel_client
 
         with _naming_model(name):
             return savedmodel_client.Classifier(name)
-    model = load(name)
+    model = load(name) if model is None else model
     if not any(layer.name == "head" for layer in model.layers) or (
         len(model.output_shape) != 2
     ):

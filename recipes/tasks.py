@@ -380,4 +380,5 @@ def _report(workdir, results, best_by, examples):
         f"{workdir / 'predictions.png'} shows what the model finds."
     )
     command = ["keras-vit", "predict", str(workdir / "last.keras"), *examples]
+    command += ["--drawing", str(workdir / "found.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)

@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from keras_vit._arguments import checked
+
 # More boxes than this share that do not fit their images are in another
 # convention, such as corners in place of corner and size.
 _MOSTLY = 0.5
@@ -76,6 +78,7 @@ class AnnotatedImage:
         return found
 
 
+@checked
 def read_coco(
     path: str | os.PathLike,
     images: str | os.PathLike,

@@ -1,12 +1,15 @@
 """Training for detection, segmentation and depth, and resuming it."""
 
 import dataclasses
+import json
+import shlex
 import shutil
 
 import keras
 import numpy as np
 import pytest
 
+import keras_vit_cli
 from keras_vit import data
 from recipes import cli, experiment, finetune, tasks
 from recipes.configs import depth, detect, segment
@@ -65,18 +68,25 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("task", "head", "score"),
+    ("task", "head", "score", "key"),
     [
-        ("segmentation", "eomt", "mIoU"),
-        ("segmentation", "linear", "mIoU"),
-        ("depth", "dpt", "delta1"),
+        ("segmentation", "eomt", "mIoU", "classes"),
+        ("segmentation", "linear", "mIoU", "classes"),
+        ("depth", "dpt", "delta1", "depth"),
     ],
 )
-def test_every_task_trains_and_is_measured(task, head, score, tmp_path):
+def test_every_task_trains_and_predicts(
+    task, head, score, key, tmp_path, capsys
+):
     changes = dict(auxiliary_blocks=(2, 3)) if head == "eomt" else {}
     found = finetune.run(small(task, head=head, **changes), str(tmp_path))
     assert 0 <= found[score] <= 1
     assert (tmp_path / "predictions.png").stat().st_size > 1000
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert keras_vit_cli.main(command[1:]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [set(json.loads(line)) for line in lines] == [{"image", key}] * 3
+    assert (tmp_path / "found.png").stat().st_size > 1000
 
 
 @pytest.mark.backend("torch")
