@@ -49,11 +49,11 @@ def run(options) -> int:
         from keras_vit_cli import predict_tasks
 
         return predict_tasks.run(options, model, find(options.images))
-    if options.drawing:
+    if options.drawing or options.score is not None:
         raise ValueError(
-            "--drawing needs a model with a head of keras_vit.heads; "
-            f"--attention shows where a classifier looked. Received: "
-            f"{options.model!r}"
+            "--drawing and --score need a model with a head of "
+            "keras_vit.heads; --attention shows where a classifier looked. "
+            f"Received: {options.model!r}"
         )
     classifier = load_classifier(options.model, model)
     if options.attention:

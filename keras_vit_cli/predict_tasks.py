@@ -24,15 +24,26 @@ def run(options, model: TaskModel, paths: list[str]) -> int:
         The exit status: 1 if an image could not be read, else 0.
 
     Raises:
-        ValueError: If attention is asked for, which is of classifiers.
+        ValueError: If an option is of other models, or the model does not scale
+            pixels itself.
     """
     if options.attention:
         raise ValueError(
             "--attention needs a classifier; --drawing shows what a model with "
             f"a head finds. Received: {options.model!r}"
         )
+    if not model.includes_preprocessing:
+        raise ValueError(
+            "MODEL must scale pixels itself. Received: "
+            f"{options.model!r}, built with include_preprocessing=False"
+        )
     limits = {}
-    if model.task in ("detection", "pose") and options.score is not None:
+    if options.score is not None:
+        if model.task not in ("detection", "pose"):
+            raise ValueError(
+                "--score is of boxes and keypoints. Received: --score="
+                f"{options.score} for a model of {model.task}"
+            )
         limits["threshold"] = options.score
     images, results, broken = [], [], 0
     for path in paths:

@@ -11,17 +11,36 @@ import numpy as np
 from keras_vit import data, evaluation, heads, training
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.inspection import figures, task_figures
-from recipes import checks, experiment, fitting, inputs, training_step
+from recipes import (
+    checks,
+    experiment,
+    fields,
+    fitting,
+    inputs,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 HEADS = dict(
     detection=("yolos",),
-    instances=("eomt",),
     segmentation=("eomt", "linear", "dpt"),
     depth=("dpt",),
 )
 # Images in predictions.png and in examples/.
 NUM_SHOWN = 8
+# What only classification has; another value than the default is refused.
+UNUSED = (
+    *("model.head_bias", "optim.loss", "optim.label_smoothing"),
+    *("evaluation.fewshot_dataset", "run.micro_batches"),
+    *(
+        f"data.{name}"
+        for name in (
+            "manual_dir try_gcs exclude dev_fraction shots train_images cache "
+            "crop min_area pad resize eval_resize augment repeats num_frames "
+            "frame_step frame_rate"
+        ).split()
+    ),
+)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -29,10 +48,9 @@ class Task:
     """A task with an answer for each place of an image; `data.dataset` has it.
 
     Attributes:
-        name: "detection", "instances", "segmentation" or "depth".
-        head: "yolos" for detection, "eomt" for instances and segmentation,
-            "linear" for segmentation, "dpt" for segmentation and depth; "" is
-            the first of these.
+        name: "detection", "segmentation" or "depth".
+        head: "yolos" for detection, "eomt" or "linear" for segmentation, "dpt"
+            for segmentation and depth; "" is the first of these.
         head_width: Channels of the fused maps of "dpt"; 0 is 256.
         num_queries: Most objects that are found in an image, or most classes.
         max_objects: Most objects of an image of the data set; 0 is
@@ -149,12 +167,14 @@ def check(config: Config) -> None:
             f"`task.head` must be one of {HEADS[task.name]} with "
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
-    if config.run.micro_batches > 1:
-        raise ValueError(
-            "`run.micro_batches` must be 1 for tasks, whose losses are divided "
-            "by the objects of a batch. Received: run.micro_batches="
-            f"{config.run.micro_batches}"
-        )
+    default = Config()
+    for path in UNUSED:
+        value, usual = fields.get(config, path), fields.get(default, path)
+        if value != usual:
+            raise ValueError(
+                f"`{path}` has no effect on a task: leave it at {usual!r}. "
+                f"Received: {path}={value!r}"
+            )
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "
@@ -255,7 +275,7 @@ def objective(
         make = functools.partial(
             make,
             num_queries=task.num_queries,
-            kind="semantic" if task.name == "segmentation" else "instance",
+            kind="semantic",
         )
         loss = training.SetSegmentationLoss(
             no_object_weight=task.no_object_weight,

@@ -17,9 +17,7 @@ from keras_vit.evaluation.dense import (
 # Detections of an image that are counted, as COCO does.
 MAX_DETECTIONS = 100
 # The score by which the best evaluation is chosen.
-BEST_BY = dict(
-    detection="AP50", instances="AP50", segmentation="mIoU", depth="delta1"
-)
+BEST_BY = dict(detection="AP50", segmentation="mIoU", depth="delta1")
 
 
 def task_scores(
@@ -41,17 +39,24 @@ def task_scores(
         "mIoU"; of depth "AbsRel" and "delta1".
 
     Raises:
-        ValueError: If a target has another size than its image.
+        ValueError: If a target has another size than its image, or the task
+            is "instances".
     """
     interpret = interpret or model.interpret
     score: Any
     options: dict[str, Any] = {}
-    if source.task in ("detection", "instances"):
+    if source.task == "detection":
         score, options = CocoAveragePrecision(), dict(threshold=0.0)
     elif source.task == "segmentation":
         score = MeanIoU(len(source.class_names))
-    else:
+    elif source.task == "depth":
         score = DepthErrors()
+    else:
+        raise ValueError(
+            f"`source` must be of a task of {tuple(BEST_BY)}. Received: task="
+            f"{source.task!r}; `PanopticQuality` and others of this package "
+            "score segments one image at a time"
+        )
     for batch in batches:
         numbers = np.asarray(batch["index"])
         outputs = model.predict_on_batch(np.asarray(batch["images"]))

@@ -26,7 +26,6 @@ def get_config(arguments: str = "") -> tasks.Config:
         num_queries=100,
         scales=(0.5, 2.0),
         colours=0.4,
-        zero_is_ignored=config.data.dataset.startswith("scene_parse150"),
     )
     config.schedule = experiment.Schedule(num_epochs=31, warmup_steps=500)
     config.optim = experiment.Optim(

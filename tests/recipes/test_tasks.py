@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit_cli
 from keras_vit import data
-from recipes import cli, experiment, finetune, tasks
+from recipes import cli, experiment, fields, finetune, tasks
 from recipes.configs import depth, detect, segment
 
 CONFIGS = dict(detection=detect, segmentation=segment, depth=depth)
@@ -104,15 +104,15 @@ def test_wrong_settings_are_refused(tmp_path):
     for changes, message in (
         (dict(head="dpt"), "task.head"),
         (dict(scales=(2.0, 1.0)), "task.scales"),
-        (dict(name="boxes"), "task.name"),
+        (dict(name="instances"), "task.name"),
         (dict(num_queries=0), "task.num_queries"),
     ):
         with pytest.raises(ValueError, match=message):
             tasks.run(small("detection", **changes), tmp_path)
-    config = small("detection")
-    config.run.micro_batches = 2
-    with pytest.raises(ValueError, match="micro_batches"):
-        tasks.run(config, tmp_path)
+    for path, value in (("run.micro_batches", 2), ("data.augment", ("x",))):
+        config = fields.changed(small("detection"), {path: value})
+        with pytest.raises(ValueError, match=f"`{path}` has no effect"):
+            tasks.run(config, tmp_path)
     with pytest.raises(ValueError, match=r"detect.py must be MODEL,DATASET"):
         detect.get_config("DeiTS16")
 
@@ -130,3 +130,4 @@ def test_published_settings():
         for key, value in expected.items():
             assert getattr(config.optim, key) == value
         assert config.model.weights
+        tasks.check(config)
