@@ -12,6 +12,8 @@ import numpy as np
 import processes
 import pytest
 
+from tests.distribution import train_set_losses
+
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
 CONFIG = dict(total_steps=10)
@@ -93,6 +95,10 @@ def test_mirrored_devices_train_as_one_device(tmp_path, alone):
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert written["derived"]["devices"] == "4 cpu"
     assert_equal_to_rounding(tmp_path / "run", alone)
+
+
+def test_losses_of_sets_count_the_objects_of_all_devices():
+    processes.call(train_set_losses.main)
 
 
 @pytest.mark.backend("jax")
