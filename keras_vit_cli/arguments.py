@@ -122,7 +122,7 @@ def _export(parser):
     other = "or a .onnx, .tflite, .xml, .keras file"
     add("path", metavar="NAME/VERSION", help=other)
     add("--class_names", help="file of class names: one per line, or JSON")
-    add("--top_k", type=int, default=5)
+    add("--top_k", type=int, help="classes (5), or boxes (all), in an answer")
     add("--activation", choices=ACTIVATIONS, help="over the outputs")
     add("--precision", choices=PRECISIONS, default="float32")
     compared = "to compare and warm up with; videos for a model of video"

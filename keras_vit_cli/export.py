@@ -11,12 +11,14 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.export import (
     formats,
     precision,
     savedmodel,
     serving_assets,
 )
+from keras_vit.heads import TaskModel
 
 # Ending of a file -> its format, and the function that writes it.
 FORMATS = dict(onnx="onnx", tflite="litert", xml="openvino")
@@ -48,8 +50,16 @@ def _export(options):
     metadata |= dict(licence=options.licence)
     metadata |= dict(weights=options.weights or metadata.get("weights"))
     metadata |= dict(commit=_commit(options.model))
-    # A copy has no loss to derive this from.
-    activation = options.activation or savedmodel.activation_of(model)
+    activation = options.activation
+    if isinstance(model, TaskModel):
+        if options.precision != "float32":
+            raise ValueError(
+                "--precision must be float32 for a model with a head of "
+                f"keras_vit.heads. Received: {options.precision}"
+            )
+    else:
+        # A copy has no loss to derive this from.
+        activation = activation or savedmodel.activation_of(model)
     kind = os.path.splitext(options.path)[1].removeprefix(".")
     is_int8 = options.precision == "int8"
     if is_int8 and FORMATS.get(kind) in formats.QUANTIZED:
@@ -147,7 +157,8 @@ def _export_version(model, options, images, activation, metadata):
         max_images=options.max_images,
         decoding_budget=options.decoding_budget,
     )
-    print(f"{options.path}: a SavedModel in {options.precision}, {activation}")
+    what = getattr(model, "task", activation)
+    print(f"{options.path}: a SavedModel in {options.precision}, {what}")
     for folder, _, files in sorted(os.walk(options.path)):
         for name in sorted(files):
             file = os.path.join(folder, name)
@@ -158,7 +169,7 @@ def _export_version(model, options, images, activation, metadata):
         "Serve it:\n  docker run -p 8500:8500 -p 8501:8501 "
         f"-v {base}:/models/{name} -e MODEL_NAME={name} tensorflow/serving"
     )
-    if len(model.input_shape) == 4:
+    if len(model.input_shape) == 4 and not isinstance(model, TaskModel):
         print(
             "Ask it:\n  keras-vit classify --server localhost:8501 "
             f"--model {name} image.jpg"
@@ -182,11 +193,13 @@ def _of_the_run(workdir, name):
         with open(metrics, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         row = rows[-1]
+        scores = (f"val_{score}" for score in ("accuracy", *BEST_BY.values()))
+        (best_by,) = set(scores) & set(row)
         if name == "best.keras":
-            row = max(rows, key=lambda row: float(row["val_accuracy"]))
+            row = max(rows, key=lambda row: float(row[best_by]))
         metadata["metrics"] = {
             column: float(row[column])
-            for column in ("val_accuracy", "val_loss", "step")
+            for column in (best_by, "val_loss", "step")
         }
     except (IndexError, KeyError, TypeError, ValueError):  # not of a recipe
         return {}

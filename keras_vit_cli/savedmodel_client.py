@@ -24,7 +24,7 @@ class Classifier:
         if "predict" not in signatures or not os.path.isfile(class_names):
             raise ValueError(
                 "MODEL, where it is a SavedModel, must be one that "
-                "keras_vit.export_savedmodel wrote. Received: "
+                "keras_vit.export_savedmodel wrote of a classifier. Received: "
                 f"{os.fspath(directory)!r}, with {list(signatures)}"
             )
         self.signatures = list(signatures)

@@ -24,8 +24,9 @@ def decode_valid(
 
     Returns:
         float32 `[M, height, width, channels]`; the M indices of these images in
-        the request, int64, in order; and for each image of the request why it
-        did not decode, a code of `limits.REASONS`, int32 `[N]`.
+        the request, int64, in order; their (height, width) before, upright,
+        int32 `[M, 2]`; and for each image of the request why it did not decode,
+        a code of `limits.REASONS`, int32 `[N]`.
     """
     tf = tensorflow()
     number = tf.size(image_bytes, tf.int64)
@@ -36,22 +37,23 @@ def decode_valid(
     def many():
         def read(i):
             image = decode.decode_image(image_bytes[i], channels)
+            size = tf.shape(image)[:2]
             image = tf.cast(decode.resize(image, image_size), "float32")
-            return i, tf.ensure_shape(image, (*image_size, channels))
+            return i, tf.ensure_shape(image, (*image_size, channels)), size
 
         claimed, reasons, parallel = _plan(image_bytes, budget)
         dataset = tf.data.Dataset.from_tensor_slices(
             tf.boolean_mask(claimed, reasons == limits.VALID)
         )
         dataset = dataset.map(read, num_parallel_calls=parallel)
-        decoded, images = _gather(dataset, number)
+        decoded, images, sizes = _gather(dataset, number)
         # An image is undecodable until it is seen to be otherwise.
         found = tf.fill(number[None], limits.UNDECODABLE)
         reasons = tf.maximum(reasons, limits.UNDECODABLE)
         found = tf.tensor_scatter_nd_update(found, claimed[:, None], reasons)
         valid = tf.fill(tf.shape(decoded), limits.VALID)
         found = tf.tensor_scatter_nd_update(found, decoded[:, None], valid)
-        return images, decoded, found
+        return images, decoded, sizes, found
 
     # Joined, since a request may be empty.
     first = tf.strings.reduce_join(image_bytes[:1])
@@ -92,12 +94,13 @@ def _decode_one_jpeg(encoded, image_size, channels, budget):
         .take(1)
         .get_single_element()
     )
-    image = tf.cast(
-        decode.resize(orientation.upright(image, turn), image_size), "float32"
-    )
+    image = orientation.upright(image, turn)
+    size = tf.shape(image)[:2]
+    image = tf.cast(decode.resize(image, image_size), "float32")
     image = tf.ensure_shape(image, (*image_size, channels))
     number = tf.cast(reason == limits.VALID, tf.int64)
-    return image[None][:number], tf.range(number), reason[None]
+    some = slice(0, number)
+    return image[None][some], tf.range(number), size[None][some], reason[None]
 
 
 def _plan(image_bytes, budget):

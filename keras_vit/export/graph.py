@@ -6,7 +6,8 @@ import os
 import keras
 
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import signatures
+from keras_vit.export import signatures, task_signatures
+from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel, attention
 
 
@@ -20,17 +21,25 @@ def write(
 
     Args:
         model: A classifier of this package, or one that contains a model of
-            it, with a symbolic input and output.
+            it, with a symbolic input and output; or a model with a head.
         directory: The empty directory to write to.
         decoding_budget: Of `signatures.signatures`, for a model of images.
-        arguments: Those of `signatures.Answers`, besides the function.
+        arguments: Those of `signatures.Answers`, or of
+            `task_signatures.TaskAnswers`, besides the function.
     """
     tf = tensorflow()
-    both = _with_features(model)
-    attend = _attend(model)
+    is_task = isinstance(model, TaskModel)
+    run = task_signatures.outputs_of if is_task else _with_features
+    both = run(model)
+    attend = None if is_task else _attend(model)
     images = tf.TensorSpec((None, *model.input_shape[1:]), "float32")
 
     def serve(forward, attend):
+        if is_task:
+            return task_signatures.task_signatures(
+                task_signatures.TaskAnswers(model, forward, **arguments),
+                decoding_budget,
+            )
         answers = signatures.Answers(forward, **arguments)
         *frames, height, width, channels = model.input_shape[1:]
         plan = (answers, *frames, (height, width), channels, attend)
@@ -148,7 +157,9 @@ def _of_any_number(of_some, images):
     padded to a power of two, or to the number in the request if that is less.
     """
     tf = tensorflow()
-    outputs = of_some.get_concrete_function(images).structured_outputs
+    outputs = tf.nest.flatten(
+        of_some.get_concrete_function(images).structured_outputs
+    )
 
     def function(images, number):
         found = tf.shape(images)[0]
@@ -158,7 +169,8 @@ def _of_any_number(of_some, images):
 
         def run():
             padding = [[0, rest], *[[0, 0]] * (len(images.shape) - 1)]
-            return [x[:found] for x in of_some(tf.pad(images, padding))]
+            outputs = tf.nest.flatten(of_some(tf.pad(images, padding)))
+            return [x[:found] for x in outputs]
 
         def nothing():
             return [tf.zeros((0, *x.shape[1:]), x.dtype) for x in outputs]

@@ -1,4 +1,4 @@
-"""Exports a model as a SavedModel, from image bytes to class names."""
+"""Exports a model as a SavedModel, from image bytes to what it finds."""
 
 import datetime
 import importlib.metadata
@@ -15,16 +15,23 @@ import numpy as np
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import graph, limits, serving_assets
+from keras_vit.export import (
+    graph,
+    limits,
+    serving_assets,
+    task_signatures,
+)
 from keras_vit.export.precision import warn_of_slow_int8
+from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 
 Activation = Literal["softmax", "sigmoid", "none"]
 ACTIVATIONS = typing.get_args(Activation)
+TOP_K = 5  # classes in an answer
 
 
 class RequestOptions(TypedDict, total=False):
-    """The limits of a request.
+    """The limits of a request, and what segments are.
 
     Attributes:
         max_images: Largest number of images, or videos, in a request, by
@@ -33,10 +40,14 @@ class RequestOptions(TypedDict, total=False):
         decoding_budget: Seconds of one core, as estimated, for decoding the
             images of a request, by default 3.3. Photographs and small images
             are free.
+        interpret: Of segmentation by queries (EoMT): those of the options
+            `kind`, `threshold`, `mask_threshold`, `overlap_threshold` and
+            `stuff_classes` of `TaskModel.interpret` that are not the default.
     """
 
     max_images: Count
     decoding_budget: Positive
+    interpret: dict
 
 
 @checked
@@ -44,7 +55,7 @@ def export_savedmodel(
     model: keras.Model,
     path: str | os.PathLike,
     class_names: tuple[str, ...] | None = None,
-    top_k: Count = 5,
+    top_k: Count | None = None,
     activation: Activation | None = None,
     warmup_images: tuple[bytes, ...] = (),
     warmup_videos: tuple[np.ndarray, ...] = (),
@@ -83,6 +94,27 @@ def export_savedmodel(
       have an axis of frames before that of rows
     - `logits`: `videos` float32 of the model's own size -> as for images
 
+    A model with a head of `keras_vit.heads` has `serving_default`, `pixels` and
+    `pixels_float`, which answer what `TaskModel.interpret` returns, each for N
+    images of sizes H x W, `image_size` int32 [N, 2], and no thresholds:
+
+    - Detection: `boxes` float32 [N, k, 4], left, top, right and bottom in
+      pixels of the image in its file; `scores`, `classes`, `indices` [N, k],
+      the best first
+    - Segmentation: `mask_bytes` string [N], a grey PNG of the class of each
+      pixel; `shares` float32, `classes`, `indices` [N, K], the largest first
+    - Segments of queries, "panoptic" or "instance": `mask_bytes`, a PNG of the
+      number of the segment, from 1, or 0; `scores`, `classes`, `indices`
+      [N, Q] of the segments 1, 2, and so on
+    - Depth: `depth_bytes` string [N], a grey PNG of 16 bits, from `least` to
+      `largest`, float32 [N]
+    - Pose: `keypoints` float32 [N, K, 2], x and y; `scores`, `classes`,
+      `indices` [N, K]
+
+    A PNG has the size of its image, divided by the least whole number with
+    which it has no more than 2 million pixels. Another signature, `outputs`,
+    takes `images` as `logits` does, and answers the model's own outputs.
+
     Every signature answers `valid` and `reason`, why an image is not valid:
     "undecodable"; "too large", with more pixels or a higher cost of decoding
     than one image may have (`keras_vit.export.limits`); "over the request's
@@ -92,12 +124,14 @@ def export_savedmodel(
 
     Args:
         model: A classifier of this package, or one that contains a model of
-            it and does not scale pixels before that, on the TensorFlow or the
-            JAX backend.
+            it and does not scale pixels before that; or a model with a head,
+            such as `keras_vit.heads.yolos`; on the TensorFlow or the JAX
+            backend.
         path: Directory of a version, such as "serving/vit/1"; its last part
             is a number. It appears only when it is complete.
         class_names: Class names; None takes the model's, or else numbers.
-        top_k: Number k of classes in an answer, at most all.
+        top_k: Number k of classes in an answer, by default 5, or of boxes, by
+            default all; at most all.
         activation: "softmax", "sigmoid" or "none", applied to the outputs.
             None selects it by the model's loss: sigmoid for a binary
             cross-entropy, and none if the head gives probabilities. If "none"
@@ -110,13 +144,15 @@ def export_savedmodel(
         metadata: Further entries of the model card: weights, licence, metrics,
             commit.
         overwrite: Whether to replace an existing version.
-        **request: `max_images` and `decoding_budget`, see `RequestOptions`.
+        **request: `max_images`, `decoding_budget` and `interpret`, see
+            `RequestOptions`.
 
     Returns:
         `path`, absolute.
 
     Raises:
-        ValueError: If the model is not a classifier, an argument is invalid,
+        ValueError: If the model is neither a classifier nor one with a head, an
+            argument is invalid,
             the backend cannot export, the version exists, or a warm-up image
             or video is invalid.
 
@@ -125,15 +161,28 @@ def export_savedmodel(
     """
     path = os.path.abspath(os.fspath(path))
     of_loss = activation_of(model)
-    activation = activation or of_loss
     model = _functional(model)
     _check(model, path, overwrite)
     _check_warmup(model, warmup_images, warmup_videos)
     warn_of_slow_int8(model, stacklevel=3)
-    classes = model.output_shape[-1]
-    own = ImageModel.find(model).class_names
-    class_names = _class_names(class_names, own, classes)
+    class_names = _class_names(class_names, model)
     max_images = request.get("max_images", serving_assets.BATCH_SIZES[-1])
+    if isinstance(model, TaskModel):
+        plan = task_signatures.plan(
+            model, top_k, activation, request.get("interpret", {})
+        )
+    else:
+        if "interpret" in request:
+            raise ValueError(
+                "`interpret` must be left out for a classifier. Received: "
+                f"interpret={request['interpret']!r}"
+            )
+        activation = activation or of_loss
+        plan = dict(
+            top_k=min(top_k or TOP_K, len(class_names)),
+            activation=activation,
+            probabilities=of_loss if activation == "none" else activation,
+        )
     base, version = os.path.split(path)
     name = os.path.basename(base)
     os.makedirs(base, exist_ok=True)
@@ -147,18 +196,19 @@ def export_savedmodel(
                 "decoding_budget", limits.DECODING_BUDGET
             ),
             class_names=class_names,
-            top_k=min(top_k, classes),
-            activation=activation,
             max_images=max_images,
-            probabilities=of_loss if activation == "none" else activation,
+            **plan,
         )
-        serving_assets.write_class_names(part, class_names)
+        if class_names:
+            serving_assets.write_class_names(part, class_names)
         if warmup_images:
             _try(part, warmup_images)
         if requests := warmup_images or warmup_videos:
             serving_assets.write_warmup(part, requests, name, max_images)
         card = describe(model, class_names)
-        card |= dict(activation=activation, name=name) | (metadata or {})
+        card |= dict(activation=plan.get("activation"), name=name) | (
+            metadata or {}
+        )
         serving_assets.write_model_card(part, card)
         os.chmod(part, 0o755)
         _move(part, path, overwrite)
@@ -177,8 +227,13 @@ def _functional(model):
     return keras.Model(images, model(images), name=model.name)
 
 
-def _class_names(class_names, own, classes):
-    """Return a name for each class."""
+def _class_names(class_names, model):
+    """Return a name for each class, or keypoint; none of depth."""
+    own = ImageModel.find(model).class_names
+    if isinstance(model, TaskModel):
+        classes = model.options.get("classes") or 0
+    else:
+        classes = model.output_shape[-1]
     if class_names is None and own is not None and len(own) == classes:
         class_names = own
     if class_names is None:
@@ -203,10 +258,10 @@ def _check(model, path, overwrite):
             "with KERAS_BACKEND=tensorflow."
         )
     inner = ImageModel.find(model)
-    has_head = getattr(model, "output", None) is not inner.representation
-    if not has_head or len(getattr(model, "output_shape", ())) != 2:
+    if not isinstance(model, TaskModel) and not _is_classifier(model, inner):
         raise ValueError(
-            "`model` must be a classifier, with one score for each class. "
+            "`model` must be a classifier, with one score for each class, or a "
+            "model with a head of keras_vit.heads. "
             f"Received: {model.name!r}, with output "
             f"{getattr(model, 'output_shape', 'unknown')}. Without a head of "
             "its own, build it with `classes=1`; the signature `features` "
@@ -234,6 +289,11 @@ def _check(model, path, overwrite):
             f"`path` must be a new version: {path!r} exists. Take the next "
             "number, or pass overwrite=True."
         )
+
+
+def _is_classifier(model, inner):
+    has_head = getattr(model, "output", None) is not inner.representation
+    return has_head and len(getattr(model, "output_shape", ())) == 2
 
 
 def _check_warmup(model, warmup_images, warmup_videos):
@@ -267,9 +327,11 @@ def _check_warmup(model, warmup_images, warmup_videos):
 def activation_of(model: keras.Model) -> str:
     """Return the activation from outputs to probabilities, by the loss.
 
-    It is "none" if the model's last layer gives probabilities. Any other
-    activation is a part of the logits.
+    It is "none" if the model's last layer gives probabilities, and of a model
+    with a head for a task. Any other activation is a part of the logits.
     """
+    if isinstance(model, TaskModel):
+        return "none"
     last = model
     # A Sequential that is not built has no symbolic output.
     while getattr(last, "output", None) is None and hasattr(last, "layers"):
@@ -293,6 +355,7 @@ def describe(model: keras.Model, class_names) -> dict:
     *frames, height, width, channels = model.input_shape[1:]
     return dict(
         architecture=model.name,
+        task=getattr(model, "task", "classification"),
         classes=len(class_names),
         class_names=list(class_names[:10]),
         input=dict(

@@ -44,7 +44,7 @@ pad_variable_length_inputs: false
 _CARD = """\
 # {name}
 
-A classifier of {kind} for TensorFlow Serving, written by keras_vit. What was
+A {kind} for TensorFlow Serving, written by keras_vit. What was
 not specified at the export says "{not_stated}".
 
 {model}
@@ -184,7 +184,7 @@ def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
         metrics = {"metrics": metrics}
     text = _CARD.format(
         name=_cell(metadata["name"] or "Model"),
-        kind="video" if "frames" in (metadata["input"] or {}) else "images",
+        kind=_kind(metadata),
         not_stated=NOT_STATED,
         model=_table(_MODEL_ROWS, metadata | _phrases(metadata)),
         metrics=_table({key: key for key in metrics}, metrics)
@@ -193,6 +193,14 @@ def write_model_card(directory: str | os.PathLike, metadata: dict) -> None:
         export=_table(_EXPORT_ROWS | others, metadata),
     )
     _write(_extra(directory, "model_card.md"), text)
+
+
+def _kind(metadata):
+    task = metadata["task"] or "classification"
+    if task != "classification":
+        return f"model for {task}"
+    is_video = "frames" in (metadata["input"] or {})
+    return f"classifier of {'video' if is_video else 'images'}"
 
 
 def write_serving_configs(
@@ -236,6 +244,7 @@ def check_model_name(model_name: str) -> None:
 # Field -> its title in the card.
 _MODEL_ROWS = dict(
     architecture="architecture",
+    task="task",
     weights="weights from",
     licence="licence",
     num_parameters="parameters",

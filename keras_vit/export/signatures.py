@@ -1,11 +1,10 @@
 """The functions that a SavedModel serves."""
 
-from keras_vit.data.formats import require
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import decoding, limits
+from keras_vit.export import decoding, limits, requests
 
 
-class Answers:
+class Answers(requests.Requests):
     """What signatures of images and of videos answer.
 
     Args:
@@ -28,87 +27,52 @@ class Answers:
         max_images: int,
         probabilities: str | None = None,
     ):
-        self._tf = tensorflow()
-        self._forward = forward
+        super().__init__(forward, max_images)
         self._class_names = self._tf.constant(list(class_names))
         self._top_k = top_k
         self._activation = activation
-        self._max_images = max_images
         self._probabilities = probabilities or activation
-
-    def limited(self, images):
-        """Return a scope in which there are not too many images, or videos."""
-        number = self._tf.shape(images)[0]
-        what = "videos" if len(images.shape) == 5 else "images"
-        return require(
-            number <= self._max_images,
-            f"A request may hold at most {self._max_images} {what}. Received:",
-            number,
-        )
-
-    def run(self, images, number):
-        """Return features, logits and codes of `limits.REASONS`."""
-        tf = self._tf
-        outputs = [tf.cast(x, "float32") for x in self._forward(images, number)]
-        # Half precision may overflow.
-        return (*outputs, self._reasons(*outputs))
-
-    def run_pixels(self, images):
-        """As `run`, and the pixels must be finite too."""
-        outputs = self.run(images, self._tf.shape(images)[0])[:-1]
-        # A ReLU or a maximum may turn NaN into a number.
-        return (*outputs, self._reasons(*outputs, images))
-
-    def _reasons(self, *values):
-        """Return for each image whether all values are finite."""
-        tf = self._tf
-        finite = [
-            tf.reduce_all(tf.math.is_finite(x), list(range(1, len(x.shape))))
-            for x in values
-        ]
-        finite = tf.reduce_all(tf.stack(finite), axis=0)
-        return tf.where(finite, limits.VALID, limits.NOT_FINITE)
 
     # Each answer takes what `run` returns.
 
     def top(self, features, logits, reasons):
         """Answer with the highest scores."""
         tf = self._tf
-        logits = self._hide(logits, reasons)
+        logits = self.hide(logits, reasons)
         scores, indices = tf.math.top_k(
             self._activate(logits, self._activation), self._top_k
         )
         names = tf.gather(self._class_names, indices)
         answer = dict(
-            scores=self._hide(scores, reasons),
-            classes=self._hide(names, reasons, ""),
-            indices=self._hide(indices, reasons, -1),
-            **self._validity(reasons),
+            scores=self.hide(scores, reasons),
+            classes=self.hide(names, reasons, ""),
+            indices=self.hide(indices, reasons, -1),
+            **self.validity(reasons),
         )
         if self._probabilities != self._activation:
             found = self._activate(logits, self._probabilities)
             found = tf.gather(found, indices, batch_dims=1)
-            answer["probabilities"] = self._hide(found, reasons)
+            answer["probabilities"] = self.hide(found, reasons)
         return answer
 
     def features(self, features, logits, reasons):
         """Answer with the representation."""
-        found = dict(features=self._hide(features, reasons))
-        return found | self._validity(reasons)
+        found = dict(features=self.hide(features, reasons))
+        return found | self.validity(reasons)
 
     def probabilities(self, features, logits, reasons):
         """Answer with the probability of each class."""
-        logits = self._hide(logits, reasons)
+        logits = self.hide(logits, reasons)
         found = self._activate(logits, self._probabilities)
-        found = dict(probabilities=self._hide(found, reasons))
-        return found | self._validity(reasons)
+        found = dict(probabilities=self.hide(found, reasons))
+        return found | self.validity(reasons)
 
     def raw(self, features, logits, reasons):
         """Answer with what the model gives."""
         return dict(
-            features=self._hide(features, reasons),
-            logits=self._hide(logits, reasons),
-            **self._validity(reasons),
+            features=self.hide(features, reasons),
+            logits=self.hide(logits, reasons),
+            **self.validity(reasons),
         )
 
     def attention(self, rollout, layers, put_back=None):
@@ -123,25 +87,15 @@ class Answers:
         """
         tf = self._tf
         maps = [tf.cast(x, "float32") for x in (rollout, *layers)]
-        *maps, reasons = (put_back or tuple)((*maps, self._reasons(*maps)))
-        rollout, *layers = (self._hide(x, reasons) for x in maps)
+        *maps, reasons = (put_back or tuple)((*maps, self.reasons(*maps)))
+        rollout, *layers = (self.hide(x, reasons) for x in maps)
         found = {f"layer_{i}": x for i, x in enumerate(layers, 1)}
-        return dict(rollout=rollout) | found | self._validity(reasons)
-
-    def _validity(self, reasons):
-        texts = self._tf.gather(self._tf.constant(limits.REASONS), reasons)
-        return dict(valid=reasons == limits.VALID, reason=texts)
+        return dict(rollout=rollout) | found | self.validity(reasons)
 
     def _activate(self, logits, activation):
         if activation == "none":
             return logits
         return getattr(self._tf.nn, activation)(logits)
-
-    def _hide(self, values, reasons, instead=0):
-        """Put `instead` where an image is not valid."""
-        shape = (-1, *[1] * (len(values.shape) - 1))
-        valid = self._tf.reshape(reasons == limits.VALID, shape)
-        return self._tf.where(valid, values, instead)
 
 
 def signatures(
@@ -167,11 +121,11 @@ def signatures(
         "input_signature": [tf.TensorSpec((None,), tf.string, "image_bytes")]
     }
     any_size = (None, None, None, channels)
-    on_bytes = _on_bytes(answers, image_size, channels, budget)
+    on_bytes = on_bytes_of(answers, image_size, channels, budget)
 
     @tf.function(**of_bytes)  # one graph for all signatures that read bytes
     def run(image_bytes):
-        found, put_back = on_bytes(image_bytes, answers.run)
+        found, put_back, _ = on_bytes(image_bytes, answers.run)
         return put_back(found)
 
     def of_files(answer):
@@ -186,11 +140,11 @@ def signatures(
             images = tf.image.resize(pixels, image_size)
             return answers.top(*answers.run_pixels(images))
 
-        return _of_tensor(function, any_size, dtype, "pixels")
+        return of_tensor(function, any_size, dtype, "pixels")
 
     @tf.function(**of_bytes)
     def attention(image_bytes):
-        (rollout, *layers), put_back = on_bytes(image_bytes, attend)
+        (rollout, *layers), put_back, _ = on_bytes(image_bytes, attend)
         return answers.attention(rollout, layers, put_back)
 
     found = dict(
@@ -199,13 +153,23 @@ def signatures(
         pixels_float=of_pixels("float32"),
         features=of_files(answers.features),
         predict=of_files(answers.probabilities),
-        logits=_of_inputs(answers, (None, *image_size, channels), "images"),
+        logits=of_inputs(answers, (None, *image_size, channels), "images"),
     )
     return found if attend is None else found | dict(attention=attention)
 
 
-def _on_bytes(answers, image_size, channels, budget):
-    """Return a function that applies another to the images of a request."""
+def on_bytes_of(
+    answers: requests.Requests,
+    image_size: tuple[int, int],
+    channels: int,
+    budget: float,
+):
+    """Return a function that applies another to the images of a request.
+
+    Args:
+        answers: What limits a request.
+        image_size, channels, budget: Of `decoding.decode_valid`.
+    """
     tf = tensorflow()
     image_bytes = tf.TensorSpec((None,), tf.string)
 
@@ -216,8 +180,9 @@ def _on_bytes(answers, image_size, channels, budget):
         return decoding.decode_valid(image_bytes, image_size, channels, budget)
 
     def on_bytes(image_bytes, function):
-        """Return what a function gives of images, and what puts it back."""
-        images, indices, undecoded = read(image_bytes)
+        """Return what a function gives of images, what puts it back for all
+        images of the request, and the (height, width) of each in its file."""
+        images, indices, sizes, undecoded = read(image_bytes)
         number = tf.size(image_bytes)
         places = tf.cast(indices[:, None], tf.int32)
 
@@ -228,7 +193,7 @@ def _on_bytes(answers, image_size, channels, budget):
             # Of an image that did not decode this is zero, as all others.
             return (*found[:-1], found[-1] + undecoded)
 
-        return function(images, number), put_back
+        return function(images, number), put_back, sizes
 
     return on_bytes
 
@@ -265,7 +230,7 @@ def video_signatures(
         def function(video):
             return answer(*answers.run_pixels(from_frames(video)))
 
-        return _of_tensor(function, any_size, dtype, "video")
+        return of_tensor(function, any_size, dtype, "video")
 
     def attention(video):
         videos = from_frames(video)
@@ -279,15 +244,21 @@ def video_signatures(
         video_float=serve(answers.top, "float32"),
         features=serve(answers.features),
         predict=serve(answers.probabilities),
-        logits=_of_inputs(answers, (None, *size), "videos"),
+        logits=of_inputs(answers, (None, *size), "videos"),
     )
     if attend is not None:
-        found["attention"] = _of_tensor(attention, any_size, "uint8", "video")
+        found["attention"] = of_tensor(attention, any_size, "uint8", "video")
     return found
 
 
-def _of_inputs(answers, shape, name):
-    """Return the function of what the model itself takes."""
+def of_inputs(answers, shape: tuple, name: str):
+    """Return the function of what the model itself takes.
+
+    Args:
+        answers: What the function answers: `answers.raw`.
+        shape: Of the inputs, with None for their number.
+        name: Of the inputs.
+    """
     tf = tensorflow()
 
     def function(inputs):
@@ -295,10 +266,11 @@ def _of_inputs(answers, shape, name):
             inputs = tf.ensure_shape(inputs, shape)
         return answers.raw(*answers.run_pixels(inputs))
 
-    return _of_tensor(function, shape, "float32", name)
+    return of_tensor(function, shape, "float32", name)
 
 
-def _of_tensor(function, shape, dtype, name):
+def of_tensor(function, shape: tuple, dtype: str, name: str):
+    """Return a signature of one tensor, given its shape, type and name."""
     tf = tensorflow()
     spec = tf.TensorSpec(shape, dtype, name=name)
     return tf.function(function, input_signature=[spec])

@@ -5,7 +5,7 @@ Estimation" (2204.12484). Checked against vitpose of transformers. An image
 shows one person; the map of the last block is enlarged four times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import keras
@@ -26,6 +26,8 @@ _SHIFT = 2
 _WIDTH = 256
 # In cells, of the filter before the maximum is refined.
 _STDDEV, _RADIUS = 0.8, 5
+# Added to the diagonal of the second derivatives.
+_LEAST = float(np.finfo("float32").eps)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -186,8 +188,20 @@ def interpret(
     height, width, count = heat.shape
     scores = heat.reshape(-1, count).max(axis=0)
     rows, columns = np.divmod(heat.reshape(-1, count).argmax(axis=0), width)
-    logs = np.log(np.clip(_smoothed(heat), 0.001, 50))
-    points = np.stack([columns, rows], axis=1) - _newton(logs, rows, columns)
+    smoothed = np.einsum(
+        "ih,jw,hwk->ijk",
+        smoothing(height),
+        smoothing(width),
+        heat,
+        optimize=True,
+    )
+    logs = np.log(np.clip(smoothed, 0.001, 50))
+
+    def at(y, x):
+        y, x = np.clip(rows + y, 0, height - 1), columns + x
+        return logs[y, np.clip(x, 0, width - 1), np.arange(count)]
+
+    points = np.stack([columns, rows], axis=1) - np.stack(newton(at), axis=1)
     points *= np.array(
         [
             image_size[1] / max(width - 1, 1),
@@ -205,38 +219,35 @@ def interpret(
     )
 
 
-def _smoothed(heat):
-    """Return the maps after a Gaussian filter with mirrored borders."""
+def smoothing(size: int) -> np.ndarray:
+    """Return the [n, n] matrix of a Gaussian filter with mirrored borders."""
     places = np.arange(-_RADIUS, _RADIUS + 1)
     weights = np.exp(-0.5 * (places / _STDDEV) ** 2)
     weights /= weights.sum()
-    for axis in (0, 1):
-        widths = [(_RADIUS, _RADIUS) if i == axis else (0, 0) for i in range(3)]
-        padded = np.pad(heat, widths, mode="symmetric")
-        windows = np.lib.stride_tricks.sliding_window_view(
-            padded, len(weights), axis
-        )
-        heat = windows @ weights
-    return heat
+    mirrored = np.pad(np.eye(size), [(_RADIUS,) * 2, (0, 0)], mode="symmetric")
+    return sum(
+        weight * mirrored[i : i + size] for i, weight in enumerate(weights)
+    )
 
 
-def _newton(logs, rows, columns):
-    """Return the steps (x, y) from maxima of maps, `[K, 2]`."""
-    padded = np.pad(logs, ((1, 1), (1, 1), (0, 0)), mode="edge")
-    keypoints = np.arange(logs.shape[2])
+def newton(at: Callable) -> tuple:
+    """Return the step (x, y) from the maximum of a map.
 
-    def at(y, x):
-        return padded[rows + 1 + y, columns + 1 + x, keypoints]
-
+    Args:
+        at: Function from a distance (y, x), in cells, to the value there.
+    """
     centre = at(0, 0)
-    slope = np.stack([at(0, 1) - at(0, -1), at(1, 0) - at(-1, 0)], axis=1) / 2
-    xx = at(0, 1) - 2 * centre + at(0, -1)
-    yy = at(1, 0) - 2 * centre + at(-1, 0)
+    slope_x = (at(0, 1) - at(0, -1)) / 2
+    slope_y = (at(1, 0) - at(-1, 0)) / 2
+    xx = at(0, 1) - 2 * centre + at(0, -1) + _LEAST
+    yy = at(1, 0) - 2 * centre + at(-1, 0) + _LEAST
     xy = at(1, 1) - at(0, 1) - at(1, 0) + 2 * centre
     xy = (xy - at(0, -1) - at(-1, 0) + at(-1, -1)) / 2
-    hessian = np.stack([xx, xy, xy, yy], axis=1).reshape(-1, 2, 2)
-    hessian += np.finfo("float32").eps * np.eye(2)
-    return np.linalg.solve(hessian, slope[..., None])[..., 0]
+    determinant = xx * yy - xy * xy
+    return (
+        (yy * slope_x - xy * slope_y) / determinant,
+        (xx * slope_y - xy * slope_x) / determinant,
+    )
 
 
 task_model.register(task_model.Head("vitpose", interpret))

@@ -174,7 +174,7 @@ def requests():
 def decode():
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
     def decode(image_bytes):
-        _, indices, reasons = decoding.decode_valid(image_bytes, (8, 8), 3)
+        _, indices, _, reasons = decoding.decode_valid(image_bytes, (8, 8), 3)
         return indices, reasons
 
     decode(tf.constant([encoded(pillow.new("RGB", (9, 9)), "JPEG")] * 2))
