@@ -44,7 +44,7 @@ def run(options) -> int:
             "IMAGE must be a file, a folder or a pattern. Received: "
             f"{' '.join(options.images)!r}, which is not there"
         )
-    model = None if _is_savedmodel(options.model) else load(options.model)
+    model = None if is_savedmodel(options.model) else load(options.model)
     if isinstance(model, TaskModel):
         from keras_vit_cli import predict_tasks
 
@@ -133,7 +133,8 @@ class KerasClassifier:
         return keras.ops.convert_to_numpy(scores)
 
 
-def _is_savedmodel(name):
+def is_savedmodel(name: str) -> bool:
+    """Return whether this is a SavedModel's directory."""
     return os.path.isfile(os.path.join(name, "saved_model.pb"))
 
 
@@ -153,7 +154,7 @@ def load_classifier(name: str, model: keras.Model | None = None):
         ValueError: If it is none of these, or no classifier of images or
             videos.
     """
-    if _is_savedmodel(name):
+    if is_savedmodel(name):
         from keras_vit_cli import savedmodel_client
 
         with _naming_model(name):

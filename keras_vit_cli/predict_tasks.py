@@ -32,11 +32,7 @@ def run(options, model: TaskModel, paths: list[str]) -> int:
             "--attention needs a classifier; --drawing shows what a model with "
             f"a head finds. Received: {options.model!r}"
         )
-    if not model.includes_preprocessing:
-        raise ValueError(
-            "MODEL must scale pixels itself. Received: "
-            f"{options.model!r}, built with include_preprocessing=False"
-        )
+    checked(model, options.model)
     limits = {}
     if options.score is not None:
         if model.task not in ("detection", "pose"):
@@ -67,6 +63,20 @@ def run(options, model: TaskModel, paths: list[str]) -> int:
         )
         print(f"What the model found: {options.drawing}", file=sys.stderr)
     return 1 if broken else 0
+
+
+def checked(model: TaskModel, name: str) -> TaskModel:
+    """Return a model that scales pixels itself.
+
+    Raises:
+        ValueError: If the model of this name does not.
+    """
+    if not model.includes_preprocessing:
+        raise ValueError(
+            "MODEL must scale pixels itself. Received: "
+            f"{name!r}, built with include_preprocessing=False"
+        )
+    return model
 
 
 def summary(model: TaskModel, found: dict) -> dict:

@@ -1,11 +1,13 @@
-"""Serves a web page that classifies images and shows attention.
+"""Serves a web page that classifies images and shows attention, or boxes.
 
 python -m recipes.demo MODEL [MODEL ...] [--images=FOLDER]
 
 MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), any other checkpoint that
 keras_vit reads, or a model on a TF Serving server, such as
-http://localhost:8501/v1/models/vit. Several models are shown side by side.
+http://localhost:8501/v1/models/vit. Several models are shown side by side. Of a
+model for detection, segmentation, depth or pose, which must be a Keras model,
+the page draws what it finds, with a slider for the score.
 
 --images is a folder of images, such as the training images. The page shows
 those whose representations are nearest to that of the uploaded image.
@@ -31,13 +33,15 @@ import tempfile
 from keras_vit.data import decode
 from keras_vit.data.optional_imports import optional
 from keras_vit_cli import command, predict
-from recipes import demo_drawing, demo_models
+from recipes import demo_drawing, demo_models, demo_tasks
 from recipes.demo_images import read_shown, thumbnail
 
 MAX_FILE_SIZE = 50 * 2**20
 # Time after which the images and attention of a visitor who left are deleted.
 SECONDS_KEPT = 3600
 VISITORS_KEPT = 200
+# Of boxes, segments and keypoints, before the slider is moved.
+FIRST_SCORE = 0.5
 # Images that wait for an answer; others are refused with a message.
 MAX_WAITING = 32
 STOPPING = tuple(
@@ -52,8 +56,8 @@ HEAD = (
 )
 EXAMPLES = "Examples, photographs by danielbuechele and vultilion, CC BY 2.0:"
 INTRODUCTION = """# Where does the model look?
-Drop, paste or photograph an image. It is classified by the computer that
-serves this page, which deletes it within two hours.
+Drop, paste or photograph an image. It is read by the computer that serves this
+page, which deletes it within two hours.
 """
 
 
@@ -122,6 +126,8 @@ def build(names: list[str], folder: str | None = None):
     indices = {}
     if folder is not None:
         for name, model in models.items():
+            if isinstance(model, demo_tasks.KerasTaskModel):
+                continue  # of which there is no one representation
 
             def report(done, name=name):
                 print(
@@ -281,10 +287,22 @@ def _panel(name, number):
             )
             for label in ("Layer", "Head")
         ]
+        sliders.append(
+            gr.Slider(
+                0,
+                1,
+                FIRST_SCORE,
+                step=0.05,
+                label="Score",
+                visible=False,
+                elem_id=f"score-{number}",
+                buttons=[],
+            )
+        )
         nearest = gr.HTML(elem_id=f"nearest-{number}")
     gr.on(
         [slider.input for slider in sliders],
-        demo_drawing.maps,
+        _drawn,
         [state, *sliders],
         maps,
         queue=False,
@@ -299,7 +317,7 @@ def _judge(file, models, indices, folder):
     """Return the message and each panel's contents for an upload."""
     gr = _gradio()
     hidden = gr.Slider(visible=False)
-    nothing = ["", None, "", hidden, hidden, ""] * len(models)
+    nothing = ["", None, "", hidden, hidden, hidden, ""] * len(models)
     if file is None:
         return ["", *nothing]
     path, name = file
@@ -318,6 +336,12 @@ def _judge(file, models, indices, folder):
 def _contents(path, image, model, index, folder):
     """Return the contents of a panel for an image."""
     gr = _gradio()
+    hidden = gr.Slider(visible=False)
+    if isinstance(model, demo_tasks.KerasTaskModel):
+        found = model.find(path)
+        score = gr.Slider(value=FIRST_SCORE, visible=found.has_scores)
+        picture = demo_tasks.draw(found, FIRST_SCORE)
+        return ["", found, picture, hidden, hidden, score, ""]
     answer = model.ask(path)
     classes = demo_drawing.classes(answer.classes)
     nearest = ""
@@ -329,8 +353,7 @@ def _contents(path, image, model, index, folder):
         ]
         nearest = demo_drawing.nearest(pictures, vote)
     if not answer.heads:
-        hidden = gr.Slider(visible=False)
-        return [classes, None, "", hidden, hidden, nearest]
+        return [classes, None, "", hidden, hidden, hidden, nearest]
     state = demo_drawing.Maps(image.pixels, answer.rollout, answer.heads)
     layers, heads = len(answer.heads), max(map(len, answer.heads))
     return [
@@ -339,5 +362,13 @@ def _contents(path, image, model, index, folder):
         demo_drawing.maps(state, layers, 1),
         gr.Slider(maximum=max(layers, 2), value=layers, visible=layers > 1),
         gr.Slider(maximum=max(heads, 2), value=1, visible=heads > 1),
+        hidden,
         nearest,
     ]
+
+
+def _drawn(state, layer, head, score):
+    """Return what the sliders ask for, of a panel's state."""
+    if isinstance(state, demo_tasks.Found):
+        return demo_tasks.draw(state, score)
+    return demo_drawing.maps(state, layer, head)

@@ -26,6 +26,7 @@ CSS = """
 .model .bar b { text-align: right; font-variant-numeric: tabular-nums; }
 .model .pictures { display: flex; flex-wrap: wrap; gap: 10px; }
 .model figure { margin: 0; flex: 1 1 140px; min-width: 0; max-width: 384px; }
+.model .task figure { max-width: 560px; }
 .model .near figure { flex: 0 1 96px; }
 .model figure img { width: 100%; border-radius: 6px; display: block; }
 .model .near img { aspect-ratio: 1; object-fit: cover; }
@@ -160,21 +161,27 @@ def _overlay(pixels, attention, title):
     return shown, title
 
 
+def figure(content: bytes, caption: str, kind: str = "png") -> str:
+    """Return a picture with its caption.
+
+    Args:
+        content: Bytes of the picture.
+        caption: Text.
+        kind: "png" or "jpeg".
+    """
+    # Embedded in the page: no address at which others could find it.
+    encoded = base64.b64encode(content).decode("ascii")
+    caption = html.escape(caption)
+    return (
+        f'<figure><img src="data:image/{kind};base64,{encoded}" '
+        f'alt="{caption}"><figcaption>{caption}</figcaption></figure>'
+    )
+
+
 def _pictures(pictures, kind=""):
     figures = []
     for pixels, caption in pictures:
-        caption = html.escape(caption)
-        figures.append(
-            f'<figure><img src="{_data_url(pixels)}" alt="{caption}">'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "JPEG", quality=88)
+        figures.append(figure(file.getvalue(), caption, "jpeg"))
     return f'<div class="pictures {kind}">{"".join(figures)}</div>'
-
-
-def _data_url(pixels):
-    # Embedded in the page: no address at which others could find it.
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=88)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode(
-        "ascii"
-    )

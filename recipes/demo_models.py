@@ -9,7 +9,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, evaluation, inspection
-from keras_vit_cli import classify, predict
+from keras_vit.heads import TaskModel
+from keras_vit_cli import classify, predict, predict_tasks
+from recipes import demo_tasks
 
 # Number of classes that the page shows.
 TOP_K = 5
@@ -46,15 +48,19 @@ def load(name: str):
     Returns:
         An object with `ask(path)`, which returns an `Answer`, and
         `features(paths)`, which returns a representation `[D]` for each image
-        file, or None if the file does not decode. `ask` raises ValueError with
-        a message for the visitor.
+        file, or None if the file does not decode; of a model with a head a
+        `KerasTaskModel`. `ask` and `find` raise ValueError with a message for
+        the visitor.
 
     Raises:
-        ValueError: If the model does not load, or does not classify images.
+        ValueError: If the model does not load, or is none of images.
     """
     if "://" in name:
         return ServedModel(name)
-    classifier = predict.load_classifier(name)
+    model = None if predict.is_savedmodel(name) else predict.load(name)
+    if isinstance(model, TaskModel):
+        return demo_tasks.KerasTaskModel(predict_tasks.checked(model, name))
+    classifier = predict.load_classifier(name, model)
     if not isinstance(classifier, predict.KerasClassifier):
         return SavedModel(classifier)
     if classifier.takes_video:

@@ -3,20 +3,21 @@
 import os
 import textwrap
 from collections.abc import Sequence
+from typing import IO
 
 import numpy as np
 
 from keras_vit.inspection.figures import new_figure
 
 _COLUMNS = 4
-_SIDE = 2.6  # inches
 
 
 def plot_task(
     images: Sequence[np.ndarray],
     found: Sequence[dict],
-    out_path: str | os.PathLike,
+    out_path: str | os.PathLike | IO[bytes],
     class_names: Sequence[str] | None = None,
+    side: float = 2.6,
 ) -> None:
     """Draw images with what `TaskModel.interpret` returns of them.
 
@@ -27,8 +28,10 @@ def plot_task(
         images: `[H, W, C]` each, in [0, 255], of the sizes that were given to
             `interpret`.
         found: Of each image.
-        out_path: The picture to write; its ending says the format.
+        out_path: The picture to write; its ending says the format. A file gets
+            a PNG.
         class_names: Names of the classes, for the legend.
+        side: Of an image, in inches of 100 pixels.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -37,7 +40,7 @@ def plot_task(
     columns = min(_COLUMNS, len(images))
     rows = -(-len(images) // columns)
     factor = 2 if has_depth else 1
-    figure = new_figure(_SIDE * columns, _SIDE * rows * factor)
+    figure = new_figure(side * columns, side * rows * factor)
     for i, (image, own) in enumerate(zip(images, found, strict=True)):
         row, column = divmod(i, columns)
         place = (row * factor) * columns + column + 1

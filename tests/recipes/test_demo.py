@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_vit
 import keras_vit_cli
-from recipes import demo, demo_drawing, demo_models
+from recipes import demo, demo_drawing, demo_models, demo_tasks
 from tests import tf_serving
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "export"))
@@ -103,6 +104,49 @@ def test_sliders_draw_the_layer_and_the_head_they_name():
     assert drawn[1, 1] != drawn[1, 2] != drawn[2, 1]
     assert drawn[2, 2] == drawn[2, 1]  # this layer has one head
     assert demo_drawing.maps(None, 1, 1) == ""
+
+
+def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
+    backbone = keras_vit.ViT(
+        patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8,
+        input_shape=(16, 16, 3), include_top=False,
+    )  # fmt: skip
+    names = ("ant", "<b>bee</b>")
+    head = keras_vit.heads.yolos(
+        backbone, class_names=names, num_detection_tokens=3
+    )
+    head.save(tmp_path / "detector.keras")
+    content = images.encode(images.pixels(900, 600), "JPEG")
+    (tmp_path / "photo").write_bytes(content)
+    path = str(tmp_path / "photo")
+    model = demo_models.load(str(tmp_path / "detector.keras"))
+    _, found, picture, *_, score, nearest = demo._contents(
+        path, demo.read_shown(path), model, None, None
+    )
+    assert found.pixels.shape == (384, 256, 3) and score.visible
+    assert found.found["boxes"].shape == (3, 4) and nearest == ""
+    assert picture == demo._drawn(found, 1, 1, demo.FIRST_SCORE)
+    scores = np.array([0.9, 0.3])
+    boxes = dict(boxes=np.ones((2, 4)), labels=np.arange(2), names=list(names))
+    info = [
+        dict(id=i, label_id=i, name=name, score=score)
+        for i, (name, score) in enumerate(zip(names, scores, strict=True))
+    ]
+    segments = np.array([[-1, 0], [1, 1]])
+    for content, what in (
+        (boxes | dict(scores=scores), "boxes"),
+        (dict(segments=segments, segments_info=info), "segments"),
+    ):
+        state = demo_tasks.Found(np.zeros((2, 2, 3), "uint8"), content, names)
+        all_of_them = demo_tasks.draw(state, 0.3)
+        assert f"2 {what}" in all_of_them
+        assert "&lt;b&gt;bee" in all_of_them and "<b>bee" not in all_of_them
+        best = demo_tasks.draw(state, 0.5)
+        assert f"1 {what}" in best and "bee" not in best and "90.00%" in best
+    depth = dict(depth=np.array([[1.0, 2.0]]))
+    state = demo_tasks.Found(np.zeros((1, 2, 3), "uint8"), depth, None)
+    assert "Depth from 1 to 2" in demo_tasks.draw(state, 0.5)
+    assert not state.has_scores
 
 
 def scanned(number):
