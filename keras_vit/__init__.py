@@ -11,6 +11,7 @@ from keras_vit import heads as heads
 from keras_vit import inspection as inspection
 from keras_vit import layers as layers
 from keras_vit import models as models
+from keras_vit import text as text
 from keras_vit import training as training
 from keras_vit import weights as weights
 from keras_vit.export import export_savedmodel as export_savedmodel
@@ -19,6 +20,8 @@ from keras_vit.models import feature_maps as feature_maps
 from keras_vit.models import from_pretrained as from_pretrained
 from keras_vit.models import list_models as list_models
 from keras_vit.models.constructors import *
+from keras_vit.text import two_towers as two_towers
+from keras_vit.text import zero_shot as zero_shot
 from keras_vit.weights import decode_predictions as decode_predictions
 from keras_vit.weights import imagenet_classes as imagenet_classes
 from keras_vit.weights import imagenet_synsets as imagenet_synsets

@@ -25,13 +25,15 @@ the server."""
 PREDICT = """Classifies images or videos, and draws the model's attention.
 
     keras-vit predict MODEL IMAGE ... [--format csv] [--attention out.png]
+    keras-vit predict MODEL IMAGE ... --classes "a cat,a dog"
 
 MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
 keras_vit.ViT reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg). For
 a model of videos it is a video, whose clips are classified one by one. Of a
 model for detection, segmentation, depth or pose it prints a line of JSON for
-each image, and --drawing shows what the model found."""
+each image, and --drawing shows what the model found. A model of images and
+texts, such as CLIP, takes the names of its classes by --classes."""
 
 WEIGHTS = """Lists, fetches and verifies released weights.
 
@@ -114,6 +116,10 @@ def _predict(parser):
     shown = "where to draw boxes, classes of pixels or depth"
     add("--drawing", metavar="OUT.png", help=shown)
     add("--score", type=float, help="the least one of a box or a keypoint")
+    words = "names with commas between, for a model with a text tower"
+    add("--classes", metavar="'A CAT,A DOG'", help=words)
+    prompts = "prompts: a name of keras_vit.text.TEMPLATES, or one with {}"
+    add("--templates", default="a photo of {}.", help=prompts)
 
 
 def _export(parser):

@@ -18,6 +18,8 @@ from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
 from keras_vit.heads import TaskModel
 from keras_vit.inspection import figures
+from keras_vit.text import TwoTowers
+from keras_vit_cli import words
 
 
 def run(options) -> int:
@@ -45,6 +47,13 @@ def run(options) -> int:
             f"{' '.join(options.images)!r}, which is not there"
         )
     model = None if is_savedmodel(options.model) else load(options.model)
+    if isinstance(model, TwoTowers):
+        model = words.model_of(model, options)
+    elif options.classes:
+        raise ValueError(
+            "--classes needs a model with a text tower, such as CLIP's. "
+            f"Received: {options.model!r}"
+        )
     if isinstance(model, TaskModel):
         from keras_vit_cli import predict_tasks
 

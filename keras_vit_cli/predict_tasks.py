@@ -50,7 +50,8 @@ def run(options, model: TaskModel, paths: list[str]) -> int:
             print(error, file=sys.stderr)
             print(json.dumps(dict(image=path, error=str(error))))
             continue
-        resized = pillow.resize(image, model.image_shape[:2])
+        square = model.prepare(image)
+        resized = pillow.resize(square, model.image_shape[:2])
         outputs = model.predict_on_batch(resized[None].astype("float32"))
         (found,) = model.interpret(outputs, [image.shape[:2]], **limits)
         print(json.dumps(dict(image=path, **summary(model, found))))

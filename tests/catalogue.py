@@ -483,6 +483,11 @@ LAYERS = {
         dict(units=3, class_names=("cat", "dog", "frog")),
         (6,),
     ),
+    "SimilarityHead": (
+        layers.SimilarityHead,
+        dict(units=3, projection_size=4, class_names=("a", "b", "c")),
+        (6,),
+    ),
     "DistilledHead": (
         layers.DistilledHead,
         dict(units=3, class_names=("cat", "dog", "frog")),

@@ -22,7 +22,7 @@ PACKAGES = ["keras_vit"] + [
     f"keras_vit.{name}"
     for name in (
         *("data", "distribution", "evaluation", "export", "inspection"),
-        *("layers", "models", "training", "weights"),
+        *("layers", "models", "text", "training", "weights"),
     )
 ]
 # Any text, or what Keras or a file determines.

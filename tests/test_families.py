@@ -53,10 +53,13 @@ SHARE_NAMES = {
         *("models/encoder.py", "weights/rules/encoder/"),
         *(f"models/{family}.py" for family in AFTER),
         *(f"weights/rules/{family}.py" for family in AFTER),
+        "text/",  # whose blocks are the same
+        "weights/rules/text_tower.py",
     ),
     "axial_vit": ("weights/rules/vit/",),
     "axial_resnet": ("models/axial_attention.py",),
     **dict.fromkeys(AFTER, ("weights/rules/encoder/",)),
+    "clip": ("weights/rules/encoder/", "weights/rules/text_tower.py"),
     "deit": ("weights/rules/vit/",),  # refuses them
     "mvit": ("weights/rules/ff_only.py",),
     # Hire-MLP weights its branches as CycleMLP does.

@@ -23,13 +23,14 @@ MAY_IMPORT = {
     "data": set(),
     "models": {"layers", "ops", "weights", "data"},
     "heads": LIBRARY,
-    **{name: LIBRARY | {"heads"} for name in UPPER},
-    "keras_vit_cli": LIBRARY | {"heads"} | UPPER,
-    "recipes": LIBRARY | {"heads"} | UPPER,
-    "tools": LIBRARY | {"heads"} | UPPER,
+    "text": LIBRARY | {"heads"},
+    **{name: LIBRARY | {"heads", "text"} for name in UPPER},
+    "keras_vit_cli": LIBRARY | {"heads", "text"} | UPPER,
+    "recipes": LIBRARY | {"heads", "text"} | UPPER,
+    "tools": LIBRARY | {"heads", "text"} | UPPER,
 }
 # These packages import only NumPy and Keras,
-PURE = {"heads", "layers", "models", "ops", "weights"}
+PURE = {"heads", "layers", "models", "ops", "text", "weights"}
 # and, within functions, the libraries of files and servers.
 FILES_AND_SERVERS = {
     "fsspec",

@@ -9,6 +9,8 @@ from keras_vit.heads.feature_pyramid import (
     simple_feature_pyramid as simple_feature_pyramid,
 )
 from keras_vit.heads.linear import linear as linear
+from keras_vit.heads.owl import owl as owl
+from keras_vit.heads.owl import with_queries as with_queries
 from keras_vit.heads.task_model import TaskModel as TaskModel
 from keras_vit.heads.vitpose import vitpose as vitpose
 from keras_vit.heads.yolos import yolos as yolos

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from keras_vit.heads.depth_anything import depth_anything
 from keras_vit.heads.dpt import dpt
 from keras_vit.heads.eomt import eomt
+from keras_vit.heads.owl import owl
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.vitpose import vitpose
 from keras_vit.heads.yolos import yolos
@@ -92,6 +93,14 @@ RELEASES = {
         ),
         vit_or_dinov2,
     ),
+    **dict.fromkeys(
+        ("owlvit", "owlv2"),
+        Release(
+            owl,
+            ("embedding_size", "objectness", "pads", "unused_weights"),
+            lambda metadata: ("clip", metadata),
+        ),
+    ),
     "vitpose": Release(
         vitpose,
         (
@@ -125,7 +134,7 @@ def open_release(source: Checkpoint, changes: dict) -> TaskModel:
     keeps_head = classes in (None, metadata["classes"])
     if classes is not None and metadata["classes"] is None:
         raise ValueError(
-            f"`classes` must be None for {source.name!r}, which gives depth. "
+            f"`classes` must be None for {source.name!r}, which has none. "
             f"Received: classes={classes}"
         )
     if keeps_head:

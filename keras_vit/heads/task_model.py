@@ -23,10 +23,13 @@ class Head:
         interpret: Returns what a user wants of one image, given the model, the
             outputs of the image as NumPy arrays, the image's (height, width)
             and options.
+        prepare: Returns an image as it is to be resized, given the model and
+            its pixels.
     """
 
     name: str
     interpret: Callable
+    prepare: Callable = lambda model, image: image
 
 
 HEADS: dict[str, Head] = {}
@@ -180,6 +183,14 @@ class TaskModel(ImageModel):
             for i, size in enumerate(image_sizes)
         ]
 
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """Return an image that is ready to be resized to `image_shape`.
+
+        Args:
+            image: Pixels, `[H, W, C]`.
+        """
+        return HEADS[self._task.head].prepare(self, image)
+
     def names_of(self, labels: np.ndarray) -> list[str]:
         """Return the names of classes; their numbers where they have none."""
         names = self.class_names
@@ -187,8 +198,8 @@ class TaskModel(ImageModel):
 
     @property
     def _task(self):
-        (layer,) = (x for x in self.layers if isinstance(x, Task))
-        return layer
+        # The last, of a head that stands on another's outputs.
+        return [x for x in self.layers if isinstance(x, Task)][-1]
 
 
 def finish(

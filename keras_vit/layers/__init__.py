@@ -23,6 +23,7 @@ from keras_vit.layers.inputs import EnsureShape, Metadata, Rescaling
 from keras_vit.layers.mlp_block import DeiTMlp, MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem
+from keras_vit.layers.similarity_head import SimilarityHead
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.ops.attention import set_attention_implementation
@@ -46,6 +47,7 @@ __all__ = [
     "RegisterTokens",
     "Rescaling",
     "ResNetV2Stem",
+    "SimilarityHead",
     "StdConv2D",
     "TokenPerformer",
     "TransformerBlock",

@@ -23,7 +23,10 @@ class AttentionPooling(CompositeLayer):
         activation: See `MlpBlock`.
         layer_norm_epsilon: Added to the variance in LayerNorm.
 
-    Input shape: `[B, T, D]`
+    Call arguments:
+        inputs: `[B, T, D]`
+        bias: Added to the logits of the attention, `[B, 1, 1, T]`.
+
     Output shape: `[B, D]`
 
     Raises:
@@ -97,8 +100,8 @@ class AttentionPooling(CompositeLayer):
             name="MlpBlock_0",
         )
 
-    def call(self, inputs):
-        weights, value = self._attend(inputs)
+    def call(self, inputs, bias=None):
+        weights, value = self._attend(inputs, bias)
         x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, 1, E]
         x = ops.reshape(x, (-1, 1, self.num_heads * self.head_size))
         x = self.out(x)
@@ -109,7 +112,7 @@ class AttentionPooling(CompositeLayer):
         """Return how the probe attends to the tokens, `[B, A, 1, T]`."""
         return self._attend(inputs)[0]
 
-    def _attend(self, inputs):
+    def _attend(self, inputs, bias=None):
         heads, size = self.num_heads, self.head_size
         width = heads * size
         inputs = check_shape(self, inputs, (None, width))
@@ -121,7 +124,9 @@ class AttentionPooling(CompositeLayer):
         query = ops.reshape(self.query(probe), (1, heads, 1, size))
         query = query * size**-0.5
         logits = ops.matmul(query, ops.transpose(key_value[0], (0, 1, 3, 2)))
+        if bias is not None:
+            logits = logits + ops.cast(bias, logits.dtype)
         return softmax(logits), key_value[1]
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[-1])
+    def compute_output_shape(self, inputs_shape, bias_shape=None):
+        return (inputs_shape[0], inputs_shape[-1])

@@ -63,6 +63,7 @@ class Rescaling(keras.layers.Rescaling):
 Resampling = Literal[
     "aligned_bilinear",
     "antialiased_bicubic",
+    "antialiased_bilinear",
     "bicubic",
     "bilinear",
     "geometric",

@@ -6,6 +6,7 @@ graph, add the head, and fill it with the weights.
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -190,9 +191,14 @@ def _add_head(plan, x):
             kernel_initializer="lecun_normal",  # Flax' default
             name="pre_logits",
         )(x)
-    head = layers.ClassificationHead
+    head: Any = layers.ClassificationHead
     if len(x.shape) == 3:
         head = layers.DistilledHead
+    projection_size = plan.metadata.get("similarity_head")
+    if plan.takes_head and projection_size is not None:
+        head = functools.partial(
+            layers.SimilarityHead, projection_size=projection_size
+        )
     return head(
         1000 if arguments["classes"] is None else arguments["classes"],
         class_names=arguments["class_names"],

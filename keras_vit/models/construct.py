@@ -5,10 +5,11 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
+from keras_vit._arguments import checked
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
@@ -43,9 +44,13 @@ def construct(
     return build(family, {"name": name, **sizes, **given}, variant)
 
 
+@checked
 def from_pretrained(
-    source: str | os.PathLike | keras.Model, **changes
-) -> ImageModel:
+    source: str | os.PathLike | keras.Model,
+    *,
+    towers: Literal["both", "image", "text"] | None = None,
+    **changes,
+) -> Any:
     """Open a checkpoint of any family and build its model.
 
     Args:
@@ -53,14 +58,20 @@ def from_pretrained(
             `keras_vit.list_weights`); a path, a URL or "hf://owner/name"; a
             model of keras-hub. Files with a head of `keras_vit.heads`, such as
             YOLOS, give a `TaskModel`.
+        towers: Which towers of a file that has those of images and of texts,
+            such as CLIP's: "both", a `keras_vit.text.TwoTowers`; "image", an
+            `ImageModel`; "text", a `keras_vit.text.TextModel`. None for both,
+            unless an argument of a classifier is given, such as `classes` or
+            `include_top`: then it is the image tower, as of a file without
+            texts.
         **changes: Arguments of the family's constructor, such as `classes`,
             `input_shape` or `include_top`, in place of the checkpoint's own. A
             checkpoint without a head gives a model without one, unless
             `classes` are given.
 
     Raises:
-        ValueError: If there is no such checkpoint, if its family is unknown, or
-            if the constructor raises it.
+        ValueError: If there is no such checkpoint, if its family is unknown, if
+            it has no such tower, or if the constructor raises it.
         TypeError: If the constructor has no such argument.
 
     Example:
@@ -72,6 +83,10 @@ def from_pretrained(
     opened = registry.open_weights(
         source, variant, changes.get("position_grid")
     )
+    if towers != "image":
+        model = OPENERS["two_towers"](opened, changes, towers)
+        if model is not None:
+            return model
     if opened.family in OPENERS:
         return OPENERS[opened.family](opened, changes)
     family = FAMILIES[opened.family]

@@ -219,6 +219,7 @@ def encode(
     attention: dict | Callable[[int], dict] | None = None,
     mlp: dict | None = None,
     rescaled: bool = False,
+    attention_bias=None,
 ):
     """Apply the blocks.
 
@@ -230,6 +231,7 @@ def encode(
         mlp: Those of their MLPs.
         rescaled: Whether the first kernels of the outputs of block l, counted
             from 1, are divided by sqrt(2 l) (BEiT, EVA).
+        attention_bias: See `TransformerBlock`; None without.
     """
 
     def field(name, default):
@@ -242,6 +244,9 @@ def encode(
     elif field("post_norm", False):
         placement = "after"
     scale = field("layer_scale", 0.0)
+    bias = {}
+    if attention_bias is not None:
+        bias["attention_bias"] = attention_bias
     for i, rate in enumerate(drop_path_rates(config)):
         first = dict(
             kernel_stddev=0.02,
@@ -269,7 +274,7 @@ def encode(
                 first, activation=config.activation, **(mlp or {})
             ),
             name=f"encoderblock_{i}",
-        )(x)
+        )(x, **bias)
     return x
 
 

@@ -68,8 +68,9 @@ class Family:
 
 
 FAMILIES = {}
-# Name of the rules of files with a head -> the function of `keras_vit.heads`
-# that builds the model of a checkpoint, given it and changes.
+# Name of the rules of files with a head, or of texts -> the function of
+# `keras_vit.heads` or `keras_vit.text` that builds the model of a checkpoint,
+# given it and changes. "two_towers" -> that of an image tower's checkpoint.
 OPENERS: dict[str, Callable] = {}
 
 

@@ -193,6 +193,7 @@ class ImageModel(keras.Model):
         metadata = dataclasses.asdict(self.architecture) | dict(
             classes=self.head and self.head.units,
             class_names=self.class_names,
+            similarity_head=getattr(self.head, "projection_size", None),
             representation_size=(
                 self.get_layer("pre_logits").units
                 if "pre_logits" in names

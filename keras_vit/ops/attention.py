@@ -189,6 +189,31 @@ def fused_attention(query, key, value):
     )
 
 
+def causal_attention(query, key, value):
+    """Return attention to the tokens before, `[B, T, A, E]`, by one operation.
+
+    None where there is no such operation, or where it has no gradient that has
+    a gradient.
+
+    Args:
+        query, key, value: Of all heads, `[B, A, T, E]`.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        if is_transformed(query, key, value) or (
+            not is_compiled() and needs_gradient(query, key, value)
+        ):
+            return None
+        attend = torch.nn.functional.scaled_dot_product_attention
+        x = attend(query, key, value, is_causal=True)
+        return ops.transpose(x, (0, 2, 1, 3))
+    return ops.dot_product_attention(
+        *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
+        is_causal=True,
+    )
+
+
 def _explicit_attention(query, key, value):
     return scores(query, key).softmax(-1) @ value
 

@@ -88,3 +88,14 @@ def group_norm(layer: keras.layers.GroupNormalization, inputs, plain):
     x = ops.transpose(ops.reshape(x, grouped), (0, 2, 1, 3))
     x = ops.reshape(x, shape) * layer.gamma + layer.beta
     return ops.cast(x, layer.compute_dtype)
+
+
+def unit_length(x):
+    """Return vectors divided by their lengths.
+
+    Args:
+        x: `[..., D]`
+    """
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    # Of a vector of zeros the gradient would not be a number.
+    return x * ops.rsqrt(ops.maximum(squares, 1e-24))

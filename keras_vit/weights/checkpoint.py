@@ -5,7 +5,12 @@ import os
 
 from keras_vit.weights import formats, preprocessing
 from keras_vit.weights.formats.guard import Stored
-from keras_vit.weights.rules import FAMILIES, keras_format, table
+from keras_vit.weights.rules import (
+    FAMILIES,
+    keras_format,
+    open_clip,
+    table,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +74,49 @@ def open_checkpoint(
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = formats.read_model(weights)
     try:
+        if "open_clip" in config:
+            arrays, config = open_clip.image_tower(arrays, config["open_clip"])
         family, format_name = _recognise(arrays, config)
     except ValueError as error:
         raise ValueError(
             f"The checkpoint {name!r} cannot be read: {error}"
         ) from None
+    return _describe(name, family, format_name, arrays, config, position_grid)
+
+
+def open_text(source: Checkpoint) -> Checkpoint | None:
+    """Open the text tower of a file whose image tower is open.
+
+    Args:
+        source: The checkpoint of the image tower.
+
+    Returns:
+        The checkpoint of the text tower, with the scale and the bias of the
+        similarity; None if the file has none.
+
+    Raises:
+        ValueError: If it is damaged, or of a form that is not known.
+    """
+    family = getattr(FAMILIES[source.family], "TEXT_TOWER", None)
+    if not os.path.isdir(source.name) or (
+        source.format_name not in ("huggingface", "timm")
+    ):
+        return None
+    arrays, config = formats.read(source.name)
+    if "open_clip" in config:
+        family, arrays, config = open_clip.text_tower(
+            arrays, config["open_clip"]
+        )
+        return _describe(source.name, family, "huggingface", arrays, config)
+    if family is None or source.format_name not in FAMILIES[family].FORMATS:
+        return None
+    if not any("token_embedding." in name for name in arrays):
+        return None
+    return _describe(source.name, family, source.format_name, arrays, config)
+
+
+def _describe(name, family, format_name, arrays, config, position_grid=None):
+    """Return the checkpoint of arrays and a config of a known format."""
     kind = f"{FAMILIES[family].TITLE} of format {format_name!r}"
     file_format = FAMILIES[family].FORMATS[format_name]
     try:

@@ -57,15 +57,71 @@ def save_checkpoint(
     Example:
         keras_vit.save_checkpoint(model, "out.npz", format="jax")
     """
-    # This package must not import models; Keras has the registered class.
-    image_model = keras.saving.get_registered_object("keras_vit>ImageModel")
-    model = image_model.find(model)
-    values = {
+    # This package must not import models; Keras has the registered classes.
+    registered = keras.saving.get_registered_object
+    towers = registered("keras_vit>TwoTowers")
+    if towers is not None and isinstance(model, towers):
+        _write_towers(model, path, format, allow_differences)
+        return
+    text_model = registered("keras_vit>TextModel")
+    if text_model is None or not isinstance(model, text_model):
+        model = registered("keras_vit>ImageModel").find(model)
+    family, metadata = model.file_family, model.metadata
+    write(_values(model), family, metadata, path, format, allow_differences)
+
+
+def _values(model):
+    """Return path -> function that returns the value, of each variable."""
+    return {
         variable.path: lambda variable=variable: ops.convert_to_numpy(variable)
         for variable in model.weights
     }
-    family, metadata = model.file_family, model.metadata
-    write(values, family, metadata, path, format, allow_differences)
+
+
+def _write_towers(model, path, format, allow_differences):
+    """Write an image tower and a text tower into one directory."""
+    image, text = model.image_tower, model.text_tower
+    values = _values(text)
+    if not hasattr(image, "task"):
+        values |= _values(model.similarity)
+    metadata = text.metadata | {
+        name: f"similarity/{name}" in values
+        for name in ("logit_scale", "logit_bias")
+    }
+    rules = FAMILIES.get(image.file_family)
+    joined = getattr(rules, "joined_config", None)
+    family = getattr(rules, "TEXT_TOWER", None)
+    if family == "owl_text":  # of CLIP's form, within another prefix
+        metadata["outer"] = f"{image.file_family}."
+    elif joined is None or family != text.file_family:
+        raise ValueError(
+            "`model` must have the two towers of a CLIP, or those of a SigLIP, "
+            "as files of other libraries have. Received: an image tower of the "
+            f"family {image.file_family!r} and a text tower of "
+            f"{text.file_family!r}. Save it with `model.save('model.keras')`"
+        )
+    if format != "huggingface":
+        raise ValueError(
+            "`format` must be 'huggingface' of a model with two towers. "
+            f"Received: format={format!r}"
+        )
+    arrays, target, metadata_ = arrays_of(
+        _values(image),
+        image.file_family,
+        image.metadata,
+        format,
+        allow_differences,
+    )
+    others, own, _ = arrays_of(
+        values, family, metadata, format, allow_differences
+    )
+    _check_path(path, target, format)
+    sides = ((target, metadata_), (own, metadata))
+    both = [one.config_of(known) for one, known in sides if one.config_of]
+    _write_files(os.fspath(path), arrays | others, joined(*both))
+    tokenizer = getattr(model.tokenizer, "save_files", None)
+    if tokenizer is not None and os.path.isdir(path):
+        tokenizer(path)
 
 
 @checked
@@ -110,6 +166,35 @@ def formats(family: str) -> dict[str, table.Format]:
 
 def write(values, family, metadata, path, format, allow_differences=False):
     """Write values under a format's names; see `save_checkpoint`."""
+    arrays, target, metadata = arrays_of(
+        values, family, metadata, format, allow_differences
+    )
+    path = os.path.expanduser(os.fspath(path))
+    _check_path(path, target, format)
+    if target.config_of is None:
+        shown = {
+            name: metadata[name]
+            for name in ("grid", "pooling")
+            if metadata.get(name) is not None
+        }
+        with _atomic(path) as file:
+            npz.write(file, arrays, shown)
+        return
+    _write_files(path, arrays, target.config_of(metadata))
+
+
+def arrays_of(values, family, metadata, format, allow_differences=False):
+    """Return the arrays of a file, its format, and the complete metadata.
+
+    Args:
+        values: Path of a variable -> function that returns its value.
+        family: A key of `FAMILIES`.
+        metadata: Of the model.
+        format, allow_differences: See `save_checkpoint`.
+
+    Raises:
+        ValueError: As `save_checkpoint`.
+    """
     if family not in FAMILIES:
         raise ValueError(
             f"`model` must be of a kind of which other libraries have files. "
@@ -122,7 +207,12 @@ def write(values, family, metadata, path, format, allow_differences=False):
             f"`format` must be one of {tuple(known)} for the family "
             f"{family!r}. Received: {format!r}"
         )
-    path = os.path.expanduser(os.fspath(path))
+    if metadata.get("similarity_head") is not None:
+        raise ValueError(
+            "`model` must not compare with embeddings of classes, for which "
+            "no library has a place. Received: a model of "
+            "keras_vit.zero_shot. Save it with `model.save('model.keras')`"
+        )
     target, metadata = known[format], _complete(metadata)
     refused = target.refused(metadata, format)
     if refused:
@@ -143,7 +233,6 @@ def write(values, family, metadata, path, format, allow_differences=False):
         raise ValueError(
             f"The format {format!r} has no place for {homeless[:5]}"
         )
-    _check_path(path, target, format)
     arrays = {}
     for rule in rules:
         value = values[rule.path]()
@@ -154,25 +243,15 @@ def write(values, family, metadata, path, format, allow_differences=False):
     scheme = target.naming_schemes[format]
     if callable(scheme):
         scheme = scheme(metadata)
-    _write_files(path, target.restore(arrays, scheme), target, metadata)
+    return target.restore(arrays, scheme), target, metadata
 
 
-def _write_files(path, arrays, target, metadata):
+def _write_files(path, arrays, config):
     """Write a file, or a directory with configs, as the path's end says."""
-    if target.config_of is None:
-        shown = {
-            name: metadata[name]
-            for name in ("grid", "pooling")
-            if metadata.get(name) is not None
-        }
-        with _atomic(path) as file:
-            npz.write(file, arrays, shown)
-        return
     if path.endswith(".safetensors"):
         with _atomic(path) as file:
             safetensors.write(file, arrays)
         return
-    config = target.config_of(metadata)
     if path.endswith((".pth", ".pyth")):
         with _atomic(path) as file:
             torch.write(

@@ -237,3 +237,35 @@ def test_a_savedmodel_predicts_as_the_model(digits_run, tmp_path, capsys):
     assert "--attention needs" in refused(
         capsys, version, images[0], "--attention", attention
     )
+
+
+def test_words_are_the_classes_of_a_model_with_a_text_tower(tmp_path, capsys):
+    tokenizer = keras_vit.text.word_tokenizer(["cat", "dog"], 8)
+    sizes = dict(hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8)
+    text = keras_vit.text.text_tower(
+        *("siglip",),
+        **sizes,
+        vocab_size=8,
+        context_length=8,
+        embedding_size=8,
+        tokenizer=tokenizer,
+    )
+    image = keras_vit.ViT(
+        patch_size=4, **sizes, input_shape=(8, 8, 3), include_top=False
+    )
+    towers = keras_vit.two_towers(image, text, logit_bias=0.0)
+    model, photo = tmp_path / "model.keras", tmp_path / "photo.png"
+    towers.save(model)
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 8, 3), "uint8")
+    keras.utils.save_img(photo, pixels, scale=False)
+    words = ("--classes", "a cat, a dog", "--templates", "{}", "--format=jsonl")
+    assert predict(model, photo, *words) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)["predictions"]
+    names = ["a cat", "a dog"]
+    logits = towers.logits(data.read_image(str(photo), (8, 8), 3)[None], names)
+    for one in found:
+        logit = logits[0, names.index(one["class"])]
+        assert one["score"] == pytest.approx(1 / (1 + np.exp(-logit)), 1e-4)
+    assert predict(model, photo) == 2
+    assert "--classes must name classes" in capsys.readouterr().err

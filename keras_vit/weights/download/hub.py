@@ -27,7 +27,7 @@ RESTRICTED = {
     "timm/vit_*_sapiens2.*": "Sapiens2 License",
 }
 _NAME = re.compile(r"hf://([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w./-]+))?")
-_CONFIGS = ["*.json"]
+_CONFIGS = ["*.json", "merges.txt", "spiece.model"]
 _WEIGHTS = ["model*.safetensors", "*.weights.h5"]
 
 
@@ -81,6 +81,8 @@ def fetch(name: str) -> str:
             for file in os.listdir(folder)
         ):
             folder = snapshot(_CONFIGS + ["pytorch_model.bin"])
+        if not any(map(_is_weights, os.listdir(folder))):
+            folder = snapshot(_CONFIGS + ["open_clip_*model.*"])
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
         raise ValueError(
             f"{name!r} is not there, or not public. Look for its name at "
@@ -92,6 +94,10 @@ def fetch(name: str) -> str:
             "give the path of a copy instead."
         ) from error
     return folder
+
+
+def _is_weights(file):
+    return file.endswith((".safetensors", ".h5", ".bin"))
 
 
 def restriction(repository: str) -> str | None:

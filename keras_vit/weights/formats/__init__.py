@@ -17,6 +17,8 @@ _READERS: dict[tuple[str, ...], Callable] = {
     (".safetensors",): safetensors.read,
     (".pth", ".pth.tar", ".pt", ".bin", ".pyth"): torch.read,
 }
+# The names of OpenCLIP's own files.
+_OPEN_CLIP = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
 
 def read(path: str) -> tuple[dict[str, Stored], dict]:
@@ -50,7 +52,10 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         others, config = reader(file)
         Guard(path).merge(arrays, others)
     if reader in (safetensors.read, torch.read) and not config:
-        folder = os.path.dirname(files[0])
+        folder, file = os.path.split(files[0])
+        if file in _OPEN_CLIP:
+            found = _json(folder, "open_clip_config.json")
+            return arrays, dict(open_clip=found)
         config = _json(folder, "config.json")
         processor = _json(folder, "preprocessor_config.json")
         if processor:
@@ -79,7 +84,7 @@ def _json(folder, name):
 def _weights(path, inside):
     """Return the names of the files of a directory that have its arrays."""
     index = "model.safetensors.index.json"
-    known = ("model.safetensors", "pytorch_model.bin")
+    known = ("model.safetensors", "pytorch_model.bin", *_OPEN_CLIP)
     names = [name for name in known if name in inside][:1]
     # As in transformers, a single file takes precedence over shards.
     if index in inside and "model.safetensors" not in inside:

@@ -4,10 +4,12 @@ Checked against timm/models/vision_transformer.py of timm 1.0, and clip of
 transformers 5.23.
 """
 
-from keras_vit.weights.rules import patches, table
+from keras_vit.weights.rules import configs, patches, table
 from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "CLIP"
+# The rules of the text tower that files may have beside that of images.
+TEXT_TOWER = "clip_text"
 grid = patches.grid
 RESIZES = formats.RESIZES
 _MODEL: dict = dict(
@@ -39,6 +41,18 @@ def _config_of(metadata):
         "clip_vision_model",
         "CLIPVisionModelWithProjection" if projected else "CLIPVisionModel",
         projection_dim=metadata["classes"] or 512,
+    )
+
+
+def joined_config(image: dict, text: dict) -> dict:
+    """Return the config of both towers, given those of each."""
+    return configs.known(
+        architectures=["CLIPModel"],
+        model_type="clip",
+        projection_dim=text["projection_dim"],
+        preprocessor=image.pop("preprocessor", None),
+        text_config=text,
+        vision_config=image,
     )
 
 

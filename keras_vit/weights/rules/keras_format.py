@@ -44,7 +44,9 @@ def saved_metadata(config: dict) -> dict:
     shape = images.get("batch_shape", [None] * 4)
     frames = shape[1] if len(shape) == 5 else None
     head = configs.section(
-        layer_of(config, "ClassificationHead", "head"), "config"
+        layer_of(config, "ClassificationHead", "head")
+        or layer_of(config, "SimilarityHead", "head"),
+        "config",
     )
     fields = {
         name: tuple(value) if isinstance(value, list) else value
@@ -61,6 +63,7 @@ def saved_metadata(config: dict) -> dict:
         pixel_std=configs.numbers(saved, "pixel_std"),
         resampling=configs.choice(saved, "resampling", tuple(resize.METHODS)),
         class_names=class_names(head),
+        similarity_head=configs.integer(head, "projection_size", 0),
     )
 
 
@@ -96,6 +99,17 @@ def _order(name):
     return known.index(name) if name in known else 0
 
 
+def projection(metadata: dict) -> list[str]:
+    """Return the paths of the projection of a head of similarities, if any.
+
+    Args:
+        metadata: Of the model.
+    """
+    if not metadata.get("similarity_head") or not metadata.get("classes"):
+        return []
+    return [f"head/projection/{part}" for part in ("kernel", "bias")]
+
+
 def derive(
     like: table.Format, requires: tuple[str, ...], **kwargs
 ) -> table.Format:
@@ -108,8 +122,9 @@ def derive(
     """
 
     def rules(metadata):
+        paths = [rule.path for rule in like.rules(metadata)]
         return [
-            table.Rule(rule.path, (rule.path,)) for rule in like.rules(metadata)
+            table.Rule(path, (path,)) for path in paths + projection(metadata)
         ]
 
     def flatten(arrays, specified):
@@ -123,7 +138,7 @@ def derive(
             key: any(name.startswith(layer) for name in arrays)
             for key, layer in top.items()
         }
-        return _name_variables(arrays, like.rules(metadata))
+        return _name_variables(arrays, rules(metadata))
 
     def read_arrays(arrays, config, specified):
         found = dict(classes=None, representation_size=None)

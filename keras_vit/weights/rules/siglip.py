@@ -8,6 +8,8 @@ from keras_vit.weights.rules import configs, patches, table
 from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "SigLIP"
+# The rules of the text tower that files may have beside that of images.
+TEXT_TOWER = "siglip_text"
 grid = patches.grid
 RESIZES = formats.RESIZES
 _MODEL: dict = dict(
@@ -33,11 +35,6 @@ def _timm_config_of(metadata):
 
 
 def _settings(config):
-    if config.get("model_type") == "siglip2":
-        raise ValueError(
-            "patches of images of any shape (NaFlex) are not supported; "
-            "SigLIP 2 of a fixed resolution is"
-        )
     found = transformers.settings(config, _KINDS)
     tower = config.get("vision_config") or config
     pooled = tower.get("vision_use_head") is not False
@@ -53,7 +50,8 @@ def _flatten(arrays, metadata):
     return arrays, prefix
 
 
-def _config_of(metadata):
+def config_of(metadata: dict) -> dict:
+    """Return the config of transformers for an image tower."""
     tower = transformers.config_of(
         metadata,
         "siglip_vision_model",
@@ -68,6 +66,17 @@ def _config_of(metadata):
         preprocessor=tower.pop("preprocessor", None),
         vision_config=tower,
         **transformers.labels(metadata),
+    )
+
+
+def joined_config(image: dict, text: dict) -> dict:
+    """Return the config of both towers, given those of each."""
+    return configs.known(
+        architectures=["SiglipModel"],
+        model_type="siglip",
+        preprocessor=image.pop("preprocessor", None),
+        text_config=text,
+        vision_config=image,
     )
 
 
@@ -98,7 +107,7 @@ FORMATS = {
     ),
     "huggingface": formats.tower_format(
         _NAMES,
-        _config_of,
+        config_of,
         requires=(
             r"(vision_model\.)?embeddings\.patch_embedding\.bias",
             r"(vision_model\.)?post_layernorm\.weight",

@@ -4,7 +4,13 @@
 models contained their metadata.
 """
 
-from keras_vit.weights.rules import mvit, patches, table, timm_config
+from keras_vit.weights.rules import (
+    keras_format,
+    mvit,
+    patches,
+    table,
+    timm_config,
+)
 from keras_vit.weights.rules.encoder import formats
 from keras_vit.weights.rules.vit import (
     huggingface,
@@ -70,6 +76,7 @@ def _refused(metadata):
 def _own_rules(metadata):
     """Return the table of our own files, in which names are paths."""
     paths = [rule.path for rule in jax.rules(metadata)]
+    paths += keras_format.projection(metadata)
     return [table.Rule(path, (path,)) for path in paths]
 
 

@@ -118,7 +118,9 @@ def settings(config: dict) -> dict:
         **_positions(keras_format.layer_of(config, "AddPositionEmbs"), block),
     )
     saved = keras_format.saved_metadata(config)
-    names = {"pixel_mean", "pixel_std", "resampling"} & set(saved)
+    names = {"pixel_mean", "pixel_std", "resampling", "similarity_head"}
+    names |= {"class_names"} if "similarity_head" in saved else set()
+    names &= set(saved)
     return {name: saved[name] for name in names} | found
 
 

@@ -1,0 +1,58 @@
+"""A classifier by the similarity with an embedding of each class."""
+
+import keras
+
+from keras_vit._arguments import Natural, checked
+from keras_vit.layers.core import ClassificationHead, Dense
+from keras_vit.ops.norm import unit_length
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SimilarityHead(ClassificationHead):
+    """Projects, divides by the length, and compares with each class.
+
+        logits = W x / |x| + b,    x = P inputs + p
+
+    The kernel W holds an embedding of each class, times the scale, as
+    `keras_vit.zero_shot` makes it of texts.
+
+    Args:
+        units: Number of classes K.
+        projection_size: Width of x; 0 without a projection P.
+        **kwargs: Those of `ClassificationHead`.
+
+    Input shape: `[B, D]`
+    Output shape: `[B, K]`
+
+    Reference:
+        Radford et al. 2021 (2103.00020), section 3.1.2.
+    """
+
+    @checked
+    def __init__(self, units, projection_size: Natural = 0, **kwargs):
+        super().__init__(units, **kwargs)
+        self.projection_size = projection_size
+
+    def build(self, input_shape):
+        self.projection = None
+        if self.projection_size:
+            self.projection = Dense(
+                self.projection_size,
+                name="projection",
+                dtype=self.dtype_policy,
+                trainable=self.trainable,
+            )
+            self.projection.build(input_shape)
+            input_shape = (*input_shape[:-1], self.projection_size)
+        super().build(input_shape)
+        # Of what the head reads, not of what its kernel does.
+        self.input_spec = None
+
+    def call(self, inputs, training=None):
+        if self.projection is not None:
+            inputs = self.projection(inputs)
+        return super().call(unit_length(inputs), training=training)
+
+    def get_config(self):
+        own = dict(projection_size=self.projection_size)
+        return super().get_config() | own

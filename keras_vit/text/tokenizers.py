@@ -1,0 +1,215 @@
+"""Tokenizers of checkpoints: from strings to the ids of tokens.
+
+A tokenizer is the files of a checkpoint's directory, which it
+takes with it into a `.keras` file, and what it makes of them.
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit._arguments import Count, checked
+from keras_vit.text.tokenizer_kinds import KINDS
+
+# The files that are read, of which a directory has some.
+FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.json", "merges.txt", "spiece.model", "words.json"),
+)
+_OPTIONS = "tokenizer_options.json"
+_CLASSES = {
+    "CLIPTokenizer": "clip",
+    "SiglipTokenizer": "siglip",
+    "GemmaTokenizer": "gemma",
+    "Siglip2Tokenizer": "gemma",
+}
+
+
+class Tokenizer:
+    """Turns strings into ids of tokens, `[B, L]`, padded to one length.
+
+    Longer texts are cut off, which is a warning.
+
+    Args:
+        kind: "clip" (byte pairs, lower case), "siglip" (SentencePiece, lower
+            case without punctuation), "gemma" (SigLIP 2, lower case) or
+            "words".
+        files: Name of a file -> its bytes; see `FILES`.
+        context_length: Tokens L of a text, the end included.
+
+    The files are read when it is first called, which raises a ValueError if
+    they are damaged, or a library is absent.
+
+    Example:
+        tokenizer = keras_vit.text.word_tokenizer(["a", "red", "car"], 8)
+        ids = tokenizer(["A red car.", "a bike"])
+    """
+
+    def __init__(self, kind: str, files: dict[str, bytes], context_length: int):
+        self.kind = kind
+        self.files = dict(files)
+        self.context_length = context_length
+        self._parts: Any = None
+
+    def _load(self):
+        """Return the function of a text, the padding, and its side."""
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"A tokenizer of the class {self.kind!r} is not supported; "
+                "those of CLIP, SigLIP and SigLIP 2 are. Give ids in place of "
+                "strings."
+            )
+        try:
+            return KINDS[self.kind](self)
+        except (KeyError, TypeError, UnicodeDecodeError, ValueError) as error:
+            if "pip install" in str(error):
+                raise
+            raise ValueError(
+                f"The files of a tokenizer of kind {self.kind!r}, "
+                f"{sorted(self.files)}, are incomplete or damaged: {error!r}. "
+                "Fetch them again."
+            ) from error
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the ids of texts, `[B, L]` of int32.
+
+        Args:
+            texts: The strings.
+
+        Raises:
+            TypeError: If they are not strings.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"`texts` must be strings. Received: {text!r}, of "
+                    f"{type(text)}"
+                )
+        if self._parts is None:
+            self._parts = self._load()
+        encode, padding, is_left = self._parts
+        length = self.context_length
+        ids = np.full((len(texts), length), padding, "int32")
+        cut = []
+        for row, text in zip(ids, texts, strict=True):
+            found, is_cut = encode(text, length)
+            if is_left:
+                row[length - len(found) :] = found
+            else:
+                row[: len(found)] = found
+            if is_cut:
+                cut.append(text)
+        if cut:
+            warnings.warn(
+                f"{len(cut)} of {len(texts)} texts have more than {length} "
+                "tokens, of which the rest is cut off. The first begins with "
+                f"{cut[0][:60]!r}",
+                stacklevel=2,
+            )
+        return ids
+
+    @classmethod
+    def from_directory(
+        cls, folder: str | os.PathLike, context_length: int
+    ) -> "Tokenizer | None":
+        """Return the tokenizer of a directory; None if it has no files of one.
+
+        Args:
+            folder: The directory of a checkpoint.
+            context_length: Tokens of a text.
+        """
+        files = _read(folder)
+        kind = _kind_of(files)
+        return None if kind is None else cls(kind, files, context_length)
+
+    def save_files(self, folder: str | os.PathLike) -> None:
+        """Write the files of the checkpoint to a directory.
+
+        Args:
+            folder: The directory.
+        """
+        for name, data in self.files.items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(data)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Write all of it to a directory, for `load`.
+
+        Args:
+            folder: The directory.
+        """
+        self.save_files(folder)
+        options = dict(kind=self.kind, context_length=self.context_length)
+        path = os.path.join(folder, _OPTIONS)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(options, file)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "Tokenizer":
+        """Return the tokenizer that `save` wrote.
+
+        Args:
+            folder: The directory.
+        """
+        with open(os.path.join(folder, _OPTIONS), encoding="utf-8") as file:
+            options = json.load(file)
+        return cls(files=_read(folder), **options)
+
+    def config(self) -> dict:
+        """Return the object in tokenizer_config.json, with special tokens."""
+        found: dict[str, Any] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            if name in self.files:
+                found |= json.loads(self.files[name])
+        return found
+
+
+@checked
+def word_tokenizer(words: Sequence[str], context_length: Count) -> Tokenizer:
+    """Return a tokenizer of whole words in lower case, without punctuation.
+
+    Its ids are 0, the padding; 1, any other word; 2, the end of a text; and
+    from 3 on the words.
+
+    Args:
+        words: The words, without repetitions.
+        context_length: Tokens L of a text, the end included.
+
+    Example:
+        tokenizer = keras_vit.text.word_tokenizer(["a", "red", "car"], 8)
+    """
+    data = json.dumps(list(words)).encode()
+    return Tokenizer("words", {"words.json": data}, context_length)
+
+
+def _read(folder):
+    found = {}
+    for name in FILES:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                found[name] = file.read()
+    return found
+
+
+def _kind_of(files):
+    """Return the kind of a tokenizer by its files, or None without any."""
+    config = json.loads(files.get("tokenizer_config.json", b"{}"))
+    name = str(config.get("tokenizer_class", "")).removesuffix("Fast")
+    if name in _CLASSES:
+        return _CLASSES[name]
+    if "spiece.model" in files:
+        return "siglip"
+    if "tokenizer.json" in files:
+        model = json.loads(files["tokenizer.json"]).get("model", {})
+        if model.get("byte_fallback"):
+            return "gemma"
+        if model.get("end_of_word_suffix") == "</w>":
+            return "clip"
+        return name or "unknown"
+    return "clip" if {"vocab.json", "merges.txt"} <= set(files) else None

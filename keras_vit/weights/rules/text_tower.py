@@ -1,0 +1,153 @@
+"""The formats of text towers in transformers, with the scale of similarities.
+
+Checked against clip, siglip and siglip2 of transformers 5.24.
+"""
+
+import re
+from collections.abc import Callable
+
+from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.encoder import rows, transformers
+
+PREFIX = "text_model."
+_NAMES = transformers.TOWER_NAMES | dict(norm="final_layer_norm")
+_SCALARS = ("logit_scale", "logit_bias")
+_EMBEDDINGS = {
+    "token_embedding": "embeddings.token_embedding.weight",
+    "pos_embedding": "embeddings.position_embedding.weight",
+}
+_BLOCK = re.compile(r"encoder\.layers\.(\d+)\.")
+# Metadata -> key of a config, and how its value is read.
+_FIELDS = dict(
+    layer_norm_epsilon=("layer_norm_eps", configs.epsilon),
+    num_heads=("num_attention_heads", configs.integer),
+    hidden_size=("hidden_size", configs.integer),
+    num_layers=("num_hidden_layers", configs.integer),
+    mlp_dim=("intermediate_size", configs.integer),
+    vocab_size=("vocab_size", configs.integer),
+    context_length=("max_position_embeddings", configs.integer),
+)
+
+
+def make(
+    projection: str,
+    defaults: dict,
+    *,
+    scalar_shape: tuple[int, ...],
+    settings: Callable,
+    config_of: Callable,
+    outer: tuple[str, ...] = (),
+    **fixed,
+) -> table.Format:
+    """Return the format of a text tower.
+
+    Args:
+        projection: The name of its projection, without ".weight".
+        defaults: What config files may omit, by their own keys.
+        scalar_shape: The shape of the scale and the bias in files.
+        settings: Returns the metadata that only this kind's configs hold,
+            given the config of the tower.
+        config_of: Returns the keys of such, given metadata.
+        outer: Prefixes of all names, of which a file has one.
+        **fixed: The fields that all its towers have in common.
+    """
+    scalar = table.Transform(
+        lambda array: array.reshape(()),
+        lambda array: (array.reshape(scalar_shape),),
+    )
+
+    def read_config(config):
+        section = configs.section(config, "text_config") or config
+        # Beside `text_config`, old files have another, which overrides it.
+        section = defaults | configs.known(
+            **section, **configs.section(config, "text_config_dict")
+        )
+        kind = configs.choice(section, "hidden_act", transformers.ACTIVATIONS)
+        found = {n: read(section, key) for n, (key, read) in _FIELDS.items()}
+        activation = transformers.ACTIVATIONS[kind or ""]
+        return dict(fixed, activation=activation, **found) | settings(section)
+
+    def flatten(arrays, specified):
+        first = next(
+            (p for p in outer if any(n.startswith(p) for n in arrays)), ""
+        )
+        arrays = table.rename(arrays, lambda name: name.removeprefix(first))
+        if first:  # beside heads for boxes
+            arrays = {n: a for n, a in arrays.items() if n.startswith("text_")}
+        kept = {
+            name: array
+            for name, array in arrays.items()
+            if not name.endswith(".position_ids")
+            and not name.startswith((transformers.TOWER, "visual_projection."))
+        }
+        kept = table.rename(kept, lambda name: name.removeprefix(PREFIX))
+        return kept, PREFIX
+
+    def rules(metadata):
+        layers = rows.rules(_NAMES, metadata | dict(classes=None))
+        own = [
+            rule
+            for rule in layers
+            if rule.path.startswith(("encoderblock_", "encoder_norm/"))
+        ]
+        more: list = [
+            (f"token_embedding/{path}", name)
+            for path, name in _EMBEDDINGS.items()
+        ]
+        dense = table.TORCH_DENSE
+        parts = dense if metadata["projection_bias"] else ("kernel",)
+        if metadata["embedding_size"]:
+            more += table.layer_rows({"projection": projection}, dense, *parts)
+        more += [
+            (f"similarity/{name}", name, scalar)
+            for name in _SCALARS
+            if metadata.get(name)
+        ]
+        return own + table.expand(more)
+
+    def read_arrays(arrays, config, specified):
+        table_of = {key: arrays[n].shape for key, n in _EMBEDDINGS.items()}
+        weight = f"{projection}.weight"
+        found = dict(
+            vocab_size=table_of["token_embedding"][0],
+            hidden_size=table_of["token_embedding"][1],
+            context_length=table_of["pos_embedding"][0],
+            num_layers=table.count(arrays, _BLOCK),
+            mlp_dim=arrays["encoder.layers.0.mlp.fc1.weight"].shape[0],
+            embedding_size=None,
+            classes=None,
+        )
+        if weight in arrays:
+            found["embedding_size"] = arrays[weight].shape[0]
+        return found | {name: name in arrays for name in _SCALARS}
+
+    def config(metadata):
+        found = {key: metadata[name] for name, (key, _) in _FIELDS.items()}
+        act = transformers.NAMES_OF[metadata["activation"]]
+        return dict(hidden_act=act, **found, **config_of(metadata))
+
+    return table.Format(
+        requires=(),
+        rules=rules,
+        read_arrays=read_arrays,
+        read_config=read_config,
+        flatten=flatten,
+        restore=_restore,
+        naming_schemes={
+            "huggingface": lambda metadata: metadata.get("outer", "")
+        },
+        config_of=config,
+        refused=lambda metadata, format: table.listed(
+            {
+                f"{name}={metadata[name]!r} of texts": metadata[name] != value
+                for name, value in fixed.items()
+            }
+        ),
+    )
+
+
+def _restore(arrays, outer):
+    arrays = transformers.restore(
+        arrays, PREFIX, ("text_projection.", *_SCALARS)
+    )
+    return {f"{outer}{name}": array for name, array in arrays.items()}

@@ -1,0 +1,3 @@
+"""The library that some tests compare with."""
+
+from tests.weights.conftest import library, transformers  # noqa: F401

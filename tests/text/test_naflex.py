@@ -1,0 +1,72 @@
+"""SigLIP 2 for images of any shape: the library's numbers, and one shape."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.text.test_two_towers import GOLDENS, near, numpy
+
+FOLDER = GOLDENS / "siglip2"
+DATA = np.load(FOLDER / "io.npz")
+IMAGES = [DATA[name] for name in sorted(DATA.files) if "image_" in name[:6]]
+PATCHES = {name: DATA[name] for name in ("patches", "mask", "grids")}
+
+
+@pytest.mark.optimized
+def test_the_golden_has_the_librarys_numbers():
+    model = keras_vit.from_pretrained(FOLDER)
+    found = model(PATCHES | dict(ids=DATA["input_ids"].astype("int32")))
+    near(found["image_embeddings"], DATA["out/image_embeds"])
+    near(found["text_embeddings"], DATA["out/text_embeds"])
+    near(found["logits"], DATA["out/logits_per_image"])
+
+
+@pytest.mark.backend("torch")
+def test_images_of_any_shape_become_the_librarys_patches(tmp_path):
+    model = keras_vit.from_pretrained(FOLDER)
+    found = model.image_tower.patches(IMAGES)
+    for name in ("mask", "grids"):
+        np.testing.assert_array_equal(found[name], PATCHES[name])
+    # A level of some pixels: Pillow's weights are whole numbers.
+    difference = np.abs(found["patches"] - PATCHES["patches"]) * 127.5
+    assert difference.max() < 1.01 and (difference > 0.01).mean() < 0.005
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    near(again.encode_images(PATCHES), DATA["out/image_embeds"])
+    with pytest.raises(ValueError, match=r"shape \[H, W, 3\]"):
+        model.encode_images([np.zeros((4, 4))])
+    with pytest.raises(ValueError, match="input_shape="):
+        keras_vit.zero_shot(model, ["a"])
+
+
+@pytest.mark.backend("torch")
+def test_the_file_is_written_back_bit_for_bit(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    model = keras_vit.from_pretrained(FOLDER)
+    keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    own, theirs = (
+        safetensors.load_file(folder / "model.safetensors")
+        for folder in (tmp_path, FOLDER)
+    )
+    assert own.keys() == theirs.keys()
+    for key, value in theirs.items():
+        np.testing.assert_array_equal(own[key], value, err_msg=key)
+    again = keras_vit.from_pretrained(tmp_path)
+    near(again.encode_images(PATCHES), DATA["out/image_embeds"])
+
+
+@pytest.mark.backend("torch")
+def test_images_of_one_shape_are_those_of_a_siglip():
+    model = keras_vit.from_pretrained(FOLDER)
+    image = IMAGES[-1].reshape(8, 32, 3).astype("float32")
+    fixed = keras_vit.from_pretrained(FOLDER, input_shape=image.shape)
+    assert type(fixed) is keras_vit.text.TwoTowers
+    near(fixed.encode_images(image[None]), model.encode_images([image]), 1e-5)
+    classifier = keras_vit.from_pretrained(FOLDER, classes=3)
+    assert classifier.output_shape == (None, 3)
+    alone = keras_vit.from_pretrained(FOLDER, towers="image")
+    assert isinstance(alone, keras_vit.text.NaFlexModel)
+    found = numpy(alone(alone.patches([image])))
+    expected = numpy(fixed.image_tower(image[None]))
+    near(found, expected)

@@ -1,0 +1,87 @@
+"""Directories of OpenCLIP, whose names those of transformers become."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.text.test_two_towers import GOLDENS, golden, near
+
+pytestmark = pytest.mark.backend("torch")
+safetensors = pytest.importorskip("safetensors.numpy")
+PARTS = {
+    r"^text_model\.": "text.",
+    r"^vision_model\.": "visual.",
+    r"encoder\.layers\.": "transformer.resblocks.",
+    r"layer_norm([12])": r"ln_\1",
+    r"self_attn": "attn",
+    r"mlp\.fc1": "mlp.c_fc",
+    r"mlp\.fc2": "mlp.c_proj",
+    r"embeddings\.position_embedding\.weight": "positional_embedding",
+    r"embeddings\.patch_embedding": "conv1",
+    r"embeddings\.": "",
+    "pre_lay" + "rnorm": "ln_pre",
+    "post_layernorm": "ln_post",
+    "final_layer_norm": "ln_final",
+}
+CONFIG = dict(
+    model_cfg=dict(
+        embed_dim=24,
+        quick_gelu=True,
+        custom_text=True,
+        vision_cfg=dict(image_size=32, patch_size=8, width=32, head_width=16),
+        text_cfg=dict(context_length=12, vocab_size=49, width=32, heads=2),
+    ),
+    preprocess_cfg=dict(
+        mean=[0.48145466, 0.4578275, 0.40821073],
+        std=[0.26862954, 0.26130258, 0.27577711],
+    ),
+)
+
+
+def write(folder, config=CONFIG):
+    arrays = safetensors.load_file(GOLDENS / "clip" / "model.safetensors")
+    arrays["visual.proj"] = arrays.pop("visual_projection.weight").T.copy()
+    arrays["text.text_projection"] = arrays.pop(
+        "text_projection.weight"
+    ).T.copy()
+    found = {}
+    for name, array in arrays.items():
+        for pattern, part in PARTS.items():
+            name = re.sub(pattern, part, name)
+        found[name] = array
+    for name in [name for name in found if ".q_proj." in name]:
+        parts = (name.replace(".q_", f".{part}_") for part in "qkv")
+        fused = name.replace("q_proj.", "in_proj_")
+        found[fused] = np.concatenate([found.pop(part) for part in parts])
+    path = folder / "open_clip_model.safetensors"
+    safetensors.save_file(found, path)
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+
+
+def test_towers_are_those_of_the_same_weights(tmp_path):
+    write(tmp_path)
+    data, images, ids = golden("clip")
+    model = keras_vit.from_pretrained(tmp_path)
+    near(model.encode_images(images), data["out/image_embeds"])
+    near(
+        model.logits(images, np.minimum(ids, 48)), data["out/logits_per_image"]
+    )
+    alone = keras_vit.from_pretrained(tmp_path, classes=3)
+    assert alone.output_shape == (None, 3)
+
+
+def test_other_towers_are_refused_by_name(tmp_path):
+    for part, key, value, message in (
+        ("text_cfg", "hf_model_name", "roberta-base", "'roberta-base'"),
+        ("text_cfg", "pool_type", "first", "pool_type='first'"),
+        ("vision_cfg", "attentional_pool", True, "attentional_pool=True"),
+        ("vision_cfg", "layers", [3, 4, 6, 3], "a ResNet of OpenCLIP"),
+    ):
+        config = json.loads(json.dumps(CONFIG))
+        config["model_cfg"][part][key] = value
+        write(tmp_path, config)
+        with pytest.raises(ValueError, match=message):
+            keras_vit.from_pretrained(tmp_path)

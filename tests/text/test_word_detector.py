@@ -1,0 +1,85 @@
+"""Boxes for words: the library's numbers, and detectors of fixed queries."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.text.test_two_towers import GOLDENS, golden, near, numpy
+
+
+@pytest.fixture(scope="module")
+def opened():
+    return keras_vit.from_pretrained(GOLDENS / "owlv2")
+
+
+@pytest.mark.optimized
+def test_the_golden_has_the_librarys_numbers(opened):
+    data, images, ids = golden("owlv2")
+    ids = ids.reshape(2, 3, 12).astype("int32")
+    found = opened(dict(images=images, ids=ids))
+    for name, key in (
+        *(("logits",) * 2, ("pred_boxes",) * 2, ("objectness_logits",) * 2),
+        *(("text_embeddings", "text_embeds"),),
+        *(("class_embeddings", "class_embeds"),),
+    ):
+        near(found[name], data[f"out/{key}"])
+
+
+@pytest.mark.backend("torch")
+def test_the_file_is_written_back_bit_for_bit(opened, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    keras_vit.save_checkpoint(opened, tmp_path, format="huggingface")
+    own, theirs = (
+        safetensors.load_file(folder / "model.safetensors")
+        for folder in (tmp_path, GOLDENS / "owlv2")
+    )
+    assert own.keys() == theirs.keys()
+    for key, value in theirs.items():
+        np.testing.assert_array_equal(own[key], value, err_msg=key)
+    keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.backend("torch")
+def test_queries_of_words_and_examples(opened, tmp_path):
+    data, images, _ = golden("owlv2")
+    names = ["red car", "bike"]
+    opened.tokenizer = keras_vit.text.word_tokenizer(["red", "car"], 12)
+    detector = opened.for_words(names, "name")
+    detector.save(tmp_path / "model.keras")
+    detector = keras.models.load_model(tmp_path / "model.keras")
+    found = detector.predict(images, verbose=0)
+    ids = np.stack([opened.tokenizer(names)] * 2)
+    expected = numpy(opened(dict(images=images, ids=ids))["logits"])
+    near(found["logits"], expected)
+    (boxes, _) = detector.interpret(found, [(20, 40)] * 2, threshold=0.0)
+    assert sorted(set(boxes["names"])) <= sorted(names)
+    assert len(boxes["scores"]) == 9 and boxes["boxes"].max() > 20
+    assert detector.prepare(np.ones((20, 40, 3))).shape == (40, 40, 3)
+    example = opened.for_examples(images)
+    queries = numpy(example.get_layer("queries").queries)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    best = data["out/objectness_logits"].argmax(axis=1)
+    near(queries, data["out/class_embeds"][np.arange(2), best])
+
+
+@pytest.mark.backend("torch")
+def test_what_a_detector_cannot_do_is_refused(opened):
+    _, images, _ = golden("owlv2")
+    with pytest.raises(ValueError, match="`for_words`"):
+        keras_vit.zero_shot(opened, ["a"])
+    with pytest.raises(ValueError, match=r"\[Q, 32\]"):
+        keras_vit.heads.with_queries(opened.image_tower, np.ones((2, 3)))
+    bare = opened.image_tower
+    with pytest.raises(ValueError, match="must have queries"):
+        bare.interpret(bare.predict(images, verbose=0))
+    with pytest.raises(ValueError, match="class token"):
+        backbone = keras_vit.SigLIP(
+            patch_size=8,
+            hidden_size=8,
+            num_layers=1,
+            num_heads=2,
+            mlp_dim=8,
+            input_shape=(16, 16, 3),
+        )
+        keras_vit.heads.owl(backbone, embedding_size=4)
