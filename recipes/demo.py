@@ -338,7 +338,7 @@ def _contents(path, image, model, index, folder):
     gr = _gradio()
     hidden = gr.Slider(visible=False)
     if isinstance(model, demo_tasks.KerasTaskModel):
-        found = model.find(path)
+        found = model.find(path, image.pixels)
         score = gr.Slider(value=FIRST_SCORE, visible=found.has_scores)
         picture = demo_tasks.draw(found, FIRST_SCORE)
         return ["", found, picture, hidden, hidden, score, ""]

@@ -9,7 +9,6 @@ from keras_vit.data import decode, pillow
 from keras_vit.heads import TaskModel
 from keras_vit.inspection import task_figures
 from recipes import demo_drawing
-from recipes.demo_images import thumbnail
 
 # Side of an image in the picture, in inches.
 _SIDE = 4.5
@@ -20,7 +19,7 @@ class Found:
     """What was found in an image, which the slider draws.
 
     Attributes:
-        pixels: The image upright, uint8 `[H, W, C]`, as the page shows it.
+        pixels: The image upright, uint8 `[H, W, 3]`, as the page shows it.
         found: What `TaskModel.interpret` returns for an image of this size, of
             any score.
         class_names: Names of the classes, or None.
@@ -49,8 +48,12 @@ class KerasTaskModel:
         ):
             self._options = dict(threshold=0.05)
 
-    def find(self, path: str) -> Found:
+    def find(self, path: str, pixels: np.ndarray) -> Found:
         """Return what is in an image file.
+
+        Args:
+            path: The file.
+            pixels: Its image, as the page shows it.
 
         Raises:
             ValueError: If it does not decode.
@@ -59,9 +62,9 @@ class KerasTaskModel:
         image = decode.read_pixels(path, model.image_shape[2])
         resized = pillow.resize(image, model.image_shape[:2])
         outputs = model.predict_on_batch(resized[None].astype("float32"))
-        shown = thumbnail(image)
-        (found,) = model.interpret(outputs, [shown.shape[:2]], **self._options)
-        return Found(shown, found, model.class_names)
+        size = pixels.shape[:2]
+        (found,) = model.interpret(outputs, [size], **self._options)
+        return Found(pixels, found, model.class_names)
 
 
 def draw(state: Found, score: float) -> str:

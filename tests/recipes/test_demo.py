@@ -109,7 +109,7 @@ def test_sliders_draw_the_layer_and_the_head_they_name():
 def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
     backbone = keras_vit.ViT(
         patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8,
-        input_shape=(16, 16, 3), include_top=False,
+        input_shape=(16, 16, 1), include_top=False,
     )  # fmt: skip
     names = ("ant", "<b>bee</b>")
     head = keras_vit.heads.yolos(
