@@ -68,7 +68,10 @@ def _export(options):
             images = np.stack(images).astype("float32")
             expected = model.predict_on_batch(images)
             outputs = formats.run_file(options.path, images)
-            found = precision.compare_outputs(expected, outputs)
+            found = precision.compare_outputs(
+                expected,
+                outputs,  # type: ignore[arg-type]  # of one output
+            )
             print(precision.report_text("int8", found))
         return
     if options.precision != "float32":

@@ -5,6 +5,7 @@
   resized; and the pixels that the model takes
 - `outputs`: the activation that gives probabilities: "softmax", "sigmoid" or
   "none"
+- `task`: of a model with a head, such as "detection"
 - `architecture`: name of the model
 - `keras_vit`: version of this package, if it is installed
 """
@@ -14,6 +15,7 @@ import json
 import keras
 
 from keras_vit.export import savedmodel
+from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 
 
@@ -42,7 +44,10 @@ def describe(model: keras.Model) -> dict:
         architecture=model.name,
     )
     names, version = inner.class_names, savedmodel.package_version()
-    if names is not None and len(names) == model.output_shape[-1]:
+    is_task = isinstance(inner, TaskModel)
+    if is_task:
+        fields["task"] = inner.task
+    if names is not None and (is_task or len(names) == model.output_shape[-1]):
         fields["class_names"] = list(names)
     if version is not None:
         fields["keras_vit"] = version

@@ -22,12 +22,13 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit.export import description, onnx_files
+from keras_vit.export import description, onnx_files, task_signatures
 from keras_vit.export.precision import (
     differences,
     warn_of_slow_int8,
     weights_bytes,
 )
+from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 
 # Largest difference from the model's own outputs, relative to the largest
@@ -99,8 +100,9 @@ def export_onnx(
     """Write a model as an ONNX file, checked with ONNX Runtime.
 
     The file takes float32 images `[B, H, W, C]` of any batch size, scales
-    pixels as the model does, and returns the model's outputs. It does not
-    decode or resize images. Its metadata contain the fields that
+    pixels as the model does, and returns the model's outputs, those of a model
+    with a head under their names. It does not decode or resize images. Its
+    metadata contain the fields that
     `keras_vit.export.description` lists, each as JSON.
 
     With `precision="int8"`, ONNX Runtime quantises the kernels of dense layers,
@@ -181,10 +183,13 @@ def export_openvino(model: keras.Model, path: str | os.PathLike) -> str:
     return _export(model, path, "openvino", "float32")
 
 
-def run_file(path: str, images: np.ndarray) -> np.ndarray:
-    """Return the outputs of a file that was exported here, on the CPU.
+def run_file(
+    path: str, images: np.ndarray
+) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the output of a file that was exported here, on the CPU.
 
-    `images` are float32 `[B, H, W, C]`, pixels in [0, 255].
+    `images` are float32 `[B, H, W, C]`, pixels in [0, 255]. Of several outputs,
+    as of a model with a head, it returns a dictionary.
     """
     suffix = os.path.splitext(path)[1]
     run = {".onnx": _run_onnx, ".tflite": _run_litert, ".xml": _run_openvino}
@@ -204,8 +209,12 @@ def _export(model, path, file_format, precision):
     # On the CPU, as in the runtimes: GPUs round products of float32. The model
     # is called rather than `predict`, because Keras exports only models that
     # were called.
+    if isinstance(model, TaskModel):
+        model = task_signatures.outputs_of(model)
     with keras.device("cpu:0"):
-        expected = keras.ops.convert_to_numpy(model(images, training=False))
+        expected = keras.tree.map_structure(
+            keras.ops.convert_to_numpy, model(images, training=False)
+        )
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     # A temporary folder in the same file system: the move is atomic, and a
@@ -222,7 +231,7 @@ def _export(model, path, file_format, precision):
                 f"`model` cannot be written as {file_format} with the backend "
                 f"{keras.backend.backend()}: {error}. {_remedy(file_format)}"
             ) from error
-        relative = differences(expected, outputs)[1]
+        relative = _largest_difference(expected, outputs)
         if not relative <= tolerance:
             raise ValueError(
                 f"The {file_format} file must give the model's outputs to "
@@ -235,6 +244,20 @@ def _export(model, path, file_format, precision):
             suffix = os.path.splitext(name)[1]
             os.replace(os.path.join(parts, name), stem + suffix)
     return path
+
+
+def _largest_difference(expected, outputs):
+    """Return the largest difference of an output, relative to its largest."""
+    if not isinstance(expected, dict):
+        return differences(expected, outputs)[1]
+    if len(expected) == 1:
+        outputs = dict.fromkeys(expected, outputs)
+    if set(expected) != set(outputs):
+        raise ValueError(
+            f"The file must have the outputs {sorted(expected)}. Received: "
+            f"{sorted(outputs)}"
+        )
+    return max(differences(x, outputs[name])[1] for name, x in expected.items())
 
 
 def _write(model, path, file_format, precision):
@@ -299,6 +322,11 @@ def _check(model, path, file_format, precision):
             'in_precision(model, "float32"), or the model an int8 one was '
             "made of."
         )
+    if precision != "float32" and isinstance(model, TaskModel):
+        raise ValueError(
+            "`precision` must be 'float32' for a model with a head of "
+            f"keras_vit.heads. Received: precision={precision!r}"
+        )
     size = weights_bytes(model)
     if size > MAX_BYTES:
         raise ValueError(
@@ -334,7 +362,9 @@ def _run_onnx(path, images):
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"]
     )
-    return session.run(None, {session.get_inputs()[0].name: images})[0]
+    names = [output.name for output in session.get_outputs()]
+    found = session.run(names, {session.get_inputs()[0].name: images})
+    return _one_or_all(names, found)
 
 
 def _run_litert(path, images):
@@ -346,14 +376,24 @@ def _run_litert(path, images):
     interpreter.allocate_tensors()
     interpreter.set_tensor(index, images)
     interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    outputs = interpreter.get_output_details()
+    found = [interpreter.get_tensor(x["index"]) for x in outputs]
+    return _one_or_all([x["name"] for x in outputs], found)
+
+
+def _one_or_all(names, found):
+    """Return the only output, or all by their names."""
+    return found[0] if len(found) == 1 else dict(zip(names, found, strict=True))
 
 
 def _run_openvino(path, images):
     core = _openvino().Core()
     # The default on some processors is bfloat16.
     hints = {"INFERENCE_PRECISION_HINT": "f32"}
-    return core.compile_model(path, "CPU", hints)(images)[0]
+    model = core.compile_model(path, "CPU", hints)
+    found = model(images)
+    names = [output.get_any_name() for output in model.outputs]
+    return _one_or_all(names, [found[output] for output in model.outputs])
 
 
 def _describe_onnx(path, fields):

@@ -78,6 +78,7 @@ def _write_from_torch(model, path):
         def forward(self, images):
             return self.model(images, training=False)
 
+    outputs = model.output
     device = model.variables[0].value.device
     images = torch.zeros(2, *model.input_shape[1:], device=device)
     batch = ({0: torch.export.Dim("batch")},)
@@ -94,6 +95,8 @@ def _write_from_torch(model, path):
             external_data=False,
             verbose=False,
             input_names=[model.inputs[0].name],
-            output_names=["logits"],
+            output_names=list(outputs)
+            if isinstance(outputs, dict)
+            else ["logits"],
             dynamic_shapes=batch,
         )

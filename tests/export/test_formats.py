@@ -13,6 +13,7 @@ import processes
 import pytest
 import realistic
 
+import keras_vit
 from keras_vit.export import description, formats, precision
 from keras_vit.models.mvit import MViT
 from keras_vit.models.vit import ViT
@@ -129,6 +130,45 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
         )
 
 
+# Each format with another head.
+HEADS = dict(
+    onnx=("yolos", dict(classes=3, num_detection_tokens=4)),
+    litert=("depth_anything", dict(neck_sizes=(8,) * 4, fusion_size=8)),
+    openvino=("eomt", dict(classes=3, num_queries=4, num_blocks=1)),
+)
+
+
+@pytest.mark.parametrize(
+    "file_format",
+    [
+        pytest.param("onnx", marks=pytest.mark.backend("torch", "jax")),
+        pytest.param("litert", marks=pytest.mark.backend("tensorflow")),
+        pytest.param("openvino", marks=pytest.mark.backend("torch")),
+    ],
+)
+def test_a_head_keeps_its_outputs_and_their_names(file_format, tmp_path):
+    needs(file_format)
+    head, options = HEADS[file_format]
+    backbone = ViT(**TINY | dict(num_layers=4, classes=None))
+    make = getattr(keras_vit.heads, head)
+    model = realistic.fill(make(backbone, **options))
+    path = EXPORT[file_format](model, tmp_path / PATHS[file_format])
+    images = make_images(model, 3)
+    outputs = formats.run_file(path, images)
+    expected = model.predict(images, verbose=0)
+    if len(expected) == 1:
+        outputs = dict.fromkeys(expected, outputs)
+    assert outputs.keys() == expected.keys()
+    for name, values in expected.items():
+        difference = np.abs(outputs[name] - values).max()
+        assert difference <= 1e-4 * np.abs(values).max()
+    fields = metadata_of(file_format, path)
+    assert fields["task"] == model.task and fields["outputs"] == "none"
+    if file_format in formats.QUANTIZED:
+        with pytest.raises(ValueError, match="'float32' for a model with a h"):
+            EXPORT[file_format](model, path, precision="int8")
+
+
 def metadata_of(file_format, path):
     """Returns the fields that a file holds, read as its users read them."""
     if file_format == "onnx":
@@ -140,9 +180,10 @@ def metadata_of(file_format, path):
         pairs = section.get_rt_info(["keras_vit"]).value.items()
     else:
         with zipfile.ZipFile(path) as archive:
-            labels = archive.read("labels.txt").decode().splitlines()
             fields = json.loads(archive.read("description.json"))
-        assert labels == fields["class_names"]
+            if "class_names" in fields:
+                labels = archive.read("labels.txt").decode().splitlines()
+                assert labels == fields["class_names"]
         return fields
     return {key: json.loads(value) for key, value in pairs}
 
