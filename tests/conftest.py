@@ -1,11 +1,7 @@
-"""Fixtures and settings of all tests."""
+"""What each process of the tests does before it imports Keras."""
 
-import functools
-import gc
-import importlib
 import importlib.metadata
 import os
-import resource
 import tempfile
 
 # Processes share the programs that JAX has compiled: those of pytest-xdist and
@@ -20,86 +16,6 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # other tests.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-import tensorflow as tf  # noqa: E402, reads the images on every backend
-
-BACKEND = keras.backend.backend()
-
-# Optimizing a graph that runs once takes longer than running it: a third of the
-# time of a test of data.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-# Goldens are compared at the highest precision of matrix products.
-if BACKEND == "jax":
-    import jax
-
-    jax.config.update("jax_default_matmul_precision", "highest")
-elif BACKEND == "tensorflow":
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-else:
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
-def with_optimizer_built(call):
-    """Creates the optimizer's variables before the first step is traced.
-
-    By default Keras creates them in that step, which TensorFlow then traces a
-    second time.
-    """
-
-    @functools.wraps(call)
-    def wrapped(model, *args, **kwargs):
-        optimizer = model.optimizer
-        layers_built = all(layer.built for layer in model._flatten_layers())
-        if optimizer and not optimizer.built and layers_built:
-            optimizer.build(model.trainable_variables)
-        return call(model, *args, **kwargs)
-
-    return wrapped
-
-
-if BACKEND == "tensorflow":
-    for name in ("fit", "train_on_batch"):
-        call = getattr(keras.Model, name)
-        setattr(keras.Model, name, with_optimizer_built(call))
-
-
-def drawn_by_numpy(name):
-    """Draws initial values with NumPy.
-
-    JAX compiles a program for each shape, which takes most of the time that
-    making a model takes.
-    """
-    sample_jax = getattr(jax.random, name)
-
-    @functools.wraps(sample_jax)
-    def sample(key, *args, **kwargs):
-        by_keras = not args and {"shape", "dtype"} <= set(kwargs)
-        if isinstance(key, jax.core.Tracer) or not by_keras:
-            return sample_jax(key, *args, **kwargs)
-        rng = np.random.default_rng(np.asarray(key))
-        shape = kwargs["shape"]
-        if name == "uniform":
-            values = rng.uniform(kwargs["minval"], kwargs["maxval"], shape)
-        else:
-            values = rng.normal(size=shape)
-        if name == "truncated_normal":
-            while (outside := np.abs(values) > 2).any():
-                values[outside] = rng.normal(size=outside.sum())
-        return values.astype(kwargs["dtype"])
-
-    return sample
-
-
-if BACKEND == "jax":
-    for name in ("normal", "uniform", "truncated_normal"):
-        setattr(jax.random, name, drawn_by_numpy(name))
-
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -110,108 +26,15 @@ def pytest_addoption(parser):
 
 
 def pytest_report_header():
-    version = importlib.metadata.version
-    return f"backend: {BACKEND} on keras {version('keras')}"
+    backend = os.environ.get("KERAS_BACKEND", "that of keras.json")
+    return f"backend: {backend} on keras {importlib.metadata.version('keras')}"
 
 
-def pytest_collection_modifyitems(config, items):
-    # Files with long tests come first, so that no long test remains for the
-    # end.
-    slow = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: item.path not in slow)
-    for item in items:
-        mark = item.get_closest_marker("backend")
-        if mark and "backend_independent" in item.keywords:
-            raise pytest.UsageError(
-                f"{item.nodeid}: `backend_independent` tests run on the first"
-                f" backend, which {mark.args} may leave out; keep one mark"
-            )
-        if mark and BACKEND not in mark.args:
-            item.add_marker(
-                pytest.mark.skip(reason=f"only on {', '.join(mark.args)}")
-            )
-        if "network" in item.keywords and config.option.markexpr != "network":
-            item.add_marker(pytest.mark.skip(reason="needs -m network"))
+def pytest_configure(config):
+    """Imports Keras and TensorFlow where tests run.
 
-
-# Tracing creates millions of objects, few of which are garbage.
-gc.set_threshold(100_000)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_heap():
-    """Excludes earlier imports and objects from garbage collection.
-
-    There are many of them, and Keras makes one for each layer it quantises.
+    The process that starts others runs none, and they wait for it.
     """
-    gc.collect()
-    gc.freeze()
-
-
-def peak_memory():
-    """The largest resident size of this process so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-PEAK_AT_RELEASE = [peak_memory()]
-
-
-@pytest.fixture(autouse=True)
-def bounded_memory():
-    """Releases compiled programs whenever the process has grown by 2 GB.
-
-    JAX keeps all of them, some a third of a GB.
-    """
-    yield
-    if peak_memory() > PEAK_AT_RELEASE[0] + 2:
-        if BACKEND == "jax":
-            jax.clear_caches()
-        gc.collect()
-        PEAK_AT_RELEASE[0] = peak_memory()
-
-
-@pytest.fixture
-def update_goldens(request):
-    return request.config.getoption("--update-goldens")
-
-
-@pytest.fixture
-def plain_decoding(monkeypatch):
-    """Decodes PNG and JPEG alone, as they are stored.
-
-    The graph for every kind of file takes two seconds to start, for each
-    pipeline of images.
-    """
-
-    def decode_image(encoded, channels=3):
-        return tf.io.decode_png(encoded, channels)
-
-    for name in ("crops", "decode", "vtab"):
-        module = importlib.import_module(f"keras_vit.data.{name}")
-        monkeypatch.setattr(module, "decode_image", decode_image)
-
-
-@pytest.fixture(autouse=True)
-def optimization(request):
-    if BACKEND == "jax" and "optimized" in request.keywords:
-        fast = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] in ("1", "true")
-        jax.config.update("jax_disable_most_optimizations", False)
-        yield
-        # Before the fixtures of a following module compile.
-        jax.config.update("jax_disable_most_optimizations", fast)
-    else:
-        yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def seed_of_module():
-    keras.utils.set_random_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def seed(seed_of_module, monkeypatch):
-    # Setting TensorFlow's seed resets all functions, which costs seconds for
-    # each that is called again; no test draws from that seed.
-    with monkeypatch.context() as patch:
-        patch.setattr("tensorflow.random.set_seed", lambda seed: None)
-        keras.utils.set_random_seed(0)
+    starts_others = getattr(config.option, "numprocesses", None)
+    if hasattr(config, "workerinput") or not starts_others:
+        config.pluginmanager.import_plugin("tests.with_keras")

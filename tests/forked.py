@@ -10,5 +10,5 @@ import tensorflow as tf
 
 import recipes.finetune  # noqa: F401
 
-# As in conftest.py, which these processes do not read.
+# As in with_keras.py, which these processes do not read.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -226,11 +226,11 @@ def sizes_of(collectives, *kinds):
 class TestTraining:
     @pytest.mark.parametrize(
         "run",
-        ["data_adam", "fsdp_adam", "tensor_4_adam", "fsdp_tensor_2_sgd"],
+        ["data", "fsdp", "tensor_4", "fsdp_tensor_2"],
     )
     def test_eight_devices_train_as_one(self, run, trained):
         arrays, results = trained
-        found, expected = arrays(run), arrays(f"one_{run.split('_')[-1]}")
+        found, expected = arrays(run), arrays("one")
         losses = expected.pop("losses")
         assert np.ptp(losses) > 0.1
         # Sums in another order: a few units of the last place in every step.
@@ -242,21 +242,21 @@ class TestTraining:
             )
         assert results[run]["replicated"]  # metrics and seeds
 
-    @pytest.mark.parametrize("run", ["fsdp_adam", "hybrid"])
+    @pytest.mark.parametrize("run", ["fsdp", "hybrid"])
     def test_fsdp_holds_an_eighth_of_weights_and_slots(self, run, trained):
         assert trained[1][run]["largest_share"] <= 1.05 / 8
 
     def test_data_parallelism_sends_gradients_alone(self, trained):
         arrays, results = trained
-        found = results["data_adam"]["training"]
-        weights = arrays("data_adam")
+        found = results["data"]["training"]
+        weights = arrays("data")
         del weights["losses"]
         number = sum(w.size for w in weights.values() if w.dtype == "float32")
         assert {kind for kind, _ in found} == {"all-reduce"}
         assert number <= sum(sizes_of(found, "all-reduce")) <= 1.05 * number
 
     def test_fsdp_gathers_weights_and_no_activations(self, trained):
-        results = trained[1]["fsdp_adam"]
+        results = trained[1]["fsdp"]
         found, sizes = results["training"], results["sizes"]
         gathered = sizes_of(found, "all-gather")
         assert set(gathered) <= set(sizes)
@@ -267,7 +267,7 @@ class TestTraining:
         assert not sizes_of(found, "all-to-all")
 
     def test_tensor_parallelism_adds_up_twice_a_block(self, trained):
-        found = trained[1]["tensor_4_adam"]["inference"]
+        found = trained[1]["tensor_4"]["inference"]
         # A device's examples, tokens, and the whole width.
         assert found == [["all-reduce", [8, 5, 32]]] * 2
 

@@ -43,25 +43,23 @@ RUNS = {
     "tensor_4": ("tensor", 4),
     "fsdp_tensor_2": ("fsdp+tensor", 2),
 }
-RUNS_OF = {
-    "adam": ("one", "data", "fsdp", "tensor_4"),
-    "sgd": ("one", "fsdp_tensor_2"),
-}
 BATCH_SIZE, NUM_STEPS = 16, 10
 
 
-def make_optimizer(name):
-    kwargs = dict(global_clipnorm=1.0, use_ema=True, ema_momentum=0.9)
-    if name == "sgd":
-        return keras.optimizers.SGD(0.1, momentum=0.9, **kwargs)
+def make_optimizer():
     # Epsilon is far above rounding: the gradient of a key's bias is zero but
     # for rounding, and Adam would make steps of it.
     return keras.optimizers.Adam(
-        1e-2, epsilon=1e-3, weight_decay=1e-2, **kwargs
+        1e-2,
+        epsilon=1e-3,
+        weight_decay=1e-2,
+        global_clipnorm=1.0,
+        use_ema=True,
+        ema_momentum=0.9,
     )
 
 
-def make_model(run, optimizer, **arguments):
+def make_model(run, **arguments):
     """Returns the scope to train in, and a compiled model."""
     scope = contextlib.nullcontext
     layout = None
@@ -78,7 +76,7 @@ def make_model(run, optimizer, **arguments):
         if layout is not None:
             layouts.check_model(layout, model)
         model.compile(
-            make_optimizer(optimizer),
+            make_optimizer(),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=[
                 "accuracy",
@@ -193,29 +191,24 @@ def inference_collectives(model, scope):
 def main(directory, checkpoint):
     start_recipe.pretend_devices(8)
     results = {"devices": jax.device_count()}
-    for optimizer, runs in RUNS_OF.items():
-        for run in runs:
-            scope, model = make_model(run, optimizer, **DROPPING)
-            losses = train(model, scope, NUM_STEPS)
-            np.savez(
-                directory / f"{run}_{optimizer}.npz",
-                losses=losses,
-                **weights_of(model),
-            )
-            if run == "one":
-                continue
-            result = results[f"{run}_{optimizer}"] = {
-                "largest_share": largest_share(model),
-                "replicated": is_replicated(
-                    model.metrics_variables + model.non_trainable_variables
-                ),
-            }
-            if optimizer == "adam" and run in ("data", "fsdp"):
-                result["training"] = training_collectives(model, scope)
-                result["sizes"] = sizes_of(model)
-            if optimizer == "adam" and run == "tensor_4":
-                result["inference"] = inference_collectives(model, scope)
-    scope, model = make_model("fsdp", "adam", **HYBRID)
+    for run in RUNS:
+        scope, model = make_model(run, **DROPPING)
+        losses = train(model, scope, NUM_STEPS)
+        np.savez(directory / f"{run}.npz", losses=losses, **weights_of(model))
+        if run == "one":
+            continue
+        result = results[run] = {
+            "largest_share": largest_share(model),
+            "replicated": is_replicated(
+                model.metrics_variables + model.non_trainable_variables
+            ),
+        }
+        if run in ("data", "fsdp"):
+            result["training"] = training_collectives(model, scope)
+            result["sizes"] = sizes_of(model)
+        if run == "tensor_4":
+            result["inference"] = inference_collectives(model, scope)
+    scope, model = make_model("fsdp", **HYBRID)
     with scope():
         model.optimizer.build(model.trainable_variables)
     results["hybrid"] = {"largest_share": largest_share(model)}

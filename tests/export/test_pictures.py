@@ -47,8 +47,9 @@ def pictures():
         exif = Image.Exif()
         exif[0x112] = orientation
         add(f"exif{orientation}.png", image, exif=exif)
-        add(f"exif{orientation}.jpg", image, exif=exif)
-        add(f"exif{orientation}.webp", image, exif=exif, lossless=True)
+        if orientation == 6:  # as cameras turn, in their other formats
+            add("exif6.jpg", image, exif=exif)
+            add("exif6.webp", image, exif=exif, lossless=True)
     return found
 
 

@@ -42,7 +42,9 @@ def scenes():
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
-@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize(
+    "frozen", [pytest.param(True, marks=pytest.mark.backend("torch")), False]
+)
 def test_it_trains_on_dinov2(frozen, tmp_path):
     modern_cases.open_case("hf_dinov2", tmp_path)
     backbone = keras_vit.DINOv2(

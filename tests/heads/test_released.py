@@ -58,6 +58,7 @@ def test_goldens_have_the_librarys_numbers(name, tmp_path):
     check_same_files(tmp_path / "own", GOLDENS / name)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("case", theirs.CASES)
 def test_files_have_the_librarys_numbers(case, transformers, tmp_path):
     folder, own = tmp_path / "theirs", tmp_path / "own"

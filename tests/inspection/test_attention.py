@@ -19,7 +19,6 @@ def test_models_of_other_families_have_none():
     assert not inspection.has_rollout(make_model("mixer"))
 
 
-@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("name", CASES)
 def test_rollout_has_the_grid_and_sums_to_one(name):
     model = make_model(name)

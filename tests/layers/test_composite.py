@@ -10,6 +10,7 @@ import pytest
 import keras_vit
 
 pytestmark = pytest.mark.backend("torch")
+ON_ALL = pytest.mark.backend("tensorflow", "jax", "torch")
 
 IMAGES = np.random.default_rng(0).uniform(0, 255, (4, 16, 8, 3))
 LABELS = np.arange(4) % 3
@@ -111,12 +112,11 @@ WEIGHTS_ONLY = keras.quantizers.Int8QuantizationConfig(
 )
 
 
-@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize(
     ("mode", "config"),
     [
-        ("int8", None),
-        ("int4", None),
+        pytest.param("int8", None, marks=ON_ALL),
+        pytest.param("int4", None, marks=ON_ALL),
         ("float8", None),
         (None, WEIGHTS_ONLY),
         (None, keras.quantizers.Int4QuantizationConfig(block_size=8)),

@@ -14,8 +14,6 @@ from keras_vit.models import axial_attention, axial_resnet
 # multiply-accumulates.
 SIZES = {
     "AxialResNet26S": (5_944_936, 1.812),
-    "AxialResNet50S": (11_586_216, 2.843),
-    "AxialResNet50M": (25_179_400, 5.955),
     "AxialResNet50L": (43_973_480, 10.19),
 }
 

@@ -89,7 +89,7 @@ def test_parameters_are_those_of_the_release(variant):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("variant", bit.VARIANTS)
+@pytest.mark.parametrize("variant", ["BiTR50x1", "BiTR101x3"])
 def test_operations_are_those_of_the_release(variant):
     expected = SIZES[variant][3] * 1e9
     assert keras_vit.cost(without_memory(variant)).macs == pytest.approx(

@@ -20,28 +20,17 @@ CASES = {
     "cycle_mlp": keras_vit.CycleMLP,
 }
 # With 1000 classes at 224 x 224: parameters that are trained, billions of
-# multiply-accumulates.
+# multiply-accumulates, of the smallest and largest. The tables of the
+# documentation, which are tested too, have the others.
 SIZES = {
     "ResMLPS12": (15_350_872, 3.010),
-    "ResMLPS24": (30_020_680, 5.961),
-    "ResMLPS36": (44_690_488, 8.913),
     "ResMLPB24": (129_138_280, 100.2),
     "GMLPTi16": (5_867_328, 1.329),
-    "GMLPS16": (19_422_656, 4.392),
-    "GMLPB16": (73_075_392, 15.72),
     "CycleMLPB1": (15_155_400, 2.122),
-    "CycleMLPB2": (26_802_504, 3.876),
-    "CycleMLPB3": (38_385_720, 6.831),
-    "CycleMLPB4": (51_796_552, 10.03),
     "CycleMLPB5": (75_747_280, 12.23),
     "EAMLP7": (6_096_206, 1.465),
-    "EAMLP10": (8_489_678, 2.007),
-    "EAMLP12": (10_085_326, 2.369),
-    "EAMLP14": (29_801_422, 6.450),
     "EAMLP19": (54_470_798, 11.60),
     "FFOnlyTi16": (7_676_332, None),
-    "FFOnlyB16": (61_943_020, None),
-    "FFOnlyL32": (206_363_576, None),
 }
 
 

@@ -17,11 +17,7 @@ FLAT = dict(depths=(12,), hidden_sizes=(768,), patch_sizes=(16,))
 # at 224 x 224.
 SIZES = {
     "S": (raft_mlp.VARIANTS["RaftMLPS"], 9_868_768, 2.087),
-    "M": (raft_mlp.VARIANTS["RaftMLPM"], 21_413_632, 4.267),
-    "L": (raft_mlp.VARIANTS["RaftMLPL"], 36_184_672, 6.544),
     "flat r = 4": (FLAT | dict(raft_sizes=(4,)), 58_390_696, 12.02),
-    "flat r = 2": (FLAT | dict(raft_sizes=(2,)), 58_162_888, 11.62),
-    "flat r = 1": (FLAT | dict(raft_sizes=(1,)), 58_105_432, 11.42),
     "Mixer": (FLAT | dict(token_mixing_type="original_tm"), 59_918_200, 12.63),
     "hierarchy M": (
         raft_mlp.VARIANTS["RaftMLPM"]
@@ -38,16 +34,6 @@ SIZES = {
         ),
         60_522_184,
         12.08,
-    ),
-    "deep": (
-        dict(
-            depths=(36,),
-            hidden_sizes=(384,),
-            patch_sizes=(16,),
-            raft_sizes=(2,),
-        ),
-        43_532_296,
-        8.989,
     ),
 }
 

@@ -39,7 +39,7 @@ def test_the_command_that_the_run_printed_works(
     assert (workdir / "attention.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.backend("tensorflow", "torch")
 def test_probabilities_are_those_of_the_model(digits_run, capsys):
     path = str(next((digits_run[1] / "examples").iterdir()))
     model_path = str(digits_run[1] / "best.keras")

@@ -1,7 +1,6 @@
 """A run that is killed resumes, and ends with the same bits."""
 
 import random
-import shutil
 
 import keras
 import numpy as np
@@ -38,21 +37,14 @@ def assert_same(workdir, expected):
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
-    """A run that is killed twice, at random moments, and then let end."""
+    """A run that is killed at a random moment, and then let end."""
     expected, ticks = uninterrupted
     rng = random.Random(keras.backend.backend())
-    workdir, kills = tmp_path / "run", 0
-    while kills < 2:
-        # One that resumes has fewer ticks.
-        kill_at = rng.randint(1, ticks // 2)
-        [(status, printed)] = processes.end(
-            processes.start(workdir, config=CONFIG, kill_at=kill_at)
-        )
-        assert status in (-9, 0), printed
-        kills += status == -9
-        if status == 0:
-            assert_same(workdir, expected)
-            shutil.rmtree(workdir)
+    workdir, kill_at = tmp_path / "run", rng.randint(ticks // 3, ticks - 1)
+    [(status, printed)] = processes.end(
+        processes.start(workdir, config=CONFIG, kill_at=kill_at)
+    )
+    assert status == -9, printed
     processes.run(workdir, config=CONFIG)
     assert_same(workdir, expected)
 

@@ -59,7 +59,6 @@ def video_run(tmp_path_factory):
     return workdir, finetune.run(small_config(), str(workdir))
 
 
-@pytest.mark.backend("tensorflow", "torch")
 def test_a_run_on_videos_leaves_what_a_run_on_images_leaves(video_run):
     workdir, results = video_run
     assert 0 <= results["accuracy"] <= 1

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -152,18 +152,17 @@ def test_rate_and_steps_are_selected_by_validation_images(
 
 
 @pytest.mark.backend_independent
-def test_the_config_file_makes_the_config_of_the_program(tmp_path):
+def test_the_config_file_makes_the_config_of_the_program(
+    tmp_path, monkeypatch, capsys
+):
     """As `python -m` has it, where the recipe is the module `__main__`."""
     (tmp_path / "results.json").write_text('{"accuracies": {"dtd": 0.5}}')
-    done = subprocess.run(
-        [sys.executable, "-m", "recipes.vtab", "--config.tasks=dtd"]
-        + [f"--workdir={tmp_path}"],
-        capture_output=True,
-        text=True,
-        cwd=vtab.DEFAULT_CONFIG.parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    assert "vtab/dtd is finished" in done.stdout
+    words = ["vtab", "--config.tasks=dtd", f"--workdir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("recipes.vtab", run_name="__main__", alter_sys=True)
+    assert not end.value.code
+    assert "vtab/dtd is finished" in capsys.readouterr().out
 
 
 def test_what_cannot_be_run_is_refused(tmp_path, make_config):

@@ -9,9 +9,12 @@ import keras_vit
 from recipes import paper_tables
 from tools import cost_figure, runs
 
+# The smallest of each kind and the largest, at both lengths of training.
+COUNTED = [paper_tables.TABLE_6[i] for i in (0, 5, 6, 12, 13, 17)]
+
 
 @pytest.mark.backend("jax")  # which traces fastest
-@pytest.mark.parametrize("row", paper_tables.TABLE_6, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", COUNTED, ids=lambda row: row[0])
 def test_pre_training_costs_what_table_6_says(row):
     name, epochs, *_, printed = row
     macs = cost_figure.macs_of(paper_tables.TABLE_6_CONSTRUCTORS[name])

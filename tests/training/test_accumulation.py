@@ -102,7 +102,13 @@ def full_batch(name, weighted=True):
     return model, *fit(model, 1, OPTIMIZERS[name](), weighted)
 
 
-@pytest.mark.parametrize(("name", "weighted"), [("sgd", True), ("adam", False)])
+@pytest.mark.parametrize(
+    ("name", "weighted"),
+    [
+        ("sgd", True),
+        pytest.param("adam", False, marks=pytest.mark.backend("torch")),
+    ],
+)
 def test_parts_train_as_the_full_batch(name, weighted):
     parts = make_model()
     result = fit(parts, 4, OPTIMIZERS[name](), weighted)
@@ -177,6 +183,7 @@ def test_a_batch_of_unknown_size_is_checked_in_training():
         trained.fit(images, labels, batch_size=6, verbose=0)
 
 
+@pytest.mark.backend("torch")
 def test_evaluation_and_saving_are_those_of_the_model(tmp_path):
     model = make_model()
     trained, _ = fit(model, 4, "sgd")

@@ -178,7 +178,7 @@ def _transformers(model, case):
         intermediate_size=architecture.mlp_dim,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        num_labels=CLASSES,  # type: ignore[call-arg]
+        num_labels=CLASSES,
     )
     return transformers.ViTForImageClassification(config)
 
