@@ -29,6 +29,9 @@ def rename(given: Mapping[str, Any], stacklevel: int = 3) -> dict[str, Any]:
         earlier["pooling='levels'"] = "feature_maps=True"
         del renamed["pooling"]
         renamed["feature_maps"] = True
+    if renamed.get("pooling") == "token_gap":
+        earlier["pooling='token_gap'"] = "pooling='gap_norm', class_token=True"
+        renamed |= dict(pooling="gap_norm", class_token=True)
     if earlier:
         names = ", ".join(f"`{old}` is `{new}`" for old, new in earlier.items())
         warnings.warn(

@@ -510,7 +510,7 @@ LAYERS = {
 MODELS = {
     "token": dict(),
     "gap": dict(pooling="gap"),
-    "token_gap": dict(pooling="token_gap"),
+    "token_gap": dict(pooling="gap_norm", class_token=True),
     "unpooled": dict(pooling="unpooled"),
     "pre_logits": dict(representation_size=12, class_names=tuple("abcde")),
     "features": dict(include_top=False),

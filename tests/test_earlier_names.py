@@ -107,6 +107,15 @@ def test_levels_are_feature_maps():
     assert len(model.outputs) == 2
 
 
+def test_a_mean_beside_a_token_has_the_name_of_other_families():
+    with pytest.warns(FutureWarning, match="gap_norm', class_token=True"):
+        model = make_model("token", pooling="token_gap")
+    assert model.architecture.pooling == "gap_norm"
+    assert model.architecture.has_class_token
+    with pytest.raises(ValueError, match="`class_token` must be True with"):
+        make_model("token", pooling="gap", class_token=True)
+
+
 def test_a_run_begun_with_earlier_names_resumes():
     assert fields.RENAMED == NAMES
     architecture = dict(classifier="gap", heads=[], num_heads=2, pooling="")

@@ -14,9 +14,9 @@ from keras_vit.layers import Metadata
 def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
     """Return a model that computes one vector for each image.
 
-    Tokens are read as a classifier does: from the class token if there is one
-    (except with pooling="token_gap"), otherwise from the mean of all patches
-    or of all positions of a grid.
+    Tokens are read as a classifier does: from the class token with
+    pooling="token", otherwise from the mean of all patches or of all positions
+    of a grid.
 
     Args:
         model: A functional model with one input, of this package or not.
@@ -189,9 +189,9 @@ def _averages(model):
     """Whether a model with a class token reads the mean of its patches."""
     architecture = _architecture(model)
     kind = architecture.get("pooling") or "token"
-    if not architecture.get("class_token", True):
+    if architecture.get("class_token") is False:
         return True  # registers alone
-    return not kind.startswith("token") or kind == "token_gap"
+    return not kind.startswith("token")
 
 
 def _architecture(model):

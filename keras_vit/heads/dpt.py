@@ -159,8 +159,8 @@ def _readout(inner, readout):
 def _has_class_token(inner):
     if maps.is_pyramid(inner) or len(inner.blocks[0].output.shape) != 3:
         return False
-    is_there = getattr(inner.architecture, "class_token", True)
-    return bool(is_there and num_prefix_tokens(inner))
+    is_absent = getattr(inner.architecture, "class_token", True) is False
+    return not is_absent and bool(num_prefix_tokens(inner))
 
 
 def _read(x, token, readout, activation, name):

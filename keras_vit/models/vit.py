@@ -47,7 +47,7 @@ __all__ = [
     "R50ViTL32",
 ]
 
-Pooling = Literal["token", "token_gap", "gap", "gap_norm", "unpooled"]
+Pooling = Literal["token", "gap", "gap_norm", "unpooled"]
 Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
@@ -108,11 +108,12 @@ class ViTConfig(EncoderConfig):
     Args:
         patch_size: Pixels per side of a patch, or (height, width); of the
             feature map in a hybrid.
-        pooling: "token" reads the class token; "gap" the average of all
-            tokens, "gap_norm" with the last LayerNorm after the average
-            (timm's `fc_norm`); "token_gap" is "gap_norm" over the patches of
-            a model with a class token (MAE's fine-tuning, BEiT); "unpooled"
-            gives the grid of all tokens. "token".
+        pooling: What the head reads: "token", the class token; "gap", the mean
+            of the patches; "gap_norm", the same before the last LayerNorm
+            (timm's `fc_norm`); "unpooled", the grid of all patches. "token".
+        class_token: Whether there is a class token; by default with
+            pooling="token" alone. True also fits pooling="gap_norm" (MAE's
+            fine-tuning).
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
@@ -128,6 +129,7 @@ class ViTConfig(EncoderConfig):
     """
 
     pooling: Pooling = "token"
+    class_token: bool | None = None
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
     position_embedding: Positions = "learned_1d"
@@ -140,7 +142,7 @@ class ViTConfig(EncoderConfig):
     @property
     def has_class_token(self) -> bool:
         """Whether a class token precedes the patches."""
-        return self.pooling in ("token", "token_gap")
+        return self.pooling == "token" or bool(self.class_token)
 
     @property
     def is_relative(self) -> bool:
@@ -149,6 +151,13 @@ class ViTConfig(EncoderConfig):
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
+        possible = dict(token=(None, True), gap_norm=(None, True, False))
+        if self.class_token not in possible.get(self.pooling, (None, False)):
+            raise ValueError(
+                "`class_token` must be True with pooling='token', True or "
+                "False with pooling='gap_norm', and False otherwise. Received: "
+                f"class_token={self.class_token}, pooling={self.pooling!r}"
+            )
         learned = self.position_embedding in ("learned_1d", "learned_2d")
         if not learned and self.position_placement != "stem":
             raise ValueError(
@@ -164,6 +173,7 @@ class ViTArguments(EncoderArguments, total=False):
     """The fields of `ViTConfig`, as arguments."""
 
     pooling: Pooling | None
+    class_token: bool | None
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
     position_embedding: Positions | None
@@ -244,9 +254,8 @@ def read_out(config: ViTConfig, x, grid_size: tuple[int, int]):
     if config.pooling == "gap":
         return ops.mean(norm(x), axis=1)
     if config.pooling == "gap_norm":
-        return norm(ops.mean(x, axis=1))
-    if config.pooling == "token_gap":
-        return norm(ops.mean(x[:, 1:], axis=1))
+        patches = x[:, 1:] if config.has_class_token else x
+        return norm(ops.mean(patches, axis=1))
     return keras.layers.Reshape((*grid_size, config.hidden_size))(norm(x))
 
 

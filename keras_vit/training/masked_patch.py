@@ -104,7 +104,7 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     inner = ImageModel.find(model)
     pooling = getattr(inner.architecture, "pooling", "gap")
     embeddings = [x for x in inner.layers if isinstance(x, PatchEmbedding)]
-    if pooling in ("gap_norm", "token_gap") or not embeddings:
+    if pooling == "gap_norm" or not embeddings:
         raise ValueError(
             "`model` must embed patches and apply its last LayerNorm to every "
             "token, which pooling='gap_norm' does not. Received: "

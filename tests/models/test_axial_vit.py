@@ -80,6 +80,6 @@ def test_positions_are_resampled_along_each_axis():
 @pytest.mark.backend("torch")
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="`pooling` must be one of"):
-        catalogue.make_model("axial vit", pooling="token_gap")
+        catalogue.make_model("axial vit", pooling="gap_norm")
     with pytest.raises(ValueError, match="multiple of `num_heads`"):
         catalogue.make_model("axial vit", num_heads=3)

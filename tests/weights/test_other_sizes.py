@@ -34,7 +34,11 @@ OLD = dict(layer_norm_epsilon=1e-12)  # of transformers' first models
 # Case: constructor, the arguments of the model, and of one for transformers.
 CASES = {
     "vit": ("ViT", {}, OLD),
-    "vit, mean beside a token": ("ViT", dict(pooling="token_gap"), None),
+    "vit, mean beside a token": (
+        "ViT",
+        dict(pooling="gap_norm", class_token=True),
+        None,
+    ),
     "hybrid": (
         "ViT",
         dict(patch_size=1, resnet_depths=(), resnet_numerics="timm"),

@@ -45,9 +45,10 @@ def test_it_is_written_back_as_it_was(tmp_path):
     assert "fc_norm.weight" in first
     for name in first:
         np.testing.assert_array_equal(first[name], second[name])
-    assert sources[1].metadata["pooling"] == "token_gap"
+    assert sources[1].metadata["pooling"] == "gap_norm"
+    assert sources[1].metadata["class_token"] is True
     for format in ("jax", "big_vision", "huggingface"):
-        with pytest.raises(ValueError, match="no place.*token_gap"):
+        with pytest.raises(ValueError, match="no place.*gap_norm"):
             keras_vit.save_checkpoint(
                 model, tmp_path / "out.npz", format=format
             )

@@ -45,17 +45,17 @@ def make(
         requires=(),
         fields=fields,
         fixed=fixed,
-        config_of=lambda metadata: config_of(with_activation(metadata)),
+        config_of=lambda metadata: config_of(as_later_family(metadata)),
         naming_schemes={"huggingface": scheme},
         refused=lambda metadata, format: table.listed(
             _backbone_refused(metadata, fields, fixed or {})
-            | refused(with_activation(metadata))
+            | refused(as_later_family(metadata))
         ),
         **kwargs,
     )
 
     def rules(metadata):
-        metadata = with_activation(metadata)
+        metadata = as_later_family(metadata)
         absent = () if metadata.get("classes") else ("head/",)
         own = base.rules(metadata | dict(classes=None))
         own += table.expand(head_rows(metadata), absent=absent)
@@ -96,23 +96,25 @@ def name_of_unused(name: str) -> str:
     return name.replace(".", "-")  # PyTorch allows no dots
 
 
-def with_activation(metadata: dict) -> dict:
-    """Return the metadata with the `activation` of a ViT's MLPs."""
+def as_later_family(metadata: dict) -> dict:
+    """Return the metadata of a ViT with what that of later families has."""
     if "activation" in metadata or "gelu_approximate" not in metadata:
         return metadata
     tanh = metadata["gelu_approximate"]
-    return metadata | dict(activation="gelu_tanh" if tanh else "gelu")
+    token = metadata["pooling"] == "token" or bool(metadata.get("class_token"))
+    return metadata | dict(
+        activation="gelu_tanh" if tanh else "gelu", class_token=token
+    )
 
 
 def _backbone_refused(metadata, fields, fixed):
     """Return what a backbone has that the format's backbones lack."""
     expected = {k: v for k, v in rows.DEFAULTS.items() if k not in fields}
     expected |= fixed
-    own = dict(
-        class_token=metadata["pooling"] in ("token", "token_gap"),
-        position_prefix=int(metadata["pooling"] in ("token", "token_gap")),
-    )
-    found = own | metadata
+    token = metadata.get("class_token")
+    token = metadata["pooling"] == "token" if token is None else token
+    found = dict(position_prefix=int(token)) | metadata
+    found["class_token"] = token
     refused = {
         f"{name}={found[name]!r}": bool(found[name]) != bool(value)
         if name == "layer_scale"

@@ -231,7 +231,7 @@ def _no_bias(size):
 
 def readout(names: dict, pooling: str | None) -> dict:
     """Return the names with those of the last norm and the head."""
-    if pooling in ("gap_norm", "token_gap") and names.get("fc_norm"):
+    if pooling == "gap_norm" and names.get("fc_norm"):
         return {**names, "norm": names["fc_norm"]}
     if pooling == "distilled" and names.get("head_token"):
         return {**names, "head": names["head_token"]}

@@ -93,7 +93,7 @@ def fields(metadata: dict) -> dict:
         num_layers=metadata["num_layers"],
         num_heads=metadata.get("num_heads") or 0,
         resnet_depths=metadata.get("resnet_depths"),
-        class_token=pooling in ("token", "token_gap"),
+        class_token=pooling == "token" or bool(metadata.get("class_token")),
         pooling=pooling,
         representation_size=metadata.get("representation_size"),
         classes=metadata.get("classes"),

@@ -240,8 +240,7 @@ def _unstack(arrays):
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that these files cannot store."""
-    pooled = metadata["pooling"]
-    return [pooled] if pooled in ("gap_norm", "token_gap") else []
+    return ["gap_norm"] if metadata["pooling"] == "gap_norm" else []
 
 
 def differences(metadata: dict) -> list[str]:

@@ -62,24 +62,26 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
             if "resnet/conv_root/kernel" in arrays
             else None
         ),
-        pooling=_classifier(arrays, config),
+        **_pooling(arrays, config),
         representation_size="pre_logits/bias" in arrays,
         classes="head/bias" in arrays,
     )
 
 
-def _classifier(arrays, config):
+def _pooling(arrays, config):
     """Return the pooling in the graph; weights only show the class token."""
     norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2
     if "class_token/cls" in arrays:
-        return "token_gap" if averaged else "token"
+        if averaged:
+            return dict(pooling="gap_norm", class_token=True)
+        return dict(pooling="token")
     if not config:
-        return None
+        return dict(pooling=None)
     if keras_format.layer_of(config, "Reshape"):
-        return "unpooled"
-    return "gap_norm" if averaged else "gap"
+        return dict(pooling="unpooled")
+    return dict(pooling="gap_norm" if averaged else "gap")
 
 
 def settings(config: dict) -> dict:

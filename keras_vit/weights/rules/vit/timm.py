@@ -94,10 +94,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     hybrid = any(name.startswith(_BACKBONE) for name in arrays)
     token, norm = "cls_token" in arrays, "fc_norm.weight" in arrays
-    if token:
-        pooled = "token_gap" if norm else "token"
-    else:
-        pooled = "gap_norm" if norm else "gap"
+    pooled = "gap_norm" if norm else "token" if token else "gap"
     arguments = configs.section(config, "model_args")
     implied = "token" if pooled == "token" else "avg"
     class_token = configs.flag(arguments, "class_token")
@@ -118,6 +115,7 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
         num_layers=table.count(arrays, _BLOCK),
         resnet_depths=(table.depths(arrays, _UNIT) if hybrid else None),
         pooling=pooled,
+        class_token=True if token and norm else None,
         representation_size="pre_logits.fc.bias" in arrays,
         classes="head.bias" in arrays,
     )
@@ -162,7 +160,7 @@ def config_of(metadata: dict) -> dict:
         _PLAIN if units is None else ARCHITECTURES.get(units, _PLAIN),
         class_token=fields(metadata)["class_token"],
         global_pool="token" if pooling == "token" else "avg",
-        fc_norm=pooling in ("gap_norm", "token_gap"),
+        fc_norm=pooling == "gap_norm",
     )
 
 
