@@ -53,7 +53,10 @@ def nonsense(name, default, hint):
     found = leaves(hint)
     if isinstance(default, bool) or bool in found:
         # Of AddPositionEmbs it may be a number too.
-        return FLAGS if int not in found else ("banana", -1, None)
+        flags = FLAGS if int not in found else ("banana", -1, None)
+        return [
+            x for x in flags if x is not None or types.NoneType not in found
+        ]
     values = ["banana", object(), True, NAN]
     if name == "rotary" and str not in map(type, typing.get_args(hint)):
         values += ROTARY
