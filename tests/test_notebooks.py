@@ -10,7 +10,12 @@ import pytest
 from tests.documented import NOTEBOOKS
 
 # Each on one backend, the notebooks being the same on all.
-BACKENDS = {"finetune": "torch", "inside": "torch", "serving": "tensorflow"}
+BACKENDS = {
+    "finetune": "torch",
+    "inside": "torch",
+    "serving": "tensorflow",
+    "tasks": "torch",
+}
 # What takes long in a notebook -> what is run in its place.
 SHRUNK = {
     r"epochs=(8|12|15)\b": "epochs=2",
