@@ -1,5 +1,7 @@
 """A classifier by the similarity with an embedding of each class."""
 
+from typing import Any
+
 import keras
 
 from keras_vit._arguments import Natural, checked
@@ -34,7 +36,7 @@ class SimilarityHead(ClassificationHead):
         self.projection_size = projection_size
 
     def build(self, input_shape):
-        self.projection = None
+        self.projection: Any = None
         if self.projection_size:
             self.projection = Dense(
                 self.projection_size,

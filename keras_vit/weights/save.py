@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import tempfile
+from typing import Any
 
 import keras
 import numpy as np
@@ -80,6 +81,7 @@ def _values(model):
 
 def _write_towers(model, path, format, allow_differences):
     """Write an image tower and a text tower into one directory."""
+    path = os.path.expanduser(os.fspath(path))
     image, text = model.image_tower, model.text_tower
     values = _values(text)
     if not hasattr(image, "task"):
@@ -89,7 +91,7 @@ def _write_towers(model, path, format, allow_differences):
         for name in ("logit_scale", "logit_bias")
     }
     rules = FAMILIES.get(image.file_family)
-    joined = getattr(rules, "joined_config", None)
+    joined: Any = getattr(rules, "joined_config", None)
     family = getattr(rules, "TEXT_TOWER", None)
     if family == "owl_text":  # of CLIP's form, within another prefix
         metadata["outer"] = f"{image.file_family}."
@@ -117,8 +119,8 @@ def _write_towers(model, path, format, allow_differences):
     )
     _check_path(path, target, format)
     sides = ((target, metadata_), (own, metadata))
-    both = [one.config_of(known) for one, known in sides if one.config_of]
-    _write_files(os.fspath(path), arrays | others, joined(*both))
+    both = [one.config_of(known) for one, known in sides]
+    _write_files(path, arrays | others, joined(*both))
     tokenizer = getattr(model.tokenizer, "save_files", None)
     if tokenizer is not None and os.path.isdir(path):
         tokenizer(path)

@@ -9,6 +9,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit.weights.rules import clip_text
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "towers"
 CASES = ("clip", "siglip")
@@ -81,6 +82,19 @@ def test_files_are_written_back_bit_for_bit(name, tmp_path):
         for key in set(written[part]) & set(expected[part]):
             if "projection" not in key:
                 assert written[part][key] == expected[part][key], key
+
+
+@pytest.mark.backend_independent
+def test_configs_say_which_token_ends_a_text():
+    read = clip_text.FORMATS["huggingface"].read_config
+    old = dict(num_attention_heads=8, eos_token_id=2)
+    other = dict(num_attention_heads=16, hidden_size=None)
+    found = read(dict(text_config=old, text_config_dict=other))
+    assert found["num_heads"] == 16 and found["pooling"] == "largest"
+    found = read(dict(text_config=old | dict(eos_token_id=48)))
+    assert found["num_heads"] == 8 and found["end_token"] == 48
+    newer = old | dict(model_type="metaclip_2_text_model")
+    assert read(dict(text_config=newer))["end_token"] == 2
 
 
 @pytest.mark.backend("torch")

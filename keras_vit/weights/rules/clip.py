@@ -22,6 +22,8 @@ _NAMES = transformers.TOWER_NAMES | dict(
     head_bias=False,
 )
 _DEFAULTS = transformers.defaults(1e-5, "quick_gelu", image_size=224)
+# MetaCLIP 2 has CLIP's form.
+_KINDS = ("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model")
 
 
 def _timm_config_of(metadata):
@@ -92,7 +94,7 @@ FORMATS = {
             r"classifier\..*": "a classifier on CLIP's mean of patches before "
             "the last norm is"
         },
-        defaults=dict(clip=_DEFAULTS, clip_vision_model=_DEFAULTS),
+        defaults=dict.fromkeys(_KINDS, _DEFAULTS),
         refused=_refused,
         **_MODEL,
     ),

@@ -6,7 +6,7 @@ Checked against clip of transformers 5.24.
 from keras_vit.weights.rules import configs, table, text_tower
 
 TITLE = "CLIP's text tower"
-MODEL_TYPES = ("clip_text_model",)
+MODEL_TYPES = ("clip_text_model", "metaclip_2_text_model")
 RESIZES: dict = {}
 grid = table.no_grid
 # Of files that were written before the id was right: the largest id is read.
@@ -27,13 +27,19 @@ def _settings(config):
             f"eos_token_id={end}"
         )
     end = configs.integer(config, "eos_token_id", 0)
-    if end == _OLD_END:
+    # MetaCLIP 2 means what it says: its vocabulary ends texts with 2.
+    if end == _OLD_END and config.get("model_type") != MODEL_TYPES[1]:
         return dict(pooling="largest", end_token=None)
     return dict(pooling="end", end_token=end)
 
 
 def _config_of(metadata):
     size = metadata["embedding_size"]
+    if metadata["end_token"] == _OLD_END:
+        raise ValueError(
+            f"CLIP's files have no place for end_token={_OLD_END}, which they "
+            "take for the largest id"
+        )
     end = _OLD_END if metadata["end_token"] is None else metadata["end_token"]
     return dict(
         architectures=[

@@ -5,6 +5,7 @@ image tower of timm as timm's, and the text tower as transformers'.
 """
 
 import re
+from typing import Any
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
@@ -86,7 +87,7 @@ def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
     own = _translate(arrays, _IMAGE, "visual_projection.weight")
     width = configs.integer(vision, "width") or 768
     head_width = configs.integer(vision, "head_width") or 64
-    tower = dict(
+    tower: dict[str, Any] = dict(
         model_type="clip_vision_model",
         hidden_act="quick_gelu" if model.get("quick_gelu") else "gelu",
         num_attention_heads=width // head_width,

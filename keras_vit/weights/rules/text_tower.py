@@ -59,9 +59,8 @@ def make(
     def read_config(config):
         section = configs.section(config, "text_config") or config
         # Beside `text_config`, old files have another, which overrides it.
-        section = defaults | configs.known(
-            **section, **configs.section(config, "text_config_dict")
-        )
+        older = configs.known(**configs.section(config, "text_config_dict"))
+        section = defaults | configs.known(**section) | older
         kind = configs.choice(section, "hidden_act", transformers.ACTIVATIONS)
         found = {n: read(section, key) for n, (key, read) in _FIELDS.items()}
         activation = transformers.ACTIVATIONS[kind or ""]
