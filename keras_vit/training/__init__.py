@@ -5,6 +5,11 @@ from keras_vit.training.accumulation import accumulate
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.clipping import clip_whole_gradient
+from keras_vit.training.contrastive_loss import (
+    ContrastiveLoss,
+    sigmoid_contrastive_loss,
+    softmax_contrastive_loss,
+)
 from keras_vit.training.depth_loss import MetricDepthLoss, RelativeDepthLoss
 from keras_vit.training.detection_loss import (
     SetDetectionLoss,
@@ -26,6 +31,7 @@ from keras_vit.training.task_loss import TaskLoss, set_loss
 
 __all__ = [
     "Checkpoints",
+    "ContrastiveLoss",
     "LinearDecay",
     "MetricDepthLoss",
     "PixelCrossentropy",
@@ -49,6 +55,8 @@ __all__ = [
     "masks_of_classes",
     "scale_rates",
     "set_loss",
+    "sigmoid_contrastive_loss",
+    "softmax_contrastive_loss",
     "train_head_only",
     "train_low_rank",
 ]

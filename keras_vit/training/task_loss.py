@@ -24,6 +24,9 @@ class TaskLoss:
         """Return the loss, a scalar."""
         return sum(self.terms(targets, outputs).values())
 
+    def prepare(self, model: keras.Model) -> None:
+        """Take from a model what the loss needs beside its outputs."""
+
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return the weighted terms of the loss by name, scalars."""
         raise NotImplementedError
@@ -38,13 +41,18 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
     Args:
         model: A model with a dictionary of outputs.
         loss: `SetDetectionLoss`, `SetSegmentationLoss`, `PixelCrossentropy`,
-            `RelativeDepthLoss` or `MetricDepthLoss`.
+            `RelativeDepthLoss`, `MetricDepthLoss` or `ContrastiveLoss`.
+
+    Raises:
+        ValueError: If the loss is contrastive, and the model accumulates
+            gradients or has no two towers.
 
     Example:
         keras_vit.training.set_loss(
             model, keras_vit.training.SetDetectionLoss())
         model.compile("adamw")
     """
+    loss.prepare(model)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
