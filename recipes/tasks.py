@@ -58,6 +58,7 @@ class Task:
         auxiliary_blocks: Blocks, counted from 1, that are trained to predict as
             well.
         anchors: Whether the tokens of "yolos" begin at places of a grid.
+        patch_classes: Whether "yolos" is trained to class the patches as well.
         num_points: Points at which masks are compared.
         no_object_weight: Weight of "no object" in the loss.
         scales: The least and the largest size of a training image relative to
@@ -76,6 +77,7 @@ class Task:
     max_objects: int = 0
     auxiliary_blocks: tuple[int, ...] = ()
     anchors: bool = False
+    patch_classes: bool = False
     num_points: int = 12_544
     no_object_weight: float = 0.1
     scales: tuple[float, ...] = (1.0, 1.0)
@@ -266,7 +268,10 @@ def objective(
         )
     if name == "yolos":
         make = functools.partial(
-            make, num_detection_tokens=task.num_queries, anchors=task.anchors
+            make,
+            num_detection_tokens=task.num_queries,
+            anchors=task.anchors,
+            patch_classes=task.patch_classes,
         )
         loss: training.TaskLoss = training.SetDetectionLoss(
             no_object_weight=task.no_object_weight

@@ -5,14 +5,14 @@ import numpy as np
 from keras_vit.data.optional_imports import optional
 from keras_vit.data.split import hold_out
 
-SIDE = 64
+SIDE = 48
 TRAIN_SCENES, EVAL_SCENES = 20_000, 500
-MOST_DIGITS = 4
+MOST_DIGITS = 3
 # A digit at this depth is as many pixels high, and a nearer one is larger.
-SIZE_AT_1 = 28
-NEAREST, FARTHEST = 1.0, 2.0
+SIZE_AT_1 = 24
+NEAREST, FARTHEST = 1.0, 1.5
 # Depth of the ground at the lower and at the upper edge, which varies by the
-# slope of the scene; its brightness shows it.
+# slope of the scene. What is nearer is brighter.
 GROUND, HORIZON = (2.2, 2.6), (3.0, 6.0)
 # Ink is an object where it is at least this bright, of 255.
 _INK = 64
@@ -23,9 +23,9 @@ _SEEN = 0.25
 def find(eval_fraction: float, seed: int) -> tuple[dict, ...]:
     """Draw scenes of scikit-learn's digits.
 
-    A scene has up to four digits, which overlap, on a ground that rises to the
-    horizon. A nearer digit is larger, and hides those behind. Scenes for
-    evaluation use other digits, a share of each.
+    A scene has up to three digits, two on average, which overlap, on a ground
+    that rises to the horizon. A nearer digit is larger and brighter, and hides
+    those behind. Scenes for evaluation use other digits, a share of each.
 
     Args:
         eval_fraction: Share of the digits held out.
@@ -33,7 +33,7 @@ def find(eval_fraction: float, seed: int) -> tuple[dict, ...]:
 
     Returns:
         The fields of a training and an evaluation `TaskSource`: 20,000 and 500
-        scenes of 64x64 pixels in grey, drawn when they are read.
+        scenes of 48x48 pixels in grey, drawn when they are read.
     """
     digits, labels = optional("sklearn.datasets").load_digits(return_X_y=True)
     digits = digits.reshape(-1, 8, 8) * (255 / 16)
@@ -45,7 +45,8 @@ def find(eval_fraction: float, seed: int) -> tuple[dict, ...]:
     def fields(which, part, count):
         def load(index: int) -> dict:
             rng = np.random.default_rng((which, index))
-            chosen = rng.permutation(part)[: rng.integers(MOST_DIGITS + 1)]
+            count = rng.integers(MOST_DIGITS + 1, size=2).max()
+            chosen = rng.permutation(part)[:count]
             return _scene(digits[chosen], labels[chosen], rng)
 
         return dict(
@@ -70,7 +71,7 @@ def _scene(digits, labels, rng):
     near, far = rng.uniform(*GROUND), rng.uniform(*HORIZON)
     # Inverse depth is linear in the rows of a plane.
     depth = 1 / (rows / far + (1 - rows) / near) * np.ones((SIDE, SIDE))
-    image = 200 / depth
+    image = 100 / depth
     depths = rng.uniform(NEAREST, FARTHEST, len(digits))
     order = np.argsort(-depths)  # the farthest first
     boxes = np.zeros((len(digits), 4))
@@ -86,7 +87,7 @@ def _scene(digits, labels, rng):
         place = np.s_[top : top + height, left : left + width]
         drawn = ink >= _INK
         inks[i] = drawn.sum()
-        image[place] = np.where(drawn, ink, image[place])
+        image[place] = np.where(drawn, ink / depths[i], image[place])
         depth[place] = np.where(drawn, depths[i], depth[place])
         masks[:, *place] &= ~drawn
         masks[i][place] |= drawn

@@ -28,6 +28,7 @@ def yolos(
     num_detection_tokens: Count = 100,
     mid_positions: bool = False,
     anchors: bool = False,
+    patch_classes: bool = False,
     auxiliary_blocks: Sequence[int] = (),
     name: str | None = None,
 ) -> TaskModel:
@@ -47,6 +48,9 @@ def yolos(
             (Zhu et al. 2020, 2010.04159, "two-stage"; Liu et al. 2022,
             2201.12329), with which training from scratch needs fewer steps;
             False.
+        patch_classes: Whether a dense layer makes a class of each patch as
+            well, for a loss in which an object has many patches instead of one
+            token (Zong et al. 2022, 2211.12860); False.
         auxiliary_blocks: Blocks, counted from 1, of whose detection tokens
             classes and boxes are made as well, for losses.
         name: Name of the model.
@@ -55,7 +59,8 @@ def yolos(
         A model from images to "logits", `[B, N, K + 1]`, the last of which is
         that of "no object", and "pred_boxes", `[B, N, 4]`: centre x, centre y,
         width and height, in shares of the image. After block 4 of
-        `auxiliary_blocks` also "logits_4" and "pred_boxes_4".
+        `auxiliary_blocks` also "logits_4" and "pred_boxes_4"; with
+        `patch_classes` also "patch_logits", `[B, H, W, K + 1]`.
 
     Raises:
         ValueError: If the backbone's blocks do not take more tokens, if there
@@ -93,6 +98,12 @@ def yolos(
             outputs |= {f"{key}_{i + 1}": y for key, y in found.items()}
     x = task_model.mark(inner, x if norm is None else norm(x))
     outputs |= predict(x[:, :num_detection_tokens])
+    if patch_classes:
+        outputs["patch_logits"] = keras.layers.Dense(
+            classes + 1,
+            name="patch_head",
+            dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        )(tokens.as_map(x, grid))
     return task_model.finish(
         inner,
         outputs,
@@ -103,6 +114,7 @@ def yolos(
             num_detection_tokens=num_detection_tokens,
             mid_positions=mid_positions,
             anchors=anchors,
+            patch_classes=patch_classes,
             auxiliary_blocks=list(auxiliary_blocks),
         ),
         class_names,

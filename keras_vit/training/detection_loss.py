@@ -1,9 +1,16 @@
 """DETR's losses for detection (Carion et al. 2020, 2005.12872), as in YOLOS."""
 
+import numpy as np
 from keras import ops
 
+from keras_vit.ops.replicas import sum_over_replicas
 from keras_vit.training import task_loss
 from keras_vit.training.matching import linear_assignment
+
+# A patch has the class of a box in its middle, this share of its size.
+_MIDDLE = 0.7
+# Weight of the patches outside.
+_OUTSIDE_WEIGHT = 0.2
 
 
 class SetDetectionLoss(task_loss.TaskLoss):
@@ -13,19 +20,23 @@ class SetDetectionLoss(task_loss.TaskLoss):
     its class, L1 distance and -GIoU. Predictions without a target have the
     class "no object". The boxes' losses are divided by the number of boxes in
     the batches of all replicas. Outputs of intermediate blocks, "logits_4" and
-    "pred_boxes_4" and so on, are matched and counted in the same way.
+    "pred_boxes_4" and so on, are matched and counted in the same way. Where
+    the model has "patch_logits", their cross-entropy is added: patches in the
+    middle of a box have its class, of several boxes that of the smallest.
 
     Args:
         class_cost, l1_cost, giou_cost: Weights of the costs.
         no_object_weight: Weight of "no object" in the cross-entropy.
         l1_weight, giou_weight: Weights in the loss; the class has 1.
+        patch_weight: Weight of the classes of patches.
 
     Call arguments:
         targets: "boxes", `[B, M, 4]`: centre x, centre y, width and height in
             shares of the image; "labels", `[B, M]`: integers, -1 for padding,
             whose boxes are not used.
         outputs: "logits", `[B, N, K + 1]`, the last of "no object";
-            "pred_boxes", `[B, N, 4]`. N is at least M.
+            "pred_boxes", `[B, N, 4]`. N is at least M. "patch_logits", `[B, H,
+            W, K + 1]`, if the model has them.
 
     Raises:
         ValueError: If a target or an output is missing, or M exceeds N.
@@ -49,6 +60,7 @@ class SetDetectionLoss(task_loss.TaskLoss):
         no_object_weight: float = 0.1,
         l1_weight: float = 5.0,
         giou_weight: float = 2.0,
+        patch_weight: float = 2.0,
     ):
         self.class_cost = class_cost
         self.l1_cost = l1_cost
@@ -56,9 +68,10 @@ class SetDetectionLoss(task_loss.TaskLoss):
         self.no_object_weight = no_object_weight
         self.l1_weight = l1_weight
         self.giou_weight = giou_weight
+        self.patch_weight = patch_weight
 
     def terms(self, targets: dict, outputs: dict) -> dict:
-        """Return "class", "l1" and "giou", with the suffix of the block."""
+        """Return "class", "l1", "giou", with suffixes of blocks, "patches"."""
         labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
         boxes = ops.cast(task_loss.target(targets, "boxes", 3), "float32")
         valid = labels >= 0
@@ -71,6 +84,11 @@ class SetDetectionLoss(task_loss.TaskLoss):
             predicted = ops.cast(outputs[f"pred_boxes{suffix}"], "float32")
             terms = self._terms(labels, boxes, valid, logits, predicted)
             found |= {name + suffix: term for name, term in terms.items()}
+        if "patch_logits" in outputs:
+            logits = ops.cast(outputs["patch_logits"], "float32")
+            found["patches"] = self.patch_weight * _patch_loss(
+                labels, boxes, valid, logits
+            )
         return found
 
     def _terms(self, labels, boxes, valid, logits, predicted):
@@ -97,6 +115,25 @@ class SetDetectionLoss(task_loss.TaskLoss):
             - self.class_cost * task_loss.probabilities_of(logits, labels)
             - self.giou_cost * generalized_iou(one, other)
         )
+
+
+def _patch_loss(labels, boxes, valid, logits):
+    """Return the cross-entropy of the classes of patches (`_MIDDLE`)."""
+    _, rows, columns, outputs = logits.shape
+    logits = ops.reshape(logits, (-1, rows * columns, outputs))
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    centres = np.stack([(x + 0.5) / columns, (y + 0.5) / rows], axis=1)
+    centres = ops.convert_to_tensor(centres[:, None], "float32")
+    away = ops.abs(centres - boxes[:, None, :, :2])  # [B, H * W, M, 2]
+    inside = ops.all(away < _MIDDLE / 2 * boxes[:, None, :, 2:], axis=-1)
+    inside = inside & valid[:, None]
+    areas = ops.where(inside, _area(boxes[..., 2:])[:, None], np.inf)
+    classes = ops.take_along_axis(labels, ops.argmin(areas, axis=-1), axis=1)
+    inside = ops.any(inside, axis=-1)  # [B, H * W]
+    chosen = ops.one_hot(ops.where(inside, classes, outputs - 1), outputs)
+    weights = ops.where(inside, 1.0, _OUTSIDE_WEIGHT)
+    losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
+    return ops.sum(weights * losses) / sum_over_replicas(ops.sum(weights))
 
 
 def generalized_iou(one, other):

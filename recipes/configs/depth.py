@@ -14,6 +14,7 @@ def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
         config = detect.scenes("depth", 1000)
+        config.model.architecture.num_layers = 4  # DPT reads four.
         config.task = tasks.Task(name="depth", head_width=32)
         return config
     config = detect.from_weights("depth.py", arguments)

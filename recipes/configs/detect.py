@@ -16,7 +16,7 @@ from recipes.configs import finetune
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        return scenes("detection", 2800)
+        return scenes("detection", 3600)
     config = from_weights("detect.py", arguments)
     # Fang et al. 2021, section 4.1 and the authors' commands.
     config.data.image_size, config.data.batch_size = (512,), 8
@@ -68,12 +68,12 @@ def scenes(task: str, total_steps: int) -> tasks.Config:
         model=experiment.Model(
             name="ViT",
             architecture=experiment.Architecture(
-                patch_size=2,
+                patch_size=1,
                 hidden_size=96,
-                num_layers=4,
+                num_layers=3,
                 num_heads=4,
                 mlp_dim=192,
-                resnet_depths=(1,),
+                resnet_depths=(1, 1),
                 resnet_width=0.5,
             ),
         ),
@@ -81,10 +81,10 @@ def scenes(task: str, total_steps: int) -> tasks.Config:
         task=tasks.Task(
             name=task,
             num_queries=16,
-            max_objects=4,
-            auxiliary_blocks=(1, 2, 3),
+            max_objects=3,
+            auxiliary_blocks=(1, 2),
             anchors=True,
-            no_object_weight=0.2,
+            patch_classes=True,
         ),
         schedule=experiment.Schedule(total_steps=total_steps, warmup_steps=200),
         optim=experiment.Optim(

@@ -25,7 +25,7 @@ def test_a_scene_agrees_with_itself():
     train, evaluated = scenes("instances")
     assert (train.num_examples, evaluated.num_examples) == (20_000, 500)
     sizes = set()
-    for i in range(20):
+    for i in range(40):
         found = train.load(i)
         sizes.add(len(found["labels"]))
         background = ~found["masks"].any(0)
@@ -38,12 +38,12 @@ def test_a_scene_agrees_with_itself():
             assert (found["classes"][mask] == label + 1).all()
             assert len(np.unique(found["depth"][mask])) == 1
             rows, columns = np.nonzero(mask)
-            x, y, width, height = box * 64
+            x, y, width, height = box * 48
             assert x - width / 2 <= columns.min()
             assert columns.max() < x + width / 2
             assert y - height / 2 <= rows.min()
             assert rows.max() < y + height / 2
-    assert sizes == {0, 1, 2, 3, 4}
+    assert sizes == {0, 1, 2, 3}
     again = scenes("depth")[0].load(3)
     np.testing.assert_array_equal(again["images"], train.load(3)["images"])
 
@@ -120,7 +120,7 @@ def test_every_example_is_evaluated_once():
             numbers.extend(batch["index"])
             padding = batch["index"] < 0
             assert (batch["labels"]["labels"][padding] == -1).all()
-            assert (batch["sizes"] == 64).all()
+            assert (batch["sizes"] == 48).all()
     assert sorted(n for n in numbers if n >= 0) == list(range(500))
     assert len(numbers) == 528  # each process has the same number of batches
 

@@ -36,11 +36,13 @@ def test_every_weight_learns():
             class_names=("a", "b"),
             num_detection_tokens=4,
             mid_positions=True,
+            anchors=True,
+            patch_classes=True,
             auxiliary_blocks=(1,),
         )
     )
     assert set(model.output) == {
-        *("logits", "pred_boxes", "logits_1", "pred_boxes_1")
+        *("logits", "pred_boxes", "logits_1", "pred_boxes_1", "patch_logits")
     }
     losses = dict.fromkeys(model.output, "mean_squared_error")
     model.compile(keras.optimizers.SGD(0.1), loss=losses)

@@ -225,6 +225,24 @@ def test_auxiliary_outputs_count_like_the_last():
     assert float(loss(targets, both)) == pytest.approx(2 * once, rel=1e-6)
 
 
+def test_patches_in_the_middle_of_a_box_have_its_class():
+    targets, outputs = detection_case()
+    targets["labels"] = np.array([[2, 0, -1], [-1] * 3, [1, -1, -1]])
+    targets["boxes"] = np.full((3, 3, 4), np.nan, "float32")
+    targets["boxes"][0, :2] = [0.5, 0.5, 1.0, 1.0], [0.5, 0.25, 0.5, 0.6]
+    targets["boxes"][2, 0] = 0.2, 0.9, 0.1, 0.1  # between the patches' centres
+    logits = np.random.default_rng(2).normal(size=(3, 2, 4, 4))
+    outputs["patch_logits"] = logits.astype("float32")
+    terms = training.SetDetectionLoss(patch_weight=3).terms(targets, outputs)
+    classes = np.full((3, 2, 4), 3)
+    classes[0] = [[3, 0, 0, 3], [3, 2, 2, 3]]
+    weights = np.where(classes < 3, 1, 0.2)
+    log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses = -np.take_along_axis(log, classes[..., None], -1)[..., 0]
+    expected = 3 * (weights * losses).sum() / weights.sum()
+    np.testing.assert_allclose(numpy_of(terms["patches"]), expected, rtol=1e-5)
+
+
 @pytest.mark.backend("torch")
 def test_targets_and_outputs_that_are_missing_are_named():
     targets, outputs = detection_case()
