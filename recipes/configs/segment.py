@@ -14,11 +14,11 @@ from recipes.configs import detect
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        config = detect.scenes("segmentation", 3500)
+        config = detect.scenes("segmentation", 5000)
         # Patches of 4 pixels: the head's maps are as fine as they are.
         config.model.architecture.resnet_depths = (1,)
         config.task = tasks.Task(name="segmentation", head="linear")
-        config.optim.base_lr = 0.003
+        config.data.batch_size, config.optim.base_lr = 8, 0.002
         return config
     config = detect.from_weights("segment.py", arguments)
     # Kerssies et al. 2025, appendix: AdamW, layer-wise rates, 512 pixels.
