@@ -103,5 +103,5 @@ def summary(model: TaskModel, found: dict) -> dict:
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in found.items()
-        if name != "segments"
+        if name not in ("segments", "masks")
     }

@@ -72,7 +72,8 @@ def fit(
             function of the last three.
         eval_steps: Number of batches to evaluate.
         train_source: The training images.
-        measurements: Callbacks that add to the logs of evaluations.
+        measurements: Callbacks that add to the logs of evaluations, or change
+            training by its step.
 
     Raises:
         ValueError: If the loss or a weight is not finite.

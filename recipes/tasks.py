@@ -1,14 +1,17 @@
 """Trains a model for detection, segmentation or depth; see `finetune.run`."""
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
+import re
 import shlex
 
 import keras
 import numpy as np
 
 from keras_vit import data, evaluation, heads, training
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.inspection import figures, task_figures
 from recipes import (
@@ -24,10 +27,16 @@ from recipes import workdir as workdirs
 HEADS = dict(
     detection=("yolos",),
     segmentation=("eomt", "linear", "dpt"),
+    instances=("eomt",),
+    panoptic=("eomt",),
     depth=("dpt",),
 )
 # Images in predictions.png and in examples/.
 NUM_SHOWN = 8
+# How images get the size of the model in evaluation.
+EVAL_VIEWS = ("stretched", "padded", "windows")
+# What `interpret` makes of the outputs of EoMT.
+KINDS = dict(segmentation="semantic", instances="instance", panoptic="panoptic")
 # What only classification has; another value than the default is refused.
 UNUSED = (
     *("model.head_bias", "optim.loss", "optim.label_smoothing"),
@@ -48,15 +57,21 @@ class Task:
     """A task with an answer for each place of an image; `data.dataset` has it.
 
     Attributes:
-        name: "detection", "segmentation" or "depth".
-        head: "yolos" for detection, "eomt" or "linear" for segmentation, "dpt"
-            for segmentation and depth; "" is the first of these.
+        name: "detection", "instances", "panoptic", "segmentation" or "depth".
+        head: "yolos" for detection, "eomt" for masks, "eomt" or "linear" for
+            segmentation, "dpt" for segmentation and depth; "" is the first of
+            these.
         head_width: Channels of the fused maps of "dpt"; 0 is 256.
         num_queries: Most objects that are found in an image, or most classes.
         max_objects: Most objects of an image of the data set; 0 is
             `num_queries`.
         auxiliary_blocks: Blocks, counted from 1, that are trained to predict as
             well.
+        num_blocks: Last blocks through which the queries of "eomt" run.
+        masked_attention: Whether these blocks of "eomt" are trained with masks,
+            which are annealed, and to predict before each of them. The saved
+            model has neither.
+        mid_positions: Whether "yolos" learns positions after each block.
         anchors: Whether the tokens of "yolos" begin at places of a grid.
         patch_classes: Whether "yolos" is trained to class the patches as well.
         num_points: Points at which masks are compared.
@@ -65,6 +80,9 @@ class Task:
             `data.image_size`, which is cropped or padded.
         colours: The largest relative change of brightness, contrast and
             saturation in training.
+        eval_view: How images get the size of the model in evaluation:
+            "stretched", "padded" (EoMT; the ratio is kept) or "windows"
+            (segmentation with EoMT; the shorter side is the model's).
         zero_is_ignored: Whether masks count classes from 1, with 0 where a
             pixel does not count.
         depth_unit: Metres of 1 in a PNG of 16 bits.
@@ -76,12 +94,16 @@ class Task:
     num_queries: int = 100
     max_objects: int = 0
     auxiliary_blocks: tuple[int, ...] = ()
+    num_blocks: int = 4
+    masked_attention: bool = False
+    mid_positions: bool = False
     anchors: bool = False
     patch_classes: bool = False
     num_points: int = 12_544
     no_object_weight: float = 0.1
     scales: tuple[float, ...] = (1.0, 1.0)
     colours: float = 0.0
+    eval_view: str = "stretched"
     zero_is_ignored: bool = False
     depth_unit: float = 0.001
 
@@ -114,12 +136,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         if not finished:
             inputs.check_weights(config.model)
         train, evaluated = load(config)
-        info = inputs.DatasetInfo(
-            image_size=inputs.image_size(config, train),
-            channels=config.data.channels or (train.image_shape or (3,))[-1],
-            class_names=train.class_names,
-            train_images=train.num_examples,
-        )
+        info = dataset_info(config, train)
         described = dict(
             place=train.name,
             train_images=train.num_examples,
@@ -132,9 +149,11 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         if finished:
             workdirs.say_finished(workdir, devices)
         else:
-            _train(
-                config, workdir, devices, info, (train, evaluated), described
-            )
+            with _naming_wrong_examples():
+                _train(
+                    *(config, workdir, devices, info),
+                    *((train, evaluated), described),
+                )
         best_by = BEST_BY[config.task.name]
         log = workdir / "metrics.csv"
         results = fitting.results(workdirs.read_log(log), best_by)
@@ -143,6 +162,18 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
             examples = _draw(workdir, evaluated, batches[1])
             _report(workdir, results, best_by, examples)
     return results
+
+
+@contextlib.contextmanager
+def _naming_wrong_examples():
+    """Replace an error of the pipeline by the one of its example."""
+    try:
+        yield
+    except tensorflow().errors.OpError as error:
+        found = re.search(r"ValueError: (.*)", error.message)
+        if found is None:
+            raise
+        raise ValueError(found[1]) from None
 
 
 def check(config: Config) -> None:
@@ -169,6 +200,15 @@ def check(config: Config) -> None:
             f"`task.head` must be one of {HEADS[task.name]} with "
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
+    _check_eval_view(config)
+    masks = task.masked_attention
+    if masks and (_head(config) != "eomt" or task.auxiliary_blocks):
+        raise ValueError(
+            "`task.masked_attention` is for the head 'eomt', which then "
+            "predicts before each of its blocks: leave "
+            "`task.auxiliary_blocks` empty. Received: task.head="
+            f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
+        )
     default = Config()
     for path in UNUSED:
         value, usual = fields.get(config, path), fields.get(default, path)
@@ -185,6 +225,26 @@ def check(config: Config) -> None:
     if config.model.tune == "lora":
         raise ValueError(
             "`model.tune` must be 'all' or 'head' for tasks. Received: 'lora'"
+        )
+
+
+def _check_eval_view(config):
+    view, name = config.task.eval_view, config.task.name
+    if view not in EVAL_VIEWS:
+        raise ValueError(
+            f"`task.eval_view` must be one of {EVAL_VIEWS}. Received: "
+            f"task.eval_view={view!r}"
+        )
+    wrong = view != "stretched" and _head(config) != "eomt"
+    if view == "windows":
+        size = config.data.image_size
+        wrong = wrong or name != "segmentation" or len({*size}) > 1
+    if wrong:
+        raise ValueError(
+            "`task.eval_view` must be 'stretched', or with the head 'eomt' "
+            "'padded', or for its segmentation of square images 'windows'. "
+            f"Received: task.eval_view={view!r} with task.name={name!r}, the "
+            f"head {_head(config)!r}, data.image_size={config.data.image_size}"
         )
 
 
@@ -207,6 +267,33 @@ def load(config: Config) -> tuple[data.TaskSource, data.TaskSource]:
         zero_is_ignored=task.zero_is_ignored,
         depth_unit=task.depth_unit,
     )
+
+
+def dataset_info(config: Config, train: data.TaskSource) -> inputs.DatasetInfo:
+    """Return the properties of the data set that the experiment uses."""
+    return inputs.DatasetInfo(
+        image_size=inputs.image_size(config, train),
+        channels=config.data.channels or (train.image_shape or (3,))[-1],
+        class_names=train.class_names,
+        train_images=train.num_examples,
+    )
+
+
+def targets_of(
+    config: Config, info: inputs.DatasetInfo
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and type of what the loss reads of an image."""
+    size = tuple(info.image_size)
+    count = config.task.max_objects or config.task.num_queries
+    if _head(config) == "yolos":
+        boxes = (count, 4), "float32"
+        return dict(boxes=boxes, labels=((count,), "int32"))
+    if _head(config) == "eomt":
+        masks = (count, *size), "uint8"
+        return dict(masks=masks, labels=((count,), "int32"))
+    if config.task.name == "depth":
+        return dict(depth=(size, "float32"))
+    return dict(classes=(size, "uint8"))
 
 
 def pipelines(config, info, train, evaluated):
@@ -238,6 +325,7 @@ def pipelines(config, info, train, evaluated):
         return data.task_eval_batches(
             evaluated,
             **common,
+            padded=task.eval_view == "padded",
             shard_index=shard_index,
             num_shards=num_shards,
             num_replicas=num_replicas,
@@ -270,6 +358,7 @@ def objective(
         make = functools.partial(
             make,
             num_detection_tokens=task.num_queries,
+            mid_positions=task.mid_positions,
             anchors=task.anchors,
             patch_classes=task.patch_classes,
         )
@@ -280,7 +369,8 @@ def objective(
         make = functools.partial(
             make,
             num_queries=task.num_queries,
-            kind="semantic",
+            num_blocks=task.num_blocks,
+            kind=KINDS[task.name],
         )
         loss = training.SetSegmentationLoss(
             no_object_weight=task.no_object_weight,
@@ -299,15 +389,18 @@ def objective(
             options["class_names"] = class_names
         make = functools.partial(getattr(heads, name), **options)
     return training_step.Objective(
-        predictor=lambda model: keras.Model(
-            model.input, model.output, name=model.name
-        ),
+        predictor=heads.mask_attention if task.masked_attention else _copy,
         loss=loss,
         metrics=[],
         include_top=False,
         best_by=BEST_BY[task.name],
         add_head=make,
     )
+
+
+def _copy(model):
+    """Return a second model, since the saved model has no optimizer."""
+    return keras.Model(model.input, model.output, name=model.name)
 
 
 def _train(config, workdir, devices, info, sources, described):
@@ -321,6 +414,18 @@ def _train(config, workdir, devices, info, sources, described):
             config, info, devices.kind, objective(config, train.class_names)
         )
     _announce(config, workdir, devices, info, built, described)
+    view = config.task.eval_view
+    shown = batches[1]()
+    if view == "windows":
+        shown = data.task_windows(
+            evaluated, side=info.image_size[0], channels=info.channels
+        )
+    measured = evaluation.TaskScores(
+        evaluated, shown, built.model, padded=view == "padded"
+    )
+    callbacks: tuple[keras.callbacks.Callback, ...] = (measured,)
+    if config.task.masked_attention:
+        callbacks += (training.MaskAnnealing(built.total_steps),)
     fitting.fit(
         built,
         config,
@@ -329,9 +434,7 @@ def _train(config, workdir, devices, info, sources, described):
         batches,
         eval_steps=eval_steps,
         train_source=train,
-        measurements=(
-            evaluation.TaskScores(evaluated, batches[1](), built.model),
-        ),
+        measurements=callbacks,
     )
 
 

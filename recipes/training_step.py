@@ -91,6 +91,13 @@ def build(
     model_arguments = _model_arguments(config, info.image_size)
     # A model of images is applied to each frame of a clip.
     by_frame = info.num_frames and not _takes_video(config.model.name)
+    options = {}
+    if (
+        objective.add_head
+        and config.model.weights
+        and (config.model.architecture.patch_size)
+    ):
+        options["resize_patches"] = True
     model = getattr(keras_vit, config.model.name)(
         weights=config.model.weights or None,
         include_top=objective.include_top,
@@ -99,6 +106,7 @@ def build(
         head_bias_init=config.model.head_bias,
         remat=config.model.remat,
         **model_arguments,
+        **options,
     )
 
     total_steps, eval_every = _steps(config, info)
@@ -108,6 +116,7 @@ def build(
         config, kind, total_steps, eval_every
     )
 
+    backbone = model
     if objective.add_head is not None:
         model.trainable = config.model.tune == "all"
         model = objective.add_head(model)
@@ -124,7 +133,7 @@ def build(
         training.set_loss(trainer, loss)
         loss = None
     trainer.compile(
-        optimizer=_optimizer(config.optim, schedule, trainer, model),
+        optimizer=_optimizer(config.optim, schedule, trainer, backbone),
         loss=loss,
         # Weighted, so that the padding of evaluation does not count.
         weighted_metrics=objective.metrics or None,
@@ -248,7 +257,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(settings, schedule, trainer, model):
+def _optimizer(settings, schedule, trainer, backbone):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=settings.weight_decay or None,
@@ -273,7 +282,8 @@ def _optimizer(settings, schedule, trainer, model):
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
     if settings.layer_decay:
-        factor = training.depth_factor(model, settings.layer_decay)
+        # A head's layers are not among its own: they have the whole rate.
+        factor = training.depth_factor(backbone, settings.layer_decay)
         optimizer_class = training.scale_rates(optimizer_class, factor)
     optimizer = choices.made(
         "optim.name", settings.name, optimizer_class, **arguments

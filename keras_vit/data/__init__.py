@@ -27,6 +27,7 @@ from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 from keras_vit.data.task_pipelines import task_batches, task_eval_batches
 from keras_vit.data.task_sources import TaskSource, load_task
+from keras_vit.data.task_windows import task_windows
 
 __all__ = [
     "AnnotatedImage",
@@ -60,6 +61,7 @@ __all__ = [
     "shuffle_frames",
     "task_batches",
     "task_eval_batches",
+    "task_windows",
     "train_batches",
     "warn_if_scaled",
 ]

@@ -136,6 +136,14 @@ def read_coco(
                 f"an area. Received: {entry.get('bbox')} of {where}"
             )
         objects[entry["image_id"]].append(entry)
+    boxes = [each["bbox"] for own in objects.values() for each in own]
+    within = sum(left + a <= 1 and top + b <= 1 for left, top, a, b in boxes)
+    if within > _MOSTLY * len(boxes):
+        raise ValueError(
+            "`bbox` must be left, top, width and height in pixels. Received: "
+            f"{within} of {len(boxes)} boxes within the first pixel in "
+            f"{str(path)!r}. Are they shares of the image?"
+        )
     if outside:
         most = len(outside) > _MOSTLY * len(content["annotations"])
         raise ValueError(

@@ -24,7 +24,8 @@ def jitter_scale(
     Args:
         example: "images", `[H, W, C]`, and what there is of "boxes", `[M, 4]`,
             with "labels", `[M]`, as `pad_objects` returns them, "masks",
-            `[M, H, W]`, "classes" and "depth", `[H, W]`.
+            `[M, H, W]`, "areas", `[M]` in pixels, "classes" and "depth",
+            `[H, W]`.
         image_size: (height, width) of the output.
         seed: Two integers, such as derived from the seed of a run, the epoch
             and the index of the example.
@@ -92,7 +93,26 @@ def jitter_scale(
         pixels = tf.cast(found["masks"], "int32")
         kept = tf.logical_and(kept, tf.reduce_any(pixels > 0, axis=(1, 2)))
     found["labels"] = tf.where(kept, example["labels"], -1)
+    if "areas" in example:
+        found["areas"] = _areas(example, found, before, size)
     return found
+
+
+def _areas(example, found, before, size):
+    """Return the objects' areas in the view: their pixels, or as much of them
+    as of their boxes."""
+    tf = tensorflow()
+    if "masks" in found:
+        pixels = tf.cast(found["masks"] > 0, "float32")
+        return tf.reduce_sum(pixels, axis=(1, 2))
+
+    def extent(boxes, shape):
+        return tf.reduce_prod(boxes[:, 2:] * tf.cast(shape, "float32"), axis=1)
+
+    areas = tf.cast(example["areas"], "float32")
+    whole = extent(example["boxes"], before)
+    part = extent(found["boxes"], size)
+    return areas * tf.math.divide_no_nan(part, whole)
 
 
 def _boxes(boxes, scaled, start, size, mirrored):

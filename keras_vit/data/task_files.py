@@ -2,6 +2,8 @@
 
 COCO: `annotations/instances_train2017.json` beside `train2017/` and the same of
 `val2017`, or `train/_annotations.coco.json` beside the images, and `valid/`.
+Panoptic: `annotations/panoptic_train2017.json`, and beside it a folder of that
+name with the PNGs of the segments.
 
 Masks: `images/training/*.jpg` and `annotations/training/*.png`, and the same of
 `validation` (ADE20K); or `train/images/` and `train/masks/`, and `val/` or
@@ -13,7 +15,9 @@ bits, or an npz file with `depth` in metres; 0 where it is unknown.
 """
 
 import hashlib
+import io
 import pathlib
+import warnings
 from collections.abc import Callable
 from typing import Literal
 
@@ -21,6 +25,7 @@ import numpy as np
 
 from keras_vit.data.coco import read_coco
 from keras_vit.data.optional_imports import optional
+from keras_vit.data.panoptic import read_panoptic
 
 _TRAIN, _EVAL = ("train", "training"), ("val", "valid", "validation", "test")
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
@@ -48,9 +53,16 @@ def find(
     root = pathlib.Path(path)
     if task in ("detection", "instances"):
         files = _coco_files(root)
-        return _same_classes(
-            *(_of_coco(part, images, task, broken) for part, images in files)
+        train, evaluation = (
+            _of_coco(part, images, task, broken, is_train)
+            for (part, images), is_train in zip(
+                files, (True, False), strict=True
+            )
         )
+        return _same_classes(train, evaluation)
+    if task == "panoptic":
+        files = _coco_files(root, "panoptic")
+        return _same_classes(*(_of_panoptic(*part) for part in files))
     kind = "masks" if task == "segmentation" else "depth"
     pairs = [_pairs(root, names, kind) for names in (_TRAIN, _EVAL)]
     if task == "depth":
@@ -70,7 +82,7 @@ def find(
     return train, evaluation
 
 
-def _coco_files(root):
+def _coco_files(root, kind="instances"):
     """Return (JSON file, folder of images) of both parts."""
     found = []
     for names in (_TRAIN, _EVAL):
@@ -78,42 +90,85 @@ def _coco_files(root):
         shared = [
             file
             for name in names
-            for file in sorted(root.glob(f"annotations/instances_{name}*.json"))
+            for file in sorted(root.glob(f"annotations/{kind}_{name}*.json"))
         ]
+        if kind == "panoptic":
+            own = []
         part = [(file, file.parent) for file in own if file.is_file()]
         part += [
-            (file, root / file.stem.removeprefix("instances_"))
-            for file in shared
+            (file, root / file.stem.removeprefix(f"{kind}_")) for file in shared
         ]
         if not part:
+            file = f"annotations/{kind}_{names[0]}*.json"
+            if kind == "instances":
+                file = f"{names[0]}/_annotations.coco.json or {file}"
             raise ValueError(
-                "A folder for detection must hold "
-                f"{names[0]}/_annotations.coco.json or annotations/instances_"
-                f"{names[0]}*.json, and the same of the other part. Received: "
-                f"{str(root)!r}, without"
+                f"A folder of objects must hold {file}, and the same of the "
+                f"other part. Received: {str(root)!r}, without"
             )
         found.append(part[0])
     return found
 
 
-def _of_coco(file, images, task, broken):
+def _of_coco(file, images, task, broken, is_train):
     annotated, names = read_coco(file, images, broken)
+    labels = {label for each in annotated for label in each.labels.tolist()}
+    if annotated and not labels:
+        raise ValueError(
+            f"{str(file)!r} must have an object. Received: none in "
+            f"{len(annotated)} images"
+        )
+    missing = [name for i, name in enumerate(names) if i not in labels]
+    if missing and is_train:
+        warnings.warn(
+            f"{str(file)!r} has no object of {len(missing)} of its "
+            f"{len(names)} classes, such as {missing[0]!r}: they are not "
+            "learned",
+            stacklevel=2,
+        )
 
     def load(index):
         image = annotated[index]
-        kept = ~image.crowd if task == "instances" else slice(None)
+        encoded = pathlib.Path(image.path).read_bytes()
+        _check_size(encoded, image)
         found = dict(
-            images=pathlib.Path(image.path).read_bytes(),
-            boxes=image.boxes[kept],
-            labels=image.labels[kept],
-            crowd=image.crowd[kept],
-            areas=image.areas[kept],
+            images=encoded,
+            boxes=image.boxes,
+            labels=image.labels,
+            crowd=image.crowd,
+            areas=image.areas,
         )
         if task == "instances":
-            found["masks"] = image.masks()[kept]
+            found["masks"] = image.masks()
         return found
 
     return _fields(file, names, load, len(annotated), file.read_bytes())
+
+
+def _check_size(encoded, annotated):
+    """Refuse boxes that are shares of another size than that of the file."""
+    image = optional("PIL.Image", extra="images")
+    try:
+        with image.open(io.BytesIO(encoded)) as opened:
+            width, height = opened.size
+    except OSError:
+        return  # whoever decodes it says what is wrong
+    if (height, width) != tuple(annotated.size):
+        raise ValueError(
+            "The JSON file must state the size of each image. Received: "
+            f"(height, width)={annotated.size} for {annotated.path!r} of "
+            f"{(height, width)}"
+        )
+
+
+def _of_panoptic(file, images):
+    loaders, names, stuff = read_panoptic(file, images)
+
+    def load(index):
+        return loaders[index]()
+
+    fields = _fields(file, names, load, len(loaders), file.read_bytes())
+    return fields | dict(stuff_classes=stuff)
 
 
 def _same_classes(train, evaluation):

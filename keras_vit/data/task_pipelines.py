@@ -19,6 +19,9 @@ _TARGETS: dict[str, dict[str, tuple[int, str]]] = {
     "instances": dict(
         boxes=(2, "float32"), labels=(1, "int64"), masks=(3, "uint8")
     ),
+    "panoptic": dict(
+        boxes=(2, "float32"), labels=(1, "int64"), masks=(3, "uint8")
+    ),
     "segmentation": dict(classes=(2, "uint8")),
     "depth": dict(depth=(2, "float32")),
 }
@@ -126,6 +129,7 @@ def task_eval_batches(
     image_size: tuple[Count, Count],
     channels: Count = 3,
     max_objects: Count = 100,
+    padded: bool = False,
     **options: Unpack[FormOptions],
 ):
     """Return every example once, in order, in batches of one size.
@@ -136,6 +140,8 @@ def task_eval_batches(
     Args:
         source: The evaluation part of `load_task`.
         batch_size, image_size, channels, max_objects: See `task_batches`.
+        padded: Whether images keep their ratio, and are padded at the right or
+            below, rather than stretched.
         **options: `as_masks`, `shard_index`, `num_shards` and `num_replicas`.
 
     Returns:
@@ -154,8 +160,12 @@ def task_eval_batches(
 
     def prepare(index):
         example = read(tf.maximum(index, 0))
+        size = tf.shape(example["images"])[:2]
+        if padded:
+            example = joint.jitter_scale(
+                example, image_size, (0, 0), (1.0, 1.0), flip=False
+            )
         image = example.pop("images")
-        size = tf.shape(image)[:2]
         resized = {
             key: _resized(example[key], image_size)
             if key in ("classes", "depth", "masks")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from keras_vit._arguments import checked
-from keras_vit.data import digit_scenes, task_files, task_tfds
+from keras_vit.data import digit_scenes, panoptic, task_files, task_tfds
 
-Task = Literal["detection", "instances", "segmentation", "depth"]
+Task = Literal["detection", "instances", "panoptic", "segmentation", "depth"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -18,7 +18,8 @@ class TaskSource:
 
     Attributes:
         name: Its name in messages.
-        task: "detection" (boxes), "instances" (boxes and masks), "segmentation"
+        task: "detection" (boxes), "instances" (boxes and masks), "panoptic"
+            (the same, without overlaps, of regions too), "segmentation"
             (classes of pixels) or "depth".
         class_names: Class names by index; () of depth.
         num_examples: Number of images.
@@ -29,6 +30,7 @@ class TaskSource:
             `[n, H, W]`; or "classes", uint8 `[H, W]`, 255 where a pixel does
             not count; or "depth", float32 `[H, W]`, 0 where it is unknown. For
             scores perhaps "crowd", bool `[n]`, and "areas", `[n]` in pixels.
+        stuff_classes: Classes of "panoptic" that are regions, not objects.
         image_shape: (height, width, channels) if all images share it, or None.
         digest: A text that changes if the examples do.
     """
@@ -38,6 +40,7 @@ class TaskSource:
     class_names: tuple[str, ...]
     num_examples: int
     load: Callable[[int], dict]
+    stuff_classes: tuple[int, ...] = ()
     image_shape: tuple[int, int, int] | None = None
     digest: str = ""
 
@@ -94,6 +97,17 @@ def load_task(
             dataset, task, train_split, eval_split, data_dir, broken
         )
     train, evaluation = (TaskSource(**part, task=task) for part in parts)
+    if task == "panoptic" and dataset == "digit_scenes":
+        number = len(train.class_names)
+        return tuple(  # type: ignore[return-value]
+            dataclasses.replace(
+                part,
+                class_names=(*part.class_names, "ground"),
+                stuff_classes=(number,),
+                load=panoptic.with_ground(part.load, number),
+            )
+            for part in (train, evaluation)
+        )
     if task == "segmentation" and dataset == "digit_scenes":
         names = ("background", *train.class_names)
         return tuple(  # type: ignore[return-value]

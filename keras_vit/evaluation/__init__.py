@@ -2,10 +2,8 @@
 
 from keras_vit.evaluation.callback import FewShot, MeanAveragePrecision
 from keras_vit.evaluation.dense import (
-    CocoAveragePrecision,
     DepthErrors,
     MeanIoU,
-    PanopticQuality,
     predict_windows,
 )
 from keras_vit.evaluation.features import (
@@ -28,6 +26,7 @@ from keras_vit.evaluation.multi_label import (
 )
 from keras_vit.evaluation.neighbours import nearest_neighbours
 from keras_vit.evaluation.objectnet import load_objectnet
+from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
 from keras_vit.evaluation.task_scores import TaskScores, task_scores
 from keras_vit.evaluation.views import average_scores

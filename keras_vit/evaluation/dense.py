@@ -1,7 +1,5 @@
-"""Scores of detection, segmentation and depth, image by image."""
+"""Scores of classes of pixels and of depth, image by image."""
 
-import contextlib
-import io
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -56,7 +54,7 @@ class MeanIoU(ByExample):
         Raises:
             ValueError: If the maps have different sizes.
         """
-        target, predicted = _same_size(target, predicted)
+        target, predicted = same_size(target, predicted)
         counted = (target >= 0) & (target < self.num_classes)
         counted &= target != self.ignored
 
@@ -80,102 +78,6 @@ class MeanIoU(ByExample):
         present = found[either > 0]
         mean = float(present.mean()) if len(present) else float("nan")
         return {"mIoU": mean, "IoU": found}
-
-
-class PanopticQuality(ByExample):
-    """Panoptic quality: PQ = sum of IoU / (TP + FP / 2 + FN / 2) of a class.
-
-    A predicted and a true segment of one class match if their IoU is above one
-    half. Pixels of no true segment are left out, and so are predicted segments
-    that are mostly there. The mean is over the classes with a segment.
-
-    Args:
-        num_classes: K.
-
-    Reference:
-        Kirillov et al. 2019 (1801.00868), section 4. Crowd regions are not
-        treated apart: give them no segment.
-    """
-
-    def __init__(self, num_classes: int):
-        super().__init__()
-        self.num_classes = num_classes
-
-    def update(
-        self,
-        key: Hashable,
-        target,
-        target_classes: dict[int, int],
-        predicted,
-        predicted_classes: dict[int, int],
-    ) -> None:
-        """Count an image.
-
-        Args:
-            key: Its key.
-            target, predicted: Numbers of segments, `[H, W]`.
-            target_classes, predicted_classes: Number of a segment -> class;
-                other numbers are of no segment.
-
-        Raises:
-            ValueError: If the maps have different sizes.
-        """
-        target, predicted = _same_size(target, predicted)
-        target = np.where(np.isin(target, list(target_classes)), target, -1)
-        pairs, counts = np.unique(
-            np.stack([target, predicted], -1).reshape(-1, 2),
-            axis=0,
-            return_counts=True,
-        )
-        common = {
-            (int(t), int(p)): int(n)
-            for (t, p), n in zip(pairs, counts, strict=True)
-        }
-        area = {s: int((predicted == s).sum()) for s in predicted_classes}
-        true_area = {s: int((target == s).sum()) for s in target_classes}
-        found = np.zeros((self.num_classes, 4))  # IoU, TP, FP, FN
-        matched = set()
-        for (t, p), both in common.items():
-            if t not in target_classes or p not in predicted_classes:
-                continue
-            if target_classes[t] != predicted_classes[p]:
-                continue
-            outside = common.get((-1, p), 0)
-            iou = both / (area[p] + true_area[t] - both - outside)
-            if iou > 0.5:
-                found[target_classes[t]] += (iou, 1, 0, 0)
-                matched |= {("target", t), ("predicted", p)}
-        for t, name in target_classes.items():
-            if true_area[t] and ("target", t) not in matched:
-                found[name, 3] += 1
-        for p, name in predicted_classes.items():
-            if not area[p] or ("predicted", p) in matched:
-                continue
-            if common.get((-1, p), 0) <= area[p] / 2:
-                found[name, 2] += 1
-        self.examples[key] = found
-
-    def result(self) -> dict:
-        """Return "PQ", its factors "SQ" and "RQ", and "PQ_by_class".
-
-        Raises:
-            ValueError: If there is no example.
-        """
-        iou, true, false, missed = self._sum().T
-        counted = true + false + missed > 0
-        divisor = np.where(counted, true + (false + missed) / 2, 1)
-        quality, recognition = iou / divisor, true / divisor
-        segmentation = iou / np.maximum(true, 1)
-
-        def mean(values):
-            return float(values[counted].mean()) if counted.any() else np.nan
-
-        return {
-            "PQ": mean(quality),
-            "SQ": mean(segmentation),
-            "RQ": mean(recognition),
-            "PQ_by_class": np.where(counted, quality, np.nan),
-        }
 
 
 class DepthErrors(ByExample):
@@ -207,7 +109,7 @@ class DepthErrors(ByExample):
         Raises:
             ValueError: If the maps have different sizes.
         """
-        target, predicted = _same_size(target, predicted)
+        target, predicted = same_size(target, predicted)
         with np.errstate(invalid="ignore"):
             valid = np.isfinite(target) & (target > 0)
         if not valid.any():
@@ -232,113 +134,6 @@ class DepthErrors(ByExample):
         """
         error, share, count = self._sum()
         return {"AbsRel": float(error / count), "delta1": float(share / count)}
-
-
-class CocoAveragePrecision(ByExample):
-    """COCO's average precision of boxes, computed by pycocotools.
-
-    Example:
-        score = keras_vit.evaluation.CocoAveragePrecision()
-        box = [[10.0, 10.0, 50.0, 50.0]]
-        score.update("a", box, [3], box, [3], [0.9])
-    """
-
-    def update(
-        self,
-        key: Hashable,
-        target_boxes,
-        target_labels,
-        boxes,
-        labels,
-        scores,
-        areas=None,
-        crowd=None,
-    ) -> None:
-        """Count an image.
-
-        Args:
-            key: Its key.
-            target_boxes, boxes: `[n, 4]`: left, top, right and bottom in
-                pixels; true and found ones.
-            target_labels, labels: `[n]`, their classes.
-            scores: `[n]`, of the found ones.
-            areas: `[n]`, in pixels, of the true objects, for AP by size; those
-                of the boxes if None.
-            crowd: `[n]`, whether a true box is of a crowd; none if None.
-        """
-        target_boxes = np.array(target_boxes, float).reshape(-1, 4)
-        boxes = np.array(boxes, float).reshape(-1, 4)
-        for own in (target_boxes, boxes):
-            own[:, 2:] -= own[:, :2]
-        if areas is None:
-            areas = target_boxes[:, 2] * target_boxes[:, 3]
-        if crowd is None:
-            crowd = np.zeros(len(target_boxes), int)
-        true = [
-            dict(bbox=b.tolist(), category_id=int(c), area=float(a), iscrowd=k)
-            for b, c, a, k in zip(
-                target_boxes,
-                target_labels,
-                areas,
-                map(int, crowd),
-                strict=True,
-            )
-        ]
-        found = [
-            dict(bbox=b.tolist(), category_id=int(c), score=float(s))
-            for b, c, s in zip(boxes, labels, scores, strict=True)
-        ]
-        self.examples[key] = true, found
-
-    def result(self) -> dict:
-        """Return "AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large".
-
-        The score of what the data set does not have is -1, as COCO's is.
-
-        Raises:
-            ImportError: If pycocotools is not installed.
-            ValueError: If there is no example.
-        """
-        try:
-            from pycocotools.coco import COCO
-            from pycocotools.cocoeval import COCOeval
-        except ImportError as error:
-            raise ImportError(
-                "COCO's average precision needs pycocotools: "
-                "pip install pycocotools"
-            ) from error
-        if not self.examples:
-            raise ValueError("There must be at least one example. Received: 0")
-        true, found = (
-            [
-                {**each, "image_id": i}
-                for i, parts in enumerate(self.examples.values())
-                for each in parts[kind]
-            ]
-            for kind in (0, 1)
-        )
-        names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
-        if not true or not found:
-            # pycocotools cannot read empty results.
-            return dict.fromkeys(names, 0.0 if true else -1.0)
-        for number, each in enumerate(true, start=1):
-            each["id"] = number
-        with contextlib.redirect_stdout(io.StringIO()):
-            annotations = COCO()
-            annotations.dataset = {
-                "images": [{"id": i} for i in range(len(self.examples))],
-                "annotations": true,
-                "categories": [
-                    {"id": i} for i in sorted({t["category_id"] for t in true})
-                ],
-                "info": {},
-            }
-            annotations.createIndex()
-            scores = COCOeval(annotations, annotations.loadRes(found), "bbox")
-            scores.evaluate()
-            scores.accumulate()
-            scores.summarize()
-        return dict(zip(names, map(float, scores.stats), strict=False))
 
 
 def predict_windows(
@@ -386,7 +181,8 @@ def predict_windows(
     return total / count
 
 
-def _same_size(target, predicted):
+def same_size(target, predicted):
+    """Return two maps as arrays; raise ValueError if their sizes differ."""
     target, predicted = np.asarray(target), np.asarray(predicted)
     if target.shape != predicted.shape:
         raise ValueError(

@@ -8,16 +8,20 @@ import numpy as np
 
 from keras_vit.data import TaskSource
 from keras_vit.evaluation.callback import copy_of, updated
-from keras_vit.evaluation.dense import (
-    CocoAveragePrecision,
-    DepthErrors,
-    MeanIoU,
-)
+from keras_vit.evaluation.dense import DepthErrors, MeanIoU
+from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
+from keras_vit.weights.resize import bilinear
 
 # Detections of an image that are counted, as COCO does.
 MAX_DETECTIONS = 100
 # The score by which the best evaluation is chosen.
-BEST_BY = dict(detection="AP50", segmentation="mIoU", depth="delta1")
+BEST_BY = dict(
+    detection="AP50",
+    instances="AP50",
+    panoptic="PQ",
+    segmentation="mIoU",
+    depth="delta1",
+)
 
 
 def task_scores(
@@ -25,41 +29,39 @@ def task_scores(
     source: TaskSource,
     batches: Iterable,
     interpret: Callable | None = None,
+    padded: bool = False,
 ) -> dict[str, float]:
     """Return the scores of a model on a data set, every example once.
 
     Args:
         model: A model with a head, from images to a dictionary of outputs.
         source: The evaluation part of `keras_vit.data.load_task`.
-        batches: Those of `keras_vit.data.task_eval_batches` of the source.
+        batches: Those of `keras_vit.data.task_eval_batches` of the source, or
+            for "segmentation" by EoMT those of `task_windows`, whose scores are
+            averaged where they overlap.
         interpret: As `TaskModel.interpret`; that of the model.
+        padded: Whether the batches are padded (EoMT).
 
     Returns:
-        Of boxes "AP", "AP50", "AP75" and AP by size; of classes of pixels
-        "mIoU"; of depth "AbsRel" and "delta1".
+        Of boxes, or of masks for "instances", "AP", "AP50", "AP75" and AP by
+        size; "PQ", "SQ" and "RQ" for "panoptic"; of classes of pixels "mIoU";
+        of depth "AbsRel" and "delta1".
 
     Raises:
-        ValueError: If a target has another size than its image, or the task
-            is "instances".
+        ValueError: If a target has another size than its image.
     """
     interpret = interpret or model.interpret
-    score: Any
-    options: dict[str, Any] = {}
-    if source.task == "detection":
-        score, options = CocoAveragePrecision(), dict(threshold=0.0)
-    elif source.task == "segmentation":
-        score = MeanIoU(len(source.class_names))
-    elif source.task == "depth":
-        score = DepthErrors()
-    else:
-        raise ValueError(
-            f"`source` must be of a task of {tuple(BEST_BY)}. Received: task="
-            f"{source.task!r}; `PanopticQuality` and others of this package "
-            "score segments one image at a time"
-        )
+    score = _score_of(source)
+    options = _options_of(source)
+    if padded:
+        options |= dict(padded=True)
     for batch in batches:
-        numbers = np.asarray(batch["index"])
         outputs = model.predict_on_batch(np.asarray(batch["images"]))
+        if "starts" in batch:
+            number, classes = _joined(batch, outputs, interpret)
+            _count(score, source, number, classes.shape, dict(classes=classes))
+            continue
+        numbers = np.asarray(batch["index"])
         sizes = [tuple(map(int, size)) for size in np.asarray(batch["sizes"])]
         found = interpret(outputs, sizes, **options)
         for number, size, own in zip(numbers, sizes, found, strict=True):
@@ -69,27 +71,88 @@ def task_scores(
     return {k: v for k, v in result.items() if np.ndim(v) == 0}
 
 
+def _score_of(source) -> Any:
+    if source.task == "segmentation":
+        return MeanIoU(len(source.class_names))
+    if source.task == "depth":
+        return DepthErrors()
+    if source.task == "panoptic":
+        return PanopticQuality(len(source.class_names))
+    return CocoAveragePrecision(masks=source.task == "instances")
+
+
+def _options_of(source) -> dict[str, Any]:
+    """Return what `interpret` is asked for."""
+    if source.task == "panoptic":
+        return dict(kind="panoptic", stuff_classes=source.stuff_classes)
+    if source.task == "instances":
+        return dict(kind="instance", threshold=0.0, most=MAX_DETECTIONS)
+    return dict(threshold=0.0) if source.task == "detection" else {}
+
+
 def _count(score, source, number, size, found):
     target = source.load(number)
     if source.task == "segmentation":
         score.update(number, target["classes"], found["classes"])
     elif source.task == "depth":
         score.update(number, target["depth"], found["depth"])
+    elif source.task == "panoptic":
+        score.update(number, **_segments(target, found))
     else:
-        height, width = size
-        centre, extent = np.split(target["boxes"], 2, axis=1)
-        corners = np.concatenate([centre - extent / 2, centre + extent / 2], 1)
+        key = "masks" if source.task == "instances" else "boxes"
+        objects = target["masks"] if key == "masks" else _corners(target, size)
+        order = np.argsort(-found["scores"], kind="stable")[:MAX_DETECTIONS]
         score.update(
             number,
-            corners * (width, height, width, height),
+            objects,
             target["labels"],
-            *(
-                found[key][:MAX_DETECTIONS]
-                for key in ("boxes", "labels", "scores")
-            ),
+            *(found[name][order] for name in (key, "labels", "scores")),
             areas=target.get("areas"),
             crowd=target.get("crowd"),
         )
+
+
+def _corners(target, size):
+    """Return left, top, right and bottom in pixels."""
+    height, width = size
+    centre, extent = np.split(target["boxes"], 2, axis=1)
+    corners = np.concatenate([centre - extent / 2, centre + extent / 2], 1)
+    return corners * (width, height, width, height)
+
+
+def _segments(target, found):
+    """Return the arguments of `PanopticQuality.update`."""
+    numbers = np.full(target["masks"].shape[1:], -1)
+    for i, mask in enumerate(target["masks"]):
+        numbers[mask] = i
+    return dict(
+        target=numbers,
+        target_classes=dict(enumerate(map(int, target["labels"]))),
+        predicted=found["segments"],
+        predicted_classes={
+            each["id"]: each["label_id"] for each in found["segments_info"]
+        },
+        crowd=np.flatnonzero(target.get("crowd", ())).tolist(),
+    )
+
+
+def _joined(batch, outputs, interpret):
+    """Return the number of an image and its classes, `[H, W]`, of windows."""
+    found = interpret(outputs, None, kind="semantic", class_scores=True)
+    first = found[0]["class_scores"]
+    total = np.zeros((*np.asarray(batch["scaled"]), first.shape[-1]), "float32")
+    count = np.zeros((*total.shape[:2], 1), "float32")
+    for (top, left), own in zip(
+        np.asarray(batch["starts"]), found, strict=True
+    ):
+        place = np.s_[top : top + first.shape[0], left : left + first.shape[1]]
+        total[place] += own["class_scores"]
+        count[place] += 1
+    total /= count
+    for axis, size in enumerate(np.asarray(batch["sizes"])):
+        matrix = bilinear(total.shape[axis], int(size)).astype("float32")
+        total = np.moveaxis(np.tensordot(matrix, total, (1, axis)), 0, axis)
+    return int(batch["index"]), total.argmax(axis=-1).astype("int32")
 
 
 class TaskScores(keras.callbacks.Callback):
@@ -103,15 +166,21 @@ class TaskScores(keras.callbacks.Callback):
         source: The evaluation part.
         batches: Its batches.
         measured: The model with a head, of variables that are trained.
+        padded: Whether the batches are padded.
     """
 
     def __init__(
-        self, source: TaskSource, batches: Iterable, measured: keras.Model
+        self,
+        source: TaskSource,
+        batches: Iterable,
+        measured: keras.Model,
+        padded: bool = False,
     ):
         super().__init__()
         self.source = source
         self.batches = batches
         self.measured = measured
+        self.padded = padded
         self._copy: Any = None
 
     def on_train_begin(self, logs=None):
@@ -120,6 +189,10 @@ class TaskScores(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         with updated(self._copy, self.measured):
             found = task_scores(
-                self._copy, self.source, self.batches, self.measured.interpret
+                self._copy,
+                self.source,
+                self.batches,
+                self.measured.interpret,
+                self.padded,
             )
         logs.update({f"val_{name}": value for name, value in found.items()})

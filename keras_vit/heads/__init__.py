@@ -4,6 +4,7 @@ from keras_vit.heads import released as _released
 from keras_vit.heads.depth_anything import depth_anything as depth_anything
 from keras_vit.heads.dpt import dpt as dpt
 from keras_vit.heads.eomt import eomt as eomt
+from keras_vit.heads.eomt import mask_attention as mask_attention
 from keras_vit.heads.feature_pyramid import PyramidModel as PyramidModel
 from keras_vit.heads.feature_pyramid import (
     simple_feature_pyramid as simple_feature_pyramid,

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Natural, as_pair, checked
 from keras_vit.heads import segments, task_model, tokens
+from keras_vit.heads.query_mask import QueryMask
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.layers.core import Dense, LayerNorm
 from keras_vit.models.image_model import ImageModel
@@ -56,8 +57,8 @@ def eomt(
             for a stride of at most 8 pixels, at least once.
         masked_attention: Whether each of these blocks forbids queries the
             patches outside their masks, with a probability, its weight
-            `query_mask_{i}/probability`. It is 1 at first; lower it to 0 in
-            training, and a model without masks has the same outputs.
+            `query_mask_{i}/probability`. It is 1 at first. `mask_attention`
+            makes a model for training of one without masks.
         auxiliary_blocks: Blocks, counted from 1, after which classes and masks
             are predicted as well, for losses: those before each of the last L.
         kind: What `interpret` makes of the outputs: "panoptic", "instance" or
@@ -86,33 +87,12 @@ def eomt(
     if num_upscale_blocks is None:
         patch_size = max(as_pair(inner.architecture.patch_size))
         num_upscale_blocks = max(1, int(math.log2(patch_size)) - 2)
-    norm = tokens.last_norm(inner) or _unchanged
-    predict = _predictor(inner, classes, num_queries, num_upscale_blocks)
-    outputs = {}
-    x = tokens.LearnedTokens(num_queries, stddev=1.0, name="queries")(
-        blocks[first].input
-    )  # [B, Q + T, D]
-    for i, block in enumerate(blocks[first:], first):
-        bias = {}
-        if masked_attention or i in auxiliary_blocks:
-            found = predict(norm(x))
-            if i in auxiliary_blocks:
-                outputs |= {f"{key}_{i}": y for key, y in found.items()}
-            if masked_attention:
-                mask = QueryMask(
-                    tokens.grid_of(inner),
-                    tokens.num_prefix_tokens(inner),
-                    name=f"query_mask_{i - first}",
-                )
-                bias["attention_bias"] = mask(found["masks_queries_logits"])
-        x = block(x, **bias)
-    x = task_model.mark(inner, norm(x))
-    outputs |= predict(x)
-    return task_model.finish(
+    head = _made_layers(inner, classes, num_upscale_blocks)
+    queries = tokens.LearnedTokens(num_queries, stddev=1.0, name="queries")
+    return _model(
         inner,
-        outputs,
-        "eomt_dinov3" if inner.family == "dinov3" else "eomt",
-        "segmentation",
+        queries(blocks[first].input),  # [B, Q + T, D]
+        head,
         dict(
             classes=classes,
             num_queries=num_queries,
@@ -122,6 +102,82 @@ def eomt(
             auxiliary_blocks=list(auxiliary_blocks),
             kind=kind,
         ),
+        class_names,
+        name,
+    )
+
+
+def mask_attention(model: TaskModel) -> TaskModel:
+    """Return the model that trains an EoMT, with masks and further outputs.
+
+    It has the layers and variables of `model`. Before each of the last blocks
+    it also predicts classes and masks, for losses, and forbids queries the
+    patches outside their masks; see `masked_attention` and `auxiliary_blocks`
+    of `eomt`. Once `keras_vit.training.MaskAnnealing` has lowered the
+    probabilities to 0, both have the same outputs; save and use `model`.
+
+    Args:
+        model: An EoMT without masked attention.
+
+    Raises:
+        ValueError: If it is none, or has masks.
+
+    Example:
+        model = keras_vit.heads.eomt(
+            keras_vit.DINOv2S14(input_shape=(224, 224, 3)), classes=150)
+        trained = keras_vit.heads.mask_attention(model)
+    """
+    options = getattr(model, "options", {})
+    if "num_blocks" not in options or options["masked_attention"]:
+        raise ValueError(
+            "`model` must be a model of `keras_vit.heads.eomt` with "
+            f"masked_attention=False. Received: {model.name!r}"
+        )
+    total, count = len(model.blocks), options["num_blocks"]
+    options.pop("unused_weights", None)
+    options |= dict(
+        masked_attention=True,
+        auxiliary_blocks=list(range(total - count, total)),
+    )
+    return _model(
+        model,
+        model.get_layer("queries").output,
+        _found_layers(model),
+        options,
+        model.class_names,
+        f"{model.name}_masked",
+    )
+
+
+def _model(inner, x, head, options, class_names, name):
+    """Return the model whose queries and tokens `x` enter the last blocks."""
+    blocks, num_blocks = inner.blocks, options["num_blocks"]
+    norm = tokens.last_norm(inner) or _unchanged
+    grid, num_queries = tokens.grid_of(inner), options["num_queries"]
+    num_prefix = x.shape[1] - num_queries - math.prod(grid)
+    first = len(blocks) - num_blocks
+    outputs = {}
+    for i, block in enumerate(blocks[first:], first):
+        bias = {}
+        auxiliary = i in options["auxiliary_blocks"]
+        if options["masked_attention"] or auxiliary:
+            found = _predict(head, norm(x), num_queries, grid)
+            if auxiliary:
+                outputs |= {f"{key}_{i}": y for key, y in found.items()}
+            if options["masked_attention"]:
+                mask = QueryMask(
+                    grid, num_prefix, name=f"query_mask_{i - first}"
+                )
+                bias["attention_bias"] = mask(found["masks_queries_logits"])
+        x = block(x, **bias)
+    x = task_model.mark(inner, norm(x))
+    outputs |= _predict(head, x, num_queries, grid)
+    return task_model.finish(
+        inner,
+        outputs,
+        "eomt_dinov3" if inner.family == "dinov3" else "eomt",
+        "segmentation",
+        options,
         class_names,
         name,
     )
@@ -145,9 +201,9 @@ def _unchanged(x):
     return x
 
 
-def _predictor(inner, classes, num_queries, num_upscale_blocks):
-    """Return the function from normed tokens to classes and masks."""
-    grid, width = tokens.grid_of(inner), inner.architecture.hidden_size
+def _made_layers(inner, classes, num_upscale_blocks):
+    """Return new layers: of classes, of queries' masks, and of pixels."""
+    width = inner.architecture.hidden_size
     activation = getattr(inner.architecture, "activation", "gelu")
     if activation == "swiglu":  # as in transformers
         activation = "silu" if inner.family == "dinov3" else "gelu"
@@ -166,18 +222,27 @@ def _predictor(inner, classes, num_queries, num_upscale_blocks):
         for i in range(num_upscale_blocks)
         for layer in _upscale_block(width, activation, f"upscale_{i}")
     ]
+    return head, mlp, upscale
 
-    def predict(x):
-        queries, pixels = x[:, :num_queries], tokens.as_map(x, grid)
-        logits = head(queries)  # [B, Q, K + 1]
-        for layer in mlp:
-            queries = layer(queries)
-        for layer in upscale:
-            pixels = layer(pixels)
-        masks = ops.einsum("bhwd,bqd->bhwq", pixels, queries)
-        return dict(class_queries_logits=logits, masks_queries_logits=masks)
 
-    return predict
+def _found_layers(model):
+    """Return those of a model."""
+    upscale = [x for x in model.layers if x.name.startswith("upscale_")]
+    mlp = [model.get_layer(f"mask_mlp_{i}") for i in range(3)]
+    return model.get_layer("head"), mlp, upscale
+
+
+def _predict(layers, x, num_queries, grid):
+    """Return the classes and masks of normed tokens."""
+    head, mlp, upscale = layers
+    queries, pixels = x[:, :num_queries], tokens.as_map(x, grid)
+    logits = head(queries)  # [B, Q, K + 1]
+    for layer in mlp:
+        queries = layer(queries)
+    for layer in upscale:
+        pixels = layer(pixels)
+    masks = ops.einsum("bhwd,bqd->bhwq", pixels, queries)
+    return dict(class_queries_logits=logits, masks_queries_logits=masks)
 
 
 def _upscale_block(width, activation, name):
@@ -226,71 +291,6 @@ class ClassHead(keras.layers.Dense):
 
     def load_own_variables(self, store):
         keras.layers.Layer.load_own_variables(self, store)
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
-class QueryMask(keras.layers.Layer):
-    """Forbids queries the patches outside their masks (section 3.2).
-
-    In training, each query with a probability, the weight `probability`;
-    otherwise all queries, unless that is 0. They always attend to each other
-    and to the tokens before the patches.
-
-    Args:
-        grid: (rows, columns) of the patches.
-        num_prefix_tokens: Number of tokens between queries and patches.
-        seed: Of the choice of queries.
-
-    Input shape: `[B, h, w, Q]`, logits of the masks
-    Output shape: `[B, 1, T, T]`, to add to the logits of the attention
-    """
-
-    @checked
-    def __init__(
-        self,
-        grid: tuple[Count, Count],
-        num_prefix_tokens: Natural,
-        seed: int = 0,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.grid = tuple(grid)
-        self.num_prefix_tokens = num_prefix_tokens
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-
-    def build(self, input_shape):
-        self.probability = self.add_weight(
-            name="probability", shape=(1,), initializer="ones", trainable=False
-        )
-
-    def call(self, inputs, training=None):
-        num_queries = inputs.shape[-1]
-        masks = ops.image.resize(
-            inputs,
-            self.grid,
-            interpolation="bilinear",
-            data_format="channels_last",
-        )
-        masks = ops.reshape(masks, (-1, math.prod(self.grid), num_queries))
-        allowed = ops.transpose(masks, (0, 2, 1)) > 0  # [B, Q, N]
-        draw = 0.0
-        if training:
-            shape = (ops.shape(inputs)[0], num_queries, 1)
-            draw = keras.random.uniform(
-                shape, dtype="float32", seed=self.seed_generator
-            )
-        allowed = ops.logical_or(allowed, draw >= self.probability)
-        least = -6e4 if self.compute_dtype == "float16" else -1e9
-        bias = ops.where(allowed, 0.0, least)
-        before = num_queries + self.num_prefix_tokens
-        after = before - num_queries + math.prod(self.grid)
-        bias = ops.pad(bias, ((0, 0), (0, after), (before, 0)))
-        return ops.cast(bias[:, None], self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        tokens = input_shape[-1] + self.num_prefix_tokens + math.prod(self.grid)
-        return (input_shape[0], 1, tokens, tokens)
 
 
 for _name in ("eomt", "eomt_dinov3"):  # the names of their files

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Natural, checked
 from keras_vit.heads.resizing import resized
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.yolos import softmax
@@ -27,6 +27,8 @@ def interpret(
     overlap_threshold: float = 0.8,
     stuff_classes: Sequence[int] = (),
     padded: bool = False,
+    most: Natural = 0,
+    class_scores: bool = False,
 ) -> dict:
     """Return the segments of one image; see `TaskModel`.
 
@@ -46,6 +48,11 @@ def interpret(
         stuff_classes: Classes whose segments are one; panoptic.
         padded: Whether the image was not stretched to the input of the model,
             but resized to fit into it, and padded below or at the right.
+        most: This number of instances, each a query with one of its classes,
+            the most probable of all pairs, as the authors evaluate; 0 for the
+            best class of each query.
+        class_scores: Whether to return "class_scores" too, `[H, W, K]`;
+            semantic.
     """
     scores = softmax(np.asarray(outputs["class_queries_logits"], "float32"))
     masks = outputs["masks_queries_logits"]
@@ -62,7 +69,9 @@ def interpret(
     kind = kind or model.options["kind"]
     if kind == "semantic":
         each = _sigmoid(to_input(masks)) @ scores[:, :-1]  # [H, W, K]
-        return dict(classes=to_image(each).argmax(axis=-1).astype("int32"))
+        each = to_image(each)
+        found = dict(classes=each.argmax(axis=-1).astype("int32"))
+        return found | (dict(class_scores=each) if class_scores else {})
     if kind == "panoptic":
         labels, scores = scores.argmax(axis=1), scores.max(axis=1)
         kept = (labels < model.options["classes"]) & (scores > threshold)
@@ -75,10 +84,19 @@ def interpret(
             stuff_classes,
         )
         return dict(segments=segments, segments_info=_named(model, found))
-    labels, scores = scores[:, :-1].argmax(axis=1), scores[:, :-1].max(axis=1)
+    queries, labels = _best_pairs(scores[:, :-1], most)
+    scores = scores[queries, labels]
     kept = scores >= threshold  # that of the pixels can only lower it
-    masks = to_image(to_input(masks[..., kept]))
+    masks = to_image(to_input(masks[..., queries[kept]]))
     return _instances(model, masks, scores[kept], labels[kept], threshold)
+
+
+def _best_pairs(scores, most):
+    """Return queries, and a class of each."""
+    if not most:
+        return np.arange(len(scores)), scores.argmax(axis=1)
+    pairs = np.argsort(-scores, axis=None, kind="stable")[:most]
+    return np.divmod(pairs, scores.shape[1])
 
 
 def _unpadded(image_size, input_size):

@@ -19,6 +19,7 @@ from keras_vit.training.freezing import train_head_only, train_low_rank
 from keras_vit.training.fused_adam import fuse_adam
 from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
+from keras_vit.training.mask_annealing import MaskAnnealing
 from keras_vit.training.matching import linear_assignment
 from keras_vit.training.progress import Preempted, Progress
 from keras_vit.training.schedules import LinearDecay, StepDecay, WarmUp
@@ -33,6 +34,7 @@ __all__ = [
     "Checkpoints",
     "ContrastiveLoss",
     "LinearDecay",
+    "MaskAnnealing",
     "MetricDepthLoss",
     "PixelCrossentropy",
     "Preempted",

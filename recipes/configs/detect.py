@@ -9,6 +9,7 @@ or voc/2012 of TensorFlow Datasets.
 
 import dataclasses
 
+from keras_vit.models import families
 from recipes import experiment, tasks
 from recipes.configs import finetune
 
@@ -18,15 +19,28 @@ def get_config(arguments: str = "") -> tasks.Config:
     if not arguments:
         return scenes("detection", 3600)
     config = from_weights("detect.py", arguments)
-    # Fang et al. 2021, section 4.1 and the authors' commands.
-    config.data.image_size, config.data.batch_size = (512,), 8
+    # Fang et al. 2021, section 4.1, and the authors' commands and main.py: the
+    # smallest model at 512 pixels with 16 images, the others at 800 with 8.
+    # Their images are of any size, these are cropped or padded to squares; the
+    # scales are the authors' shorter sides, 256 to 608 and 480 to 800.
+    tiny = config.model.name in ("DeiTTi16", "ViTTi16")
+    config.data.image_size = (512,) if tiny else (800,)
+    config.data.batch_size = 16 if tiny else 8
     config.data.flip = True
     config.task = tasks.Task(
-        name="detection", num_queries=100, scales=(0.5, 1.5)
+        name="detection",
+        num_queries=100,
+        mid_positions=not tiny,
+        scales=(0.5, 1.1875) if tiny else (0.6, 1.0),
     )
-    config.schedule = experiment.Schedule(num_epochs=150, warmup_steps=0)
+    config.schedule = experiment.Schedule(
+        num_epochs=300 if tiny else 150, warmup_steps=0, final_lr=1e-7
+    )
     config.optim = experiment.Optim(
-        name="AdamW", base_lr=2.5e-5, weight_decay=1e-4, clip_norm=0.1
+        name="AdamW",
+        base_lr=5e-5 if tiny else 2.5e-5,
+        weight_decay=1e-4,
+        clip_norm=0.1,
     )
     return config
 
@@ -52,7 +66,12 @@ def from_weights(file: str, arguments: str) -> tasks.Config:
         field.name: getattr(found, field.name)
         for field in dataclasses.fields(found)
     }
-    return tasks.Config(**groups)
+    config = tasks.Config(**groups)
+    variants = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
+    if any(sizes.get("patch_size") == 14 for sizes in variants):
+        # As the authors of EoMT do with DINOv2: the kernel is resized.
+        config.model.architecture.patch_size = 16
+    return config
 
 
 def scenes(task: str, total_steps: int) -> tasks.Config:

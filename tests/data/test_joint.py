@@ -20,6 +20,7 @@ def example():
         "labels": tf.constant([4, -1], "int64"),
         "masks": tf.constant(np.stack([mask, mask * 0])),
         "classes": tf.constant(mask),
+        "areas": tf.constant([240.0, 0.0]),
     }
 
 
@@ -33,6 +34,11 @@ def test_boxes_and_masks_follow_the_image(number):
     assert np.mean((found["images"][..., 0].numpy() > 100) != mask) < 0.03
     assert ((found["classes"].numpy() == 1) == mask).all()
     assert found["labels"].numpy().tolist() == [4, -1]
+    # Areas are those of the view: of the masks, or else by those of the boxes.
+    assert found["areas"].numpy().tolist() == [mask.sum(), 0]
+    of_boxes = {k: v for k, v in example().items() if k != "masks"}
+    other = data.jitter_scale(of_boxes, (48, 48), (number, 1), (0.5, 2.0))
+    np.testing.assert_allclose(other["areas"][0], mask.sum(), rtol=0.1)
     rows, columns = np.nonzero(mask)
     x, y, width, height = found["boxes"][0].numpy() * 48
     edges = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]

@@ -187,6 +187,72 @@ def test_folders_of_masks_and_depth(tmp_path):
     assert (train.load(0)["depth"] == 0).all()
 
 
+def test_a_folder_of_panoptic_segments(tmp_path):
+    for part in ("train2017", "val2017"):
+        (tmp_path / part).mkdir()
+        Image.new("RGB", (6, 4)).save(tmp_path / part / "a.png")
+        folder = tmp_path / "annotations" / f"panoptic_{part}"
+        folder.mkdir(parents=True)
+        numbers = np.zeros((4, 6), int)
+        numbers[:, :2], numbers[0, 3] = 7, 70_000
+        rgb = [numbers % 256, numbers // 256 % 256, numbers // 65536]
+        Image.fromarray(np.stack(rgb, -1).astype("uint8")).save(
+            folder / "b.png"
+        )
+        segments = [
+            dict(id=7, category_id=9, iscrowd=0),
+            dict(id=70_000, category_id=2, iscrowd=1),
+        ]
+        content = dict(
+            images=[dict(id=1, file_name="a.png")],
+            categories=[
+                dict(id=9, name="sky", isthing=0),
+                dict(id=2, name="cat", isthing=1),
+            ],
+            annotations=[
+                dict(image_id=1, file_name="b.png", segments_info=segments)
+            ],
+        )
+        (folder.with_suffix(".json")).write_text(json.dumps(content))
+    train, _ = data.load_task(str(tmp_path), "panoptic")
+    assert (train.class_names, train.stuff_classes) == (("cat", "sky"), (1,))
+    found = train.load(0)
+    assert found["labels"].tolist() == [1, 0]
+    assert found["crowd"].tolist() == [False, True]
+    assert found["masks"].sum((1, 2)).tolist() == [8, 1]
+    np.testing.assert_allclose(
+        found["boxes"], [[1 / 6, 0.5, 1 / 3, 1], [3.5 / 6, 1 / 8, 1 / 6, 1 / 4]]
+    )
+    file = tmp_path / "annotations" / "panoptic_train2017" / "b.png"
+    Image.new("RGB", (6, 4), (7, 0, 0)).save(file)
+    with pytest.raises(ValueError, match=r"none of segment 70000 in .*b\.png"):
+        train.load(0)
+    file.unlink()
+    with pytest.raises(ValueError, match=r"missing: .*b\.png"):
+        data.load_task(str(tmp_path), "panoptic")
+
+
+def test_windows_of_an_image_cover_its_longer_side():
+    example = dict(
+        images=np.arange(10 * 25 * 3, dtype="uint8").reshape(10, 25, 3)
+    )
+    source = data.TaskSource(
+        name="x",
+        task="segmentation",
+        class_names=("a", "b"),
+        num_examples=1,
+        load=lambda index: example,
+    )
+    (found,) = first_of(data.task_windows(source, side=10))
+    # Of tue-mps/eomt: 3 windows, which overlap by 2.5 pixels.
+    assert found["starts"].tolist() == [[0, 0], [0, 7], [0, 15]]
+    for (_, left), window in zip(found["starts"], found["images"], strict=True):
+        np.testing.assert_array_equal(
+            window, example["images"][:, left : left + 10]
+        )
+    assert found["sizes"].tolist() == found["scaled"].tolist() == [10, 25]
+
+
 def test_bad_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must be an existing folder"):
         data.load_task("/nowhere", "depth")
@@ -196,9 +262,27 @@ def test_bad_folders_are_refused(tmp_path):
     write_coco(tmp_path, "valid")
     with pytest.raises(ValueError, match=r"with an area.*annotation 1 in .*"):
         data.load_task(str(tmp_path), "detection")
-    with pytest.warns(UserWarning, match="1 of 2 boxes are left out"):
+    with pytest.warns(UserWarning) as warned:
         train, _ = data.load_task(str(tmp_path), "detection", broken="skip")
     assert train.load(0)["labels"].tolist() == [0]
+    messages = "\n".join(str(each.message) for each in warned)
+    assert "1 of 2 boxes are left out" in messages
+    assert "no object of 1 of its 2 classes, such as 'dog'" in messages
+    file = tmp_path / "valid/_annotations.coco.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | dict(annotations=[])))
+    with (
+        pytest.raises(ValueError, match=r"must have an object.*in 1 images"),
+        pytest.warns(UserWarning),
+    ):
+        data.load_task(str(tmp_path), "detection", broken="skip")
+    shares = [dict(id=1, image_id=4, category_id=7, bbox=[0.1, 0.2, 0.5, 0.5])]
+    file.write_text(json.dumps(content | dict(annotations=shares)))
+    with pytest.raises(ValueError, match="1 of 1 boxes within the first pixel"):
+        data.read_coco(file, file.parent)
+    Image.new("RGB", (10, 20)).save(tmp_path / "train/a.png")
+    with pytest.raises(ValueError, match=r"\(10, 20\) for .* of \(20, 10\)"):
+        train.load(0)
     with pytest.raises(ValueError, match="train/images and train/masks"):
         data.load_task(str(tmp_path), "segmentation")
     (tmp_path / "classes.txt").write_text("sky\nroad\n")

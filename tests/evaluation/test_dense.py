@@ -44,6 +44,51 @@ def test_panoptic_quality_of_a_match_a_miss_and_void():
     assert found["PQ"] == pytest.approx(expected / 2)
 
 
+def direct_panoptic_quality(images, num_classes):
+    """Counts pairs of segments pixel by pixel, as panopticapi describes."""
+    sums = np.zeros((num_classes, 4))
+    for target, classes, predicted, found, crowd in images:
+        void = ~np.isin(target, list(classes))
+        matched = set()
+        for t, c in classes.items():
+            hits = 0
+            for p, k in found.items():
+                both = ((target == t) & (predicted == p)).sum()
+                either = ((target == t) | (predicted == p) & ~void).sum()
+                if t not in crowd and c == k and both / either > 0.5:
+                    sums[c] += (both / either, 1, 0, 0)
+                    matched.add(p)
+                    hits += 1
+            sums[c, 3] += t not in crowd and not hits
+        for p, k in found.items():
+            free = void.copy()
+            for t in crowd:
+                free |= (target == t) & (classes[t] == k)
+            own = predicted == p
+            sums[k, 2] += (
+                p not in matched and (free & own).sum() <= own.sum() / 2
+            )
+    iou, true, false, missed = sums[sums[:, 1:].any(axis=1)].T
+    return (iou / (true + (false + missed) / 2)).mean()
+
+
+def test_panoptic_quality_is_the_direct_count_with_crowds():
+    rng = np.random.default_rng(0)
+    score = evaluation.PanopticQuality(3)
+    images = []
+    for i in range(8):
+        target = np.kron(rng.integers(-1, 5, (3, 3)), np.ones((4, 4), int))
+        predicted = np.where(rng.random(target.shape) < 0.3, 0, target + 12)
+        classes = {t: t % 3 for t in np.unique(target).tolist() if t >= 0}
+        found = {p: p % 3 for p in np.unique(predicted).tolist()}
+        crowd = [t for t in classes if t == 4]
+        images.append((target, classes, predicted, found, crowd))
+        score.update(i, *images[-1][:4], crowd=crowd)
+    expected = direct_panoptic_quality(images, 3)
+    assert 0 < expected < 1
+    assert score.result()["PQ"] == pytest.approx(expected)
+
+
 def test_depth_errors_and_the_fit_of_relative_depth():
     target = np.array([[1.0, 2.0, 4.0, 0.0, np.nan]])
     score = evaluation.DepthErrors()
@@ -65,49 +110,67 @@ def test_scores_refuse_other_sizes_and_no_example():
         evaluation.DepthErrors().result()
 
 
-def test_average_precision_is_that_of_pycocotools(tmp_path):
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_average_precision_is_that_of_pycocotools(kind, tmp_path):
     coco = pytest.importorskip("pycocotools.coco")
     import json
 
+    from pycocotools import mask as masks_of
     from pycocotools.cocoeval import COCOeval
 
     rng = np.random.default_rng(0)
-    score = evaluation.CocoAveragePrecision()
+    score = evaluation.CocoAveragePrecision(masks=kind == "segm")
     true, results = [], []
+
+    def drawn(boxes):
+        masks = np.zeros((len(boxes), 300, 300), bool)
+        for mask, (left, top, right, bottom) in zip(
+            masks, boxes.astype(int), strict=True
+        ):
+            mask[max(top, 0) : bottom, max(left, 0) : right] = True
+        return masks
+
+    def coded(mask):
+        found = masks_of.encode(np.asfortranarray(mask.astype("uint8")))
+        return dict(size=found["size"], counts=found["counts"].decode())
+
     for image in range(6):
         start = rng.uniform(0, 100, (4, 2))
         boxes = np.concatenate([start, start + rng.uniform(5, 150, (4, 2))], 1)
         labels = rng.integers(0, 3, 4)
         found = boxes + rng.normal(scale=4, size=boxes.shape)
         scores = rng.random(4)
-        score.update(image, boxes, labels, found, labels, scores)
-        for b, f, c, s in zip(boxes, found, labels, scores, strict=True):
-            box = [*b[:2], *(b[2:] - b[:2])]
+        crowd = rng.random(4) < 0.2
+        of_image = (boxes, labels, found, labels)
+        if kind == "segm":
+            of_image = (drawn(boxes), labels, drawn(found), labels)
+        score.update(image, *of_image, scores, crowd=crowd)
+        for b, f, c, s, k, mask, other in zip(
+            *(boxes, found, labels, scores, crowd, drawn(boxes), drawn(found)),
+            strict=True,
+        ):
+            box, area = [*b[:2], *(b[2:] - b[:2])], mask.sum()
             own = dict(image_id=image, category_id=int(c))
-            true.append(
-                own
-                | dict(
-                    id=len(true) + 1, bbox=box, area=box[2] * box[3], iscrowd=0
-                )
-            )
-            results.append(own | dict(bbox=[*f[:2], *(f[2:] - f[:2])], score=s))
+            more = dict(bbox=box, area=float(box[2] * box[3]))
+            result = dict(bbox=[*f[:2], *(f[2:] - f[:2])])
+            if kind == "segm":
+                more = dict(segmentation=coded(mask), area=float(area))
+                result = dict(segmentation=coded(other))
+            more |= dict(id=len(true) + 1, iscrowd=int(k))
+            true.append(own | more)
+            results.append(own | result | dict(score=s))
     path = tmp_path / "annotations.json"
-    images = [{"id": i} for i in range(6)]
+    images = [{"id": i, "height": 300, "width": 300} for i in range(6)]
     categories = [{"id": i} for i in range(3)]
-    path.write_text(
-        json.dumps(
-            dict(
-                images=images, annotations=true, categories=categories, info={}
-            )
-        )
-    )
+    content = dict(images=images, annotations=true, categories=categories)
+    path.write_text(json.dumps(content | dict(info={})))
     annotations = coco.COCO(str(path))
-    direct = COCOeval(annotations, annotations.loadRes(results), "bbox")
+    direct = COCOeval(annotations, annotations.loadRes(results), kind)
     direct.evaluate()
     direct.accumulate()
     direct.summarize()
     assert list(score.result().values()) == direct.stats[:6].tolist()
-    empty = evaluation.CocoAveragePrecision()
+    empty = evaluation.CocoAveragePrecision(masks=kind == "segm")
     empty.update(0, [], [], [], [], [])
     assert empty.result()["AP"] == -1
 

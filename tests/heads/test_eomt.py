@@ -36,25 +36,47 @@ def test_a_vit_of_any_family_segments(constructor):
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
-def test_every_weight_learns_on_each_backend():
-    model = realistic.fill(
-        keras_vit.heads.eomt(
-            backbone(), **EOMT, masked_attention=True, auxiliary_blocks=(1, 2)
-        )
-    )
+def test_masks_are_for_training_and_every_weight_learns():
+    model = realistic.fill(keras_vit.heads.eomt(backbone(), **EOMT))
+    trained = keras_vit.heads.mask_attention(model)
     loss = keras_vit.training.SetSegmentationLoss(num_points=64)
-    keras_vit.training.set_loss(model, loss)
-    model.compile(keras.optimizers.SGD(0.1))
+    keras_vit.training.set_loss(trained, loss)
+    trained.compile(keras.optimizers.SGD(0.1))
     masks = np.zeros((2, 2, 16, 24), "float32")
     masks[:, 0, :8], masks[:, 1, 8:] = 1, 1
     targets = dict(masks=masks, labels=np.array([[0, 2], [1, -1]]))
     before = [keras.ops.convert_to_numpy(w) for w in model.trainable_weights]
-    model.fit(IMAGES, targets, verbose=0)
-    assert {x.name for x in model.non_trainable_weights} == {
+    seen = []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            layers = [self.model.get_layer(f"query_mask_{i}") for i in (0, 1)]
+            seen.append([float(layer.probability[0]) for layer in layers])
+
+    trained.fit(
+        np.repeat(IMAGES, 6, axis=0),
+        {name: np.repeat(value, 6, axis=0) for name, value in targets.items()},
+        batch_size=2,
+        callbacks=[
+            keras_vit.training.MaskAnnealing(total_steps=6),
+            Look(),
+        ],
+        verbose=0,
+    )
+    expected = [[1, 1], [1, 1], [0, 1], [0, 1], [0, 1], [0, 0]]
+    np.testing.assert_array_equal(seen, expected)
+    assert {x.name for x in trained.non_trainable_weights} == {
         *("class_weights", "probability")
     }
     for old, new in zip(before, model.trainable_weights, strict=True):
         assert not np.array_equal(old, keras.ops.convert_to_numpy(new)), new
+    # Without masks, the outputs are those of the model that is saved.
+    found = trained.predict(IMAGES, verbose=0)
+    assert {f"class_queries_logits_{i}" for i in (1, 2)} < set(found)
+    for name, value in model.predict(IMAGES, verbose=0).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="masked_attention=False"):
+        keras_vit.heads.mask_attention(trained)
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")

@@ -84,3 +84,29 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     assert found["hbm"] < found["tpu"]["hbm"]
     assert images // found["micro_batches"] <= 2 * found["largest"]
     assert found["largest"] < images
+
+
+@pytest.mark.parametrize("file", ["detect", "segment"])
+def test_training_of_a_task_compiles_with_its_matching(file):
+    """The loops of the matching, random points and masked attention too."""
+    config = CONFIG.with_name(f"{file}.py")
+    changes = {
+        "data.image_size": 32,
+        "data.batch_size": 8,
+        "model.architecture.patch_size": 16,
+        "model.architecture.hidden_size": 16,
+        "model.architecture.num_layers": 2,
+        "model.architecture.num_heads": 2,
+        "model.architecture.mlp_dim": 16,
+        "task.num_queries": 4,
+        "task.num_blocks": 1,
+        "task.num_points": 16,
+    }
+    words = [f"--config.{key}={value}" for key, value in changes.items()]
+    path = f"--config={config}:ViT,coco/2017"
+    printed = processes.call(
+        make, ["v5e-1", "--json", "--no_search", path, *words]
+    )
+    found = json.loads(printed[printed.index("\n{") :])
+    assert found["fits"] and found["program"]["flops"] > 0
+    assert found["dataset"] == "coco/2017"

@@ -7,12 +7,13 @@ and return when the result is in the host's memory.
 import importlib
 import importlib.util
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
 import keras_vit
-from tools.benchmark import cases
+from tools.benchmark import cases, tasks
 from tools.benchmark.cases import Case
 
 CLASSES = 1000
@@ -55,6 +56,8 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
         return case.model in TIMM | BIT
     if library == "torchvision":
         return case.model in TORCHVISION
+    if case.model in tasks.MODELS:
+        return library == "transformers"
     return (
         model.family == "vit"
         and model.architecture.resnet_depths is None
@@ -64,8 +67,10 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
 
 def ours(case: Case, dtype: str | None = None) -> keras.Model:
     """Return our model of a case."""
-    constructor = getattr(keras_vit, case.model)
     side = case.image_size
+    if case.model in tasks.MODELS:
+        return tasks.ours(case.model, side, dtype or case.dtype_policy)
+    constructor = getattr(keras_vit, case.model)
     return constructor(
         input_shape=(side, side, 3) if side else None,
         classes=CLASSES,
@@ -79,7 +84,9 @@ def make(name: str, model: keras.Model, case: Case) -> Callable:
     rng = np.random.default_rng(0)
     shape = (case.batch_size, *model.input_shape[1:])
     images = rng.standard_normal(shape, "float32")
-    labels = rng.integers(0, CLASSES, case.batch_size)
+    labels: Any = rng.integers(0, CLASSES, case.batch_size)
+    if case.model in tasks.MODELS:
+        labels = tasks.targets(case.model, shape)
     library = cases.library(name)
     is_compiled = name != library
     if library in ("keras_vit", "keras_hub"):
@@ -116,9 +123,12 @@ def _keras_call(model, adam, case, images, labels, is_compiled):
     if case.task == "inference":
         model.compile(jit_compile=jit_compile)
         return lambda: model.predict_on_batch(images)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if isinstance(labels, dict):
+        model, loss = tasks.trained(model), None
     model.compile(
         adam(LEARNING_RATE, weight_decay=WEIGHT_DECAY),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss,
         jit_compile=jit_compile,
     )
     return lambda: model.train_on_batch(images, labels)
@@ -168,6 +178,8 @@ def _torchvision(model, case):
 def _transformers(model, case):
     import transformers
 
+    if case.model in tasks.MODELS:
+        return tasks.theirs(case.model, case.image_size)
     architecture = model.architecture
     config = transformers.ViTConfig(
         image_size=model.image_shape[0],
@@ -196,7 +208,10 @@ def _torch_call(module, case, images, labels, is_compiled):
     device = _device()
     # [B, C, T, H, W] from [B, T, H, W, C] of videos
     images = torch.from_numpy(np.moveaxis(images, -1, 1).copy())
-    labels = torch.from_numpy(labels)
+    is_dense = isinstance(labels, dict)
+    targets: Any = (
+        tasks.as_theirs(labels) if is_dense else torch.from_numpy(labels)
+    )
     is_bfloat16 = case.precision == "bfloat16"
     module = module.to(device).train(case.task == "training")
     if is_bfloat16 and case.task == "inference":
@@ -217,10 +232,14 @@ def _torch_call(module, case, images, labels, is_compiled):
     def train():
         optimizer.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=is_bfloat16):
-            logits = _logits(run(images.to(device)))
-        loss = torch.nn.functional.cross_entropy(
-            logits.float(), labels.to(device)
-        )
+            if is_dense:
+                loss = run(images.to(device), **targets).loss
+            else:
+                logits = _logits(run(images.to(device)))
+        if not is_dense:
+            loss = torch.nn.functional.cross_entropy(
+                logits.float(), targets.to(device)
+            )
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -229,4 +248,6 @@ def _torch_call(module, case, images, labels, is_compiled):
 
 
 def _logits(output):
-    return getattr(output, "logits", output)
+    for name in ("logits", "class_queries_logits"):
+        output = getattr(output, name, output)
+    return output

@@ -102,10 +102,13 @@ def _as(kind, text):
 
 def _config(arguments):
     """Read --config and its overrides as the recipes do."""
-    from recipes import checks, cli
+    from recipes import checks, cli, tasks
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
-    checks.check(config)
+    check = checks.check
+    if isinstance(config, tasks.Config):
+        check = tasks.check
+    check(config)
     return fields.changed(config, {"model.weights": ""})
 
 

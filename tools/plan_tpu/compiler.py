@@ -74,13 +74,21 @@ class Step:
             with the devices of `slices.devices`.
         tpu: The slice.
         repeats: Parts of a batch that the step computes one after the other.
+        targets: Name -> (shape, type) of the targets of an image; None for one
+            of the output's shape.
     """
 
     def __init__(
-        self, build: Callable, distribution, tpu: slices.Slice, repeats: int = 1
+        self,
+        build: Callable,
+        distribution,
+        tpu: slices.Slice,
+        repeats: int = 1,
+        targets: dict[str, tuple] | None = None,
     ):
         import jax
 
+        self.targets = targets
         self.distribution = distribution
         self.tpu = tpu
         self.repeats = repeats
@@ -97,13 +105,20 @@ class Step:
         model = build()
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+
         # Metrics create their variables at their first use.
-        x, y = (
-            keras.ops.zeros((1, *shape[1:]))
-            for shape in (model.input_shape, model.output_shape)
-        )
-        model.compute_loss(x, y, y, training=False)
-        model.compute_metrics(x, y, y)
+        def zeros(x):
+            return keras.ops.zeros((1, *x.shape[1:]))
+
+        x = zeros(model.input)
+        y = found = keras.tree.map_structure(zeros, model.output)
+        if self.targets is not None:
+            y = {
+                name: keras.ops.zeros((1, *shape), dtype)
+                for name, (shape, dtype) in self.targets.items()
+            }
+        model.compute_loss(x, y, found, training=False)
+        model.compute_metrics(x, y, found)
         return model
 
     @property
@@ -125,8 +140,10 @@ class Step:
     @property
     def least_bytes_per_image(self) -> int:
         """A lower bound of the bytes of an image: the outputs of the layers."""
-        shapes = [layer.output.shape[1:] for layer in self.model.layers]
-        return 2 * sum(math.prod(shape) for shape in shapes)
+        import keras
+
+        outputs = keras.tree.flatten([x.output for x in self.model.layers])
+        return 2 * sum(math.prod(x.shape[1:]) for x in outputs)
 
     def compile(self, batch_size: int) -> Program:
         """Compile the step for a batch of all devices.
@@ -172,18 +189,23 @@ class Step:
         )
 
     def _batch(self, batch_size):
-        """Return (images, one-hot labels), without values."""
+        """Return (images, one-hot labels or targets), without values."""
         import jax
 
-        def spec(shape):
-            shape = (batch_size, *shape[1:])
+        def spec(shape, dtype="float32"):
+            shape = (batch_size, *shape)
             layout = self.distribution.get_data_layout(shape)
             # Pixels are of this type too, after cropping.
             return jax.ShapeDtypeStruct(
-                shape, "float32", sharding=layout.backend_layout
+                shape, dtype, sharding=layout.backend_layout
             )
 
-        return spec(self.model.input_shape), spec(self.model.output_shape)
+        images = spec(self.model.input.shape[1:])
+        if self.targets is None:
+            return images, spec(self.model.output.shape[1:])
+        return images, {
+            name: spec(*target) for name, target in self.targets.items()
+        }
 
     def _read(self, compiled, seconds):
         shapes = [v.shape for v in self.model.trainable_variables]

@@ -23,6 +23,10 @@ DATASETS = {
     "cifar100": (50_000, 100, 32),
     "oxford_flowers102": (1_020, 102, 0),
     "oxford_iiit_pet": (3_680, 37, 0),
+    # Of tasks: train2017, its panoptic classes, and those of ADE20K.
+    "coco/2017": (118_287, 80, 0),
+    "coco/2017_panoptic": (118_287, 133, 0),
+    "scene_parse150": (20_210, 150, 0),
 }
 # Table 2 of the paper: TPUv3-core-days of pre-training. Its other rows are
 # BiT-L (ResNet152x4), 9900, and Noisy Student (EfficientNet-L2), 12300.
@@ -77,10 +81,14 @@ def experiment_cost(
 
 def dataset_info(config):
     """Return the properties of the data set that the experiment uses."""
-    from recipes import inputs
+    from recipes import inputs, tasks
 
+    make: typing.Any = inputs.dataset_info
+    load: typing.Any = inputs.load
+    if isinstance(config, tasks.Config):
+        make, load = tasks.dataset_info, tasks.load
     if config.data.dataset not in DATASETS:
-        return inputs.dataset_info(config, inputs.load(config)[0])
+        return make(config, load(config)[0])
     images, classes, side = DATASETS[config.data.dataset]
     source: typing.Any = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
@@ -89,7 +97,7 @@ def dataset_info(config):
         multi_label=False,
         is_video=False,
     )
-    return inputs.dataset_info(config, source)
+    return make(config, source)
 
 
 def make_step(config, info, tpu: slices.Slice):
@@ -98,8 +106,12 @@ def make_step(config, info, tpu: slices.Slice):
 
     from keras_vit import distribution
     from keras_vit.distribution import layouts
-    from recipes import training_step
+    from recipes import tasks, training_step
 
+    objective, targets = None, None
+    if isinstance(config, tasks.Config):
+        targets = tasks.targets_of(config, info)
+        objective = tasks.objective(config, info.class_names)
     devices = slices.devices(tpu)
     model_parallel = 1
     if "tensor" in config.run.strategy:
@@ -110,10 +122,10 @@ def make_step(config, info, tpu: slices.Slice):
     built = []
 
     def build():
-        built.append(training_step.build(config, info, "tpu"))
+        built.append(training_step.build(config, info, "tpu", objective))
         return built[0].trainer
 
-    step = compiler.Step(build, layout, tpu, config.run.micro_batches)
+    step = compiler.Step(build, layout, tpu, config.run.micro_batches, targets)
     distribution.check_model(layout, built[0].model)
     counts = dict(num_devices=tpu.num_devices, num_replicas=step.num_replicas)
     slice_of = distribution.Devices(kind="tpu", **counts)
