@@ -59,6 +59,14 @@ SHRUNK = {
             'data.load("records")'
         ),
     },
+    "docs/words.md": {
+        'keras_vit.from_pretrained("hf://openai/clip-vit-base-patch32")': (
+            "towers"
+        ),
+        'keras_vit.from_pretrained("hf://google/owlv2-base-patch16")': (
+            "word_detector"
+        ),
+    },
     "keras_vit/distribution/devices.py": {
         "batch_size=64": "batch_size=4",
         "steps_per_epoch=1000": "steps_per_epoch=2",
@@ -259,6 +267,32 @@ def _images():
     return rng.integers(0, 256, (4, 224, 224, 3), "uint8")
 
 
+def _tokenizer():
+    return keras_vit.text.word_tokenizer(["cat", "dog", "photo"], 12)
+
+
+def _towers():
+    text = keras_vit.text.text_tower(
+        "clip",
+        vocab_size=8,
+        context_length=12,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=8,
+        embedding_size=16,
+        tokenizer=_tokenizer(),
+    )
+    return keras_vit.two_towers(keras_vit.ViTB16(include_top=False), text)
+
+
+def _word_detector():
+    folder = pathlib.Path(__file__).parent / "goldens/towers/owlv2"
+    model = keras_vit.from_pretrained(folder)
+    model.tokenizer = _tokenizer()
+    return model
+
+
 def _features():
     return np.eye(10, 4, dtype="float32")
 
@@ -271,9 +305,13 @@ PREPARED = dict(
     labels=lambda: np.arange(4),
     model=_model,
     my_images=lambda: lambda: [("train", "1", "a", _jpeg(0))],
+    photos=lambda: np.zeros((2, 48, 48, 3), "uint8"),
+    sizes=lambda: [(480, 640)] * 2,
     source=lambda: data.load("path/to/images")[0],
     test_features=_features,
     test_labels=lambda: np.arange(10),
     train_features=_features,
+    towers=_towers,
     train_labels=lambda: np.arange(10),
+    word_detector=_word_detector,
 )

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit.data import TaskSource
 from keras_vit.evaluation.callback import copy_of, updated
 from keras_vit.evaluation.dense import DepthErrors, MeanIoU
@@ -24,6 +25,7 @@ BEST_BY = dict(
 )
 
 
+@checked
 def task_scores(
     model: keras.Model,
     source: TaskSource,

@@ -17,9 +17,10 @@ from recipes.configs import detect
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        config = detect.scenes("segmentation", 5000)
+        config = detect.scenes("segmentation", 4000)
         # Patches of 4 pixels: the head's maps are as fine as they are.
-        config.model.architecture.resnet_depths = (1,)
+        config.model.architecture.resnet_depths = (2,)
+        config.model.architecture.num_layers = 2
         config.task = tasks.Task(name="segmentation", head="linear")
         config.data.batch_size, config.optim.base_lr = 8, 0.002
         return config

@@ -283,7 +283,7 @@ def test_impossible_arguments_are_refused(tmp_path):
         keras_vit.heads.dpt(backbone(), readouts="add")
     with pytest.raises(ValueError, match="`backbone` must be a model of keras"):
         keras_vit.heads.dpt(keras.Sequential([keras.Input((8, 8, 3))]))
-    with pytest.raises(ValueError, match="which gives depth"):
+    with pytest.raises(ValueError, match="`classes` must be None"):
         keras_vit.from_pretrained(GOLDENS / "dpt_depth", classes=3)
     model = keras_vit.heads.dpt(backbone(), **NECK)
     with pytest.raises(ValueError, match="images that are not square"):
