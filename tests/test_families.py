@@ -59,7 +59,13 @@ SHARE_NAMES = {
     "axial_vit": ("weights/rules/vit/",),
     "axial_resnet": ("models/axial_attention.py",),
     **dict.fromkeys(AFTER, ("weights/rules/encoder/",)),
-    "clip": ("weights/rules/encoder/", "weights/rules/text_tower.py"),
+    "clip": (
+        "weights/rules/encoder/",
+        "weights/rules/text_tower.py",
+        "weights/rules/open_clip.py",
+    ),
+    # OpenCLIP's EVA-CLIP.
+    "eva02": ("weights/rules/encoder/", "weights/rules/open_clip.py"),
     "deit": ("weights/rules/vit/",),  # refuses them
     "mvit": ("weights/rules/ff_only.py",),
     # Hire-MLP weights its branches as CycleMLP does.
@@ -106,6 +112,8 @@ def test_a_field_is_of_one_type_in_all_families():
         for name, kind in typing.get_type_hints(family.config).items():
             if kind == int | tuple[int, ...]:  # of each stage: the first
                 kind = int
+            if kind == bool | None:  # None: as the pooling needs
+                kind = bool
             first = (typing.get_args(kind) or (kind,))[0]
             # The values of a choice may differ.
             kind = str if isinstance(first, str) else kind
