@@ -24,7 +24,7 @@ from keras_vit.text.tokenizers import Tokenizer
 class TextConfig:
     """The architecture of a text tower.
 
-    Args:
+    Attributes:
         vocab_size: Number of tokens.
         context_length: Tokens L of each text, the rest of which is padding.
         hidden_size: Width D of the tokens.
