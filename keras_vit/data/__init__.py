@@ -23,6 +23,8 @@ from keras_vit.data.exclusions import leave_out
 from keras_vit.data.exclusions import read as read_exclusions
 from keras_vit.data.identity import count_shared, digest
 from keras_vit.data.joint import jitter_scale
+from keras_vit.data.pair_pipelines import pair_batches, pair_eval_batches
+from keras_vit.data.pairs import PairSource, load_pairs
 from keras_vit.data.sources import Source, load, sample
 from keras_vit.data.subsets import hold_out_dev, keep_images, keep_shots
 from keras_vit.data.task_pipelines import task_batches, task_eval_batches
@@ -33,6 +35,7 @@ __all__ = [
     "AnnotatedImage",
     "ClipOptions",
     "CropOptions",
+    "PairSource",
     "ShardOptions",
     "Source",
     "TaskSource",
@@ -53,7 +56,10 @@ __all__ = [
     "leave_out",
     "load",
     "load_task",
+    "load_pairs",
     "pad_objects",
+    "pair_batches",
+    "pair_eval_batches",
     "read_coco",
     "read_exclusions",
     "read_image",

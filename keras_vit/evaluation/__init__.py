@@ -17,6 +17,7 @@ from keras_vit.evaluation.few_shot import (
     FewShotResult,
     few_shot,
 )
+from keras_vit.evaluation.image_index import ImageIndex, index_images
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.multi_label import (
     PrecisionAt1,
@@ -27,6 +28,7 @@ from keras_vit.evaluation.multi_label import (
 from keras_vit.evaluation.neighbours import nearest_neighbours
 from keras_vit.evaluation.objectnet import load_objectnet
 from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
+from keras_vit.evaluation.pair_scores import PairScores, pair_scores
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
 from keras_vit.evaluation.task_scores import TaskScores, task_scores
 from keras_vit.evaluation.views import average_scores
@@ -39,9 +41,11 @@ __all__ = [
     "DepthErrors",
     "FewShot",
     "FewShotResult",
+    "ImageIndex",
     "LeastSquares",
     "MeanAveragePrecision",
     "MeanIoU",
+    "PairScores",
     "PanopticQuality",
     "PrecisionAt1",
     "TaskScores",
@@ -49,10 +53,12 @@ __all__ = [
     "features",
     "few_shot",
     "few_shot_subset",
+    "index_images",
     "load_objectnet",
     "load_real",
     "mean_average_precision",
     "nearest_neighbours",
+    "pair_scores",
     "precision_at_1",
     "predict_windows",
     "predictions",

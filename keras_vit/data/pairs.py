@@ -1,0 +1,339 @@
+"""Data sets of images with their captions.
+
+A table of captions is a CSV file with the columns `image`, a path relative to
+the file, and `caption`; an image with several captions has a row for each. A
+folder holds `train.csv` and `validation.csv` or `test.csv`; of a single file a
+share of the images is held out.
+
+Larger sets are TFRecord files that a pairs.json describes,
+
+    {"splits": {"train": {"train-00000.tfrecord": 10000, ...}, "test": {...}}}
+
+each with its number of examples. An example is a tf.train.Example of `image`,
+the bytes of a file, and `captions`, one or more texts.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from keras_vit._arguments import checked
+from keras_vit._paths import require_file
+from keras_vit.data import digit_sentences, shards, tables
+from keras_vit.data import tfds as classification
+from keras_vit.data.optional_imports import optional, tensorflow
+from keras_vit.data.sources import Source
+
+INDEX = "pairs.json"
+_EVAL = ("validation", "val", "test")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class PairSource:
+    """Images with one or more captions each.
+
+    Attributes:
+        name: Its name in messages.
+        images: The images. The "label" of a stream is the captions, strings
+            `[n]`; that of files and arrays is the index of the example.
+        texts: The captions of files and arrays: example i has `counts[i]` of
+            them, from `starts[i]` on.
+        starts, counts: Integers, `[N]`.
+        labels: Class of each image, `[N]`, or None.
+        class_names: Class names by index, or ().
+        class_texts: For each class sentences that describe it, by which images
+            are classified.
+        digest: A text that changes if the examples do.
+    """
+
+    name: str
+    images: Source
+    texts: tuple[str, ...] = ()
+    starts: np.ndarray | None = None
+    counts: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
+    class_texts: tuple[tuple[str, ...], ...] = ()
+    digest: str = ""
+
+    @property
+    def num_examples(self) -> int:
+        """Number of images."""
+        return self.images.num_examples
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(height, width, channels) if all images share it, or None."""
+        return self.images.image_shape
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        """Return the captions of an example of files or arrays."""
+        start = int(self.starts[index])  # type: ignore[index]
+        count = int(self.counts[index])  # type: ignore[index]
+        return self.texts[start : start + count]
+
+
+@checked
+def load_pairs(
+    dataset: str,
+    *,
+    train_split: str = "",
+    eval_split: str = "",
+    eval_fraction: float = 0.2,
+    seed: int = 0,
+    data_dir: str | os.PathLike = "",
+    manual_dir: str | os.PathLike = "",
+    try_gcs: bool = False,
+) -> tuple[PairSource, PairSource]:
+    """Find images with captions; return their training and evaluation part.
+
+    Args:
+        dataset: "digit_sentences" (`keras_vit.data.digit_sentences`); a CSV
+            file, a folder of CSV files or of TFRecords (`keras_vit.data.pairs`)
+            or a name of TensorFlow Datasets, such as "coco_captions".
+        train_split: Split to train on; "" is "train".
+        eval_split: Split to evaluate on; "" is "validation", "val" or "test".
+        eval_fraction: Share of the images held out if the data set has no such
+            part.
+        seed: Seed of that choice.
+        data_dir, manual_dir, try_gcs: See `load`.
+
+    Raises:
+        ValueError: If there is no such data set, or a file is missing or wrong;
+            the message names file and line.
+    """
+    if not 0 < eval_fraction < 1:
+        raise ValueError(
+            "`eval_fraction` must lie between 0 and 1. "
+            f"Received: eval_fraction={eval_fraction}"
+        )
+    path = os.path.expanduser(dataset)
+    splits = (train_split, eval_split)
+    if dataset == "digit_sentences":
+        parts = digit_sentences.find(eval_fraction, seed)
+    elif os.path.isfile(path):
+        parts = _of_one_table(path, eval_fraction, seed)
+    elif os.path.isfile(os.path.join(path, INDEX)):
+        parts = _of_records(path, *splits)
+    elif os.path.isdir(path):
+        parts = _of_tables(path, *splits)
+    elif os.path.isabs(path) or dataset.startswith(".") or path != dataset:
+        raise ValueError(
+            "`dataset` must be a CSV file, or a folder of them or of "
+            f"TFRecords. Received: dataset={dataset!r}, which is not there"
+        )
+    else:
+        places = dict(
+            data_dir=os.fspath(data_dir),
+            manual_dir=os.fspath(manual_dir),
+            try_gcs=try_gcs,
+        )
+        parts = _of_tfds(dataset, splits, places)
+    train, evaluation = (_made(dataset, part) for part in parts)
+    return train, evaluation
+
+
+def _made(name, part):
+    """Return the `PairSource` of its fields."""
+    fields = part.pop("images")
+    if "stream" not in fields:
+        count = len(part["starts"])
+        fields |= dict(num_examples=count, labels=np.arange(count))
+    images = Source(**(dict(name=name, class_names=()) | fields))
+    content = repr((part.get("texts"), images.paths, images.ranges))
+    digest = hashlib.blake2b(content.encode(), digest_size=16)
+    for array in (images.images, part.get("starts"), part.get("counts")):
+        digest.update(b"" if array is None else array.tobytes())
+    return PairSource(
+        **part, name=images.name, images=images, digest=digest.hexdigest()
+    )
+
+
+def read_captions(path: str | os.PathLike) -> dict[str, list[str]]:
+    """Read a table of captions: path of the image -> its captions.
+
+    Raises:
+        ValueError: If a line has no caption, or names a file that is missing.
+    """
+    folder = pathlib.Path(path).parent
+    found: dict[str, list[str]] = {}
+    for line, row in tables.read_rows(
+        path,
+        ("image", "caption"),
+        'A caption with commas must stand between quotes, "a cat, a dog".',
+    ):
+        file, caption = str(folder / row["image"]), row["caption"].strip()
+        if not caption:
+            raise ValueError(
+                f"Each line of {os.fspath(path)!r} must have a caption. "
+                f"Received: none in line {line}, for {row['image']!r}"
+            )
+        if file not in found:
+            try:
+                require_file(file)
+            except ValueError as error:
+                raise ValueError(
+                    f"{os.fspath(path)!r}, line {line}: {error}"
+                ) from None
+        found.setdefault(file, []).append(caption)
+    if not found:
+        raise ValueError(
+            f"{os.fspath(path)!r} must have a line after its header. Received: "
+            "none"
+        )
+    return found
+
+
+def _of_one_table(path, eval_fraction, seed):
+    captions = read_captions(path)
+    if len(captions) < 2:
+        raise ValueError(
+            f"{path!r} must name at least 2 images, of which one is held out. "
+            f"Received: {len(captions)}"
+        )
+    files = list(captions)
+    count = min(max(1, round(eval_fraction * len(files))), len(files) - 1)
+    order = np.random.default_rng(seed).permutation(len(files))
+    held_out, kept = np.sort(order[:count]), np.sort(order[count:])
+    return tuple(
+        _table_fields(path, {files[i]: captions[files[i]] for i in part})
+        for part in (kept, held_out)
+    )
+
+
+def _of_tables(path, train_split, eval_split):
+    there = {file.stem: file for file in pathlib.Path(path).glob("*.csv")}
+    train = train_split or "train"
+    others = [name for name in _EVAL if name in there]
+    evaluation = eval_split or (others or _EVAL)[0]
+    for argument, split in (("train_split", train), ("eval_split", evaluation)):
+        if split not in there:
+            raise ValueError(
+                f"`dataset` must be a folder with {split}.csv ({argument}), "
+                "image and caption in each line, or with pairs.json. Received: "
+                f"{path!r} with {sorted(there) or 'no CSV file'}"
+            )
+    return tuple(
+        _table_fields(str(there[split]), read_captions(there[split]))
+        for split in (train, evaluation)
+    )
+
+
+def _table_fields(name, captions):
+    counts = np.array([len(texts) for texts in captions.values()])
+    return dict(
+        images=dict(name=str(name), paths=tuple(captions)),
+        texts=tuple(text for texts in captions.values() for text in texts),
+        starts=np.cumsum(counts) - counts,
+        counts=counts,
+    )
+
+
+def _of_records(path, train_split, eval_split):
+    file = os.path.join(path, INDEX)
+    try:
+        splits = json.loads(tables.read_text(file))["splits"]
+        counts = [n for files in splits.values() for n in files.values()]
+        valid = all(isinstance(n, int) and n >= 0 for n in counts)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file!r} must be JSON of `splits`. Received: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not valid:
+        raise ValueError(
+            f"{file!r} must give each file's number of examples. Received: "
+            f"{splits}"
+        )
+    others = [name for name in _EVAL if name in splits]
+    found = []
+    for split in (train_split or "train", eval_split or (others or _EVAL)[0]):
+        files = splits.get(split, {})
+        if not sum(files.values()):
+            raise ValueError(
+                f"{file!r} must have examples of the split {split!r}. "
+                f"Received: {sorted(splits)}"
+            )
+        for name in files:
+            require_file(os.path.join(path, name))
+        found.append(dict(images=_stream_fields(path, split, files)))
+    return tuple(found)
+
+
+def _stream_fields(path, split, files):
+    io = tensorflow().io
+
+    def parse(record):
+        features = dict(
+            image=io.FixedLenFeature((), "string"),
+            captions=io.RaggedFeature("string"),
+        )
+        example = io.parse_single_example(record, features)
+        return example["image"], example["captions"]
+
+    count = sum(files.values())
+    return dict(
+        name=f"{path} {split}",
+        num_examples=count,
+        ranges=((f"{os.path.abspath(path)} {split}", 0, count),),
+        stream=shards.stream_of(
+            [os.path.join(path, file) for file in files],
+            [0] * len(files),
+            list(files.values()),
+            parse,
+        ),
+    )
+
+
+def _of_tfds(name, splits, places):
+    if not classification.exists(name):
+        raise ValueError(
+            "`dataset` must be 'digit_sentences', a CSV file, a folder or a "
+            f"name of TFDS. Received: dataset={name!r}"
+        )
+    builder = classification.prepare(name, **places)
+    features = builder.info.features
+    texts = _text_feature(features)
+    if "image" not in features or texts is None:
+        raise ValueError(
+            "`dataset` must have the feature `image`, and captions. Received: "
+            f"dataset={name!r} with {sorted(features)}"
+        )
+    top, inner = texts
+
+    def captions(example):
+        found = example[top][inner] if inner else example[top]
+        return tensorflow().reshape(found, [-1])
+
+    train, evaluation = splits
+    there = builder.info.splits or ()
+    others = [split for split in _EVAL if split in there]
+    parts = classification.parts(
+        builder,
+        name,
+        train_split=train or "train",
+        eval_split=evaluation or (others or _EVAL)[0],
+        keys=("image", captions),
+        class_names=(),
+        reads={top: [inner] if inner else True},
+    )
+    return tuple(dict(images=part) for part in parts)
+
+
+def _text_feature(features):
+    """Return (feature, name within it or None) of the captions, or None."""
+    text = optional("tensorflow_datasets").features.Text
+    for name, feature in features.items():
+        if "caption" not in name and name != "text":
+            continue
+        inner = getattr(feature, "feature", None)
+        if isinstance(feature, text) or isinstance(inner, text):
+            return name, None
+        for key, value in getattr(inner, "items", dict)():
+            if isinstance(value, text):
+                return name, key
+    return None

@@ -1,0 +1,51 @@
+"""An index of images, and the search in it."""
+
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.evaluation import ImageIndex, index_images
+
+pytestmark = pytest.mark.backend_independent
+
+
+class Means:
+    """A tower whose embeddings are the mean colours."""
+
+    image_shape = (4, 4, 3)
+
+    def __init__(self):
+        self.batches = []
+
+    def predict_on_batch(self, images):
+        self.batches.append(images.shape)
+        return images.mean((1, 2))
+
+
+def test_images_are_found_by_their_embeddings(tmp_path):
+    colours = np.eye(3)[[0, 1, 2, 0, 1]] * 255
+    paths = []
+    for i, colour in enumerate(colours):
+        paths.append(str(tmp_path / f"{i}.png"))
+        Image.new("RGB", (6, 8), tuple(map(int, colour))).save(paths[-1])
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no image")
+    model = types.SimpleNamespace(image_tower=Means())
+    index = index_images(model, [*paths, str(bad)], batch_size=2, name="means")
+    assert set(model.image_tower.batches) == {(2, 4, 4, 3)}
+    assert list(index.skipped) == [str(bad)]
+    index.save(tmp_path / "index.npz")
+    index = ImageIndex.load(tmp_path / "index.npz")
+    assert (index.model, index.paths) == ("means", tuple(paths))
+    indices, cosines = index.search([[0, 3, 0], [1, 0, 1]], 2)
+    assert indices.tolist() == [[1, 4], [0, 2]]
+    np.testing.assert_allclose(cosines, [[1, 1], [0.5**0.5] * 2], rtol=1e-6)
+    assert index.search([[1, 0, 0]], 99)[0].shape == (1, 5)
+    with pytest.raises(ValueError, match=r"must be \[Q, 3\].*'means'"):
+        index.search([[1, 0]])
+    with pytest.raises(ValueError, match="an image that decodes"):
+        index_images(model, [str(bad)])
+    with pytest.raises(ValueError, match="must be an index of images"):
+        ImageIndex.load(bad)
