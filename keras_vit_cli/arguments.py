@@ -35,6 +35,21 @@ model for detection, segmentation, depth or pose it prints a line of JSON for
 each image, and --drawing shows what the model found. A model of images and
 texts, such as CLIP, takes the names of its classes by --classes."""
 
+INDEX = """Writes the embeddings of images, to search them by words.
+
+    keras-vit index MODEL IMAGE ... photos.npz
+
+MODEL has two towers, of images and of texts: a .keras file, hf://owner/name or
+a directory of CLIP or SigLIP. IMAGE is a file, a folder, or a pattern."""
+
+SEARCH = """Finds images by a text, or by an image.
+
+    keras-vit search photos.npz "a red car" [--drawing found.png]
+    keras-vit search photos.npz car.jpg
+
+Prints a line of JSON for each image, the most similar first, with the cosine of
+its embedding and that of the text; --drawing makes a contact sheet."""
+
 WEIGHTS = """Lists, fetches and verifies released weights.
 
     keras-vit weights list [ViTB16]
@@ -76,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, description, add in (
         ("predict", PREDICT, _predict),
+        ("index", INDEX, _index),
+        ("search", SEARCH, _search),
         ("export", EXPORT, _export),
         ("classify", CLASSIFY, _classify),
         ("weights", WEIGHTS, _weights),
@@ -120,6 +137,23 @@ def _predict(parser):
     add("--classes", metavar="'A CAT,A DOG'", help=words)
     prompts = "prompts: a name of keras_vit.text.TEMPLATES, or one with {}"
     add("--templates", default="a photo of {}.", help=prompts)
+
+
+def _index(parser):
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("images", metavar="IMAGE", nargs="+")
+    add("index", metavar="INDEX.npz")
+    add("--batch_size", type=_count, default=64, help="images a step (64)")
+
+
+def _search(parser):
+    add = parser.add_argument
+    add("index", metavar="INDEX.npz")
+    add("query", metavar="QUERY", help="a text, or the file of an image")
+    add("--model", help="that of the index, if not given")
+    add("--top_k", type=_count, default=10, help="images to find (10)")
+    add("--drawing", metavar="OUT.png", help="where to draw what was found")
 
 
 def _export(parser):

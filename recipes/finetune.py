@@ -21,6 +21,7 @@ from keras_vit.inspection import figures
 from recipes import (
     begin,
     checks,
+    contrastive,
     experiment,
     fewshot,
     fitting,
@@ -60,6 +61,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         python -m recipes.finetune --config=recipes/configs/detect.py
             Boxes of digits in scenes, or of objects in your own images; and
             segment.py and depth.py (docs/tasks.md).
+        python -m recipes.finetune --config=recipes/configs/contrastive.py
+            Two towers on digits and sentences, or on your own images with
+            captions (docs/recipes/contrastive.md).
 
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
@@ -78,6 +82,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     )
     if isinstance(config, tasks.Config):
         return tasks.run(config, workdir)
+    if isinstance(config, contrastive.Config):
+        return contrastive.run(config, workdir)
     checks.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):

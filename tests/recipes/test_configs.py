@@ -181,8 +181,9 @@ def test_resolved_configs_are_those_frozen(recipe, update_goldens):
 def test_every_config_file_is_among_the_experiments():
     folder = pathlib.Path(finetune.DEFAULT_CONFIG).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    # The last three are tested in test_tasks.py.
-    assert files == {*NAMES.values(), "video", "detect", "segment", "depth"}
+    # These are tested in test_tasks.py and test_contrastive.py.
+    others = {"detect", "segment", "depth", "contrastive"}
+    assert files == {*NAMES.values(), "video", *others}
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "path/to/images"])

@@ -1,0 +1,57 @@
+"""Writes the embeddings of images into a file, for `keras-vit search`."""
+
+import os
+import sys
+
+import keras
+
+from keras_vit.evaluation import index_images
+from keras_vit.text import TwoTowers
+from keras_vit_cli import predict
+
+
+def run(options) -> int:
+    """Embed the images of the command line.
+
+    Returns:
+        The exit status: 1 if an image could not be read, else 0.
+
+    Raises:
+        ValueError: If the model has no two towers, or an argument is invalid.
+    """
+    folder = os.path.dirname(options.index) or "."
+    if not os.path.isdir(folder) or not options.index.endswith(".npz"):
+        raise ValueError(
+            "INDEX must be a file .npz in an existing folder. Received: "
+            f"{options.index!r}"
+        )
+    paths = predict.find(options.images)
+    name = options.model
+    if os.path.exists(name):
+        name = os.path.abspath(name)
+    index = index_images(
+        two_towers(options.model),
+        [os.path.abspath(path) for path in paths],
+        batch_size=options.batch_size,
+        name=name,
+    )
+    for path, reason in index.skipped.items():
+        print(f"Left out: {path}: {reason}", file=sys.stderr)
+    index.save(options.index)
+    print(f"{len(index.paths)} images: {options.index}")
+    return 1 if index.skipped else 0
+
+
+def two_towers(name: str) -> keras.Model:
+    """Load a model of two towers by what the command line calls it.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    model = predict.load(name)
+    if not isinstance(model, TwoTowers):
+        raise ValueError(
+            "MODEL must have an image tower and a text tower, such as CLIP. "
+            f"Received: {name!r}"
+        )
+    return model

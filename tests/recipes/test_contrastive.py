@@ -1,0 +1,170 @@
+"""Training two towers on images and sentences, and resuming it."""
+
+import json
+import shlex
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit_cli
+from keras_vit import data
+from recipes import cli, contrastive, experiment, fields, finetune
+from recipes.configs import contrastive as configs
+
+
+def small(**changes):
+    config = configs.get_config()
+    config.model.architecture = experiment.Architecture(
+        patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16
+    )
+    config.data.image_size, config.data.batch_size = (8,), 32
+    config.text.hidden_size, config.text.mlp_dim = 16, 16
+    config.text.num_layers = 1
+    config.schedule.total_steps, config.schedule.warmup_steps = 4, 0
+    config.evaluation.every = config.run.checkpoint_every = 2
+    return fields.changed(config, changes)
+
+
+def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
+    config = small()
+    whole = finetune.run(config, str(tmp_path / "whole"))
+    assert {"accuracy", "ensemble_accuracy", "best_accuracy"} <= set(whole)
+    assert np.isfinite(whole["loss"])
+    *_, index, search = capsys.readouterr().out.splitlines()
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    # As if it were killed before its last checkpoint was complete.
+    shutil.rmtree(max((tmp_path / "resumed/checkpoints").glob("*[0-9]")))
+    (tmp_path / "resumed/last.keras").unlink()
+    assert finetune.run(config, str(tmp_path / "resumed")) == whole
+    models = [
+        keras.models.load_model(tmp_path / name / "last.keras", compile=False)
+        for name in ("whole", "resumed")
+    ]
+    pairs = zip(*(model.weights for model in models), strict=True)
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other)
+    capsys.readouterr()
+    # What the run printed works: the tokenizer is part of the model.
+    assert keras_vit_cli.main(shlex.split(index)[1:]) == 0
+    assert keras_vit_cli.main(shlex.split(search)[1:] + ["--top_k=3"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    scores = [json.loads(line)["score"] for line in lines]
+    assert scores == sorted(scores, reverse=True) and len(scores) == 3
+    assert (tmp_path / "whole/found.png").stat().st_size > 1000
+
+
+@pytest.mark.backend("torch")
+def test_a_frozen_image_tower_stays(tmp_path):
+    changes = {"model.tune": "head", "text.loss": "sigmoid"}
+    config = small(**changes, **{"text.kind": "clip"})
+    finetune.run(config, str(tmp_path / "run"))
+    path = tmp_path / "run/last.keras"
+    model = keras.models.load_model(path, compile=False)
+    made = contrastive.objective(config, model.tokenizer)
+    first = model.similarity.logit_bias
+    assert float(first) != -10 and abs(float(first) + 10) < 0.1
+    assert made.best_by == "accuracy"
+    keras.utils.set_random_seed(config.seed)
+    from recipes import training_step
+
+    train, _ = contrastive.load(config)
+    info = contrastive.dataset_info(config, train)
+    before = training_step.build(config, info, objective=made).model
+    kept = changed = 0
+    for one, other in zip(before.weights, model.weights, strict=True):
+        same = np.array_equal(one, other)
+        if "text_tower" not in one.path and "similarity" not in one.path:
+            assert same, one.path
+            kept += 1
+        changed += not same
+    assert kept and changed
+
+
+@pytest.mark.backend("torch")
+def test_captions_are_retrieved_without_classes(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    rows = ["image,caption"]
+    for i in range(12):
+        pixels = np.full((8, 8, 3), 20 * i, "uint8")
+        keras.utils.save_img(images / f"{i}.png", pixels, scale=False)
+        rows.append(f"{i}.png,the grey number {i}")
+    (images / "captions.csv").write_text("\n".join(rows))
+    config = small(
+        **{
+            "data.dataset": str(images / "captions.csv"),
+            "data.batch_size": 8,
+            "data.eval_fraction": 0.5,
+        }
+    )
+    found = finetune.run(config, str(tmp_path / "run"))
+    assert {"recall", "text_recall", "image_recall"} <= set(found)
+    assert 0 <= found["recall"] <= 1
+    model = keras.models.load_model(tmp_path / "run/last.keras", compile=False)
+    assert data.load_pairs(str(images / "captions.csv"))[0].texts
+    assert model.tokenizer(["the grey number"]).shape == (1, 16)
+
+
+@pytest.mark.backend_independent
+def test_settings(tmp_path):
+    for method, expected in (
+        # Radford et al. 2021, tables 18 to 20.
+        (
+            "clip",
+            {
+                "model.name": "CLIPB32",
+                "data.batch_size": 32_768,
+                "optim.base_lr": 5e-4,
+                "optim.weight_decay": 0.2,
+                "schedule.num_epochs": 32,
+                "schedule.warmup_steps": 2000,
+                "text.vocab_size": 49_408,
+                "text.context_length": 77,
+                "text.hidden_size": 512,
+                "text.num_heads": 8,
+                "text.embedding_size": 512,
+                "text.loss": "softmax",
+            },
+        ),
+        # Zhai et al. 2023, section 4.
+        (
+            "siglip",
+            {
+                "data.batch_size": 32_768,
+                "optim.base_lr": 1e-3,
+                "optim.weight_decay": 1e-4,
+                "text.loss": "sigmoid",
+                "text.vocab_size": 32_000,
+                "text.hidden_size": 768,
+            },
+        ),
+        # Zhai et al. 2022: the image tower is locked.
+        (
+            "lit",
+            {
+                "model.tune": "head",
+                "model.weights": "imagenet21k",
+                "text.loss": "softmax",
+                "optim.base_lr": 1e-3,
+                "schedule.total_steps": 5000,
+                "data.batch_size": 512,
+            },
+        ),
+    ):
+        path = f"recipes/configs/contrastive.py:{method},coco_captions"
+        config, *_ = cli.parse(["", f"--config={path}"], path.split(":")[0])
+        contrastive.check(config)
+        for field, value in expected.items():
+            assert fields.get(config, field) == value, field
+    for path, value, message in (
+        ("run.micro_batches", 2, "would leave pairs out"),
+        ("text.loss", "triplet", "`text.loss` must be one of"),
+        ("model.tune", "lora", "freeze the image tower"),
+        ("data.shots", 2, "`data.shots` has no effect on pairs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            contrastive.run(small(**{path: value}), tmp_path)
+    with pytest.raises(ValueError, match="a comma and a data set"):
+        configs.get_config("clap,coco_captions")
