@@ -25,7 +25,7 @@ from keras_vit._arguments import checked
 from keras_vit._paths import require_file
 from keras_vit.data import digit_sentences, shards, tables
 from keras_vit.data import tfds as classification
-from keras_vit.data.optional_imports import optional, tensorflow
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.sources import Source
 
 INDEX = "pairs.json"
@@ -326,14 +326,19 @@ def _of_tfds(name, splits, places):
 
 def _text_feature(features):
     """Return (feature, name within it or None) of the captions, or None."""
-    text = optional("tensorflow_datasets").features.Text
+
+    def is_text(feature):
+        return getattr(feature, "dtype", None) in ("str", str, np.str_) or (
+            getattr(feature, "dtype", None) == tensorflow().string
+        )
+
     for name, feature in features.items():
         if "caption" not in name and name != "text":
             continue
-        inner = getattr(feature, "feature", None)
-        if isinstance(feature, text) or isinstance(inner, text):
+        inner = getattr(feature, "feature", feature)
+        if is_text(inner):
             return name, None
         for key, value in getattr(inner, "items", dict)():
-            if isinstance(value, text):
+            if is_text(value):
                 return name, key
     return None
