@@ -280,8 +280,9 @@ def takes(recipe, option):
     if "=" in option:
         # A field of the config of a task, or of the recipe's own.
         default = module.DEFAULT_CONFIG
-        if option.startswith("--config.task."):
-            default = default.with_name("detect.py")
+        for field, file in (("task", "detect"), ("text", "contrastive")):
+            if option.startswith(f"--config.{field}."):
+                default = default.with_name(f"{file}.py")
         try:
             cli.parse(["", option], default)
         except ValueError:
