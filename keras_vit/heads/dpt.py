@@ -268,7 +268,9 @@ def depth_of(x, size: tuple[int, int], width: int, activation) -> dict:
     wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
     x = Resize(size, align_corners=True, name="depth_resize")(x)
     x = ops.relu(convolution(x, width, 3, "depth_1"))
-    x = convolution(x, 1, 1, "depth_2", dtype=wide)
+    # About half of all random heads would give 0 everywhere, from
+    # which a ReLU never learns.
+    x = convolution(x, 1, 1, "depth_2", dtype=wide, bias=1.0)
     return dict(predicted_depth=activation(x[..., 0]))
 
 

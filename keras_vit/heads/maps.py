@@ -53,6 +53,7 @@ def convolution(
     padding: Literal["same", "valid"] = "same",
     use_bias: bool = True,
     dtype: str | None = None,
+    bias: float | None = None,
 ):
     """Apply a convolution, with PyTorch's first values.
 
@@ -61,6 +62,7 @@ def convolution(
         filters, strides, padding, use_bias, dtype: See `keras.layers.Conv2D`.
         size: Side of the kernel.
         name: Name of the layer.
+        bias: First value of the bias; None for that of PyTorch.
     """
     first = uniform(x.shape[-1] * size**2)
     return keras.layers.Conv2D(
@@ -71,7 +73,9 @@ def convolution(
         data_format="channels_last",
         use_bias=use_bias,
         kernel_initializer=first,
-        bias_initializer=first,
+        bias_initializer=(
+            first if bias is None else keras.initializers.Constant(bias)
+        ),
         dtype=dtype,
         name=name,
     )(x)

@@ -80,8 +80,16 @@ def open_towers(
         head = source.metadata.get("classes") is not None
         own = dict(weights=source, name="image_tower", include_top=head)
         given = {k: v for k, v in changes.items() if k != "max_patches"}
+        image = build(FAMILIES[family], given | own)
+        widths = image.output_shape[-1], tower.output_shape[-1]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                "The embeddings of both towers of a file must have one width. "
+                f"Received: {widths[0]} of images and {widths[1]} of texts. "
+                "Open one of them, with towers='image' or towers='text'"
+            )
         model = two_towers(
-            build(FAMILIES[family], given | own),
+            image,
             tower,
             logit_bias=0.0 if found["logit_bias"] else None,
             name=name,
