@@ -22,8 +22,8 @@ INSTEAD = {
     r"lest": "so that ... not",
     r"thereof|whosoever|wherein": "a plain sentence",
 }
-# Names of an earlier version, in the list of renamed ones; of OpenCLIP's files.
-ALLOWED = {"CHANGELOG.md": {"dialect"}, "open_clip.py": {"trunk"}}
+# Names of an earlier version, in the list of renamed ones.
+ALLOWED = {"CHANGELOG.md": {"dialect"}}
 
 FILES = [
     *sorted(ROOT.glob("*.md")),

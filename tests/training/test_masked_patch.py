@@ -260,7 +260,7 @@ class TestPredictor:
             atol=1e-5,
         )
 
-    def test_every_variable_moves_and_the_trunk_is_the_models(self):
+    def test_every_variable_moves_and_the_backbone_is_the_models(self):
         vit, predictor = compiled("mean_colour")
         fill(predictor)
         before = [np.copy(w) for w in predictor.get_weights()]

@@ -11,7 +11,8 @@ from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
 
 _IMAGE = "visual."
-_TIMM = "visual.trunk."
+# After the prefix of a tower of timm.
+_PATCHES = "patch_embed.proj.weight"
 # Parts of names -> those of transformers; of both towers, in this order.
 _PARTS = {
     r"^transformer\.resblocks\.": "encoder.layers.",
@@ -64,10 +65,11 @@ def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
     size = configs.pair(vision, "image_size") or (224, 224)
     name = vision.get("timm_model_name")
     if name:
+        outer = _prefix_of_timm(arrays, name)
         own = {
-            key.removeprefix(_TIMM): array
+            key.removeprefix(outer): array
             for key, array in arrays.items()
-            if key.startswith(_TIMM)
+            if key.startswith(outer)
         }
         if any(key.startswith(f"{_IMAGE}head.") for key in arrays):
             raise ValueError(
@@ -178,6 +180,14 @@ def _refuse_others(tower):
             f"a tower of OpenCLIP with pool_type={tower['pool_type']!r} is not "
             "supported"
         )
+
+
+def _prefix_of_timm(arrays, name):
+    """Return what stands before timm's names of the image tower."""
+    for key in arrays:
+        if key.startswith(_IMAGE) and key.endswith(_PATCHES):
+            return key.removesuffix(_PATCHES)
+    raise ValueError(f"expected {_IMAGE}*.{_PATCHES} of timm's {name!r}")
 
 
 def _timm_pooling(vision):
