@@ -12,7 +12,7 @@ import numpy as np
 import keras_vit
 from keras_vit import data, evaluation, text, training
 from keras_vit.inspection import figures
-from recipes import checks, experiment, fields, fitting, inputs, training_step
+from recipes import checks, experiment, fitting, inputs, scored, training_step
 from recipes import workdir as workdirs
 
 # Images in predictions.png and in examples/.
@@ -89,13 +89,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         if not finished:
             inputs.check_weights(config.model)
         train, evaluated = load(config)
-        described = dict(
-            place=train.name,
-            train_images=train.num_examples,
-            eval_images=evaluated.num_examples,
-            train=train.digest,
-            evaluation=evaluated.digest,
-        )
+        described = scored.described(train, evaluated)
         workdirs.refuse_other_data(workdir, described)
         info = dataset_info(config, train)
         tokenizer = make_tokenizer(config.text, train)
@@ -109,7 +103,12 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
             with devices.scope():
                 made = objective(config, tokenizer, best_by)
                 built = training_step.build(config, info, devices.kind, made)
-            _announce(config, workdir, devices, info, built, described)
+            frozen = "frozen, " if config.model.tune == "head" else ""
+            scored.announce(
+                *(config, workdir, devices, info, built, described),
+                model=f"{frozen}and a text tower",
+                examples="images with captions",
+            )
             measured = evaluation.PairScores(
                 evaluated, batches[1](), built.model
             )
@@ -157,14 +156,7 @@ def check(config: Config) -> None:
                 f"`text.{name}` must be one of {allowed}. Received: "
                 f"text.{name}={value!r}"
             )
-    default = Config()
-    for path in UNUSED:
-        value, usual = fields.get(config, path), fields.get(default, path)
-        if value != usual:
-            raise ValueError(
-                f"`{path}` has no effect on pairs: leave it at {usual!r}. "
-                f"Received: {path}={value!r}"
-            )
+    scored.refuse_unused(config, UNUSED, "pairs")
     if config.model.tune == "lora":
         raise ValueError(
             "`model.tune` must be 'all', or 'head' to freeze the image tower. "
@@ -336,37 +328,6 @@ def objective(
     )
 
 
-def _announce(config, workdir, devices, info, built, described):
-    if not devices.is_main:
-        return
-    workdirs.say_other_backend(workdir)
-    num_parameters = built.model.count_params()
-    derived = dict(
-        model=built.model_arguments,
-        num_parameters=num_parameters,
-        image_size=info.image_size,
-        channels=info.channels,
-        data=described,
-        total_steps=built.total_steps,
-        warmup_steps=built.warmup_steps,
-        eval_every=built.eval_every,
-        devices=f"{devices.num_devices} {devices.kind}",
-        backend=keras.backend.backend(),
-        keras=keras.__version__,
-    )
-    workdirs.write_config(workdir, config, derived)
-    size = "x".join(map(str, info.image_shape))
-    frozen = ", frozen" if config.model.tune == "head" else ""
-    print(
-        f"{config.model.name} {inputs.origin(config.model.weights)}{frozen}, "
-        f"and a text tower: {num_parameters:,} parameters, {size} pixels; "
-        f"{described['train_images']} images with captions to train on, "
-        f"{described['eval_images']} to evaluate; {built.total_steps} steps of "
-        f"{config.data.batch_size} pairs, evaluated every {built.eval_every}.",
-        flush=True,
-    )
-
-
 def _draw(workdir, evaluated, batches):
     """Draw images with the texts that fit best, and write the images.
 
@@ -398,26 +359,13 @@ def _draw(workdir, evaluated, batches):
         workdir / "predictions.png",
         right=best == own,
     )
-    (workdir / "examples").mkdir(exist_ok=True)
-    paths = [workdir / "examples" / f"{i}.png" for i in range(len(pixels))]
-    for path, image in zip(paths, pixels, strict=True):
-        keras.utils.save_img(path, image, scale=False)
-    return [str(path) for path in paths]
+    return scored.save_examples(workdir, pixels)
 
 
 def _report(workdir, results, best_by, evaluated, examples):
     """Print the scores, and how to use the model."""
-    scores = ", ".join(
-        f"{name} {value:.3f}"
-        for name, value in results.items()
-        if name not in ("loss", "step") and not name.startswith("best_")
-    )
-    print(
-        f"\nLast evaluation (step {results['step']}): {scores}.\n"
-        f"Best evaluation (step {results['best_step']}): {best_by} "
-        f"{results[f'best_{best_by}']:.3f}, chosen by these same images.\n"
-        f"{workdir / 'predictions.png'} shows which text fits an image best."
-    )
+    scored.say_scores(results, best_by)
+    print(f"{workdir / 'predictions.png'} shows which text fits an image best.")
     query = "a photo of a cat"
     if evaluated.class_texts:
         query = evaluated.class_texts[-1][0]

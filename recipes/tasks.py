@@ -17,9 +17,9 @@ from keras_vit.inspection import figures, task_figures
 from recipes import (
     checks,
     experiment,
-    fields,
     fitting,
     inputs,
+    scored,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -137,13 +137,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
             inputs.check_weights(config.model)
         train, evaluated = load(config)
         info = dataset_info(config, train)
-        described = dict(
-            place=train.name,
-            train_images=train.num_examples,
-            eval_images=evaluated.num_examples,
-            train=train.digest,
-            evaluation=evaluated.digest,
-        )
+        described = scored.described(train, evaluated)
         workdirs.refuse_other_data(workdir, described)
         batches = pipelines(config, info, train, evaluated)
         if finished:
@@ -209,14 +203,7 @@ def check(config: Config) -> None:
             "`task.auxiliary_blocks` empty. Received: task.head="
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
-    default = Config()
-    for path in UNUSED:
-        value, usual = fields.get(config, path), fields.get(default, path)
-        if value != usual:
-            raise ValueError(
-                f"`{path}` has no effect on a task: leave it at {usual!r}. "
-                f"Received: {path}={value!r}"
-            )
+    scored.refuse_unused(config, UNUSED, "a task")
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "
@@ -413,7 +400,11 @@ def _train(config, workdir, devices, info, sources, described):
         built = training_step.build(
             config, info, devices.kind, objective(config, train.class_names)
         )
-    _announce(config, workdir, devices, info, built, described)
+    scored.announce(
+        *(config, workdir, devices, info, built, described),
+        model=f"with the head {_head(config)}",
+        examples="images",
+    )
     view = config.task.eval_view
     shown = batches[1]()
     if view == "windows":
@@ -438,37 +429,6 @@ def _train(config, workdir, devices, info, sources, described):
     )
 
 
-def _announce(config, workdir, devices, info, built, described):
-    if not devices.is_main:
-        return
-    workdirs.say_other_backend(workdir)
-    num_parameters = built.model.count_params()
-    derived = dict(
-        model=built.model_arguments,
-        num_parameters=num_parameters,
-        image_size=info.image_size,
-        channels=info.channels,
-        classes=len(info.class_names),
-        data=described,
-        total_steps=built.total_steps,
-        warmup_steps=built.warmup_steps,
-        eval_every=built.eval_every,
-        devices=f"{devices.num_devices} {devices.kind}",
-        backend=keras.backend.backend(),
-        keras=keras.__version__,
-    )
-    workdirs.write_config(workdir, config, derived)
-    size = "x".join(map(str, info.image_shape))
-    print(
-        f"{config.model.name} {inputs.origin(config.model.weights)}, with the "
-        f"head {_head(config)}: {num_parameters:,} parameters, {size} pixels; "
-        f"{described['train_images']} images to train on, "
-        f"{described['eval_images']} to evaluate; {built.total_steps} steps of "
-        f"{config.data.batch_size}, evaluated every {built.eval_every}.",
-        flush=True,
-    )
-
-
 def _draw(workdir, evaluated, batches):
     """Draw what the last model finds, and write the images; return paths."""
     model = keras.models.load_model(workdir / "last.keras", compile=False)
@@ -485,28 +445,13 @@ def _draw(workdir, evaluated, batches):
     task_figures.plot_task(
         list(images), found, workdir / "predictions.png", model.class_names
     )
-    (workdir / "examples").mkdir(exist_ok=True)
-    paths = [
-        workdir / "examples" / f"{i}.png" for i in range(min(3, len(images)))
-    ]
-    for path, image in zip(paths, images, strict=False):
-        keras.utils.save_img(path, image, scale=False)
-    return [str(path) for path in paths]
+    return scored.save_examples(workdir, images[:3])
 
 
 def _report(workdir, results, best_by, examples):
     """Print the scores, and how to use the model."""
-    scores = ", ".join(
-        f"{name} {value:.3f}"
-        for name, value in results.items()
-        if name not in ("loss", "step") and not name.startswith("best_")
-    )
-    print(
-        f"\nLast evaluation (step {results['step']}): {scores}.\n"
-        f"Best evaluation (step {results['best_step']}): {best_by} "
-        f"{results[f'best_{best_by}']:.3f}, chosen by these same images.\n"
-        f"{workdir / 'predictions.png'} shows what the model finds."
-    )
+    scored.say_scores(results, best_by)
+    print(f"{workdir / 'predictions.png'} shows what the model finds.")
     command = ["keras-vit", "predict", str(workdir / "last.keras"), *examples]
     command += ["--drawing", str(workdir / "found.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)

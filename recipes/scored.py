@@ -1,0 +1,127 @@
+"""What runs share that are measured by scores of their own: tasks and pairs."""
+
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import distribution
+from recipes import experiment, fields, inputs, training_step
+from recipes import workdir as workdirs
+
+
+def refuse_unused(
+    config: experiment.Config, paths: Iterable[str], kind: str
+) -> None:
+    """Refuse another value than the default where it would have no effect.
+
+    Args:
+        config: The config.
+        paths: Fields, such as "optim.loss".
+        kind: What is trained, for the error: "a task", "pairs".
+
+    Raises:
+        ValueError: If a field has one.
+    """
+    default = type(config)()
+    for path in paths:
+        value, usual = fields.get(config, path), fields.get(default, path)
+        if value != usual:
+            raise ValueError(
+                f"`{path}` has no effect on {kind}: leave it at {usual!r}. "
+                f"Received: {path}={value!r}"
+            )
+
+
+def described(train: Any, evaluated: Any) -> dict:
+    """Return what config.json says of the data, by which a run resumes."""
+    return dict(
+        place=train.name,
+        train_images=train.num_examples,
+        eval_images=evaluated.num_examples,
+        train=train.digest,
+        evaluation=evaluated.digest,
+    )
+
+
+def announce(
+    config: experiment.Config,
+    workdir: pathlib.Path,
+    devices: distribution.Devices,
+    info: inputs.DatasetInfo,
+    built: training_step.TrainingStep,
+    data: dict,
+    *,
+    model: str,
+    examples: str,
+) -> None:
+    """Write config.json, and print a summary of the run.
+
+    Args:
+        data: Of `described`.
+        model: What the model has beside the backbone, in words.
+        examples: What it is trained on, in words.
+    """
+    if not devices.is_main:
+        return
+    workdirs.say_other_backend(workdir)
+    num_parameters = built.model.count_params()
+    derived = dict(
+        model=built.model_arguments,
+        num_parameters=num_parameters,
+        image_size=info.image_size,
+        channels=info.channels,
+        classes=len(info.class_names),
+        data=data,
+        total_steps=built.total_steps,
+        warmup_steps=built.warmup_steps,
+        eval_every=built.eval_every,
+        devices=f"{devices.num_devices} {devices.kind}",
+        backend=keras.backend.backend(),
+        keras=keras.__version__,
+    )
+    workdirs.write_config(workdir, config, derived)
+    size = "x".join(map(str, info.image_shape))
+    print(
+        f"{config.model.name} {inputs.origin(config.model.weights)}, {model}: "
+        f"{num_parameters:,} parameters, {size} pixels; {data['train_images']} "
+        f"{examples} to train on, {data['eval_images']} to evaluate; "
+        f"{built.total_steps} steps of {config.data.batch_size}, evaluated "
+        f"every {built.eval_every}.",
+        flush=True,
+    )
+
+
+def save_examples(workdir: pathlib.Path, images: Iterable) -> list[str]:
+    """Write images into examples/, and return their paths.
+
+    Args:
+        images: `[H, W, C]` each, in [0, 255].
+    """
+    (workdir / "examples").mkdir(exist_ok=True)
+    paths = []
+    for i, image in enumerate(images):
+        paths.append(str(workdir / "examples" / f"{i}.png"))
+        keras.utils.save_img(paths[-1], np.asarray(image), scale=False)
+    return paths
+
+
+def say_scores(results: dict[str, float], best_by: str) -> None:
+    """Print the last and the best evaluation.
+
+    Args:
+        results: Of `fitting.results`.
+        best_by: The score of the best evaluation.
+    """
+    scores = ", ".join(
+        f"{name} {value:.3f}"
+        for name, value in results.items()
+        if name not in ("loss", "step") and not name.startswith("best_")
+    )
+    print(
+        f"\nLast evaluation (step {results['step']}): {scores}.\n"
+        f"Best evaluation (step {results['best_step']}): {best_by} "
+        f"{results[f'best_{best_by}']:.3f}, chosen by these same images."
+    )
