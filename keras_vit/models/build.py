@@ -77,7 +77,7 @@ def build(
     fields = {key: given[key] for key in given if key not in arguments}
     source = _open(family, fields, arguments, variant)
     plan = _resolve(family, fields, arguments, source, variant)
-    with _policy(arguments["dtype"]):
+    with policy(arguments["dtype"]):
         images, x = _assemble(plan)
         if arguments["include_top"]:
             x = _add_head(plan, x)
@@ -305,7 +305,7 @@ def _wide_dtype():
 
 
 @contextlib.contextmanager
-def _policy(dtype):
+def policy(dtype):
     """Set a dtype policy, if given, for the layers made inside."""
     before = keras.config.dtype_policy()
     if dtype is not None:

@@ -6,12 +6,12 @@ import types
 from typing import Literal
 
 from keras_vit.models import arguments
-from keras_vit.models.build import build
+from keras_vit.models.build import build, policy
 from keras_vit.models.families import FAMILIES, OPENERS
 from keras_vit.models.siglip import SigLIPConfig
 from keras_vit.text.naflex import naflex_tower
 from keras_vit.text.tokenizers import Tokenizer
-from keras_vit.text.tower import TextConfig, TextModel, policy, text_tower
+from keras_vit.text.tower import TextConfig, TextModel, text_tower
 from keras_vit.text.two_towers import TwoTowers, naflex_towers, two_towers
 from keras_vit.text.word_detector import word_detector
 from keras_vit.weights import checkpoint, load

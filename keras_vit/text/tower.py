@@ -4,7 +4,6 @@ Radford et al. 2021 (2103.00020) and Zhai et al. 2023 (2303.15343). Checked
 against clip, siglip and siglip2 of transformers.
 """
 
-import contextlib
 import dataclasses
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ import numpy as np
 from keras_vit._arguments import Count, Natural, checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
+from keras_vit.models.build import policy
 from keras_vit.models.families import architecture, check_heads
 from keras_vit.ops.common import wide_dtype
 from keras_vit.text.layers import EndOfText, TokenEmbedding
@@ -311,15 +311,3 @@ def projection(size: int, width: int, **kwargs) -> keras.layers.Layer:
         dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
         **kwargs,
     )
-
-
-@contextlib.contextmanager
-def policy(dtype):
-    """Set a dtype policy, if given, for the layers made inside."""
-    before = keras.config.dtype_policy()
-    if dtype is not None:
-        keras.config.set_dtype_policy(dtype)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
