@@ -1,6 +1,6 @@
 """Evaluation of frozen representations and of classifiers."""
 
-from keras_vit.evaluation.callback import FewShot, MeanAveragePrecision
+from keras_vit.evaluation.callback import FewShot, MeanAveragePrecision, Probe
 from keras_vit.evaluation.dense import (
     DepthErrors,
     MeanIoU,
@@ -48,6 +48,7 @@ __all__ = [
     "PairScores",
     "PanopticQuality",
     "PrecisionAt1",
+    "Probe",
     "TaskScores",
     "average_scores",
     "features",

@@ -10,12 +10,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.features import features, labels_of, representation
-from keras_vit.evaluation.few_shot import few_shot
-from keras_vit.evaluation.least_squares import few_shot_subset
+from keras_vit.evaluation.few_shot import L2, few_shot
+from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.multi_label import (
     mean_average_precision,
     scores_and_targets,
 )
+from keras_vit.evaluation.neighbours import nearest_neighbours
 
 
 class FewShot(keras.callbacks.Callback):
@@ -85,31 +86,90 @@ class FewShot(keras.callbacks.Callback):
         self._source: Any = None
 
     def on_train_begin(self, logs=None):
-        # Fail when training begins, not after hours.
-        labels = np.concatenate([labels_of(batch) for batch in self.train])
-        shots, seed = self.options["shots"], self.options["seed"]
-        few_shot_subset(labels, max(shots), seed)
+        self._check(np.concatenate([labels_of(x) for x in self.train]))
         self._source = representation(self.measured or self.model, self.layer)
         self._copy = copy_of(self._source)
 
     def on_epoch_end(self, epoch, logs=None):
-        keys = [f"{self.name}/{n}-shot" for n in self.options["shots"]]
-        logs.update(dict.fromkeys(keys, float("nan")))
+        logs.update(dict.fromkeys(self._keys(), float("nan")))
         # Other callbacks may end training before the last epoch of `fit`.
         last = (self.params or {}).get("epochs")
         is_last = self.model.stop_training or epoch + 1 == last
         if (epoch + 1) % self.every and not is_last:
             return
         with updated(self._copy, self._source):
-            results = few_shot(
-                features(self._copy, self.train),
-                features(self._copy, self.test),
-                **self.options,
+            found = (features(self._copy, x) for x in (self.train, self.test))
+            results = self._measure(*found)
+        logs.update(zip(self._keys(), results, strict=True))
+
+    def _keys(self):
+        """Return the names in the logs."""
+        return [f"{self.name}/{n}-shot" for n in self.options["shots"]]
+
+    def _check(self, labels):
+        """Refuse labels when training begins, not after hours."""
+        shots, seed = self.options["shots"], self.options["seed"]
+        few_shot_subset(labels, max(shots), seed)
+
+    def _measure(self, train, test):
+        """Return a value for each of the names."""
+        return [x.mean for x in few_shot(train, test, **self.options)]
+
+
+class Probe(FewShot):
+    """Adds two accuracies with all labels to the logs of evaluations.
+
+    They are "{name}/knn", of the nearest labelled images, and "{name}/linear",
+    of a linear classifier of the frozen representation: least squares, whose
+    penalty is chosen on a tenth of the labelled images. It measures as
+    `FewShot` does, whose arguments it has but for the options.
+
+    Args:
+        num_classes: Number of classes.
+        k: Number of neighbours that vote, at most that of labelled images.
+        seed: Of the choice of the tenth.
+
+    Reference:
+        Caron et al. 2021 (2104.14294), section 4.1, for 20 neighbours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        train: Iterable,
+        test: Iterable,
+        *,
+        num_classes: int,
+        k: int = 20,
+        seed: int = 0,
+        **kwargs,
+    ):
+        kwargs |= dict(num_classes=num_classes, seed=seed)
+        super().__init__(name, train, test, **kwargs)
+        self.k = k
+
+    def _keys(self):
+        return [f"{self.name}/{kind}" for kind in ("knn", "linear")]
+
+    def _check(self, labels):
+        if len(labels) < 20:
+            raise ValueError(
+                "`train` must have at least 20 labelled images for a probe. "
+                f"Received: {len(labels)}"
             )
-        logs.update(
-            (key, result.mean)
-            for key, result in zip(keys, results, strict=True)
-        )
+
+    def _measure(self, train, test):
+        x, y = train
+        votes = nearest_neighbours(train, test[0], k=min(self.k, len(y)))
+        order = np.random.default_rng(self.options["seed"]).permutation(len(y))
+        held_out, rest = np.split(order, [len(y) // 10])
+        count = self.options["num_classes"]
+        chosen = LeastSquares(x[rest], y[rest], count)
+        accuracies = [chosen.accuracy(x[held_out], y[held_out], n) for n in L2]
+        l2 = L2[int(np.argmax(accuracies))]
+        solver = LeastSquares(x, y, count)
+        linear = solver.accuracy(test[0], test[1], l2)
+        return float(np.mean(votes == test[1])), linear
 
 
 class MeanAveragePrecision(keras.callbacks.Callback):

@@ -10,6 +10,8 @@ from keras_vit.heads.feature_pyramid import (
     simple_feature_pyramid as simple_feature_pyramid,
 )
 from keras_vit.heads.linear import linear as linear
+from keras_vit.heads.masked import MaskedModel as MaskedModel
+from keras_vit.heads.masked import mae as mae
 from keras_vit.heads.owl import owl as owl
 from keras_vit.heads.owl import with_queries as with_queries
 from keras_vit.heads.task_model import TaskModel as TaskModel

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from keras_vit.heads.depth_anything import depth_anything
 from keras_vit.heads.dpt import dpt
 from keras_vit.heads.eomt import eomt
+from keras_vit.heads.masked import mae
 from keras_vit.heads.owl import owl
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.vitpose import vitpose
@@ -100,6 +101,15 @@ RELEASES = {
             ("embedding_size", "objectness", "pads", "unused_weights"),
             lambda metadata: ("clip", metadata),
         ),
+    ),
+    "vit_mae": Release(
+        mae,
+        (
+            *("decoder_num_layers", "decoder_hidden_size", "mask_ratio"),
+            *("decoder_num_heads", "decoder_mlp_dim", "target"),
+        ),
+        plain_vit,
+        ("mask_ratio", "target"),
     ),
     "vitpose": Release(
         vitpose,

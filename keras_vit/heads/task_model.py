@@ -49,7 +49,7 @@ class Task(keras.layers.Layer):
 
     Args:
         head: A key of `HEADS`, such as "yolos".
-        task: "detection", "segmentation", "depth" or "pose".
+        task: "detection", "segmentation", "depth", "pose", or "masked_images".
         options: The arguments of the head's function. Of `unused_weights`, the
             names and shapes of what a released file holds and no layer reads,
             it has variables that are not trained, so that it is written back.
@@ -100,7 +100,7 @@ class TaskModel(ImageModel):
 
     @property
     def task(self) -> str:
-        """One of "detection", "segmentation", "depth" and "pose"."""
+        """ "detection", "segmentation", "depth", "pose" or "masked_images"."""
         return self._task.task
 
     @property
@@ -210,6 +210,8 @@ def finish(
     options: dict,
     class_names: Sequence[str] | None = None,
     name: str | None = None,
+    more_inputs: dict | None = None,
+    kind: type[TaskModel] = TaskModel,
 ) -> TaskModel:
     """Return the model of a head's outputs.
 
@@ -218,6 +220,8 @@ def finish(
         outputs: Name -> symbolic tensor, on a graph with the mark of `inner`.
         head, task, options, class_names: See `Task`.
         name: Name of the model; that of the backbone and the head.
+        more_inputs: Symbolic inputs by name beside the backbone's.
+        kind: The class of the model.
     """
     dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
     outputs = Task(
@@ -228,7 +232,10 @@ def finish(
         name="task",
         dtype=dtype,
     )(outputs)
-    return TaskModel(inner.input, outputs, name=name or f"{inner.name}_{head}")
+    inputs = inner.input
+    if more_inputs:
+        inputs = {inputs.name: inputs} | more_inputs
+    return kind(inputs, outputs, name=name or f"{inner.name}_{head}")
 
 
 def mark(inner: ImageModel, x):

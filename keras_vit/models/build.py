@@ -96,6 +96,7 @@ def _open(family, fields, arguments, variant):
     source = registry.open_weights(
         arguments["weights"], variant, arguments["position_grid"]
     )
+    source = checkpoint.encoder_of(source)
     if _files_of(source.family) != _files_of(family.name):
         raise ValueError(
             f"`weights` must be of the family {family.name!r}. Received: "

@@ -20,7 +20,7 @@ from keras_vit.models.families import (
     is_of_training,
 )
 from keras_vit.models.image_model import ImageModel
-from keras_vit.weights import registry
+from keras_vit.weights import checkpoint, registry
 
 
 def construct(
@@ -63,7 +63,8 @@ def from_pretrained(
             `ImageModel`; "text", a `keras_vit.text.TextModel`. None for both,
             unless an argument of a classifier is given, such as `classes` or
             `include_top`: then it is the image tower, as of a file without
-            texts.
+            texts. With one of these, a file of a masked autoencoder gives its
+            encoder, and otherwise a `MaskedModel`.
         **changes: Arguments of the family's constructor, such as `classes`,
             `input_shape` or `include_top`, in place of the checkpoint's own. A
             checkpoint without a head gives a model without one, unless
@@ -87,6 +88,8 @@ def from_pretrained(
         model = OPENERS["two_towers"](opened, changes, towers)
         if model is not None:
             return model
+    if {"classes", "class_names", "include_top"} & set(changes):
+        opened = checkpoint.encoder_of(opened)
     if opened.family in OPENERS:
         return OPENERS[opened.family](opened, changes)
     family = FAMILIES[opened.family]

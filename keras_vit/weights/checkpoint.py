@@ -164,7 +164,8 @@ def _recognise(arrays, config):
         return family, "keras_vit"
     for family, module in FAMILIES.items():
         if config.get("model_type") in getattr(module, "MODEL_TYPES", ()):
-            return family, "huggingface"
+            if table.matching(getattr(module, "HAS", ".*"), arrays):
+                return family, "huggingface"
     names = {
         *arrays,
         *(
@@ -232,6 +233,23 @@ def _refused(arrays, found):
         f"{reason} not supported. The closest format, {format_name!r} of "
         f"{FAMILIES[family].TITLE}, has no place for {shown}{more}."
     )
+
+
+def encoder_of(source: Checkpoint) -> Checkpoint:
+    """Return the checkpoint of the encoder alone.
+
+    Args:
+        source: A checkpoint, such as that of a whole masked autoencoder.
+
+    Raises:
+        ValueError: If its family cannot be that of the encoder.
+    """
+    family = getattr(FAMILIES[source.family], "ENCODER", None)
+    if family is None:
+        return source
+    arrays, config = formats.read(source.name)
+    encoder = _describe(source.name, family, source.format_name, arrays, config)
+    return dataclasses.replace(encoder, provenance=source.provenance)
 
 
 def require(source: Checkpoint, given: dict) -> None:

@@ -29,7 +29,9 @@ def test_a_masked_autoencoder_is_read_without_its_decoder(
     model = transformers.ViTMAEForPreTraining(config).eval()
     model.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"decoder\.\*.* are not loaded"):
-        ours = keras_vit.from_pretrained(tmp_path, include_preprocessing=False)
+        ours = keras_vit.from_pretrained(
+            tmp_path, include_top=False, include_preprocessing=False
+        )
     x = torch.randn(2, 3, 8, 8)
     model.config.mask_ratio = model.vit.embeddings.config.mask_ratio = 0.0
     with torch.no_grad():

@@ -36,6 +36,7 @@ from keras_vit.weights.rules import (
     siglip2,
     siglip_text,
     vit,
+    vit_mae,
     vitpose,
     yolos,
 )
@@ -77,6 +78,8 @@ FAMILIES = {
     "vitpose": vitpose,
     "owlvit": owlvit,
     "owlv2": owlv2,
+    # Masked autoencoders, whole.
+    "vit_mae": vit_mae,
     # Of texts.
     "clip_text": clip_text,
     "siglip_text": siglip_text,

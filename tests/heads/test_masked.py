@@ -1,0 +1,322 @@
+"""Masked autoencoders: the library's numbers, gradients and files."""
+
+import json
+import sys
+
+import catalogue
+import keras
+import numpy as np
+import pytest
+import realistic
+from keras import ops
+
+import keras_vit
+from keras_vit.heads import mae
+from keras_vit.weights import save
+from tests.heads import theirs
+from tests.heads.test_released import check, check_same_files
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of transformers
+    pytest.mark.optimized,
+]
+torch_only = pytest.mark.backend("torch")
+DECODER = dict(
+    decoder_hidden_size=24,
+    decoder_num_hidden_layers=1,
+    decoder_num_attention_heads=2,
+    decoder_intermediate_size=48,
+)
+SIZES = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=64, image_size=32, patch_size=8,
+)  # fmt: skip
+IMAGES = {
+    "normalised": dict(norm_pix_loss=True),
+    "pixels": dict(
+        norm_pix_loss=False,
+        mask_ratio=0.6,
+        qkv_bias=False,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-6,
+        image_size=24,
+        patch_size=4,
+        num_hidden_layers=1,
+        decoder_num_hidden_layers=2,
+    ),
+}
+OURS = dict(
+    decoder_num_layers=1,
+    decoder_hidden_size=8,
+    decoder_num_heads=2,
+    decoder_mlp_dim=16,
+)
+TINY = dict(patch_size=8, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=16)
+PIXELS = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
+
+
+def library_model(transformers, case, folder):
+    """Return a random model of the library, saved with a processor."""
+    config = transformers.ViTMAEConfig(**SIZES | DECODER | IMAGES[case])
+    model = realistic.fill_torch(transformers.ViTMAEForPreTraining(config))
+    model.save_pretrained(folder)
+    size = dict(height=config.image_size, width=config.image_size)
+    processor = json.dumps(dict(theirs.PIXELS, size=size))
+    (folder / "preprocessor_config.json").write_text(processor)
+    return model
+
+
+def draw(model, seed=0):
+    """Return pixels `[2, H, W, 3]` and noise `[2, N]` for a library model."""
+    config, generator = model.config, np.random.default_rng(seed)
+    size = config.image_size
+    pixels = generator.integers(0, 256, (2, size, size, 3)).astype("float32")
+    count = (size // config.patch_size) ** 2
+    return pixels, generator.uniform(size=(2, count)).astype("float32")
+
+
+def run_theirs(model, pixels, **options):
+    """Return the outputs of a library model on pixels, with gradients."""
+    import torch
+
+    mean, std = (
+        np.array(theirs.PIXELS[k]) for k in ("image_mean", "image_std")
+    )
+    x = np.moveaxis((pixels / 255 - mean) / std, -1, -3).astype("float32")
+    found = model(torch.from_numpy(x), **options)
+    model.zero_grad()
+    found.loss.backward()
+    return found
+
+
+def gradients(model, inputs):
+    """Return path -> gradient of the mean loss, of each weight."""
+    weights = model.trainable_weights
+    if keras.backend.backend() == "torch":
+        ops.mean(model(inputs)["loss"]).backward()
+        found = [weight.value.grad for weight in weights]
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        def loss(values):
+            rest = [v.value for v in model.non_trainable_variables]
+            outputs, _ = model.stateless_call(values, rest, inputs)
+            return ops.mean(outputs["loss"])
+
+        found = jax.grad(loss)([weight.value for weight in weights])
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            value = ops.mean(model(inputs)["loss"])
+        found = tape.gradient(value, [weight.value for weight in weights])
+    values = {weight.path: np.zeros(weight.shape) for weight in model.weights}
+    pairs = zip(weights, found, strict=True)
+    return values | {w.path: ops.convert_to_numpy(g) for w, g in pairs}
+
+
+def check_gradients(model, inputs, library, folder):
+    """Compare with those of the library, in the form of its files."""
+    import torch
+
+    found = gradients(model, inputs)
+    arrays, *_ = save.arrays_of(
+        {path: lambda value=value: value for path, value in found.items()},
+        model.file_family,
+        model.metadata,
+        "huggingface",
+    )
+    for parameter in library.parameters():  # written under the files' names
+        grad = parameter.grad
+        grad = torch.zeros_like(parameter) if grad is None else grad
+        parameter.data = grad
+    library.save_pretrained(folder)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    expected = safetensors.load_file(folder / "model.safetensors")
+    assert expected.keys() == arrays.keys()
+    largest = max(np.abs(value).max() for value in expected.values())
+    for name, value in expected.items():
+        difference = np.abs(arrays[name] - value).max()
+        assert difference <= 1e-5 * largest, name
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["normalised", pytest.param("pixels", marks=torch_only)],
+)
+def test_files_have_the_librarys_numbers_and_gradients(
+    case, transformers, tmp_path
+):
+    import torch
+
+    folder, own = tmp_path / "theirs", tmp_path / "own"
+    library = library_model(transformers, case, folder)
+    model = keras_vit.from_pretrained(folder)
+    assert isinstance(model, keras_vit.heads.MaskedModel)
+    pixels, noise = draw(library)
+    expected = run_theirs(library, pixels, noise=torch.from_numpy(noise))
+    inputs = model.inputs_of(pixels, noise=noise)
+    found = model(inputs)
+    assert float(ops.mean(found["loss"])) == pytest.approx(
+        float(expected.loss), rel=1e-5
+    )
+    check(
+        dict(logits=found["logits"], mask=found["mask"]),
+        {k: getattr(expected, k).detach().numpy() for k in ("logits", "mask")},
+    )
+    keras_vit.save_checkpoint(model, own, format="huggingface")
+    check_same_files(own, folder)
+    check_gradients(model, inputs, library, tmp_path / "gradients")
+
+
+@torch_only
+def test_a_written_file_is_read_by_the_library(transformers, tmp_path):
+    model = mae(backbone(input_shape=(16, 16, 3)), **OURS)
+    keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    again, found = transformers.ViTMAEForPreTraining.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    assert again.config.norm_pix_loss
+    # The fixed positions are the library's own.
+    module = sys.modules[transformers.ViTMAEModel.__module__]
+    expected = module.build_2d_sinusoidal_position_embedding(2, 2, 16)
+    expected = np.roll(expected.numpy(), 8, axis=-1)
+    found = again.vit.embeddings.position_embeddings.detach()[0]
+    np.testing.assert_allclose(found[1:], expected, atol=1e-6)
+    assert not found[0].any()
+
+
+def backbone(constructor="ViT", **changes):
+    arguments = TINY | dict(include_top=False, input_shape=(16, 24, 3))
+    return getattr(keras_vit, constructor)(**arguments | changes)
+
+
+@torch_only
+@pytest.mark.parametrize("name", ["ViT", "DeiT", "DINOv2", "DeiT3", "SigLIP"])
+def test_the_encoder_sees_the_visible_patches_alone(name):
+    model = realistic.fill(mae(backbone(name), **OURS, fixed_positions=False))
+    inputs = model.inputs_of(PIXELS, mask=[[1, 0, 1, 0, 1, 1]] * 2)
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        block, call = model.blocks[0], model.blocks[0].call
+
+        def watch(x, **kwargs):
+            seen.append(x.shape[1])
+            return call(x, **kwargs)
+
+        patch.setattr(block, "call", watch)
+        found = model(inputs)
+    assert seen[0] - 2 in (0, 1, 2)  # and a class and a distillation token
+    other = PIXELS.copy()
+    other[:, :8, 0:8] = 0  # a patch that is masked
+    changed = model(inputs | dict(images=other))
+    assert not float((found["logits"] - changed["logits"]).abs().max())
+    other[:, :8, 8:16] = 0  # one that is visible
+    changed = model(inputs | dict(images=other))
+    assert float((found["logits"] - changed["logits"]).abs().max()) > 1e-3
+
+
+@torch_only
+def test_every_weight_learns_but_the_fixed_positions(tmp_path):
+    model = mae(backbone("DINOv2", num_registers=2), **OURS, target="channel")
+    names = {w.path for w in model.non_trainable_weights}
+    assert names == {
+        "posembed_input/pos_embedding", "decoder_posembed/pos_embedding"
+    }  # fmt: skip
+    found = gradients(realistic.fill(model), model.inputs_of(PIXELS))
+    for weight in model.trainable_weights:
+        assert np.abs(found[weight.path]).max() > 0, weight.path
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    inputs = model.inputs_of(PIXELS, seed=3)
+    np.testing.assert_array_equal(
+        again(inputs)["logits"].detach(), model(inputs)["logits"].detach()
+    )
+    with pytest.raises(ValueError, match="layer_scale=1e-05"):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+
+
+@torch_only
+@pytest.mark.parametrize("name", ["ViT", "DINOv2"])
+def test_the_encoder_becomes_a_model_of_its_own(name, transformers, tmp_path):
+    vit = realistic.fill(backbone(name))
+    encoder = mae(vit, **OURS, fixed_positions=False).encoder()
+    np.testing.assert_array_equal(
+        encoder.predict(PIXELS, verbose=0), vit.predict(PIXELS, verbose=0)
+    )
+    library_model(transformers, "normalised", tmp_path)
+    whole = keras_vit.from_pretrained(tmp_path)
+    pixels = PIXELS[:, :8].repeat(4, 1)[:, :, :8].repeat(4, 2)
+    expected = whole.encoder().predict(pixels, verbose=0)
+    alone = keras_vit.from_pretrained(tmp_path, include_top=False)
+    np.testing.assert_array_equal(alone.predict(pixels, verbose=0), expected)
+    classifier = keras_vit.ViT(weights=tmp_path, classes=3)
+    assert classifier.output_shape == (None, 3)
+    assert whole.encoder(classes=5).output_shape == (None, 5)
+
+
+@torch_only
+@pytest.mark.parametrize("target", ["pixels", "patch", "channel"])
+def test_perfect_predictions_are_drawn_as_the_image(target):
+    model = mae(backbone(), **OURS, target=target)
+    inputs = model.inputs_of(PIXELS.astype("float32"), seed=1)
+    outputs = model.predict(inputs, verbose=0)
+    layer = model.get_layer("patch_errors")
+    scaled = keras.Model(model.input, layer.input[0])(inputs)
+    values = layer._normalised(layer._values(scaled))
+    outputs["logits"] = values.reshape(2, 6, -1)
+    assert float(layer(scaled, outputs["logits"]).abs().max()) < 1e-9
+    drawn = model.reconstruct(inputs, outputs)
+    np.testing.assert_allclose(drawn, PIXELS, atol=0.05)
+    outputs["logits"] = outputs["logits"] + 1
+    drawn = np.abs(model.reconstruct(inputs, outputs) - PIXELS)
+    drawn = drawn.reshape(2, 2, 8, 3, 8, 3).max((2, 4, 5)).reshape(2, 6)
+    np.testing.assert_array_equal(drawn > 1, outputs["mask"] > 0)
+
+
+@torch_only
+def test_as_many_patches_are_visible_as_the_ratio_says():
+    model = mae(backbone(input_shape=(32, 32, 3)), **OURS, mask_ratio=0.75)
+    inputs = model.inputs_of(PIXELS, noise=np.arange(32).reshape(2, 16))
+    assert inputs["visible"].tolist() == [[0, 1, 2, 3]] * 2
+    with pytest.raises(ValueError, match=r"as many patches.*\[12, 13\]"):
+        model.inputs_of(PIXELS, mask=np.arange(32).reshape(2, 16) % 5 > 0)
+    again = model.inputs_of(PIXELS, seed=5)["visible"]
+    assert again.shape == (2, 4) and not np.array_equal(*again)
+    np.testing.assert_array_equal(
+        again, model.inputs_of(PIXELS, seed=5)["visible"]
+    )
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("MViT", "a ViT whose blocks take more tokens"),
+        ("BEiT", "a ViT whose blocks take more tokens"),
+        ("MLPMixer", "a ViT whose blocks take more tokens"),
+        ("DINOv3", "'dinov3', with rotary positions"),
+        ("EVA02", "'eva02', with rotary positions"),
+    ],
+)
+def test_other_families_are_refused_by_name(name, reason):
+    arguments = catalogue.TINY_OF[name] | dict(include_top=False)
+    arguments.pop("classes", None)
+    model = getattr(keras_vit, name)(**arguments)
+    with pytest.raises(ValueError, match=reason):
+        mae(model)
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (dict(patch_size=1, resnet_depths=(1,)), "a ResNet stem"),
+        (dict(position_embedding="none"), "`fixed_positions` must be False"),
+        (dict(hidden_size=6), "a multiple of 4"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused(changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        mae(backbone(**changes))
