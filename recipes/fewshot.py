@@ -20,7 +20,8 @@ from recipes import checks, experiment, inputs, trained_on, training_step
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
-MAX_TEST_IMAGES = 10_000  # to measure on during training
+# To measure on during training.
+MAX_TRAIN_IMAGES, MAX_TEST_IMAGES = 50_000, 10_000
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -208,17 +209,17 @@ def _measure(config, train, test, num_classes):
     )
 
 
-def source_of(config: experiment.Config) -> experiment.Source:
-    """Return the data set of `evaluation.fewshot_dataset`.
+def source_of(config: experiment.Config, dataset: str) -> experiment.Source:
+    """Return another data set, to measure on during training.
 
-    The training set's own held-out images stay held out.
+    If it is the training set, its held-out images stay held out.
     """
     own = dataclasses.fields(experiment.Source)
     shared = {field.name: getattr(config.data, field.name) for field in own}
     return experiment.Source(
         **shared
         | dict(
-            dataset=config.evaluation.fewshot_dataset,
+            dataset=dataset,
             train_split="",
             eval_split="",
             broken="error",
@@ -244,12 +245,16 @@ def callback(
     Args:
         model: The model to measure: the trained one, or another one of its
             variables.
+        source: The data set.
+        shots: Numbers of labelled images of each class; () measures k-NN and a
+            linear probe with all labels, of at most 50,000 images.
         every: Number of evaluations from one measurement to the next.
         train_source: The images that the model is trained on; it is printed how
             many of them are among those to measure on.
 
     Returns:
-        A callback with logs such as "digits/5-shot".
+        A callback with logs such as "digits/5-shot", or "digits/knn" and
+        "digits/linear".
 
     Raises:
         ValueError: If the data set does not exist, or a class has too few
@@ -265,15 +270,20 @@ def callback(
             flush=True,
         )
     extractor, batches = _reader(model, train, source)
-    return evaluation.FewShot(
+    own: dict = {}
+    kind: type[evaluation.FewShot] = evaluation.Probe
+    if shots:
+        kind, own = evaluation.FewShot, dict(shots=shots)
+        train = data.keep_shots(train, 2 * max(shots), seed)
+    return kind(
         pathlib.Path(source.dataset).name,
-        batches(data.keep_shots(train, 2 * max(shots), seed)),
+        batches(at_most(train, MAX_TRAIN_IMAGES)),
         batches(at_most(test, MAX_TEST_IMAGES)),
         num_classes=len(train.class_names),
-        shots=shots,
         measured=extractor,
         every=every,
         seed=seed,
+        **own,
     )
 
 

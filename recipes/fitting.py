@@ -293,12 +293,13 @@ def _callbacks(built, config, devices, workdir, progress, measurements):
 
 def _few_shot(model, config, train_source):
     """Return the callback of `fewshot_dataset`, if it is given."""
-    if not config.evaluation.fewshot_dataset:
+    dataset = config.evaluation.fewshot_dataset
+    if not dataset:
         return ()
     return (
         fewshot.callback(
             model,
-            fewshot.source_of(config),
+            fewshot.source_of(config, dataset),
             config.evaluation.fewshot_shots,
             every=config.evaluation.fewshot_every,
             seed=config.seed,

@@ -14,7 +14,7 @@ FOLDER = pathlib.Path(__file__).parent
 NEEDED = ("fcntl", "absl", "ml_collections")
 
 
-def main(module: str) -> NoReturn:
+def main(module: str, config: str = "") -> NoReturn:
     """Run a recipe with the arguments of `python -m`, which runs its file.
 
     Checks the flags, prints what starts, and imports the recipe by its real
@@ -23,12 +23,13 @@ def main(module: str) -> NoReturn:
 
     Args:
         module: Name of the recipe's module.
+        config: Name of its default config, if that is another.
 
     Raises:
         SystemExit: With the status 2 after a user error, and 0 for success.
     """
     command.quiet_tensorflow()
-    name = module.removeprefix("recipes.")
+    name = config or module.removeprefix("recipes.")
     default_config = FOLDER / "configs" / f"{name}.py"
     try:
         backend = command.choose_backend()

@@ -284,7 +284,9 @@ def _result(config, folder, report):
         accuracy = min(curve, key=lambda point: abs(point[0] - epoch))[1]
     eval_images = derived.get("eval_images", 0)
     if config.evaluation.fewshot_dataset:
-        _, test = inputs.load_source(fewshot.source_of(config))
+        _, test = inputs.load_source(
+            fewshot.source_of(config, config.evaluation.fewshot_dataset)
+        )
         eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
 

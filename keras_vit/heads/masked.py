@@ -63,6 +63,11 @@ class MaskedModel(TaskModel):
         """Number N of patches."""
         return self.get_layer("mask").num_patches
 
+    @property
+    def num_visible(self) -> int:
+        """Number V of visible patches that its `mask_ratio` leaves."""
+        return self.num_patches - self._num_masked()
+
     def encoder(self, **changes) -> ImageModel:
         """Return the encoder with the present weights, a model of its own.
 
@@ -116,7 +121,7 @@ class MaskedModel(TaskModel):
             mask = np.stack([self._draw(generator) for _ in range(len(pixels))])
         if mask is None:
             visible = np.argsort(np.asarray(noise), axis=1, kind="stable")
-            visible = visible[:, : self.num_patches - self._num_masked()]
+            visible = visible[:, : self.num_visible]
         else:
             mask = np.asarray(mask).astype(bool)
             counts = (~mask).sum(axis=1)

@@ -119,3 +119,42 @@ def _regions(axes, found, class_names):
     axes.imshow(colours)
     names = [str(n) if class_names is None else class_names[n] for n in present]
     axes.set_title(textwrap.shorten(", ".join(names), 40), fontsize=7)
+
+
+def plot_masked(
+    images: np.ndarray,
+    drawn: np.ndarray,
+    mask: np.ndarray,
+    patch_size: tuple[int, int, int],
+    out_path: str | os.PathLike,
+) -> None:
+    """Draw images, their visible patches, and what a model drew of the others.
+
+    Args:
+        images: Pixels in [0, 255], `[B, H, W, C]`; of videos,
+            `[B, T, H, W, C]`, the first frame is drawn.
+        drawn: Of `MaskedModel.reconstruct`, of the same shape.
+        mask: Which patches were not visible, `[B, N]`.
+        patch_size: (frames, height, width) of a patch.
+        out_path: The picture to write; its ending says the format.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    if images.ndim == 5:
+        images, drawn = images[:, 0], drawn[:, 0]
+    _, height, width = patch_size
+    rows, columns = images.shape[1] // height, images.shape[2] // width
+    mask = mask[:, : rows * columns].reshape(-1, rows, columns)
+    hidden = mask.repeat(height, axis=1).repeat(width, axis=2)[..., None] > 0
+    shown = images, np.where(hidden, 128, images), drawn
+    figure = new_figure(1.6 * len(images), 5.2)
+    titles = ("image", "visible", "drawn")
+    for row, (pictures, title) in enumerate(zip(shown, titles, strict=True)):
+        for column, image in enumerate(pictures):
+            place = row * len(images) + column + 1
+            axes = figure.add_subplot(len(shown), len(images), place)
+            _show(axes, image)
+            if not column:
+                axes.set_title(title, loc="left", fontsize=9)
+    figure.savefig(out_path)

@@ -1,6 +1,6 @@
 """Schedules, losses, callbacks and training steps that Keras lacks."""
 
-from keras_vit.training import masked_patch
+from keras_vit.training import masked_images, masked_patch
 from keras_vit.training.accumulation import accumulate
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
@@ -20,6 +20,7 @@ from keras_vit.training.fused_adam import fuse_adam
 from keras_vit.training.layer_decay import depth_factor, scale_rates
 from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.mask_annealing import MaskAnnealing
+from keras_vit.training.masked_images import OutputLoss
 from keras_vit.training.matching import linear_assignment
 from keras_vit.training.progress import Preempted, Progress
 from keras_vit.training.schedules import LinearDecay, StepDecay, WarmUp
@@ -36,6 +37,7 @@ __all__ = [
     "LinearDecay",
     "MaskAnnealing",
     "MetricDepthLoss",
+    "OutputLoss",
     "PixelCrossentropy",
     "Preempted",
     "Progress",
@@ -53,6 +55,7 @@ __all__ = [
     "fuse_adam",
     "generalized_iou",
     "linear_assignment",
+    "masked_images",
     "masked_patch",
     "masks_of_classes",
     "scale_rates",

@@ -16,6 +16,7 @@ from keras import ops
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.layers import PatchEmbedding
 from keras_vit.models import ImageModel
+from keras_vit.training.by_step import by_step, fold
 
 # Name -> colours per side of a patch that are predicted; 0 is each pixel.
 TARGETS = {"mean_colour": 1, "downsized": 4, "pixels": 0}
@@ -228,7 +229,7 @@ def batches(
         pixels = batch["images"]
         size = pixels.shape[0]
         sources, corrupted = draw(
-            (size * num_shards, num_patches), count, _fold((seed, 1), step)
+            (size * num_shards, num_patches), count, fold((seed, 1), step)
         )
         mine = slice(shard_index * size, (shard_index + 1) * size)
         weights = tf.cast(corrupted[mine], "float32") * (num_patches / count)
@@ -243,22 +244,9 @@ def batches(
             "weights": weights,
         }
 
-    def cut(batch):
-        def cut_one(x):
-            return tf.reshape(
-                x, (num_replicas, x.shape[0] // num_replicas, *x.shape[1:])
-            )
-
-        return tf.data.Dataset.from_tensor_slices(
-            tf.nest.map_structure(cut_one, batch)
-        )
-
-    batches_of_shard = images.enumerate(start_step).map(
-        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    return by_step(
+        images, prepare, start_step=start_step, num_replicas=num_replicas
     )
-    return (
-        batches_of_shard.flat_map(cut) if num_replicas > 1 else batches_of_shard
-    ).prefetch(tf.data.AUTOTUNE)
 
 
 def draw(shape, count, seed):
@@ -276,12 +264,12 @@ def draw(shape, count, seed):
     tf = tensorflow()
     num_patches = shape[1]
     ranks, kinds = (
-        tf.random.stateless_uniform(shape, _fold(seed, i)) for i in range(2)
+        tf.random.stateless_uniform(shape, fold(seed, i)) for i in range(2)
     )
     corrupted = tf.argsort(tf.argsort(ranks, stable=True)) < count
     own = tf.broadcast_to(tf.range(num_patches), shape)
     distance = tf.random.stateless_uniform(
-        shape, _fold(seed, 2), minval=1, maxval=num_patches, dtype="int32"
+        shape, fold(seed, 2), minval=1, maxval=num_patches, dtype="int32"
     )
     kept = tf.where(
         kinds < MASKED + REPLACED, (own + distance) % num_patches, own
@@ -333,13 +321,6 @@ def _cut(values, grid_size):
     x = tf.transpose(tf.reshape(values, shape), (0, 1, 3, 2, 4, 5))
     size = height * width * channels // (rows * columns)
     return tf.reshape(x, (-1, rows * columns, size))
-
-
-def _fold(seed, value):
-    tf = tensorflow()
-    return tf.random.experimental.stateless_fold_in(
-        tf.cast(seed, "int64"), value
-    )
 
 
 def _side(target):

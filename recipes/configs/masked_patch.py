@@ -8,10 +8,10 @@ DATASET is the name of a data set in TensorFlow Datasets, a folder of images or
 an npz file; for jft300m, --config.data.dataset gives the path of the images.
 """
 
-from recipes import experiment, masked_patch
+from recipes import experiment, masked_patch, unlabelled
 
 
-def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
+def get_config(arguments: str = "ViT,digits") -> unlabelled.Config:
     """Return the config of "MODEL,DATASET"."""
     model, comma, dataset = arguments.partition(",")
     if not (model and comma and dataset):
@@ -21,7 +21,8 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
         )
     if model == "ViT":
         return _small(dataset)
-    return masked_patch.Config(
+    return unlabelled.Config(
+        objective="masked_patch",
         model=experiment.Model(name=model, dtype_policy="mixed_bfloat16"),
         data=experiment.Data(
             dataset=dataset,
@@ -43,7 +44,8 @@ def get_config(arguments: str = "ViT,digits") -> masked_patch.Config:
 
 def _small(dataset):
     """Return the same training for a small model, which takes minutes."""
-    return masked_patch.Config(
+    return unlabelled.Config(
+        objective="masked_patch",
         data=experiment.Data(
             dataset=dataset,
             crop="pad",
@@ -54,5 +56,5 @@ def _small(dataset):
         optim=experiment.Optim(base_lr=2e-3, name="adam", clip_norm=1.0),
         evaluation=experiment.Evaluation(every=500),
         # Predict all 4x4 pixels: the mean of a small patch has little detail.
-        target="downsized",
+        masked_patch=masked_patch.MaskedPatch(target="downsized"),
     )

@@ -20,12 +20,12 @@ from recipes import (
     fields,
     finetune,
     inputs,
-    masked_patch,
     miniature,
     pretrain,
     study,
     sweep,
     training_step,
+    unlabelled,
     vtab,
 )
 
@@ -110,7 +110,11 @@ EXPERIMENTS = {
         "table_7,digits",
         "table_8,path/to/images",
     ],
-    masked_patch: ["", "ViTB16,jft300m"],
+    unlabelled: [
+        "",
+        *("ViTB16,imagenet2012", "ViTL16,imagenet2012", "ViTH14,imagenet2012"),
+        *("masked_patch:", "masked_patch:ViTB16,jft300m"),
+    ],
     miniature: ["", "digits"],
     fewshot: ["", "ViTB16,cifar10"],
     vtab: ["", *(f"ViTB16,{task}" for task in tasks.TASKS)],
@@ -125,9 +129,9 @@ ALL = [
 
 def config_of(recipe, argument):
     file = recipe.DEFAULT_CONFIG
-    if argument in VIDEO:
-        file = file.with_name("video.py")
-        argument = argument.removeprefix("video:")
+    other, colon, rest = argument.partition(":")
+    if colon:
+        file, argument = file.with_name(f"{other}.py"), rest
     file = f"{file}:{argument}".rstrip(":")
     return cli.parse(["recipe", f"--config={file}"], recipe.DEFAULT_CONFIG)[0]
 
@@ -183,7 +187,8 @@ def test_every_config_file_is_among_the_experiments():
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     # These are tested in test_tasks.py and test_contrastive.py.
     others = {"detect", "segment", "depth", "contrastive"}
-    assert files == {*NAMES.values(), "video", *others}
+    recipes = {recipe.DEFAULT_CONFIG.stem for recipe in NAMES}
+    assert files == {*recipes, "video", "masked_patch", *others}
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "path/to/images"])
@@ -336,7 +341,7 @@ def settings_of(recipe, config, *groups):
     values = fields.flat(dataclasses.asdict(shrunk(config)))
     values["data.dataset"] = source if source in known else "tfds"
     values["model.name"] = f"{family.name}, {is_variant}"
-    way = "masked_patch" if recipe is masked_patch else "training"
+    way = config.objective if recipe is unlabelled else "training"
     return {("way", way)} | {
         (path, kind_of(value))
         for path, value in values.items()
@@ -382,10 +387,13 @@ COMPILED = [
 def of_the_page():
     """Yields (recipe, argument) of each command of docs/paper.md's."""
     text = (GOLDENS.parents[2] / "docs/paper.md").read_text()
-    by_name = {name: recipe for recipe, name in NAMES.items()}
+    by_name = {recipe.DEFAULT_CONFIG.stem: recipe for recipe in NAMES}
     words = r"(\w+,[\w/]+(?:,\w+)?|\w+)"
     for name, argument in re.findall(rf"configs/(\w+)\.py:{words}", text):
-        yield by_name[name], argument
+        if name in by_name:
+            yield by_name[name], argument
+        else:  # an objective
+            yield unlabelled, f"{name}:{argument}"
     # Other arguments of a command in the same row.
     for argument in re.findall(rf"`:{words}`", text):
         yield pretrain, argument
@@ -435,8 +443,8 @@ def test_two_steps_with_every_setting_run(tmp_path, recipe, argument):
     with mocked.mocked_tfds(12):
         if recipe is fewshot:
             assert fewshot.run(shrunk_few_shot(config), str(tmp_path / "run"))
-        elif recipe is masked_patch:
-            assert masked_patch.run(shrunk(config), str(tmp_path / "run"))
+        elif recipe is unlabelled:
+            assert unlabelled.run(shrunk(config), str(tmp_path / "run"))
         else:
             assert np.isfinite(train_shrunk(config))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from recipes import evaluate, fewshot, finetune, masked_patch, sweep, trained_on
+from recipes import evaluate, fewshot, finetune, sweep, trained_on, unlabelled
 
 pytestmark = [
     pytest.mark.backend("torch"),
@@ -35,7 +35,7 @@ def leaky(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["finetune", "masked_patch", "sweep", "fewshot", "callback"]
+    "command", ["finetune", "unlabelled", "sweep", "fewshot", "callback"]
 )
 def test_shared_images_are_counted(
     command, leaky, tmp_path, make_config, capsys
@@ -44,11 +44,12 @@ def test_shared_images_are_counted(
     workdir = str(tmp_path / "run")
     if command == "finetune":
         finetune.run(config, workdir)
-    elif command == "masked_patch":
+    elif command == "unlabelled":
         groups = {
             f.name: getattr(config, f.name) for f in dataclasses.fields(config)
         }
-        masked_patch.run(masked_patch.Config(**groups), workdir)
+        groups["objective"] = "masked_patch"
+        unlabelled.run(unlabelled.Config(**groups), workdir)
     elif command == "sweep":  # and vtab, study, miniature: runs of finetune
         sweep.run(
             sweep.Config(run=config, base_lrs=(0.1,), num_seeds=1), workdir
@@ -83,7 +84,7 @@ def test_every_recipe_that_measures_is_above():
     assert measuring == {
         "inputs",
         "finetune",
-        "masked_patch",
+        "unlabelled",
         "fewshot",
         "evaluate",
         # Reads it to count images, and draws pictures of it.

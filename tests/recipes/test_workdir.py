@@ -18,9 +18,9 @@ from recipes import (
     experiment,
     fewshot,
     finetune,
-    masked_patch,
     pretrain,
     sweep,
+    unlabelled,
     vtab,
 )
 from recipes import workdir as workdirs
@@ -129,7 +129,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    "recipe", [fewshot, finetune, masked_patch, pretrain, sweep, vtab]
+    "recipe", [fewshot, finetune, pretrain, sweep, unlabelled, vtab]
 )
 @pytest.mark.parametrize("url", ["gs://bucket/run", "file:///tmp/run"])
 def test_every_recipe_refuses_a_url_at_once(tmp_path, monkeypatch, recipe, url):

@@ -12,7 +12,7 @@ import small_runs
 
 import keras_vit
 from keras_vit import training
-from recipes import experiment, fewshot, finetune, masked_patch
+from recipes import experiment, fewshot, finetune, unlabelled
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -31,7 +31,20 @@ def small_config(**changes):
         fewshot_shots=(1,),
         fewshot_every=2,
     )
-    return small_runs.small_config(masked_patch.Config(), **own | changes)
+    return small_runs.small_config(unlabelled.Config(), **own | changes)
+
+
+NO_ARCHITECTURE = experiment.Architecture(patch_size=4)
+OF_PATCHES = dict(objective="masked_patch")
+OF_MAE = {
+    "objective": "mae",
+    "mae.decoder_num_layers": 1,
+    "mae.decoder_hidden_size": 16,
+    "mae.decoder_num_heads": 2,
+    "mae.decoder_mlp_dim": 16,
+    "probe.dataset": "digits",
+    "fewshot_dataset": "",
+}
 
 
 def rows_of(workdir):
@@ -45,9 +58,16 @@ def weights_of(path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """(workdir, results)"""
+    """(workdir, results) of masked patches"""
     workdir = tmp_path_factory.mktemp("masked_patch")
-    return workdir, masked_patch.run(small_config(), str(workdir))
+    return workdir, unlabelled.run(small_config(**OF_PATCHES), str(workdir))
+
+
+@pytest.fixture(scope="module")
+def mae_run(tmp_path_factory):
+    """(workdir, results) of a masked autoencoder"""
+    workdir = tmp_path_factory.mktemp("mae")
+    return workdir, unlabelled.run(small_config(**OF_MAE), str(workdir))
 
 
 def test_a_run_leaves_everything_in_its_workdir(run):
@@ -56,7 +76,7 @@ def test_a_run_leaves_everything_in_its_workdir(run):
     for name in (*names, "best.keras", "last.keras"):
         assert (workdir / name).exists(), name
     written = json.loads((workdir / "config.json").read_text())
-    assert written["config"]["target"] == "mean_colour"
+    assert written["config"]["masked_patch"]["target"] == "mean_colour"
     assert written["derived"]["patches"] == [4, 4]
     rows = rows_of(workdir)
     assert [int(row["step"]) for row in rows] == [2, 4, 5]
@@ -66,6 +86,41 @@ def test_a_run_leaves_everything_in_its_workdir(run):
     # Eight shades of grey: less than a guess that knows nothing.
     assert results["loss"] < np.log(8)
     assert 0 < results["accuracy"] < 1
+
+
+def test_a_masked_autoencoder_leaves_its_decoder_and_a_picture(mae_run):
+    workdir, results = mae_run
+    assert list(results) == ["loss", "step", "best_loss", "best_step"]
+    rows = rows_of(workdir)
+    assert [int(row["step"]) for row in rows] == [2, 4, 5]
+    for name in ("digits/knn", "digits/linear"):
+        assert all(0.1 < float(row[name]) < 1 for row in rows)
+    assert (workdir / "reconstructions.png").stat().st_size > 10_000
+    whole, model = (
+        keras.models.load_model(workdir / name, compile=False)
+        for name in ("autoencoder.keras", "last.keras")
+    )
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 1))
+    np.testing.assert_allclose(
+        whole.encoder().predict(pixels), model.predict(pixels), atol=1e-6
+    )
+    assert whole.num_visible == 4 and whole.options["target"] == "patch"
+    # The positions are fixed, and all else was trained.
+    positions = model.get_layer("posembed_input").pos_embedding
+    fixed = keras_vit.heads.mae(keras_vit.ViT(**model_sizes(model)))
+    np.testing.assert_array_equal(
+        positions.numpy() if hasattr(positions, "numpy") else positions,
+        fixed.get_layer("posembed_input").pos_embedding,
+    )
+
+
+def model_sizes(model):
+    sizes = dict(model.metadata, include_top=False)
+    names = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim")
+    shape = model.input_shape[1:]
+    return {name: sizes[name] for name in names} | dict(
+        include_top=False, input_shape=shape
+    )
 
 
 def test_few_shot_accuracy_is_that_of_the_saved_model(run):
@@ -84,10 +139,11 @@ def test_few_shot_accuracy_is_that_of_the_saved_model(run):
     assert logs["digits/1-shot"] == pytest.approx(measured[-1], abs=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["run", "mae_run"])
 def test_fine_tuning_starts_from_the_trained_weights(
-    run, tmp_path, make_config
+    kind, request, tmp_path, make_config
 ):
-    last = run[0] / "last.keras"
+    last = request.getfixturevalue(kind)[0] / "last.keras"
     model = keras.models.load_model(last, compile=False)
     assert model.output_shape == (None, 16)
     config = make_config(
@@ -110,9 +166,15 @@ def test_fine_tuning_starts_from_the_trained_weights(
     assert keras_vit.ViT(weights=str(last), classes=3).output_shape[1] == 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "own"), [("run", OF_PATCHES), ("mae_run", OF_MAE)]
+)
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
-    run, tmp_path, monkeypatch
+    kind, own, request, tmp_path, monkeypatch
 ):
+    run = request.getfixturevalue(kind)
+    config = small_config(**own)
+
     class Stopped(training.Progress):
         def on_train_batch_begin(self, batch, logs=None):
             if self.step == 3:
@@ -122,9 +184,9 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(training, "Progress", Stopped)
         with pytest.raises(SystemExit, match="143"):
-            masked_patch.run(small_config(), str(tmp_path))
+            unlabelled.run(config, str(tmp_path))
     assert [int(row["step"]) for row in rows_of(tmp_path)] == [2]
-    assert masked_patch.run(small_config(), str(tmp_path)) == run[1]
+    assert unlabelled.run(config, str(tmp_path)) == run[1]
     for name in ("metrics.csv", "config.json"):
         ours, theirs = (x / name for x in (tmp_path, run[0]))
         assert ours.read_bytes() == theirs.read_bytes()
@@ -136,8 +198,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
 
 def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
     config = small_config(
-        target="pixels",
-        corrupted=0.25,
+        **OF_PATCHES,
+        **{"masked_patch.target": "pixels", "masked_patch.corrupted": 0.25},
         total_steps=2,
         micro_batches=2,
         ema_momentum=0.5,
@@ -145,7 +207,7 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
             patch_size=4, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8
         ),
     )
-    results = masked_patch.run(config, str(tmp_path))
+    results = unlabelled.run(config, str(tmp_path))
     assert list(results) == ["loss", "step", "best_loss", "best_step"]
     assert 0 < results["loss"] < 4  # of values from -1 to 1
     assert (tmp_path / "curves.png").exists()
@@ -154,14 +216,21 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(target="colour"), "`target` must be one of .*'colour'"),
-        (dict(corrupted=0.0), "`fraction` must be above 0.*fraction=0"),
+        ({"masked_patch.target": "colour"}, "`target` must be one of"),
+        ({"masked_patch.corrupted": 0.0}, "`fraction` must be above 0"),
+        (dict(objective="simclr"), "`objective` must be one of .*'simclr'"),
+        (OF_MAE | {"mae.target": "colour"}, "`target` must be .*'colour'"),
+        (
+            OF_MAE | dict(model="MLPMixer", architecture=NO_ARCHITECTURE),
+            "whose blocks take more tokens for the head 'mae'",
+        ),
         (dict(batch_size=0), "`data.batch_size` must be at least 1"),
     ],
 )
 def test_wrong_fields_are_refused_before_the_workdir_is_written(
     tmp_path, changes, message
 ):
+    config = small_config(**OF_PATCHES | changes)
     with pytest.raises(ValueError, match=message):
-        masked_patch.run(small_config(**changes), str(tmp_path / "run"))
+        unlabelled.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,75 @@
+"""What differs between the objectives of training without labels."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from recipes import inputs, training_step
+
+# (batches of training, batches of evaluation), as `inputs.pipelines` returns.
+Batches = tuple[Callable, Callable]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """An objective of `recipes.unlabelled`, whose config each function gets.
+
+    Attributes:
+        objective: Returns the model to train and its loss, given the config
+            and the properties of the data set. It is all that a plan for TPUs
+            needs.
+        batches: Returns the functions that make batches of the model to train,
+            given the config, the images and the training step.
+        describe: Returns what is done to an input, in words, given the config
+            and the training step.
+        check: Refuses impossible values, given the config, before the workdir
+            is written.
+        callbacks: Returns further callbacks, given the config, the images, the
+            training step, the devices and the workdir. They come before those
+            that log an evaluation and save models.
+    """
+
+    objective: Callable[[Any, inputs.DatasetInfo], training_step.Objective]
+    batches: Callable[[Any, inputs.Inputs, training_step.TrainingStep], Batches]
+    describe: Callable[[Any, training_step.TrainingStep], str]
+    check: Callable[[Any], None] = lambda config: None
+    callbacks: Callable[..., tuple] = lambda *given: ()
+
+
+def wrapped(
+    config: Any,
+    images: inputs.Inputs,
+    wrap: Callable,
+    **options,
+) -> Batches:
+    """Return batches of `inputs.pipelines` that a function turns into others.
+
+    Args:
+        wrap: Returns a tf.data.Dataset, given that of images, `options`, and
+            by name start_step, shard_index, num_shards and num_replicas.
+        **options: Its other arguments.
+    """
+    train, evaluation = inputs.pipelines(
+        config, images.info, images.train, images.evaluation
+    )
+
+    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+        return wrap(
+            train(start_step, shard_index, num_shards),
+            start_step=start_step,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+            **options,
+        )
+
+    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+        return wrap(
+            evaluation(shard_index, num_shards),
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+            **options,
+        )
+
+    return train_batches, eval_batches

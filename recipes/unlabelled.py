@@ -1,0 +1,197 @@
+"""Trains a model on images without labels, for fine-tuning."""
+
+from recipes import start
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    start.main("recipes.unlabelled", "mae")
+
+import dataclasses
+import pathlib
+import shlex
+
+from keras_vit.inspection import figures
+from recipes import (
+    begin,
+    checks,
+    experiment,
+    fewshot,
+    finetune,
+    fitting,
+    inputs,
+    mae,
+    masked_patch,
+    method,
+)
+from recipes import workdir as workdirs
+from recipes.mae import Mae
+from recipes.masked_patch import MaskedPatch
+
+DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "mae.py"
+# Name of an objective -> what differs.
+METHODS: dict[str, method.Method] = {
+    "mae": mae.METHOD,
+    "masked_patch": masked_patch.METHOD,
+}
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Probe:
+    """A labelled data set, on which progress is measured.
+
+    Attributes:
+        dataset: The data set, given like `data.dataset`, whose k-NN accuracy
+            and that of a linear probe are logged; "" is none.
+        every: Number of evaluations between measurements.
+    """
+
+    dataset: str = ""
+    every: int = 1
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config(experiment.Config):
+    """The model, the data, the training and the objective. 0, "" mean off.
+
+    The other fields are those of recipes/experiment.py; optim.loss,
+    model.head_bias and optim.label_smoothing, which concern classes, have no
+    effect.
+
+    Attributes:
+        objective: "mae" or "masked_patch", whose settings are in the field of
+            this name.
+        mae: Masked autoencoders.
+        masked_patch: Masked patch prediction.
+        probe: A labelled data set, on which progress is measured.
+    """
+
+    objective: str = "mae"
+    mae: Mae = dataclasses.field(default_factory=Mae)
+    masked_patch: MaskedPatch = dataclasses.field(default_factory=MaskedPatch)
+    probe: Probe = dataclasses.field(default_factory=Probe)
+
+
+def run(config: Config, workdir: str = "") -> dict[str, float]:
+    """Pre-train without labels, and save the model.
+
+    A stopped run resumes when it is started again, and ends with the same
+    results.
+
+    Usage:
+        python -m recipes.unlabelled
+            A masked autoencoder of scikit-learn's handwritten digits.
+        python -m recipes.unlabelled --config.data.dataset=path/to/images
+            Your own images.
+        python -m recipes.unlabelled \\
+            --config=recipes/configs/mae.py:ViTB16,imagenet2012
+            As He et al. do.
+        python -m recipes.unlabelled --config=recipes/configs/masked_patch.py
+            Masked patch prediction (B.1.2 of the ViT paper).
+
+    The workdir, "runs/", the data set's name and the objective unless given,
+    receives config.json, metrics.csv, tensorboard/, checkpoints/, curves.png,
+    last.keras (the model of the last evaluation) and best.keras (that of the
+    lowest evaluation loss): the plain model without a head, which is a
+    `weights` of fine-tuning.
+
+    Returns:
+        Loss, further metrics and step of the last evaluation; those of the best
+        one as "best_loss" and so on.
+    """
+    name = workdirs.default(config.model.name, config.data.dataset)
+    workdir = workdirs.path_of(workdir or f"{name}-{config.objective}")
+    check(config)
+    devices = fitting.set_up(config)
+    with workdirs.lock(workdir, devices):
+        workdirs.refuse_other_config(
+            workdir, config, free=experiment.RUNTIME_FIELDS
+        )
+        if workdirs.is_finished(workdir, devices):
+            workdirs.say_finished(workdir, devices)
+        else:
+            _train(config, workdir, devices)
+        log = workdir / "metrics.csv"
+        results = fitting.results(workdirs.read_log(log), "loss")
+        if devices.is_main:
+            figures.plot_curves(log, workdir / "curves.png")
+            _report(config, workdir, results)
+    return results
+
+
+def check(config: Config) -> None:
+    """Refuse an unknown objective, and what it does not support.
+
+    Raises:
+        ValueError: If a field has an impossible value.
+    """
+    checks.check(config)
+    if config.objective not in METHODS:
+        raise ValueError(
+            f"`objective` must be one of {tuple(METHODS)}. Received: "
+            f"objective={config.objective!r}"
+        )
+    METHODS[config.objective].check(config)
+
+
+def _train(config, workdir, devices):
+    """Build the model, write config.json, and train."""
+    own = METHODS[config.objective]
+    inputs.check_weights(config.model)
+    images = inputs.prepare(config, workdir)
+    objective = own.objective(config, images.info)
+    built = begin.build(config, devices, images, objective)
+    batches = own.batches(config, images, built)
+    eval_steps = fitting.check_batches(batches)
+    size = "x".join(map(str, images.info.input_shape))
+    size = f"{own.describe(config, built)}, {size} pixels"
+    kind = "clips" if images.info.num_frames else "images"
+    begin.announce(config, workdir, devices, images, built, size, kind)
+    measurements = own.callbacks(config, images, built, devices, workdir)
+    if config.probe.dataset:
+        measurements += (
+            fewshot.callback(
+                built.model,
+                fewshot.source_of(config, config.probe.dataset),
+                (),
+                every=config.probe.every,
+                seed=config.seed,
+            ),
+        )
+    with finetune.naming_broken_files(images.train, images.evaluation):
+        fitting.fit(
+            built,
+            config,
+            devices,
+            workdir,
+            batches,
+            eval_steps=eval_steps,
+            train_source=images.train,
+            measurements=measurements,
+        )
+
+
+def _report(config, workdir, results):
+    """Print the results and the command to fine-tune."""
+    for title, prefix in (("\nLast", ""), ("Best", "best_")):
+        values = ", ".join(
+            f"{name} {results[prefix + name]:.4g}"
+            for name in results
+            if prefix + name in results
+            and name != "step"
+            and not name.startswith("best_")
+        )
+        step = results[f"{prefix}step"]
+        print(f"{title} evaluation (step {step}): {values}.")
+    measured = {
+        name: float(value)
+        for name, value in workdirs.read_log(workdir / "metrics.csv")[
+            -1
+        ].items()
+        if name.endswith(("/knn", "/linear"))
+    }
+    for name, accuracy in measured.items():
+        print(f"Frozen representation, {name}: {accuracy:.2%} right.")
+    command = ["python", "-m", "recipes.finetune"]
+    command.append(f"--config.data.dataset={config.data.dataset}")
+    command.append(f"--config.model.weights={workdir / 'last.keras'}")
+    command.append(f"--workdir={workdir}-finetuned")
+    print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)
