@@ -328,6 +328,11 @@ def objective(
     )
 
 
+def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
+    """Return the objective of a config, and shape and type of its targets."""
+    return objective(config, None), dict(valid=((), "float32"))
+
+
 def _draw(workdir, evaluated, batches):
     """Draw images with the texts that fit best, and write the images.
 

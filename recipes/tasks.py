@@ -266,9 +266,12 @@ def dataset_info(config: Config, train: data.TaskSource) -> inputs.DatasetInfo:
     )
 
 
-def targets_of(
-    config: Config, info: inputs.DatasetInfo
-) -> dict[str, tuple[tuple[int, ...], str]]:
+def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
+    """Return the objective of a config, and shape and type of its targets."""
+    return objective(config, info.class_names), _targets(config, info)
+
+
+def _targets(config, info):
     """Return the shape and type of what the loss reads of an image."""
     size = tuple(info.image_size)
     count = config.task.max_objects or config.task.num_queries

@@ -110,3 +110,32 @@ def test_training_of_a_task_compiles_with_its_matching(file):
     found = json.loads(printed[printed.index("\n{") :])
     assert found["fits"] and found["program"]["flops"] > 0
     assert found["dataset"] == "coco/2017"
+
+
+@pytest.mark.parametrize("method", ["clip", "siglip", "lit"])
+def test_training_of_two_towers_compiles_for_all_pairs(method):
+    config = CONFIG.with_name("contrastive.py")
+    changes = {
+        "data.image_size": 32,
+        "data.batch_size": 64,
+        "model.architecture.num_layers": 1,
+        "model.architecture.hidden_size": 64,
+        "model.architecture.num_heads": 1,
+        "model.architecture.mlp_dim": 64,
+        "text.vocab_size": 16,
+        "text.num_layers": 1,
+        "text.hidden_size": 64,
+        "text.num_heads": 1,
+        "text.mlp_dim": 64,
+        "text.embedding_size": 32,
+    }
+    words = [f"--config.{key}={value}" for key, value in changes.items()]
+    path = f"--config={config}:{method},coco_captions"
+    printed = processes.call(
+        make, ["v5e-8", "--json", "--no_search", path, *words]
+    )
+    found = json.loads(printed[printed.index("\n{") :])
+    assert found["fits"] and found["program"]["flops"] > 0
+    collectives = found["program"]["collectives"]
+    travels = "collective-permute" in {c["kind"] for c in collectives}
+    assert travels == (method == "siglip")

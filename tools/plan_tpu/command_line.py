@@ -102,13 +102,10 @@ def _as(kind, text):
 
 def _config(arguments):
     """Read --config and its overrides as the recipes do."""
-    from recipes import checks, cli, tasks
+    from recipes import checks, cli
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
-    check = checks.check
-    if isinstance(config, tasks.Config):
-        check = tasks.check
-    check(config)
+    getattr(planner.recipe_of(config), "check", checks.check)(config)
     return fields.changed(config, {"model.weights": ""})
 
 

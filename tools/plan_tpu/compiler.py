@@ -108,9 +108,9 @@ class Step:
 
         # Metrics create their variables at their first use.
         def zeros(x):
-            return keras.ops.zeros((1, *x.shape[1:]))
+            return keras.ops.zeros([n or 1 for n in x.shape], x.dtype)
 
-        x = zeros(model.input)
+        x = keras.tree.map_structure(zeros, model.input)
         y = found = keras.tree.map_structure(zeros, model.output)
         if self.targets is not None:
             y = {
@@ -142,8 +142,8 @@ class Step:
         """A lower bound of the bytes of an image: the outputs of the layers."""
         import keras
 
-        outputs = keras.tree.flatten([x.output for x in self.model.layers])
-        return 2 * sum(math.prod(x.shape[1:]) for x in outputs)
+        outputs = keras.tree.flatten([x.output for x in _layers(self.model)])
+        return 2 * sum(math.prod(n or 1 for n in x.shape[1:]) for x in outputs)
 
     def compile(self, batch_size: int) -> Program:
         """Compile the step for a batch of all devices.
@@ -189,8 +189,9 @@ class Step:
         )
 
     def _batch(self, batch_size):
-        """Return (images, one-hot labels or targets), without values."""
+        """Return (inputs, one-hot labels or targets), without values."""
         import jax
+        import keras
 
         def spec(shape, dtype="float32"):
             shape = (batch_size, *shape)
@@ -200,10 +201,12 @@ class Step:
                 shape, dtype, sharding=layout.backend_layout
             )
 
-        images = spec(self.model.input.shape[1:])
+        inputs = keras.tree.map_structure(
+            lambda x: spec(x.shape[1:], x.dtype), self.model.input
+        )
         if self.targets is None:
-            return images, spec(self.model.output.shape[1:])
-        return images, {
+            return inputs, spec(self.model.output.shape[1:])
+        return inputs, {
             name: spec(*target) for name, target in self.targets.items()
         }
 
@@ -217,6 +220,15 @@ class Step:
             loops=self.repeats > 1,
             compile_seconds=seconds,
         )
+
+
+def _layers(model):
+    """Yield the layers of a model, in place of models those of each."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from _layers(layer)
+        else:
+            yield layer
 
 
 class Inference(Step):

@@ -12,9 +12,10 @@ import typing
 from recipes import fields
 from tools.plan_tpu import compiler, largest_batch, report, slices
 
-# Data sets that need not be installed: training images, classes, and the side
-# in pixels if it is the same for all. JFT: 303M images (section 4.1 of the
-# paper) of 18,291 classes (Kolesnikov et al. 2020, 1912.11370, section 3.1).
+# Data sets that need not be installed: training images, classes (0 of pairs),
+# and the side in pixels if it is the same for all. JFT: 303M images (section
+# 4.1 of the paper) of 18,291 classes (Kolesnikov et al. 2020, 1912.11370,
+# section 3.1).
 DATASETS = {
     "imagenet2012": (1_281_167, 1000, 0),
     "imagenet21k": (14_197_122, 21_843, 0),
@@ -27,6 +28,10 @@ DATASETS = {
     "coco/2017": (118_287, 80, 0),
     "coco/2017_panoptic": (118_287, 133, 0),
     "scene_parse150": (20_210, 150, 0),
+    # Of images with captions. As many as CLIP's own (Schuhmann et al. 2021,
+    # 2111.02114).
+    "coco_captions": (82_783, 0, 0),
+    "laion400m/images": (400_000_000, 0, 0),
 }
 # Table 2 of the paper: TPUv3-core-days of pre-training. Its other rows are
 # BiT-L (ResNet152x4), 9900, and Noisy Student (EfficientNet-L2), 12300.
@@ -47,6 +52,8 @@ def make(
     """
     info = dataset_info(config)
     step, built = make_step(config, info, tpu)
+    # A contrastive loss takes no parts of a batch.
+    split = split and recipe_of(config).__name__ != "recipes.contrastive"
     say(f"Compiling {config.model.name} for {tpu.name}: seconds to minutes.")
     plan = report.Plan(
         tpu=tpu,
@@ -81,14 +88,9 @@ def experiment_cost(
 
 def dataset_info(config):
     """Return the properties of the data set that the experiment uses."""
-    from recipes import inputs, tasks
-
-    make: typing.Any = inputs.dataset_info
-    load: typing.Any = inputs.load
-    if isinstance(config, tasks.Config):
-        make, load = tasks.dataset_info, tasks.load
+    recipe = recipe_of(config)
     if config.data.dataset not in DATASETS:
-        return make(config, load(config)[0])
+        return recipe.dataset_info(config, recipe.load(config)[0])
     images, classes, side = DATASETS[config.data.dataset]
     source: typing.Any = types.SimpleNamespace(
         image_shape=(side, side, 3) if side else None,
@@ -97,7 +99,15 @@ def dataset_info(config):
         multi_label=False,
         is_video=False,
     )
-    return make(config, source)
+    return recipe.dataset_info(config, source)
+
+
+def recipe_of(config) -> typing.Any:
+    """Return the module that knows a config: tasks, contrastive or inputs."""
+    from recipes import contrastive, inputs, tasks
+
+    recipes = {tasks.Config: tasks, contrastive.Config: contrastive}
+    return recipes.get(type(config), inputs)
 
 
 def make_step(config, info, tpu: slices.Slice):
@@ -106,12 +116,12 @@ def make_step(config, info, tpu: slices.Slice):
 
     from keras_vit import distribution
     from keras_vit.distribution import layouts
-    from recipes import tasks, training_step
+    from recipes import training_step
 
     objective, targets = None, None
-    if isinstance(config, tasks.Config):
-        targets = tasks.targets_of(config, info)
-        objective = tasks.objective(config, info.class_names)
+    planned = getattr(recipe_of(config), "planned", None)
+    if planned:
+        objective, targets = planned(config, info)
     devices = slices.devices(tpu)
     model_parallel = 1
     if "tensor" in config.run.strategy:

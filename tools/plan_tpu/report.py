@@ -81,7 +81,7 @@ def report(plan: Plan) -> str:
             f"{_gib(plan.available)}: too much as configured."
         )
         if not plan.program:
-            lines.append("No smaller parts were found to fit.")
+            lines.append("No parts of it fit, or the loss takes none.")
     if plan.program and plan.micro_batches > 1:
         lines.append(
             f"Planned with --config.run.micro_batches={plan.micro_batches}, "
