@@ -57,7 +57,8 @@ class ModelArguments(TypedDict, total=False):
             each channel; 127.5, which scales them to [-1, 1].
         head_bias_init: The head's first bias; -10 for a sigmoid loss over
             many classes.
-        class_names: Class names, `model.class_names`; none.
+        class_names: Class names, `model.class_names`; none. A head of weights
+            with the same names in another order is put into this order.
         position_grid: (height, width) of the weights' grid of patches, needed
             if it is not square and the file does not specify it; for videos
             (frames, height, width).

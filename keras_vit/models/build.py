@@ -239,6 +239,22 @@ def _fill(plan, model):
     )
     if plan.takes_head:
         load.warn_if_zero_head(model, plan.source)
+        _order_classes(model, plan.metadata.get("class_names"))
+
+
+def _order_classes(model, before):
+    """Put a head into the order of its names, from that of its weights."""
+    names, head = model.class_names, model.head
+    if not before or before == names or set(before) != set(names or ()):
+        return
+    if len(set(names)) < len(names):
+        return  # of ImageNet two are cranes
+    order = [before.index(name) for name in names]
+    is_single = hasattr(head, "kernel")
+    for layer in [head] if is_single else [head.token, head.distillation]:
+        for weight in (layer.kernel, layer.bias):
+            value = keras.ops.convert_to_numpy(weight)
+            weight.assign(value[..., order])
 
 
 def _resolve_config(config, given, metadata):
