@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.heads.owl import BoxesAtPatches
 from tests.text.test_two_towers import GOLDENS, golden, near, numpy
 
 
@@ -24,6 +25,15 @@ def test_the_golden_has_the_librarys_numbers(opened):
         *(("class_embeddings", "class_embeds"),),
     ):
         near(found[name], data[f"out/{key}"])
+
+
+@pytest.mark.backend("torch")
+def test_boxes_at_the_border_are_placed_in_float32():
+    """As the library does: 1 - 1 + 1e-4 is not 1e-4, but 1.00017e-4."""
+    layer = BoxesAtPatches((2, 2))
+    logits = np.full((1, 4, 4), -9.2, "float32")
+    (box,) = numpy(layer(logits))[:, -1]
+    near(box[:2], 1 / (1 + np.exp(-0.010274)), 1e-6)
 
 
 @pytest.mark.backend("torch")
