@@ -6,11 +6,28 @@ whether that is on the left. They give the ids of transformers 5.24, whose
 classes they name, by the same libraries.
 """
 
+import html
 import importlib
 import json
 import re
 import string
 from collections.abc import Callable
+
+
+def canonical(text: str) -> str:
+    """Return a text in lower case without punctuation, as OpenCLIP's SigLIP.
+
+    What it repairs by ftfy, letters of a wrong encoding, stays as it is.
+
+    Args:
+        text: The text, in which HTML's entities stand for their letters.
+    """
+    text = html.unescape(html.unescape(text)).replace("_", " ")
+    text = text.translate(_NO_MARKS).lower()
+    return re.sub(r"\s+", " ", text).strip()
+
+
+_NO_MARKS = str.maketrans("", "", string.punctuation)
 
 
 def _content(token):
@@ -130,6 +147,14 @@ def _clip(tokenizer):
     return _by_library(tokenizer, own, padding)
 
 
+def _t5(tokenizer):
+    """Pieces of what tokenizer.json says, as OpenCLIP's SigLIP."""
+    library, config = _library("tokenizers"), tokenizer.config()
+    own = library.Tokenizer.from_str(tokenizer.files["tokenizer.json"].decode())
+    padding = _content(config.get("pad_token") or "</s>")
+    return _by_library(tokenizer, own, padding)
+
+
 def _gemma(tokenizer):
     """Gemma's byte pairs of a text in lower case, as `Siglip2Tokenizer`."""
     library, config = _library("tokenizers"), tokenizer.config()
@@ -171,11 +196,11 @@ def _siglip(tokenizer):
     cut = re.compile(f"({'|'.join(map(re.escape, special))})")
     is_lower = config.get("do_lower_case", True)
     size = len(own.encode(unknown))
-    underline, no_marks = "\u2581", str.maketrans("", "", string.punctuation)
+    underline = "\u2581"
 
     def pieces(text):
         text = text.lower() if is_lower else text
-        text = re.sub(r"\s+", " ", text.translate(no_marks)).strip()
+        text = re.sub(r"\s+", " ", text.translate(_NO_MARKS)).strip()
         # The prefix keeps SentencePiece from removing the first underline.
         found = own.encode(unknown + text, out_type=str)
         return found[size:] if len(found) >= size else found
@@ -217,5 +242,6 @@ KINDS: dict[str, Callable] = {
     "clip": _clip,
     "siglip": _siglip,
     "gemma": _gemma,
+    "t5": _t5,
     "words": _words,
 }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit._arguments import Count, checked
-from keras_vit.text.tokenizer_kinds import KINDS
+from keras_vit.text.tokenizer_kinds import KINDS, canonical
 
 # The files that are read, of which a directory has some.
 FILES = (
@@ -26,6 +26,7 @@ _CLASSES = {
     "SiglipTokenizer": "siglip",
     "GemmaTokenizer": "gemma",
     "Siglip2Tokenizer": "gemma",
+    "T5Tokenizer": "t5",
 }
 
 
@@ -36,10 +37,12 @@ class Tokenizer:
 
     Args:
         kind: "clip" (byte pairs, lower case), "siglip" (SentencePiece, lower
-            case without punctuation), "gemma" (SigLIP 2, lower case) or
-            "words".
+            case without punctuation), "gemma" (SigLIP 2, lower case), "t5"
+            (OpenCLIP's SigLIP) or "words".
         files: Name of a file -> its bytes; see `FILES`.
         context_length: Tokens L of a text, the end included.
+        canonical: Whether texts are put into lower case and lose their
+            punctuation before, as OpenCLIP's SigLIP asks for.
 
     The files are read when it is first called, which raises a ValueError if
     they are damaged, or a library is absent.
@@ -49,10 +52,17 @@ class Tokenizer:
         ids = tokenizer(["A red car.", "a bike"])
     """
 
-    def __init__(self, kind: str, files: dict[str, bytes], context_length: int):
+    def __init__(
+        self,
+        kind: str,
+        files: dict[str, bytes],
+        context_length: int,
+        canonical: bool = False,
+    ):
         self.kind = kind
         self.files = dict(files)
         self.context_length = context_length
+        self.canonical = canonical
         self._parts: Any = None
 
     def _load(self):
@@ -97,7 +107,8 @@ class Tokenizer:
         ids = np.full((len(texts), length), padding, "int32")
         cut = []
         for row, text in zip(ids, texts, strict=True):
-            found, is_cut = encode(text, length)
+            cleaned = canonical(text) if self.canonical else text
+            found, is_cut = encode(cleaned, length)
             if is_left:
                 row[length - len(found) :] = found
             else:
@@ -125,7 +136,9 @@ class Tokenizer:
         """
         files = _read(folder)
         kind = _kind_of(files)
-        return None if kind is None else cls(kind, files, context_length)
+        if kind is None:
+            return None
+        return cls(kind, files, context_length, _is_canonical(folder))
 
     def save_files(self, folder: str | os.PathLike) -> None:
         """Write the files of the checkpoint to a directory.
@@ -144,7 +157,8 @@ class Tokenizer:
             folder: The directory.
         """
         self.save_files(folder)
-        options = dict(kind=self.kind, context_length=self.context_length)
+        names = ("kind", "context_length", "canonical")
+        options = {name: getattr(self, name) for name in names}
         path = os.path.join(folder, _OPTIONS)
         with open(path, "w", encoding="utf-8") as file:
             json.dump(options, file)
@@ -195,6 +209,18 @@ def _read(folder):
             with open(path, "rb") as file:
                 found[name] = file.read()
     return found
+
+
+def _is_canonical(folder):
+    """Return whether a directory of OpenCLIP asks for canonical texts."""
+    path = os.path.join(folder, "open_clip_config.json")
+    if not os.path.isfile(path):
+        return False
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    for key in ("model_cfg", "text_cfg", "tokenizer_kwargs"):
+        config = config.get(key) or {}
+    return config.get("clean") == "canonicalize"
 
 
 def _kind_of(files):

@@ -8,6 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.text import Tokenizer
+from keras_vit.text.tokenizer_kinds import canonical
 
 pytestmark = pytest.mark.backend_independent
 tokenizers = pytest.importorskip("tokenizers")
@@ -125,11 +126,41 @@ def write_gemma(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+def write_t5(folder):
+    """As OpenCLIP's SigLIP, whose texts are cleaned before."""
+    own = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    own.normalizer = tokenizers.normalizers.NFKC()
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=150,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    own.train_from_iterator([text.lower() for text in CORPUS], trainer)
+    own.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    own.save(str(folder / "tokenizer.json"))
+    config = dict(
+        tokenizer_class="T5Tokenizer",
+        extra_ids=0,
+        eos_token="</s>",
+        pad_token="</s>",
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    asked = dict(text_cfg=dict(tokenizer_kwargs=dict(clean="canonicalize")))
+    (folder / "open_clip_config.json").write_text(
+        json.dumps(dict(model_cfg=asked))
+    )
+
+
 KINDS = {
     "clip": ("CLIPTokenizer", lambda folder: write_clip(folder, False)),
     "clip json": ("CLIPTokenizer", lambda folder: write_clip(folder, True)),
     "siglip": ("SiglipTokenizer", write_siglip),
     "gemma": ("Siglip2Tokenizer", write_gemma),
+    "t5": ("PreTrainedTokenizerFast", write_t5),
 }
 
 
@@ -140,8 +171,9 @@ def test_ids_are_those_of_the_library(kind, tmp_path, transformers):
     write(tmp_path)
     theirs = getattr(transformers, name).from_pretrained(tmp_path)
     texts = strings(60)
+    cleaned = map(canonical, texts) if kind == "t5" else texts
     expected = theirs(
-        texts, padding="max_length", max_length=12, truncation=True
+        list(cleaned), padding="max_length", max_length=12, truncation=True
     )["input_ids"]
     found = Tokenizer.from_directory(tmp_path, 12)(texts)
     wrong = [
@@ -170,6 +202,10 @@ def test_texts_are_padded_and_cut_off(kind, tmp_path):
     copy.mkdir()
     tokenizer.save(copy)
     np.testing.assert_array_equal(Tokenizer.load(copy)(["a cat"]), once)
+
+
+def test_canonical_texts_have_no_marks():
+    assert canonical(" A_red  car's\n&lt;wheel&gt;! ") == "a red cars wheel"
 
 
 def test_words_are_numbered():
