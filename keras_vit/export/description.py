@@ -2,7 +2,8 @@
 
 - `class_names`: names by index, if the model has them
 - `input`: height, width, channels, for a video also frames; how images are
-  resized; and the pixels that the model takes
+  resized; and the pixels that the model takes. Of a text tower `ids` and
+  `vocabulary`, the numbers of tokens of a text and in all
 - `outputs`: the activation that gives probabilities: "softmax", "sigmoid" or
   "none"
 - `task`: of a model with a head, such as "detection"
@@ -17,6 +18,7 @@ import keras
 from keras_vit.export import savedmodel
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
+from keras_vit.text import TextModel
 
 
 def describe(model: keras.Model) -> dict:
@@ -25,6 +27,13 @@ def describe(model: keras.Model) -> dict:
     Args:
         model: A model of this package, or one that contains it.
     """
+    version = savedmodel.package_version()
+    common = {} if version is None else dict(keras_vit=version)
+    common["architecture"] = model.name
+    if isinstance(model, TextModel):
+        config = model.architecture
+        ids = dict(ids=config.context_length, vocabulary=config.vocab_size)
+        return common | dict(input=ids, outputs="none")
     inner = ImageModel.find(model)
     *frames, height, width, channels = model.input_shape[1:]
     size = dict(height=height, width=width, channels=channels)
@@ -38,19 +47,16 @@ def describe(model: keras.Model) -> dict:
         pixels |= dict(
             mean=_plain(inner.pixel_mean), std=_plain(inner.pixel_std)
         )
-    fields = dict(
+    fields = common | dict(
         input=size | pixels | dict(resize="bilinear to this size, no crop"),
         outputs=savedmodel.activation_of(model),
-        architecture=model.name,
     )
-    names, version = inner.class_names, savedmodel.package_version()
+    names = inner.class_names
     is_task = isinstance(inner, TaskModel)
     if is_task:
         fields["task"] = inner.task
     if names is not None and (is_task or len(names) == model.output_shape[-1]):
         fields["class_names"] = list(names)
-    if version is not None:
-        fields["keras_vit"] = version
     return fields
 
 

@@ -30,6 +30,7 @@ from keras_vit.export.precision import (
 )
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
+from keras_vit.text import TextModel, TwoTowers
 
 # Largest difference from the model's own outputs, relative to the largest
 # output. In an int8 model a difference in the last bit of a float moves some
@@ -103,7 +104,8 @@ def export_onnx(
     pixels as the model does, and returns the model's outputs, those of a model
     with a head under their names. It does not decode or resize images. Its
     metadata contain the fields that
-    `keras_vit.export.description` lists, each as JSON.
+    `keras_vit.export.description` lists, each as JSON. That of a text tower
+    takes int32 ids, `[B, L]`; of two towers each is a file.
 
     With `precision="int8"`, ONNX Runtime quantises the kernels of dense layers,
     and activations as they are multiplied with them; this is smaller and, on a
@@ -201,11 +203,7 @@ def _export(model, path, file_format, precision):
     path = os.fspath(path)
     tolerance = _check(model, path, file_format, precision)
     fields = description.describe(model)
-    # Two images: a file with a fixed batch size of one would reject them.
-    images = np.random.default_rng(0).uniform(
-        0, 255, (2, *model.input_shape[1:])
-    )
-    images = images.astype("float32")
+    images = _examples(model)
     # On the CPU, as in the runtimes: GPUs round products of float32. The model
     # is called rather than `predict`, because Keras exports only models that
     # were called.
@@ -244,6 +242,15 @@ def _export(model, path, file_format, precision):
             suffix = os.path.splitext(name)[1]
             os.replace(os.path.join(parts, name), stem + suffix)
     return path
+
+
+def _examples(model):
+    """Return two inputs, which a file for exactly one would reject."""
+    rng = np.random.default_rng(0)
+    shape = (2, *model.input_shape[1:])
+    if isinstance(model, TextModel):
+        return rng.integers(0, model.architecture.vocab_size, shape, "int32")
+    return rng.uniform(0, 255, shape).astype("float32")
 
 
 def _largest_difference(expected, outputs):
@@ -289,10 +296,16 @@ def _check(model, path, file_format, precision):
             f"The backend must be one of {tuple(_NEEDS[file_format])} to write "
             f"{file_format}. Received: {backend!r}. {_remedy(file_format)}"
         )
-    inner = ImageModel.find(model)
+    if isinstance(model, TwoTowers):
+        raise ValueError(
+            "`model` must be one tower: write `model.image_tower` and "
+            f"`model.text_tower`, a file each. Received: {model.name!r}"
+        )
+    is_text = isinstance(model, TextModel)
+    inner = model if is_text else ImageModel.find(model)
     is_hybrid = bool(getattr(inner.architecture, "resnet_depths", ()))
     if (file_format, backend) == ("onnx", "jax") and (
-        is_hybrid or inner.family in _POOLS_WITH_JAX
+        is_hybrid or getattr(inner, "family", "") in _POOLS_WITH_JAX
     ):
         raise ValueError(
             f"`model` must be none of {_POOLS_WITH_JAX} and no hybrid to be "

@@ -80,7 +80,8 @@ def _write_from_torch(model, path):
 
     outputs = model.output
     device = model.variables[0].value.device
-    images = torch.zeros(2, *model.input_shape[1:], device=device)
+    dtype = getattr(torch, model.inputs[0].dtype)
+    images = torch.zeros(2, *model.input_shape[1:], dtype=dtype, device=device)
     batch = ({0: torch.export.Dim("batch")},)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch about its own parts

@@ -17,6 +17,7 @@ import keras_vit
 from keras_vit.export import description, formats, precision
 from keras_vit.models.mvit import MViT
 from keras_vit.models.vit import ViT
+from tests.text import test_two_towers
 
 BACKEND = keras.backend.backend()
 TINY = dict(
@@ -186,6 +187,29 @@ def metadata_of(file_format, path):
                 assert labels == fields["class_names"]
         return fields
     return {key: json.loads(value) for key, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("file_format", "kind"), [("onnx", "clip"), ("litert", "siglip")]
+)
+def test_each_of_two_towers_is_a_file(file_format, kind, tmp_path):
+    needs(file_format)
+    model = test_two_towers.make(kind)
+    with pytest.raises(ValueError, match="must be one tower"):
+        EXPORT[file_format](model, str(tmp_path / PATHS[file_format]))
+    images = make_images(model.image_tower, 3)
+    ids = model.tokenizer(["red car", "a", "a red bike"])
+    for name, inputs in (("image_tower", images), ("text_tower", ids)):
+        tower = getattr(model, name)
+        expected = keras.ops.convert_to_numpy(tower(inputs))
+        tower.save(tmp_path / f"{name}.keras")
+        again = keras.models.load_model(tmp_path / f"{name}.keras")
+        path = str(tmp_path / name / PATHS[file_format])
+        EXPORT[file_format](again, path)
+        found = formats.run_file(path, inputs)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    described = description.describe(model.text_tower)
+    assert described["input"] == dict(ids=6, vocabulary=40)
 
 
 @pytest.mark.parametrize("file_format", EXPORT)
