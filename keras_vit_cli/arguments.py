@@ -8,6 +8,8 @@ from keras_vit_cli.command import Parser
 
 # A copy of the library's value, compared by a test: importing it takes seconds.
 ACTIVATIONS = ("softmax", "sigmoid", "none")
+# What is said of a class, which may have an article: "a cat".
+TEMPLATE = "a photo of {}."
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 EXPORT = """Exports a model for TF Serving, or as one file for another runtime.
@@ -136,7 +138,7 @@ def _predict(parser):
     words = "names with commas between, for a model with a text tower"
     add("--classes", metavar="'A CAT,A DOG'", help=words)
     prompts = "prompts: a name of keras_vit.text.TEMPLATES, or one with {}"
-    add("--templates", default="a photo of {}.", help=prompts)
+    add("--templates", default=TEMPLATE, help=f"{prompts} ({TEMPLATE!r})")
 
 
 def _index(parser):

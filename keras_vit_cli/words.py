@@ -4,6 +4,7 @@ import keras
 
 import keras_vit
 from keras_vit.text import TEMPLATES, TwoTowers, WordDetector
+from keras_vit_cli.arguments import TEMPLATE
 
 
 def names_of(text: str | None) -> list[str]:
@@ -16,29 +17,27 @@ def names_of(text: str | None) -> list[str]:
     return [name for name in names if name]
 
 
-def model_of(model: TwoTowers, options) -> keras.Model:
-    """Return the classifier or detector that --classes and --templates name.
+def model_of(
+    model: TwoTowers, classes: str | None, templates: str = TEMPLATE
+) -> keras.Model:
+    """Return the classifier or detector of classes.
 
     Args:
         model: The two towers.
-        options: Of the command line.
+        classes: Their names, with commas between.
+        templates: Prompts: a name of `keras_vit.text.TEMPLATES`, or one with
+            {} for the name.
 
     Raises:
         ValueError: If there are no names, or the prompts are wrong.
     """
-    names = names_of(options.classes)
+    names = names_of(classes)
     if not names:
         raise ValueError(
             "--classes must name classes of a model with a text tower, such as "
-            f"--classes 'a cat,a dog'. Received: --classes={options.classes!r}"
+            f"--classes 'a cat,a dog'. Received: --classes={classes!r}"
         )
-    templates = options.templates
-    if templates not in TEMPLATES:
-        templates = [templates]
+    prompts = templates if templates in TEMPLATES else [templates]
     if isinstance(model, WordDetector):
-        return model.for_words(names, templates)
-    found: keras.Model = keras_vit.zero_shot(model, names, templates)
-    if model.similarity.logit_bias is not None:
-        # Each class is right or wrong by itself: the scores are sigmoids.
-        found.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
-    return found
+        return model.for_words(names, prompts)
+    return keras_vit.zero_shot(model, names, prompts)

@@ -91,7 +91,10 @@ def zero_shot(
         name: Name of the model; that of the two towers.
 
     Returns:
-        A model that shares the layers of the image tower.
+        A model that shares the layers of the image tower. With a bias, as of
+        SigLIP, it is compiled with `BinaryCrossentropy`, from which what
+        predicts and exports knows that each class is right by itself: scores
+        are sigmoids.
 
     Raises:
         ValueError: If there are no such templates, or one has no place for a
@@ -153,6 +156,9 @@ def zero_shot(
             (head.projection.bias, dense.bias),
         ):  # copied, since JAX gives up the arrays of a model that it trains
             own.assign(keras.ops.convert_to_numpy(other))
+    if similarity.logit_bias is not None:
+        loss = keras.losses.BinaryCrossentropy(from_logits=True)
+        classifier.compile(loss=loss)  # type: ignore[call-arg]
     return classifier
 
 

@@ -1,11 +1,25 @@
-"""Classifiers of words: the towers' logits, saved, opened, refused."""
+"""Classifiers of words: the towers' logits, saved, opened, served, refused."""
+
+import json
 
 import keras
 import numpy as np
 import pytest
+import realistic
+from small_runs import small_config
 
 import keras_vit
-from tests.text.test_two_towers import GOLDENS, golden, make, near, numpy
+from keras_vit import data
+from recipes import evaluate, fewshot, fields, finetune
+from tests.text.test_two_towers import (
+    GOLDENS,
+    TEXT,
+    VIT,
+    golden,
+    make,
+    near,
+    numpy,
+)
 
 NAMES = ("red car", "car", "red")
 
@@ -51,6 +65,8 @@ def test_a_classifier_is_the_start_of_others(tmp_path):
     ):
         np.testing.assert_array_equal(numpy(again(images)), expected)
         assert again.class_names == NAMES
+    turned = keras_vit.from_pretrained(path, class_names=NAMES[::-1])
+    np.testing.assert_array_equal(numpy(turned(images)), expected[:, ::-1])
     other = keras_vit.from_pretrained(path, classes=5)
     assert type(other.head) is keras_vit.layers.ClassificationHead
     with pytest.raises(ValueError, match="no library has a place"):
@@ -58,6 +74,62 @@ def test_a_classifier_is_the_start_of_others(tmp_path):
     classifier.compile("sgd", "mse")
     classifier.fit(images, np.eye(3, dtype="float32"), verbose=0)
     assert not np.array_equal(numpy(classifier(images)), expected)
+
+
+@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jax2tf
+@pytest.mark.parametrize(
+    ("kind", "activation"), [("clip", "softmax"), ("siglip", "sigmoid")]
+)
+def test_it_is_served_from_bytes_to_class_names(kind, activation, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    model = make(kind, logit_bias=-3.0 if kind == "siglip" else None)
+    classifier = keras_vit.zero_shot(model, NAMES, "name")
+    keras_vit.export_savedmodel(classifier, tmp_path / "words" / "1", top_k=2)
+    served = tf.saved_model.load(tmp_path / "words" / "1").signatures
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 16, 16, 3), "uint8")
+    logits = model.logits(pixels.astype("float32"), list(NAMES))
+    files = tf.stack([tf.io.encode_png(image) for image in pixels])
+    found = served["serving_default"](image_bytes=files)
+    order = np.argsort(-logits, axis=1)[:, :2]
+    names = [[NAMES[i].encode() for i in row] for row in order]
+    assert found["classes"].numpy().tolist() == names
+    scores = numpy(getattr(keras.ops, activation)(logits))
+    best = np.take_along_axis(scores, order, axis=1)
+    np.testing.assert_allclose(found["scores"], best, rtol=1e-4)
+    raw = served["logits"](images=tf.constant(pixels, "float32"))["logits"]
+    near(raw.numpy(), logits, 1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_recipes_take_it_as_any_classifier(tmp_path, capsys):
+    names = [str(i) for i in reversed(range(10))]  # not in the data's order
+    text = keras_vit.text.text_tower(
+        "clip", **TEXT, tokenizer=keras_vit.text.word_tokenizer(names, 6)
+    )
+    vit = VIT | dict(patch_size=4, input_shape=(8, 8, 1), include_top=False)
+    model = realistic.fill(keras_vit.two_towers(keras_vit.ViT(**vit), text))
+    path = str(tmp_path / "zero_shot.keras")
+    keras_vit.zero_shot(model, names, "name").save(path)
+    train, held_out = data.load("digits")
+    logits = model.logits(held_out.images, names)
+    right = np.take(names, logits.argmax(1)).astype(int) == held_out.labels
+    assert evaluate.main([path, "--dataset=digits", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] == "by name, in another order"
+    assert found["top_1"] == pytest.approx(right.mean())
+    # Fine-tuned, it starts from the words. Without a rate it stays there.
+    config = small_config(base_lr=1e-9)
+    config.model.weights = path
+    config.model.architecture = finetune.Architecture()
+    tuned = finetune.run(config, str(tmp_path / "tuned"))
+    assert tuned["accuracy"] == pytest.approx(right.mean(), abs=1e-3)
+    config = fields.changed(
+        fewshot.Config(), {"model.weights": path, "data.max_train_images": 100}
+    )
+    config.shots, config.num_draws, config.neighbours = (1,), 1, (1,)
+    found = fewshot.run(config, str(tmp_path / "fewshot"))
+    assert 0.1 < found["few_shot"][0]["accuracies"][0] <= 1
 
 
 @pytest.mark.backend("torch")
