@@ -7,7 +7,8 @@ as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), any other checkpoint that
 keras_vit reads, or a model on a TF Serving server, such as
 http://localhost:8501/v1/models/vit. Several models are shown side by side. Of a
 model for detection, segmentation, depth or pose, which must be a Keras model,
-the page draws what it finds, with a slider for the score.
+the page draws what it finds, with a slider for the score. For a model with a
+text tower, such as CLIP or OWLv2, the page has a field for the classes.
 
 --images is a folder of images, such as the training images. The page shows
 those whose representations are nearest to that of the uploaded image.
@@ -42,6 +43,7 @@ SECONDS_KEPT = 3600
 VISITORS_KEPT = 200
 # Of boxes, segments and keypoints, before the slider is moved.
 FIRST_SCORE = 0.5
+MOST_LETTERS = 1000  # of the names of classes
 # Images that wait for an answer; others are refused with a message.
 MAX_WAITING = 32
 STOPPING = tuple(
@@ -126,8 +128,10 @@ def build(names: list[str], folder: str | None = None):
     indices = {}
     if folder is not None:
         for name, model in models.items():
-            if isinstance(model, demo_tasks.KerasTaskModel):
-                continue  # of which there is no one representation
+            if isinstance(model, demo_models.WordsModel):
+                model = model.named(demo_models.FIRST_CLASSES)
+            if not hasattr(model, "features"):
+                continue  # there is no one representation of an image
 
             def report(done, name=name):
                 print(
@@ -210,6 +214,19 @@ def _upload_component():
     return upload
 
 
+def _words_component(models):
+    """Add a field for classes, if a model has a text tower."""
+    has_words = [isinstance(x, demo_models.WordsModel) for x in models.values()]
+    return _gradio().Textbox(
+        demo_models.FIRST_CLASSES,
+        label="Classes, with commas between",
+        max_length=MOST_LETTERS,
+        submit_btn="Classify",
+        visible=any(has_words),
+        elem_id="words",
+    )
+
+
 def _page(models, indices, folder):
     gr = _gradio()
     with gr.Blocks(
@@ -223,17 +240,19 @@ def _page(models, indices, folder):
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
                 upload = _upload_component()
+                words = _words_component(models)
                 message = gr.HTML(elem_id="message")
                 _add_examples(upload)
             with gr.Column(scale=3 if len(models) > 1 else 2), gr.Row():
                 panels = [_panel(name, i) for i, name in enumerate(models)]
 
-        def judge(file):
-            return _judge(file, models, indices, folder)
+        def judge(file, classes):
+            return _judge(file, classes, models, indices, folder)
 
-        upload.change(
+        gr.on(
+            [upload.change, words.submit],
             judge,
-            upload,
+            [upload, words],
             [message, *(part for panel in panels for part in panel)],
             show_progress="minimal",
             api_visibility="private",
@@ -313,7 +332,7 @@ def _panel(name, number):
     return classes, state, maps, *sliders, nearest
 
 
-def _judge(file, models, indices, folder):
+def _judge(file, classes, models, indices, folder):
     """Return the message and each panel's contents for an upload."""
     gr = _gradio()
     hidden = gr.Slider(visible=False)
@@ -326,6 +345,8 @@ def _judge(file, models, indices, folder):
         outputs = []
         for model_name, model in models.items():
             index = indices.get(model_name)
+            if isinstance(model, demo_models.WordsModel):
+                model = model.named(classes)
             outputs += _contents(path, image, model, index, folder)
     except (ValueError, OSError) as error:
         text = str(error).replace(repr(path), repr(name))

@@ -1,6 +1,7 @@
 """The models behind the web page: Keras models, SavedModels, TF Serving."""
 
 import dataclasses
+import functools
 import os
 import re
 import types
@@ -10,7 +11,8 @@ from keras import ops
 
 from keras_vit import data, evaluation, inspection
 from keras_vit.heads import TaskModel
-from keras_vit_cli import classify, predict, predict_tasks
+from keras_vit.text import TwoTowers
+from keras_vit_cli import classify, predict, predict_tasks, words
 from recipes import demo_tasks
 
 # Number of classes that the page shows.
@@ -19,6 +21,8 @@ TOP_K = 5
 BATCH_SIZE = 16
 # Number of nearest images that vote for a class.
 NUM_VOTES = 20
+# Of a model with a text tower, before a visitor names others.
+FIRST_CLASSES = "a temple, a flower, a cat"
 _SERVED = r"http://([^/\s]+)/v1/models/([^/\s:]+)(?:/versions/(\d+))?/?"
 
 
@@ -49,15 +53,22 @@ def load(name: str):
         An object with `ask(path)`, which returns an `Answer`, and
         `features(paths)`, which returns a representation `[D]` for each image
         file, or None if the file does not decode; of a model with a head a
-        `KerasTaskModel`. `ask` and `find` raise ValueError with a message for
-        the visitor.
+        `KerasTaskModel`, and with a text tower a `WordsModel`. `ask`, `find`
+        and `named` raise ValueError with a message for the visitor.
 
     Raises:
         ValueError: If the model does not load, or is none of images.
     """
-    if "://" in name:
+    if "://" in name and not name.startswith("hf://"):
         return ServedModel(name)
     model = None if predict.is_savedmodel(name) else predict.load(name)
+    if isinstance(model, TwoTowers):
+        return WordsModel(model, name)
+    return _shown(model, name)
+
+
+def _shown(model, name):
+    """Return what shows a model without a text tower."""
     if isinstance(model, TaskModel):
         return demo_tasks.KerasTaskModel(predict_tasks.checked(model, name))
     classifier = predict.load_classifier(name, model)
@@ -112,6 +123,23 @@ class KerasModel:
         found = ops.convert_to_numpy(found)
         found = dict(zip(images, found, strict=True))
         return [found.get(path) for path in paths]
+
+
+class WordsModel:
+    """A model with a text tower, whose classes a visitor names."""
+
+    def __init__(self, model: TwoTowers, name: str):
+        self._model = model
+        self._name = name
+        # Visitors ask of several images, and each number of classes compiles.
+        self.named = functools.lru_cache(maxsize=8)(self._named)
+        self.named(FIRST_CLASSES)  # raises an error before the page is there
+
+    def _named(self, classes: str):
+        """Return the classifier or the detector of classes, as `load` does."""
+        if not words.names_of(classes):
+            raise ValueError("Name the classes, with commas between.")
+        return _shown(words.model_of(self._model, classes), self._name)
 
 
 class SavedModel:

@@ -16,6 +16,7 @@ import keras_vit
 import keras_vit_cli
 from recipes import demo, demo_drawing, demo_models, demo_tasks
 from tests import tf_serving
+from tests.text import test_two_towers
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "export"))
 import images  # noqa: E402
@@ -147,6 +148,39 @@ def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
     state = demo_tasks.Found(np.zeros((1, 2, 3), "uint8"), depth, None)
     assert "Depth from 1 to 2" in demo_tasks.draw(state, 0.5)
     assert not state.has_scores
+
+
+def test_a_visitor_names_the_classes(tmp_path, capsys, models):
+    towers = test_two_towers.make("siglip", logit_bias=-3.0)
+    towers.save(tmp_path / "towers.keras")
+    owl = keras_vit.from_pretrained(test_two_towers.GOLDENS / "owlv2")
+    owl.tokenizer = keras_vit.text.word_tokenizer(["red", "car"], 12)
+    owl.save(tmp_path / "owl.keras")
+    words = {
+        name: demo_models.load(str(tmp_path / name))
+        for name in ("towers.keras", "owl.keras")
+    }
+    path = str(tmp_path / "photo.jpg")
+    content = images.encode(images.pixels(60, 40), "JPEG")
+    pathlib.Path(path).write_bytes(content)
+    file = path, "photo.jpg"
+    judged = demo._judge(file, " red car,car", words, {}, None)
+    found, drawn = judged[1], judged[8:11]
+    model = str(tmp_path / "towers.keras")
+    options = ["--classes", "red car,car", "--format=jsonl"]
+    keras_vit_cli.main(["predict", model, path, *options])
+    expected = json.loads(capsys.readouterr().out)["predictions"]
+    rows = tuple((x["class"], x["score"]) for x in expected)
+    assert found == demo_drawing.classes(rows)
+    assert drawn[0] == "" and set(drawn[1].found["names"]) <= {"red car", "car"}
+    again = demo._judge(file, "red,car", words, {}, None)
+    assert again[1] != found
+    message, *rest = demo._judge(file, " , ", words, {}, None)
+    assert "Name the classes" in message and rest[0] == ""
+    assert demo._words_component(words).visible
+    assert not demo._words_component(models).visible
+    index = demo_models.Neighbours(words["towers.keras"].named("a"), [path], id)
+    assert index.nearest(path)[0] == [(path, pytest.approx(1, abs=1e-4))]
 
 
 def scanned(number):
