@@ -1,5 +1,7 @@
 """An index of images, and the search in it."""
 
+import importlib.machinery
+import sys
 import types
 
 import numpy as np
@@ -49,3 +51,40 @@ def test_images_are_found_by_their_embeddings(tmp_path):
         index_images(model, [str(bad)])
     with pytest.raises(ValueError, match="must be an index of images"):
         ImageIndex.load(bad)
+
+
+class FlatIP:
+    """What `search` asks of FAISS, slowly."""
+
+    used = 0
+
+    def __init__(self, width):
+        self.rows = np.zeros((0, width))
+
+    def add(self, rows):
+        assert rows.dtype == "float32" and rows.flags.c_contiguous
+        self.rows = rows
+
+    def search(self, queries, count):
+        assert queries.dtype == "float32" and queries.flags.c_contiguous
+        FlatIP.used += 1
+        cosines = queries @ self.rows.T
+        order = np.argsort(-cosines, axis=1)[:, :count]
+        return np.take_along_axis(cosines, order, axis=1), order
+
+
+def test_faiss_searches_where_it_is_installed(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 8)).astype("float32")
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    index = ImageIndex(paths=tuple(map(str, range(50))), embeddings=rows)
+    queries = rng.normal(size=(4, 8))[:, ::-1]
+    expected = index.search(queries, 5)
+    faiss = types.ModuleType("faiss")
+    faiss.IndexFlatIP = FlatIP
+    faiss.__spec__ = importlib.machinery.ModuleSpec("faiss", None)
+    monkeypatch.setitem(sys.modules, "faiss", faiss)
+    found = index.search(queries, 5)
+    assert FlatIP.used == 1
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
