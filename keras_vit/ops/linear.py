@@ -80,8 +80,8 @@ def linear(x, kernel, bias=None, activation=None):
     """Return `activation(x @ kernel + bias)` under PyTorch.
 
     On x86 CPUs PyTorch computes products of float32 with MKL, which takes twice
-    as long as its other library, oneDNN, on processors of AMD
-    (docs/benchmarks.md).
+    as long as its other library, oneDNN, on processors of AMD with AVX-512, and
+    less on those without (docs/benchmarks.md).
 
     Args:
         x: Inputs, `[..., D]`.
@@ -130,12 +130,12 @@ def _onednn_dtypes():
     """Return the dtypes of oneDNN's products on this machine."""
     import torch
 
-    # Only x86 was measured. The names are private.
+    # With AVX2 alone MKL is the faster one. The names are private.
     onednn = torch.ops.mkldnn
     names = "_linear_pointwise", "_is_mkldnn_bf16_supported"
     if not (
         torch.backends.mkldnn.is_available()
-        and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and all(hasattr(onednn, name) for name in names)
     ):
         return ()
