@@ -20,6 +20,7 @@ from keras_vit.data import records
 from keras_vit.models import vit
 from keras_vit.weights.download import hub
 from tests.documented import BLOCKS
+from tests.drawn_folders import drawn
 from tests.keras_vit_cli.test_classify import (  # noqa: F401, fixtures
     grpc_server,
     served_model,
@@ -287,8 +288,7 @@ def _towers():
 
 
 def _word_detector():
-    folder = pathlib.Path(__file__).parent / "goldens/towers/owlv2"
-    model = keras_vit.from_pretrained(folder)
+    model = keras_vit.from_pretrained(drawn("towers") / "owlv2")
     model.tokenizer = _tokenizer()
     return model
 

@@ -58,7 +58,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     Call arguments:
         inputs: `[B, T, D]`
-        bias: Added to the logits, `[B, 1, T, T]`; the products are explicit.
+        bias: Added to the logits, `[B, 1, T, T]`. It gets no gradient.
 
     Output shape: `[B, T, D]`
 
@@ -183,9 +183,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             is_fused(inputs, self.num_heads)
             and not drops_weights
             and not self.adds_to_scores
-            and bias is None
         ):
-            x = fused_attention(query, key, value)
+            x = fused_attention(query, key, value, bias)
         else:
             logits = self._scores(query, key)
             if bias is not None:

@@ -164,13 +164,14 @@ def scores(query, key):
     return ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
 
 
-def fused_attention(query, key, value):
-    """Return softmax(q k^T / sqrt(E)) v by one operation, `[B, T, A, E]`.
+def fused_attention(query, key, value, bias=None):
+    """Return softmax(q k^T / sqrt(E) + b) v by one operation, `[B, T, A, E]`.
 
     Args:
         query: Of all heads, `[B, A, T, E]`.
         key: `[B, A, T', E]`.
         value: `[B, A, T', E]`.
+        bias: b, `[B, 1, T, T']`, which gets no gradient, or None.
     """
     if keras.backend.backend() == "torch":
         import torch
@@ -183,9 +184,10 @@ def fused_attention(query, key, value):
                 attend = _explicit_attention
             elif needs_gradient(query, key, value):
                 attend = _twice_differentiable()
-        return ops.transpose(attend(query, key, value), (0, 2, 1, 3))
+        return ops.transpose(attend(query, key, value, bias), (0, 2, 1, 3))
     return ops.dot_product_attention(
-        *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+        *(ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)),
+        bias=bias,
     )
 
 
@@ -214,8 +216,10 @@ def causal_attention(query, key, value):
     )
 
 
-def _explicit_attention(query, key, value):
-    return scores(query, key).softmax(-1) @ value
+def _explicit_attention(query, key, value, bias=None):
+    logits = scores(query, key)
+    logits = logits if bias is None else logits + bias
+    return logits.softmax(-1) @ value
 
 
 @functools.cache
@@ -230,26 +234,30 @@ def _twice_differentiable():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *inputs):
+            *inputs, bias = inputs
             with torch.enable_grad():
                 copies = [x.detach().requires_grad_() for x in inputs]
-                y = torch.nn.functional.scaled_dot_product_attention(*copies)
-            ctx.save_for_backward(*inputs, *copies, y)
+                attend = torch.nn.functional.scaled_dot_product_attention
+                y = attend(*copies, bias)
+            ctx.save_for_backward(*inputs, bias, *copies, y)
             return y.detach()
 
         @staticmethod
         def backward(ctx, g):
-            query, key, value, *copies, y = ctx.saved_tensors
+            *inputs, bias, query, key, value, y = ctx.saved_tensors
             if torch.is_grad_enabled() or is_transformed(g, y):
-                return _gradients(query, key, value, g)
-            return torch.autograd.grad(y, copies, g, retain_graph=True)
+                return *_gradients(*inputs, bias, g), None
+            copies = query, key, value
+            return *torch.autograd.grad(y, copies, g, retain_graph=True), None
 
     return Attention.apply
 
 
-def _gradients(query, key, value, g):
+def _gradients(query, key, value, bias, g):
     """Return those of the explicit products, by public operations."""
     scale = query.shape[-1] ** -0.5
-    weights = (query @ key.mT * scale).softmax(-1)
+    logits = query @ key.mT * scale
+    weights = (logits if bias is None else logits + bias).softmax(-1)
     of_weights = g @ value.mT
     mean = (of_weights * weights).sum(-1, keepdim=True)
     of_logits = weights * (of_weights - mean) * scale

@@ -230,13 +230,21 @@ def sample(maps, points):
         `align_corners=False`.
     """
     height, width = maps.shape[2:]
-    count = points.shape[2]
+    count = points.shape[-2]
     batch, num_maps = ops.shape(maps)[:2]
-    flat = ops.reshape(maps, (batch, num_maps, height * width))
+    is_shared = points.shape[0] == 1 and points.shape[1] == 1
+    # One zero more is what points outside of the map get.
+    if is_shared:  # whole rows of a matrix are read
+        flat = ops.reshape(maps, (batch * num_maps, height * width))
+        flat = ops.pad(ops.transpose(flat), ((0, 1), (0, 0)))
+        points = points[0, 0, :, None]  # [P, 1, 2]
+    else:
+        flat = ops.reshape(maps, (batch, num_maps, height * width))
+        flat = ops.pad(flat, ((0, 0), (0, 0), (0, 1)))
     x = points[..., 0] * width - 0.5
     y = points[..., 1] * height - 0.5
     left, top = ops.floor(x), ops.floor(y)
-    total = 0.0
+    parts = []
     for dx in (0, 1):
         for dy in (0, 1):
             column, row = left + dx, top + dy
@@ -244,12 +252,15 @@ def sample(maps, points):
             inside = (column >= 0) & (column < width) & (row >= 0)
             inside = inside & (row < height)
             index = ops.cast(row * width + column, "int32")
-            index = ops.where(inside, index, 0)
-            if points.shape[0] == 1 and points.shape[1] == 1:
-                values = ops.take(flat, index[0, 0], axis=2)
+            index = ops.where(inside, index, height * width)
+            if is_shared:
+                values = ops.take(flat, index[:, 0], axis=0)
             else:
                 values = ops.take_along_axis(flat, index, axis=2)
-            total = total + values * ops.where(inside, weight, 0.0)
+            parts.append(values * weight)
+    total = sum(parts[1:], parts[0])
+    if is_shared:
+        total = ops.transpose(total)
     return ops.reshape(total, (batch, num_maps, count))
 
 

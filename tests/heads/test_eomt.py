@@ -1,7 +1,6 @@
 """EoMT on backbones of this package, its masks and its segments."""
 
 import json
-import pathlib
 import shutil
 
 import catalogue
@@ -12,10 +11,11 @@ import realistic
 
 import keras_vit
 from keras_vit.heads.eomt import QueryMask
+from tests.drawn_folders import drawn
 from tests.heads import theirs
 
 pytestmark = pytest.mark.backend("torch")
-GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "tasks"
+GOLDENS = drawn("tasks")
 TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
 IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
 EOMT = dict(classes=3, num_queries=5, num_blocks=2)

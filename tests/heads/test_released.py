@@ -1,18 +1,18 @@
 """Released files with heads: the library's numbers, and back bit for bit."""
 
 import json
-import pathlib
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from tests.drawn_folders import drawn
 from tests.heads import theirs
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
-GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "tasks"
+GOLDENS = drawn("tasks")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of transformers
     pytest.mark.optimized,

@@ -10,8 +10,9 @@ import realistic
 
 import keras_vit
 from keras_vit.weights.rules import clip_text
+from tests.drawn_folders import drawn
 
-GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "towers"
+GOLDENS = drawn("towers")
 CASES = ("clip", "siglip")
 TEXT = dict(
     vocab_size=40,

@@ -47,8 +47,9 @@ def groups(table: str) -> dict[tuple[str, str], dict[str, list[tuple]]]:
                 group = row["backend"], name.removeprefix("/ ")
                 ratio = tuple(map(float, match.groups()))
                 found.setdefault(group, {}).setdefault(kind, []).append(ratio)
-    backends, peers = (list(dict.fromkeys(x)) for x in zip(*found, strict=True))
-    order = itertools.product(backends, peers)
+    order = itertools.product(
+        *(dict.fromkeys(group[i] for group in found) for i in (0, 1))
+    )
     return {group: found[group] for group in order if group in found}
 
 

@@ -87,7 +87,8 @@ def write(folder: pathlib.Path) -> None:
     found = results(files)
     text = [summary(found), memory(files), details(found), environments(files)]
     (folder / "benchmark.md").write_text("\n\n".join(filter(None, text)) + "\n")
-    pictures.save(picture.draw(text[0]), folder / "benchmark.png")
+    if picture.groups(text[0]):
+        pictures.save(picture.draw(text[0]), folder / "benchmark.png")
 
 
 def write_docs(folder: pathlib.Path, docs: pathlib.Path) -> None:

@@ -1,0 +1,73 @@
+"""Writes outputs of transformers for the folders of tasks/ and towers/.
+
+    python tests/goldens/make_released.py [FOLDER ...]
+
+A folder holds the files of a released model but for its arrays: of these
+shapes.json has the names and shapes, and `modern/drawn.py` draws them. io.npz
+keeps its inputs, and gets the outputs of the library. Made with transformers
+5.24.0 on PyTorch.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import torch
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+# A torchvision for CUDA beside a torch without lacks its operators.
+operators = torch.library.Library("torchvision", "DEF")
+for operator in ("nms", "qnms"):
+    operators.define(f"{operator}(Tensor dets, Tensor scores, float t) -> Tensor")
+
+import transformers  # noqa: E402
+
+from tests.drawn_folders import drawn  # noqa: E402
+
+
+def inputs(data: dict, folder: pathlib.Path) -> dict:
+    """Return what the library takes: images scaled, channels first, and ids."""
+    if "patches" in data:
+        return dict(
+            pixel_values=torch.from_numpy(data["patches"]),
+            pixel_attention_mask=torch.from_numpy(data["mask"]),
+            spatial_shapes=torch.from_numpy(data["grids"]).long(),
+            input_ids=torch.from_numpy(data["input_ids"]),
+        )
+    made = json.loads((folder / "preprocessor_config.json").read_text())
+    x = data["pixels"].astype("float64") / 255
+    x = (x - made["image_mean"]) / made["image_std"]
+    x = torch.from_numpy(x.astype("float32").transpose(0, 3, 1, 2).copy())
+    found = dict(pixel_values=x)
+    if "input_ids" in data:
+        found["input_ids"] = torch.from_numpy(data["input_ids"])
+    return found
+
+
+def outputs(folder: pathlib.Path, data: dict) -> dict:
+    """Return the outputs of the library with the drawn arrays."""
+    config = json.loads((folder / "config.json").read_text())
+    theirs = getattr(transformers, config["architectures"][0])
+    model, report = theirs.from_pretrained(
+        drawn(folder.parent.name) / folder.name, output_loading_info=True
+    )
+    print(folder.name, report)
+    with torch.no_grad():
+        return dict(model.eval()(**inputs(data, folder)))
+
+
+def write(folder: pathlib.Path) -> None:
+    """Write io.npz anew, with outputs of the names that it has."""
+    data = dict(np.load(folder / "io.npz"))
+    found = outputs(folder, data)
+    for key in [k for k in data if k.startswith("out/")]:
+        data[key] = found[key.removeprefix("out/")].numpy()
+        print(" ", key, np.abs(data[key]).max(), data[key].std())
+    np.savez_compressed(folder / "io.npz", **data)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or [*HERE.glob("tasks/*"), *HERE.glob("towers/*")]:
+        write(pathlib.Path(name))
