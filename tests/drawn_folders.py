@@ -1,10 +1,12 @@
-"""The folders of tests/goldens/tasks and towers, with their arrays drawn."""
+"""Files of tests/goldens whose arrays are drawn, not stored."""
 
 import functools
 import json
 import pathlib
 import shutil
 import tempfile
+
+import numpy as np
 
 from tests.modern_cases import draw_arrays
 
@@ -24,4 +26,13 @@ def drawn(kind: str) -> pathlib.Path:
         arrays = draw_arrays(json.loads(path.read_text()))
         save_file(arrays, path.with_name("model.safetensors"))
         path.unlink()
+    return made
+
+
+@functools.cache
+def drawn_checkpoint(case: str) -> pathlib.Path:
+    """Return the npz file of a case of tests/goldens/numerics."""
+    path = GOLDENS / "numerics" / f"{case}.shapes.json"
+    made = pathlib.Path(_made.name) / f"{case}.ckpt.npz"
+    np.savez(made, **draw_arrays(json.loads(path.read_text())))
     return made

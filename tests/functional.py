@@ -10,6 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.inspection import costs
 from keras_vit.models import families
+from tests.drawn_folders import drawn_checkpoint
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens" / "numerics"
 
@@ -18,7 +19,8 @@ def golden(case):
     """Returns the authors' data, and the path of their checkpoint."""
     with np.load(GOLDENS / f"{case}.io.npz") as archive:
         data = dict(archive)
-    return data, str(GOLDENS / f"{case}.ckpt.npz")
+    path = GOLDENS / f"{case}.ckpt.npz"
+    return data, str(path if path.exists() else drawn_checkpoint(case))
 
 
 def difference(model, images, expected):

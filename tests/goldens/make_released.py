@@ -1,11 +1,11 @@
-"""Writes outputs of transformers for the folders of tasks/ and towers/.
+"""Writes outputs of libraries for tasks/, towers/ and numerics/mvit_*.
 
-    python tests/goldens/make_released.py [FOLDER ...]
+    python tests/goldens/make_released.py
 
 A folder holds the files of a released model but for its arrays: of these
 shapes.json has the names and shapes, and `modern/drawn.py` draws them. io.npz
-keeps its inputs, and gets the outputs of the library. Made with transformers
-5.24.0 on PyTorch.
+keeps its inputs, and gets the outputs of the library. So do the MViT of
+torchvision. Made with transformers 5.24.0 and torchvision 0.28.0 on PyTorch.
 """
 
 import json
@@ -24,7 +24,9 @@ for operator in ("nms", "qnms"):
 
 import transformers  # noqa: E402
 
-from tests.drawn_folders import drawn  # noqa: E402
+from torchvision.models.video import mvit  # noqa: E402
+
+from tests.drawn_folders import drawn, drawn_checkpoint  # noqa: E402
 
 
 def inputs(data: dict, folder: pathlib.Path) -> dict:
@@ -68,6 +70,38 @@ def write(folder: pathlib.Path) -> None:
     np.savez_compressed(folder / "io.npz", **data)
 
 
+def write_mvit(case: str) -> None:
+    """Write numerics/CASE.io.npz anew."""
+    path = HERE / "numerics" / f"{case}.io.npz"
+    data = dict(np.load(path))
+    config = json.loads(str(data["config"]))
+    blocks = [mvit.MSBlockConfig(**row) for row in config["block_setting"]]
+    sizes = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in config.items()
+        if name.startswith(("patch", "spatial", "temporal", "num"))
+    }
+    model = mvit.MViT(
+        block_setting=blocks,
+        residual_pool=False,
+        residual_with_cls_embed=False,
+        rel_pos_embed=False,
+        proj_after_attn=False,
+        **sizes,
+    ).eval()
+    with np.load(drawn_checkpoint(case)) as arrays:
+        state = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+    model.load_state_dict(state)
+    x = data["input"].reshape(len(data["input"]), -1, *data["input"].shape[-3:])
+    with torch.no_grad():
+        y = model(torch.from_numpy(x).permute(0, 4, 1, 2, 3)).numpy()
+    print(case, np.abs(data["logits"]).max(), np.abs(y).max())
+    np.savez_compressed(path, **data | dict(logits=y))
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*HERE.glob("tasks/*"), *HERE.glob("towers/*")]:
-        write(pathlib.Path(name))
+    for kind in ("tasks", "towers"):
+        for folder in (HERE / kind).iterdir():
+            write(folder)
+    for case in ("mvit_image", "mvit_video"):
+        write_mvit(case)
