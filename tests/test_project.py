@@ -71,3 +71,9 @@ def test_every_requirement_that_code_needs_has_a_floor():
     for name in ("tensorflow", "jax", "torch", "data", "checkpoints"):
         for line in setup("options.extras_require", name).split():
             assert ">=" in line, line
+
+
+def test_the_data_of_the_tests_have_less_than_10_mb():
+    files = [x for x in (ROOT / "tests").rglob("*") if x.is_file()]
+    sizes = [x.stat().st_size for x in files if ".py" not in x.suffix]
+    assert sum(sizes) < 10e6

@@ -20,10 +20,11 @@ sys.path.insert(0, str(HERE.parents[1]))
 # A torchvision for CUDA beside a torch without lacks its operators.
 operators = torch.library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
-    operators.define(f"{operator}(Tensor dets, Tensor scores, float t) -> Tensor")
+    operators.define(
+        f"{operator}(Tensor dets, Tensor scores, float t) -> Tensor"
+    )
 
 import transformers  # noqa: E402
-
 from torchvision.models.video import mvit  # noqa: E402
 
 from tests.drawn_folders import drawn, drawn_checkpoint  # noqa: E402
