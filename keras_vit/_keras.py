@@ -171,6 +171,28 @@ class ScaledRates(_Optimizer):
         return groups
 
 
+class ScheduledDecay(_Optimizer):
+    """Mixin for optimizers: a weight decay that depends on the step.
+
+    Must precede the optimizer class. A subclass has the method `decay`, from
+    the number of steps done to the weight decay.
+    """
+
+    weight_decay: Any
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        _require(self, ScheduledDecay, "_apply_weight_decay")
+
+    def _apply_weight_decay(self, variables):
+        number = self.weight_decay
+        self.weight_decay = self.decay(self.iterations)
+        try:
+            super()._apply_weight_decay(variables)
+        finally:
+            self.weight_decay = number
+
+
 def _require(optimizer, mixin, *names):
     """Check that Keras has the methods that a mixin of optimizers overrides.
 

@@ -23,6 +23,7 @@ from keras_vit.data.exclusions import leave_out
 from keras_vit.data.exclusions import read as read_exclusions
 from keras_vit.data.identity import count_shared, digest
 from keras_vit.data.joint import jitter_scale
+from keras_vit.data.multi_crop import Crops, crop_batches, crop_eval_batches
 from keras_vit.data.pair_pipelines import pair_batches, pair_eval_batches
 from keras_vit.data.pairs import PairSource, load_pairs
 from keras_vit.data.sources import Source, load, sample
@@ -35,6 +36,7 @@ __all__ = [
     "AnnotatedImage",
     "ClipOptions",
     "CropOptions",
+    "Crops",
     "PairSource",
     "ShardOptions",
     "Source",
@@ -43,6 +45,8 @@ __all__ = [
     "bit_hyper_rule",
     "check_pixels",
     "count_shared",
+    "crop_batches",
+    "crop_eval_batches",
     "decode_image",
     "describe_ignored",
     "digest",

@@ -129,13 +129,16 @@ def _boxes(boxes, scaled, start, size, mirrored):
     return boxes, tf.reduce_all(extent > 0, axis=1)
 
 
-def jitter_colours(image, seed, strength: float = 0.4):
+def jitter_colours(
+    image, seed, strength: float = 0.4, saturation: float | None = None
+):
     """Change brightness, contrast and, in colour, saturation at random.
 
     Args:
         image: `[H, W, 1]` or `[H, W, 3]`, in [0, 255].
         seed: Two integers; the result depends only on these and the image.
         strength: The largest relative change; 0 for none.
+        saturation: That of saturation, if it is another.
 
     Returns:
         float32, in [0, 255].
@@ -144,10 +147,11 @@ def jitter_colours(image, seed, strength: float = 0.4):
     image = tf.cast(image, "float32")
     if not strength:
         return image
-    low, high = 1 - strength, 1 + strength
 
-    def factor(number):
-        return tf.random.stateless_uniform([], fold(seed, number), low, high)
+    def factor(number, most=strength):
+        return tf.random.stateless_uniform(
+            [], fold(seed, number), 1 - most, 1 + most
+        )
 
     image = image * factor(10)
     mean = tf.reduce_mean(
@@ -156,5 +160,6 @@ def jitter_colours(image, seed, strength: float = 0.4):
     image = mean + (image - mean) * factor(11)
     if image.shape[-1] == 3:
         grey = tf.image.rgb_to_grayscale(image)
-        image = grey + (image - grey) * factor(12)
+        most = strength if saturation is None else saturation
+        image = grey + (image - grey) * factor(12, most)
     return tf.clip_by_value(image, 0.0, 255.0)

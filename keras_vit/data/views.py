@@ -93,11 +93,11 @@ class Views:
             example = self._clip(example, place, lambda *_: size, size)
         if crop == "inception":
             if self.sampling is not None or example.dtype != tf.string:
-                example = self._pixels(example)
+                example = self.pixels(example)
             return crops.inception_crop(
                 example, self.image_size, self.channels, seed, min_area
             )
-        image = self._pixels(example)
+        image = self.pixels(example)
         if crop == "pad":
             return crops.pad_crop(image, self.image_size, cropping.pad, seed)
         if crop == "resize":
@@ -112,7 +112,7 @@ class Views:
         """
         tf = tensorflow()
         if self.sampling is None:
-            return self._cropped(self._pixels(example), resize, [0.5])[0]
+            return self._cropped(self.pixels(example), resize, [0.5])[0]
 
         def size_of_file(height, width):
             if not resize:
@@ -124,7 +124,7 @@ class Views:
             view
             for place in clips.places(num_clips)
             for view in self._cropped(
-                self._pixels(self._clip(example, place, size_of_file, static)),
+                self.pixels(self._clip(example, place, size_of_file, static)),
                 resize,
                 clips.places(num_crops),
             )
@@ -180,7 +180,7 @@ class Views:
             stored=self._stored,
         )
 
-    def _pixels(self, image):
+    def pixels(self, image):
         """Return pixels `[..., H, W, channels]` of bytes or of an array."""
         tf = tensorflow()
         shape = self.source.image_shape or (None, None)

@@ -38,6 +38,15 @@ def gather_over_replicas(x):
     return x if context is None else context.all_gather(x, axis=0)
 
 
+def places_among_replicas(x):
+    """Return where `gather_over_replicas(x)` has the rows of x, int32 `[B]`."""
+    places = ops.arange(ops.shape(x)[0], dtype="int32")
+    context = _context()
+    if context is None:
+        return places
+    return places + context.replica_id_in_sync_group * ops.shape(x)[0]
+
+
 def sum_over_pairs(function: Callable, x: tuple, y: tuple, shared: tuple):
     """Return a replica's part of a sum over all pairs of a batch.
 

@@ -4,7 +4,7 @@ from keras_vit.training import masked_images, masked_patch
 from keras_vit.training.accumulation import accumulate
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
-from keras_vit.training.clipping import clip_whole_gradient
+from keras_vit.training.clipping import clip_whole_gradient, schedule_decay
 from keras_vit.training.contrastive_loss import (
     ContrastiveLoss,
     sigmoid_contrastive_loss,
@@ -14,6 +14,15 @@ from keras_vit.training.depth_loss import MetricDepthLoss, RelativeDepthLoss
 from keras_vit.training.detection_loss import (
     SetDetectionLoss,
     generalized_iou,
+)
+from keras_vit.training.dino_loss import cosine
+from keras_vit.training.distillation import (
+    DistillationLoss,
+    DistilledAccuracy,
+    distilled,
+    is_function_of_files,
+    open_teacher,
+    with_predictions,
 )
 from keras_vit.training.freezing import train_head_only, train_low_rank
 from keras_vit.training.fused_adam import fuse_adam
@@ -29,11 +38,23 @@ from keras_vit.training.segmentation_loss import (
     SetSegmentationLoss,
     masks_of_classes,
 )
-from keras_vit.training.task_loss import TaskLoss, set_loss
+from keras_vit.training.self_distillation import (
+    DINO,
+    SelfDistillation,
+    SwapTeacher,
+)
+from keras_vit.training.task_loss import (
+    TaskLoss,
+    clear_all_gradients,
+    set_loss,
+)
 
 __all__ = [
+    "DINO",
     "Checkpoints",
     "ContrastiveLoss",
+    "DistillationLoss",
+    "DistilledAccuracy",
     "LinearDecay",
     "MaskAnnealing",
     "MetricDepthLoss",
@@ -42,26 +63,35 @@ __all__ = [
     "Preempted",
     "Progress",
     "RelativeDepthLoss",
+    "SelfDistillation",
     "SetDetectionLoss",
     "SetSegmentationLoss",
     "SigmoidCrossentropy",
     "StepDecay",
     "SwapAverages",
+    "SwapTeacher",
     "TaskLoss",
     "WarmUp",
     "accumulate",
+    "clear_all_gradients",
     "clip_whole_gradient",
+    "cosine",
     "depth_factor",
+    "distilled",
     "fuse_adam",
     "generalized_iou",
+    "is_function_of_files",
     "linear_assignment",
     "masked_images",
     "masked_patch",
     "masks_of_classes",
+    "open_teacher",
     "scale_rates",
+    "schedule_decay",
     "set_loss",
     "sigmoid_contrastive_loss",
     "softmax_contrastive_loss",
     "train_head_only",
     "train_low_rank",
+    "with_predictions",
 ]

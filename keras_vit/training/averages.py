@@ -46,17 +46,22 @@ class SwapAverages(keras.callbacks.Callback):
 
     def _swap(self):
         if self._kept is None:
-            variables = self.model.trainable_variables
-            self._kept = [ops.copy(v.value) for v in variables]
-            self.model.optimizer.finalize_variable_values(variables)
-            for variable in variables:
+            self._kept = [ops.copy(v.value) for v in self._variables()]
+            self._assign_averages()
+            for variable in self._variables():
                 # JAX would share the array with the average, and give its
                 # memory to a result.
                 variable.assign(ops.copy(variable.value))
 
     def _restore(self):
         if self._kept is not None:
-            variables = self.model.trainable_variables
-            for variable, value in zip(variables, self._kept, strict=True):
+            pairs = zip(self._variables(), self._kept, strict=True)
+            for variable, value in pairs:
                 variable.assign(value)
             self._kept = None
+
+    def _variables(self):
+        return self.model.trainable_variables
+
+    def _assign_averages(self):
+        self.model.optimizer.finalize_variable_values(self._variables())

@@ -1,10 +1,11 @@
-"""Clipping the gradient of the global batch."""
+"""Clipping the gradient of the global batch, and scheduling its decay."""
 
 import functools
+from collections.abc import Callable
 
 import keras
 
-from keras_vit._keras import WholeGradient
+from keras_vit._keras import ScheduledDecay, WholeGradient
 from keras_vit.training.derived import Derived
 
 
@@ -29,3 +30,16 @@ def clip_whole_gradient(optimizer_class: type) -> type:
     )
     name, bases = optimizer_class.__name__, (WholeGradient, optimizer_class)
     return Derived(name, bases, attributes)
+
+
+def schedule_decay(optimizer_class: type, decay: Callable) -> type:
+    """Return an optimizer class whose weight decay depends on the step.
+
+    Args:
+        optimizer_class: A class of `keras.optimizers`. Its `weight_decay` must
+            be given, and is not used.
+        decay: Function from the number of steps done to the weight decay.
+    """
+    name = f"ScheduledDecay{optimizer_class.__name__}"
+    bases = (ScheduledDecay, optimizer_class)
+    return type(optimizer_class)(name, bases, dict(decay=staticmethod(decay)))

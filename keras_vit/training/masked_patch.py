@@ -102,29 +102,11 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
         Dosovitskiy et al. 2021, section B.1.2.
     """
     side = _side(target)
-    inner = ImageModel.find(model)
-    pooling = getattr(inner.architecture, "pooling", "gap")
-    embeddings = [x for x in inner.layers if isinstance(x, PatchEmbedding)]
-    if pooling == "gap_norm" or not embeddings:
-        raise ValueError(
-            "`model` must embed patches and apply its last LayerNorm to every "
-            "token, which pooling='gap_norm' does not. Received: "
-            f"{model.name}, of the family {inner.family!r}, with "
-            f"pooling={pooling!r}"
-        )
-    embedding = embeddings[0]
-    # The last layer whose output is tokens.
-    tokens = [x.output for x in inner.layers if len(x.output.shape) == 3][-1]
-    (_, height, width, channels), patches = (
-        model.input_shape,
-        embedding.output.shape[1],
-    )
-    images = keras.Input((height, width, channels), name="images")
-    sources = keras.Input((patches,), dtype="int32", name="sources")
-    x = keras.Model(model.input, embedding.output, name="stem")(images)
-    x = MaskPatches(name="mask")(x, sources)
-    x = keras.Model(embedding.output, tokens, name="encoder")(x)
-    x = x[:, -patches:]  # [B, N, D], without the class token
+    encoder = masked_encoder(model)
+    images, sources = (encoder.input[k] for k in ("images", "sources"))
+    _, height, width, channels = images.shape
+    patches = sources.shape[1]
+    x = encoder.output
     classes = LEVELS**channels
     head = keras.layers.Dense(
         side**2 * classes if side else height * width * channels // patches,
@@ -135,8 +117,66 @@ def predictor(model: keras.Model, target: str = "mean_colour") -> keras.Model:
     x = head(x)
     if side > 1:
         x = keras.layers.Reshape((patches, side**2, classes), name="parts")(x)
+    return keras.Model(encoder.input, x, name=model.name)
+
+
+def masked_encoder(
+    model: keras.Model, representation: bool = False
+) -> keras.Model:
+    """Return a model of patches of which some embeddings are replaced.
+
+    It shares the layers of `model` up to the last norm.
+
+    Args:
+        model: See `predictor`.
+        representation: Whether the output is the pair of the model's
+            representation, `[B, D]`, and the patches.
+
+    Input shape: See `predictor`.
+    Output shape: `[B, N, D]`, the patches after the last norm.
+
+    Raises:
+        ValueError: If the model has no patches, or averages before its last
+            LayerNorm.
+    """
+    inner = ImageModel.find(model)
+    embedding, tokens = patches_of(inner)
+    patches = embedding.output.shape[1]
+    images = keras.Input(model.input_shape[1:], name="images")
+    sources = keras.Input((patches,), dtype="int32", name="sources")
+    x = keras.Model(model.input, embedding.output, name="stem")(images)
+    x = MaskPatches(name="mask")(x, sources)
+    outputs = [inner.representation, tokens] if representation else tokens
+    x = keras.Model(embedding.output, outputs, name="encoder")(x)
     inputs = {"images": images, "sources": sources}
     return keras.Model(inputs, x, name=model.name)
+
+
+def patches_of(model: ImageModel) -> tuple[PatchEmbedding, keras.KerasTensor]:
+    """Return the layer that embeds patches, and the patches at the end.
+
+    Args:
+        model: A model of this package.
+
+    Returns:
+        The layer, and a symbolic tensor, `[B, N, D]`, after the last norm.
+
+    Raises:
+        ValueError: If it has no patches, or averages before its last LayerNorm.
+    """
+    pooling = getattr(model.architecture, "pooling", "gap")
+    embeddings = [x for x in model.layers if isinstance(x, PatchEmbedding)]
+    if pooling == "gap_norm" or not embeddings:
+        raise ValueError(
+            "`model` must embed patches and apply its last LayerNorm to every "
+            "token, which pooling='gap_norm' does not. Received: "
+            f"{model.name}, of the family {model.family!r}, with "
+            f"pooling={pooling!r}"
+        )
+    # The last layer whose output is tokens.
+    tokens = [x.output for x in model.layers if len(x.output.shape) == 3][-1]
+    count = embeddings[0].output.shape[1]
+    return embeddings[0], tokens[:, -count:]  # without the class token
 
 
 def loss(target: str = "mean_colour") -> keras.losses.Loss:

@@ -73,16 +73,23 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
         model.loss_seed_generator = loss.seed_generator
     bound = types.MethodType(compute_loss, model)
     model.compute_loss = bound  # type: ignore[method-assign]
+    clear_all_gradients(model)
+
+
+def clear_all_gradients(model: keras.Model) -> None:
+    """Let a training step of PyTorch begin with no gradient of any variable.
+
+    Keras' own clears one variable of each path, and the blocks of two models
+    have the same paths: the gradients of one would add up over the steps.
+
+    Args:
+        model: The model that is trained.
+    """
     if keras.backend.backend() == "torch":
         model.zero_grad = types.MethodType(_clear_gradients, model)
 
 
 def _clear_gradients(self, set_to_none=True):
-    """Clear the gradients of all variables, which Keras calls before a step.
-
-    Its own clears one variable of each path, and the blocks of two towers have
-    the same paths: the gradients of one tower would add up over the steps.
-    """
     for variable in self.trainable_variables:
         variable.value.grad = None
 

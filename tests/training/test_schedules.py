@@ -57,3 +57,25 @@ def test_any_schedule_begins_after_a_rise():
     for step, expected in ((0, 0), (2, 0.4), (4, 0.8), (9, 0.4), (14, 0)):
         assert float(rate(step)) == pytest.approx(expected, abs=1e-7)
         assert float(again(step)) == float(rate(step))
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_weight_decay_follows_its_schedule(share):
+    made = training.clip_whole_gradient(
+        training.fuse_adam(keras.optimizers.AdamW)
+    )
+    made = training.schedule_decay(
+        made, lambda step: training.cosine(step, 4, 0.1, 0.5)
+    )
+    if share:
+        made = training.scale_rates(made, lambda path: share)
+    variable = keras.Variable(np.ones(2, "float32"))
+    optimizer = made(learning_rate=1.0, weight_decay=0.1)
+    optimizer.build([variable])
+    expected = 1.0
+    for step in range(3):
+        optimizer.apply([keras.ops.zeros(2)], [variable])
+        decay = 0.5 - 0.4 * (1 + np.cos(np.pi * step / 4)) / 2
+        expected *= 1 - decay * (share or 1)
+        found = keras.ops.convert_to_numpy(variable)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -1,0 +1,310 @@
+"""Learning from the predictions of a teacher: DeiT, and function matching."""
+
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit._arguments import Positive, Rate, checked
+from keras_vit.data.optional_imports import optional, tensorflow
+from keras_vit.layers import DistilledHead
+from keras_vit.models import ImageModel, from_pretrained
+from keras_vit.ops.common import at_least_float32
+
+Method = Literal["hard", "soft", "match"]
+INPUT = "teacher"
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DistillationLoss(keras.losses.Loss):
+    """The loss of a `distilled` model.
+
+    With logits z of the class token, z' of the distillation token (z, if the
+    student has none) and t of the teacher:
+
+        hard   (1 - w) H(y, s(z)) + w H(argmax t, s(z'))
+        soft   (1 - w) H(y, s(z)) + w T^2 KL(s(t / T) | s(z' / T))
+        match  T^2 KL(s(t / T) | s((z + z') / 2T))
+
+    where s is the softmax.
+
+    Args:
+        method: "hard" or "soft", DeiT's; "match", function matching, for which
+            labels do not count.
+        weight: w; None is that of DeiT, 0.5 for "hard" and 0.1 for "soft".
+        temperature: T; None is 3 for "soft" (DeiT) and 1 for "match".
+        label_smoothing: Share of each label y distributed over all classes.
+
+    Call arguments: labels, `[B, K]`, and the output of a `distilled` model,
+        `[B, 3, K]`.
+
+    Reference:
+        Touvron et al. 2021 (2012.12877), equations 2 and 3; Beyer et al. 2022
+        (2106.05237), section 3.
+    """
+
+    @checked
+    def __init__(
+        self,
+        method: Method = "hard",
+        weight: Rate | None = None,
+        temperature: Positive | None = None,
+        label_smoothing: Rate = 0.0,
+        name: str = "distillation_loss",
+        reduction: str = "sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.method = method
+        defaults = dict(hard=(0.5, 1.0), soft=(0.1, 3.0), match=(0.0, 1.0))
+        usual_weight, usual_temperature = defaults[method]
+        self.weight = usual_weight if weight is None else weight
+        if temperature is None:
+            temperature = usual_temperature
+        self.temperature = temperature
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true, y_pred):
+        """Return the loss of each image, `[B]`."""
+        own, copy, teacher = (y_pred[:, i] for i in range(3))
+        if self.method == "match":
+            return self._divergence(teacher, (own + copy) / 2)
+        classes = own.shape[-1]
+        y_true = ops.cast(y_true, own.dtype)
+        y_true = y_true * (1 - self.label_smoothing)
+        y_true = y_true + self.label_smoothing / classes
+        labelled = ops.categorical_crossentropy(y_true, own, from_logits=True)
+        if self.method == "hard":
+            chosen = ops.one_hot(ops.argmax(teacher, axis=-1), classes)
+            copied = ops.categorical_crossentropy(
+                ops.cast(chosen, copy.dtype), copy, from_logits=True
+            )
+        else:
+            copied = self._divergence(teacher, copy)
+        return (1 - self.weight) * labelled + self.weight * copied
+
+    def _divergence(self, teacher, student):
+        t = self.temperature
+        log_p, log_q = (ops.log_softmax(x / t) for x in (teacher, student))
+        return t**2 * ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return super().get_config() | dict(
+            method=self.method,
+            weight=self.weight,
+            temperature=self.temperature,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DistilledAccuracy(keras.metrics.CategoricalAccuracy):
+    """The accuracy of a `distilled` model, as its student is evaluated."""
+
+    def update_state(  # type: ignore[override]
+        self, y_true, y_pred, sample_weight=None
+    ):
+        """Count labels, `[B, K]`, and outputs, `[B, 3, K]`."""
+        student = ops.mean(ops.convert_to_tensor(y_pred)[:, :2], axis=1)
+        return super().update_state(y_true, student, sample_weight)
+
+
+def distilled(
+    model: keras.Model,
+    teacher: keras.Model | None = None,
+    *,
+    probabilities: bool = False,
+) -> keras.Model:
+    """Return a model to train, of a student and what its teacher predicts.
+
+    It shares the layers of `model`, which is then saved; the teacher is frozen.
+    Both see the same images, after all augmentation.
+
+    Args:
+        model: A classifier of this package; with a distillation token (DeiT),
+            that token learns from the teacher.
+        teacher: A classifier of the same classes, of this package or not, that
+            takes pixels in [0, 255]; images are resized to its size. None if
+            the data have its predictions (`with_predictions`).
+        probabilities: Whether the teacher gives probabilities, not logits.
+
+    Input shape: `[B, H, W, C]`; without `teacher` {"images": `[B, H, W, C]`,
+        "teacher": `[B, K]`}.
+    Output shape: `[B, 3, K]`: logits of the class token, of the distillation
+        token, and of the teacher.
+
+    Raises:
+        ValueError: If the model is no classifier, or the teacher has other
+            classes.
+
+    Reference:
+        Touvron et al. 2021, section 4.
+    """
+    inner = ImageModel.find(model)
+    if inner.head is None:
+        raise ValueError(
+            "`model` must have a head of classes. Received: "
+            f"{model.name!r} with include_top=False"
+        )
+    classes = model.output_shape[-1]
+    images = model.input
+    own = copy = model.output
+    if isinstance(inner.head, DistilledHead):
+        tokens = inner.head.input
+        own = inner.head.token(tokens[:, 0])
+        copy = inner.head.distillation(tokens[:, 1])
+    inputs: Any = images
+    if teacher is None:
+        found = keras.Input((classes,), name=INPUT, dtype="float32")
+        inputs = {"images": images, INPUT: found}
+    else:
+        _check_classes(inner, teacher)
+        teacher.trainable = False
+        x, size = images, tuple(teacher.input_shape[1:3])
+        if None not in size and size != tuple(images.shape[1:3]):
+            x = keras.layers.Resizing(*size, name="resize_for_teacher")(x)
+        found = ops.stop_gradient(teacher(x, training=False))
+    found = ops.cast(found, "float32")
+    if probabilities:
+        found = ops.log(ops.maximum(found, 1e-12))
+    outputs = [at_least_float32(own), at_least_float32(copy), found]
+    return keras.Model(inputs, ops.stack(outputs, axis=1), name=model.name)
+
+
+def _check_classes(model, teacher):
+    classes = teacher.output_shape[-1]
+    names = getattr(teacher, "class_names", None)
+    differ = bool(names and model.class_names) and (
+        tuple(names or ()) != model.class_names
+    )
+    if classes != model.output_shape[-1] or differ:
+        raise ValueError(
+            "`teacher` must have the classes of the student, in the same "
+            f"order. Received: {classes} classes {list(names or ())[:5]}, the "
+            f"student has {model.output_shape[-1]} "
+            f"{list(model.class_names or ())[:5]}"
+        )
+
+
+def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:
+    """Open a teacher of any kind.
+
+    Args:
+        path: A `.keras` file of any model, a directory of a SavedModel, an
+            `.onnx` file; or whatever `keras_vit.from_pretrained` opens.
+
+    Returns:
+        A model; of a SavedModel or an ONNX file a function of tensors of
+        TensorFlow for `with_predictions`, from pixels, `[B, H, W, C]`, to
+        float32 `[B, K]`.
+
+    Raises:
+        ValueError: If the file has not one input and one output.
+        ImportError: If onnxruntime is not installed.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if is_function_of_files(path):
+        if path.endswith(".onnx"):
+            return _of_onnx(path)
+        return _of_saved_model(path)
+    if path.endswith(".keras"):
+        return keras.models.load_model(path, compile=False)
+    return from_pretrained(path)
+
+
+def is_function_of_files(path: str | os.PathLike) -> bool:
+    """Return whether `open_teacher` gives a function, not a model."""
+    found = pathlib.Path(path).expanduser()
+    return found.suffix == ".onnx" or (found / "saved_model.pb").exists()
+
+
+def with_predictions(batches, teacher: Callable, classes: int):
+    """Add the predictions of a teacher to batches of images.
+
+    Args:
+        batches: A tf.data.Dataset of {"images", ...}, augmented.
+        teacher: A function of `open_teacher`.
+        classes: Number of classes K.
+
+    Returns:
+        The same data set, in which "images" is {"images", "teacher"}: the
+        predictions, float32 `[B, K]`.
+    """
+    tf = tensorflow()
+
+    def add(batch):
+        images = tf.cast(batch["images"], "float32")
+        found = tf.ensure_shape(teacher(images), (images.shape[0], classes))
+        return dict(batch, images={"images": batch["images"], INPUT: found})
+
+    return batches.map(
+        add, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+def _of_saved_model(path):
+    tf = tensorflow()
+    loaded = tf.saved_model.load(path)
+    # That of our own files takes the bytes of JPEGs, and "logits" images.
+    served = "logits" if "logits" in loaded.signatures else "serving_default"
+    signature = loaded.signatures[served]
+    arguments = signature.structured_input_signature[1]
+    if len(arguments) != 1 or len(signature.structured_outputs) != 1:
+        raise _not_one(path, [*arguments], [*signature.structured_outputs])
+    ((name, spec),) = arguments.items()
+
+    def predict(images):
+        images = _fitted(images, spec.shape.as_list())
+        # The loaded object holds the variables.
+        (found,) = loaded.signatures[served](
+            **{name: tf.cast(images, spec.dtype)}
+        ).values()
+        return tf.cast(found, "float32")
+
+    return predict
+
+
+def _of_onnx(path):
+    tf = tensorflow()
+    session = optional("onnxruntime", "onnx").InferenceSession(
+        path, providers=["CPUExecutionProvider"]
+    )
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    if len(inputs) != 1 or len(outputs) != 1:
+        raise _not_one(path, [x.name for x in inputs], outputs)
+    kind = "uint8" if "uint8" in inputs[0].type else "float32"
+    shape = [n if isinstance(n, int) else None for n in inputs[0].shape]
+
+    def run(images):
+        images = np.asarray(images).astype(kind)
+        return session.run(None, {inputs[0].name: images})[0].astype("float32")
+
+    def predict(images):
+        images = _fitted(images, shape)
+        return tf.numpy_function(run, [images], "float32")
+
+    return predict
+
+
+def _fitted(images, shape):
+    """Return images of the size and the order of axes of a file's input."""
+    tf = tensorflow()
+    channels = images.shape[-1]
+    first = len(shape) == 4 and shape[-1] != channels == shape[1]
+    size = shape[2:] if first else shape[1:3]
+    if None not in size and tuple(size) != tuple(images.shape[1:3]):
+        images = tf.image.resize(images, size)
+    return tf.transpose(images, (0, 3, 1, 2)) if first else images
+
+
+def _not_one(path, inputs, outputs):
+    return ValueError(
+        "`teacher` must have one input, of images, and one output, of classes. "
+        f"Received: {path!r} with {len(inputs)} inputs and {len(outputs)} "
+        "outputs"
+    )

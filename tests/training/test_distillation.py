@@ -1,0 +1,197 @@
+"""Distillation: its losses by their formulas, and teachers of every kind."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit import export, training
+
+TINY = dict(
+    patch_size=4,
+    hidden_size=8,
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=16,
+    input_shape=(8, 8, 3),
+    classes=4,
+)
+numpy = ops.convert_to_numpy
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def crossentropy(y, z):
+    return -(y * np.log(softmax(z))).sum(-1)
+
+
+def divergence(t, z, temperature):
+    p, q = softmax(t / temperature), softmax(z / temperature)
+    return temperature**2 * (p * np.log(p / q)).sum(-1)
+
+
+def filled(model, seed):
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape) * 0.3)
+    return model
+
+
+def test_the_losses_are_the_papers():
+    rng = np.random.default_rng(0)
+    z, copy, t = rng.normal(size=(3, 5, 4)).astype("float32") * 2
+    y = np.eye(4, dtype="float32")[[0, 1, 2, 3, 0]]
+    smooth = y * 0.9 + 0.025
+    argmax = np.eye(4)[t.argmax(-1)]
+    expected = dict(
+        hard=0.5 * crossentropy(smooth, z) + 0.5 * crossentropy(argmax, copy),
+        soft=0.9 * crossentropy(smooth, z) + 0.1 * divergence(t, copy, 3.0),
+        match=divergence(t, (z + copy) / 2, 2.0),
+    )
+    outputs = ops.convert_to_tensor(np.stack([z, copy, t], axis=1))
+    for method, values in expected.items():
+        temperature = 2.0 if method == "match" else None
+        loss = training.DistillationLoss(
+            method, temperature=temperature, label_smoothing=0.1
+        )
+        loss = type(loss).from_config(loss.get_config())
+        found = numpy(loss(ops.convert_to_tensor(y), outputs))
+        np.testing.assert_allclose(found, values.mean(), rtol=3e-6)
+    metric = training.DistilledAccuracy()
+    metric.update_state(ops.convert_to_tensor(y), outputs)
+    right = ((z + copy).argmax(-1) == y.argmax(-1)).mean()
+    assert float(metric.result()) == pytest.approx(right)
+
+
+@pytest.mark.parametrize("title", ["DeiT", "ViT"])
+def test_a_student_learns_and_its_teacher_does_not(title):
+    keras.utils.set_random_seed(0)
+    student = filled(getattr(keras_vit, title)(**TINY), 1)
+    # Of another size, and with the same paths of variables.
+    teacher = keras_vit.ViT(**TINY | dict(input_shape=(12, 12, 3)))
+    filled(teacher, 2)
+    images = np.random.default_rng(0).uniform(0, 255, (8, 8, 8, 3))
+    images, labels = images.astype("float32"), np.eye(4)[np.arange(8) % 4]
+    trained = training.distilled(student, teacher)
+    outputs = trained.predict(images, verbose=0)
+    resized = numpy(ops.image.resize(images, (12, 12)))
+    np.testing.assert_allclose(
+        outputs[:, 2], teacher.predict(resized, verbose=0), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        outputs[:, :2].mean(1), student.predict(images, verbose=0), atol=1e-5
+    )
+    before = [numpy(v) for v in teacher.weights]
+    training.clear_all_gradients(trained)
+    trained.compile(
+        keras.optimizers.Adam(1e-2),
+        training.DistillationLoss("match"),
+        weighted_metrics=[training.DistilledAccuracy(name="accuracy")],
+    )
+    history = trained.fit(
+        images, labels, batch_size=8, epochs=15, verbose=0
+    ).history
+    assert history["loss"][-1] < 0.7 * history["loss"][0]
+    for old, variable in zip(before, teacher.weights, strict=True):
+        np.testing.assert_array_equal(old, numpy(variable))
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    return filled(keras_vit.ViT(**TINY), 2)
+
+
+def predicted(path, images):
+    """What a file predicts in the data pipeline."""
+    tf = pytest.importorskip("tensorflow")
+    batches = tf.data.Dataset.from_tensors({"images": images, "labels": 0})
+    found = training.open_teacher(path)
+    (batch,) = training.with_predictions(batches, found, 4).as_numpy_iterator()
+    np.testing.assert_array_equal(batch["images"]["images"], images)
+    return batch["images"]["teacher"]
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_an_onnx_teacher(channels_first, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(3, 4)).astype("float32")
+    # The mean colour of images of 4 pixels a side, times weights.
+    shape = ["images", 3, 4, 4] if channels_first else ["images", 4, 4, 3]
+    axes = [2, 3] if channels_first else [1, 2]
+    make = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node(
+                "ReduceMean", ["pixels"], ["mean"], axes=axes, keepdims=0
+            ),
+            onnx.helper.make_node("MatMul", ["mean", "w"], ["scores"]),
+        ],
+        "mean",
+        [make("pixels", onnx.TensorProto.FLOAT, shape)],
+        [make("scores", onnx.TensorProto.FLOAT, ["images", 4])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 13)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    onnx.save(model, tmp_path / "t.onnx")
+    # Twice its size.
+    images = rng.uniform(0, 255, (6, 4, 4, 3)).astype("float32")
+    large = images.repeat(2, 1).repeat(2, 2)
+    found = predicted(tmp_path / "t.onnx", large)
+    expected = images.mean((1, 2)) @ weights
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tensorflow")
+def test_a_savedmodel_is_a_teacher(teacher, tmp_path):
+    images = np.random.default_rng(0).uniform(0, 255, (6, 8, 8, 3))
+    images = images.astype("float32")
+    export.export_savedmodel(teacher, tmp_path / "1")
+    found = predicted(tmp_path / "1", images)
+    expected = teacher.predict(images, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.backend("torch")
+def test_a_file_of_keras_is_a_teacher(teacher, tmp_path):
+    teacher.save(tmp_path / "t.keras")
+    assert not training.is_function_of_files(tmp_path / "t.keras")
+    opened = training.open_teacher(tmp_path / "t.keras")
+    for a, b in zip(opened.weights, teacher.weights, strict=True):
+        np.testing.assert_array_equal(numpy(a), numpy(b))
+
+
+@pytest.mark.backend("torch")
+def test_predictions_of_the_data_are_those_of_a_teacher(teacher):
+    student = keras_vit.DeiT(**TINY)
+    images = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3))
+    probabilities = softmax(teacher.predict(images, verbose=0))
+    one = training.distilled(student, teacher).predict(images, verbose=0)
+    inputs = {"images": images, "teacher": probabilities}
+    two = training.distilled(student, probabilities=True)
+    two = two.predict(inputs, verbose=0)
+    np.testing.assert_allclose(two[:, :2], one[:, :2], atol=1e-6)
+    np.testing.assert_allclose(softmax(two[:, 2]), probabilities, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_other_classes_are_refused(teacher):
+    student = keras_vit.DeiT(**TINY | dict(classes=3))
+    with pytest.raises(ValueError, match="must have the classes of the stu"):
+        training.distilled(student, teacher)
+    names = dict(classes=None, class_names=("a", "b", "c", "d"))
+    named = keras_vit.ViT(**TINY | names)
+    names["class_names"] = ("b", "a", "c", "d")
+    with pytest.raises(ValueError, match="in the same order"):
+        training.distilled(keras_vit.DeiT(**TINY | names), named)
+    headless = keras_vit.DeiT(**TINY | dict(include_top=False))
+    with pytest.raises(ValueError, match="must have a head"):
+        training.distilled(headless, teacher)
