@@ -161,6 +161,8 @@ class Optim:
         momentum: Momentum of "sgd".
         weight_decay: Decoupled decay of all kernels, multiplied by the learning
             rate.
+        final_weight_decay: The decay at the end, towards which it moves on a
+            cosine; 0 is the same throughout.
         clip_norm: Largest global norm of the gradient.
         layer_decay: Learning rate of each block relative to the next one, such
             as 0.75; 0 is the same for all.
@@ -174,6 +176,7 @@ class Optim:
     base_lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
+    final_weight_decay: float = 0.0
     clip_norm: float = 1.0
     layer_decay: float = 0.0
     ema_momentum: float = 0.0

@@ -22,6 +22,7 @@ from recipes import (
     begin,
     checks,
     contrastive,
+    distill,
     experiment,
     fewshot,
     fitting,
@@ -64,6 +65,9 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         python -m recipes.finetune --config=recipes/configs/contrastive.py
             Two towers on digits and sentences, or on your own images with
             captions (docs/recipes/contrastive.md).
+        python -m recipes.finetune --config=recipes/configs/distill.py \\
+            --config.distill.teacher=teacher.keras
+            A model that learns from another (docs/recipes/distill.md).
 
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
@@ -85,6 +89,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     if isinstance(config, contrastive.Config):
         return contrastive.run(config, workdir)
     checks.check(config)
+    if isinstance(config, distill.Config):
+        distill.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
         workdirs.refuse_other_config(
@@ -123,8 +129,11 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 def _train(config, workdir, devices, images, batches):
     """Build the model, write config.json, and train."""
+    objective = None
+    if isinstance(config, distill.Config) and config.distill.teacher:
+        objective, batches = distill.prepare(config, images.info, batches)
     eval_steps = fitting.check_batches(batches)
-    built = begin.build(config, devices, images)
+    built = begin.build(config, devices, images, objective)
     info = images.info
     size = "x".join(map(str, info.image_shape)) + " pixels"
     kind = "images"

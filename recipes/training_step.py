@@ -27,7 +27,8 @@ class Objective:
     Attributes:
         predictor: Returns the model to train, given the model that is saved,
             whose layers it shares.
-        loss: Loss of the predictor's output.
+        loss: Loss of the predictor's output; None if the predictor has its
+            own.
         metrics: Weighted metrics of the predictor's output.
         include_top: Whether the output of the saved model is class scores.
         best_by: Metric of the best evaluation: the highest "accuracy" or the
@@ -37,7 +38,7 @@ class Objective:
     """
 
     predictor: Callable[[keras.Model], keras.Model]
-    loss: keras.losses.Loss | training.TaskLoss
+    loss: keras.losses.Loss | training.TaskLoss | None
     metrics: list[keras.metrics.Metric]
     include_top: bool = True
     best_by: str = "accuracy"
@@ -109,7 +110,7 @@ def build(
         **options,
     )
 
-    total_steps, eval_every = _steps(config, info)
+    total_steps, eval_every = steps_of(config, info)
     warmup_steps = min(config.schedule.warmup_steps, total_steps // 5)
     schedule = _schedule(config, total_steps, warmup_steps)
     steps_per_execution = _steps_per_execution(
@@ -132,8 +133,12 @@ def build(
     if isinstance(loss, training.TaskLoss):
         training.set_loss(trainer, loss)
         loss = None
+    # Of a teacher and its student.
+    training.clear_all_gradients(trainer)
     trainer.compile(
-        optimizer=_optimizer(config.optim, schedule, trainer, backbone),
+        optimizer=_optimizer(
+            config.optim, schedule, trainer, backbone, total_steps
+        ),
         loss=loss,
         # Weighted, so that the padding of evaluation does not count.
         weighted_metrics=objective.metrics or None,
@@ -153,8 +158,12 @@ def build(
     )
 
 
-def _steps(config, info):
-    """Return the number of steps, and the steps between evaluations."""
+def steps_of(config: Config, info: DatasetInfo) -> tuple[int, int]:
+    """Return the number of steps, and the steps between evaluations.
+
+    Raises:
+        ValueError: If an epoch is less than a batch.
+    """
     per_epoch = info.train_images * config.data.repeats
     batch_size, settings = config.data.batch_size, config.schedule
     limit = max(per_epoch, SMALL_BATCH)
@@ -257,7 +266,7 @@ def _schedule(config, total_steps, warmup_steps):
     )
 
 
-def _optimizer(settings, schedule, trainer, backbone):
+def _optimizer(settings, schedule, trainer, backbone, total_steps):
     arguments = dict(
         learning_rate=schedule,
         weight_decay=settings.weight_decay or None,
@@ -281,6 +290,12 @@ def _optimizer(settings, schedule, trainer, backbone):
         arguments |= dict(weight_decay=settings.weight_decay) | keywords
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
+    if settings.final_weight_decay:
+        start, end = settings.weight_decay, settings.final_weight_decay
+        optimizer_class = training.schedule_decay(
+            optimizer_class,
+            lambda step: training.cosine(step, total_steps, start, end),
+        )
     if settings.layer_decay:
         # A head's layers are not among its own: they have the whole rate.
         factor = training.depth_factor(backbone, settings.layer_decay)

@@ -13,6 +13,7 @@ from keras_vit.inspection import figures
 from recipes import (
     begin,
     checks,
+    dino,
     experiment,
     fewshot,
     finetune,
@@ -23,12 +24,14 @@ from recipes import (
     method,
 )
 from recipes import workdir as workdirs
+from recipes.dino import Dino
 from recipes.mae import Mae
 from recipes.masked_patch import MaskedPatch
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "mae.py"
 # Name of an objective -> what differs.
 METHODS: dict[str, method.Method] = {
+    "dino": dino.METHOD,
     "mae": mae.METHOD,
     "masked_patch": masked_patch.METHOD,
 }
@@ -57,16 +60,18 @@ class Config(experiment.Config):
     effect.
 
     Attributes:
-        objective: "mae" or "masked_patch", whose settings are in the field of
-            this name.
+        objective: "mae", "masked_patch" or "dino" (DINOv2 too), whose settings
+            are in the field of this name.
         mae: Masked autoencoders.
         masked_patch: Masked patch prediction.
+        dino: Self-distillation.
         probe: A labelled data set, on which progress is measured.
     """
 
     objective: str = "mae"
     mae: Mae = dataclasses.field(default_factory=Mae)
     masked_patch: MaskedPatch = dataclasses.field(default_factory=MaskedPatch)
+    dino: Dino = dataclasses.field(default_factory=Dino)
     probe: Probe = dataclasses.field(default_factory=Probe)
 
 
@@ -86,6 +91,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
             As He et al. do.
         python -m recipes.unlabelled --config=recipes/configs/masked_patch.py
             Masked patch prediction (B.1.2 of the ViT paper).
+        python -m recipes.unlabelled --config=recipes/configs/dino.py
+            Self-distillation: DINO, and DINOv2.
 
     The workdir, "runs/", the data set's name and the objective unless given,
     receives config.json, metrics.csv, tensorboard/, checkpoints/, curves.png,

@@ -71,6 +71,7 @@ DEIT: dict[str, dict] = {
     "as_mlp": {"warmup_epochs": 20, "optim.clip_norm": 5.0},  # Swin's
     "conv_mlp": {"optim.base_lr": 5e-4, "optim.ema_momentum": 0.99996},
     "cycle_mlp": {},
+    "deit": {},
     "eamlp": {"optim.base_lr": 5e-4, "schedule.num_epochs": 310},  # T2T-ViT's
     "ff_only": {},
     "gmlp": {"data.batch_size": 4096, "warmup_epochs": 32},  # 10,000 steps
@@ -283,7 +284,7 @@ def _deit(model, dataset):
 
     DeiT applies either MixUp or CutMix to a batch, and draws the strength of
     RandAugment around 9 of 10; here both are applied, and strengths lie between
-    0 and 9.
+    0 and 9. An image is once in a batch, there three times.
     """
     changes = dict(DEIT[_family_of(model)])
     batch_size = changes.pop("data.batch_size", 1024)

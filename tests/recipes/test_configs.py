@@ -185,8 +185,8 @@ def test_resolved_configs_are_those_frozen(recipe, update_goldens):
 def test_every_config_file_is_among_the_experiments():
     folder = pathlib.Path(finetune.DEFAULT_CONFIG).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    # These are tested in test_tasks.py and test_contrastive.py.
-    others = {"detect", "segment", "depth", "contrastive"}
+    # These have tests of their own.
+    others = {"detect", "segment", "depth", "contrastive", "dino", "distill"}
     recipes = {recipe.DEFAULT_CONFIG.stem for recipe in NAMES}
     assert files == {*recipes, "video", "masked_patch", *others}
 

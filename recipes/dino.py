@@ -1,0 +1,222 @@
+"""Self-distillation (DINO, 2104.14294; DINOv2), of recipes.unlabelled."""
+
+import csv
+import dataclasses
+
+import keras
+
+from keras_vit import data, training
+from recipes import inputs, method, training_step
+
+# Measures that fall to 0 when a teacher collapses, and below which share of
+# their highest value so far a line is printed.
+MEASURES = ("teacher_entropy", "mean_entropy", "feature_spread")
+FALLEN = 0.1
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Dino:
+    """The crops, the projection heads and the teacher. 0 means off.
+
+    Attributes:
+        local_size: Pixels per side of the small crops.
+        num_local: Small crops of an image.
+        global_area: Least and largest share of the area of the two large crops.
+        local_area: That of the small crops.
+        distort: Whether crops change in colours, sharpness and brightness.
+        masked: Least and largest share of patches masked in one large crop,
+            with `patch_weight`.
+        num_prototypes, hidden_size, bottleneck_size: Of a projection head.
+        student_temperature: Divisor of the student's logits.
+        teacher_temperatures: That of the teacher's, at first and later.
+        temperature_steps: Steps from the first to the later.
+        momentum: Share of itself that the teacher keeps in the first step.
+        centring: Of the teacher's outputs, "mean" or "sinkhorn".
+        frozen_steps: Steps in which the prototypes stay as they are.
+        patch_weight: Weight of the loss of masked patches (iBOT, DINOv2).
+        koleo_weight: Weight of the loss that spreads features (DINOv2).
+    """
+
+    local_size: int = 96
+    num_local: int = 8
+    global_area: tuple[float, ...] = (0.4, 1.0)
+    local_area: tuple[float, ...] = (0.05, 0.4)
+    distort: bool = True
+    masked: tuple[float, ...] = (0.1, 0.5)
+    num_prototypes: int = 65_536
+    hidden_size: int = 2048
+    bottleneck_size: int = 256
+    student_temperature: float = 0.1
+    teacher_temperatures: tuple[float, ...] = (0.04, 0.07)
+    temperature_steps: int = 0
+    momentum: float = 0.996
+    centring: str = "mean"
+    frozen_steps: int = 0
+    patch_weight: float = 0.0
+    koleo_weight: float = 0.0
+
+
+# Fields of `Dino` that are those of the crops.
+CROPS = ("num_local", "global_area", "local_area", "distort", "masked")
+
+
+def objective(config, info) -> training_step.Objective:
+    """Return the student and the teacher of a config."""
+    fields = dataclasses.asdict(config.dino)
+    size = fields.pop("local_size")
+    settings = training.DINO(
+        total_steps=training_step.steps_of(config, info)[0],
+        **{k: x for k, x in fields.items() if k not in CROPS},
+    )
+    return training_step.Objective(
+        predictor=lambda model: training.SelfDistillation(
+            model, settings, (size, size) if config.dino.num_local else None
+        ),
+        loss=None,
+        metrics=[],
+        include_top=False,
+        best_by="loss",
+    )
+
+
+def batches(config, images: inputs.Inputs, built) -> method.Batches:
+    """Return crops of the images."""
+    own, info = config.dino, images.info
+    crops = data.Crops(
+        local_size=(own.local_size,) * 2,
+        flip=config.data.flip,
+        grid_size=built.model.metadata["grid"] if own.patch_weight else None,
+        **{name: getattr(own, name) for name in CROPS},
+    )
+    common = dict(
+        batch_size=config.data.batch_size,
+        image_size=info.image_size,
+        channels=info.channels,
+        seed=config.seed,
+    )
+
+    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+        return data.crop_batches(
+            images.train,
+            crops,
+            **common,
+            cache=config.data.cache,
+            start_step=start_step,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+        )
+
+    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+        return data.crop_eval_batches(
+            images.evaluation,
+            crops,
+            **common,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            num_replicas=num_replicas,
+        )
+
+    return train_batches, eval_batches
+
+
+def describe(config, built) -> str:
+    """Return what crops there are, and of what the teacher is."""
+    own = config.dino
+    small = (
+        f" and {own.num_local} of {own.local_size}x{own.local_size} pixels"
+        if own.num_local
+        else ""
+    )
+    return f"and its teacher, {own.num_prototypes:,} prototypes, 2 crops{small}"
+
+
+def check(config) -> None:
+    """Refuse what this objective does not support.
+
+    Raises:
+        ValueError: If a field has an impossible value.
+    """
+    own = config.dino
+    training.DINO(
+        total_steps=1,
+        centring=own.centring,
+        momentum=own.momentum,
+    )
+    if config.run.micro_batches > 1:
+        raise ValueError(
+            "`run.micro_batches` must be 1 for the objective 'dino', which "
+            "centres over the batch. Received: run.micro_batches="
+            f"{config.run.micro_batches}"
+        )
+    if config.model.tune != "all":
+        raise ValueError(
+            "`model.tune` must be 'all' for the objective 'dino'. Received: "
+            f"model.tune={config.model.tune!r}"
+        )
+    for name in ("optim.ema_momentum", "data.num_frames"):
+        group, field = name.split(".")
+        value = getattr(getattr(config, group), field)
+        if value:
+            raise ValueError(
+                f"`{name}` must be 0 for the objective 'dino'. Received: "
+                f"{name}={value}"
+            )
+
+
+class NoticeCollapse(keras.callbacks.Callback):
+    """Prints a line when the teacher gives the same for all images.
+
+    Args:
+        log: Path of metrics.csv, which has the values before a resumption.
+    """
+
+    def __init__(self, log):
+        super().__init__()
+        self.log = log
+        self.highest: dict[str, float] = {}
+
+    def on_train_begin(self, logs=None):
+        if self.log.exists():
+            with open(self.log, newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    self._fallen(row)
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value, highest in self._fallen(logs):
+            print(
+                f"WARNING: {name} fell to {value:.3g}, from {highest:.3g}: the "
+                "teacher gives nearly the same for all images. A lower "
+                "`optim.base_lr`, more `dino.frozen_steps`, a higher "
+                "`dino.momentum` or a lower second `dino.teacher_temperatures` "
+                "may help.",
+                flush=True,
+            )
+
+    def _fallen(self, row):
+        """Return (name, value, highest so far) of what has just fallen."""
+        found = []
+        for name in MEASURES:
+            value = float(row[name])
+            highest = max(self.highest.get(name, value), value)
+            self.highest[name] = highest
+            if value < FALLEN * highest:
+                found.append((name, value, highest))
+        return found
+
+
+def callbacks(config, images, built, devices, workdir) -> tuple:
+    """Return those that show the teacher to others, and notice a collapse."""
+    swap = training.SwapTeacher()
+    if not devices.is_main:
+        return (swap,)
+    return (swap, NoticeCollapse(workdir / "metrics.csv"))
+
+
+METHOD = method.Method(
+    objective=objective,
+    batches=batches,
+    describe=describe,
+    check=check,
+    callbacks=callbacks,
+)

@@ -1,0 +1,119 @@
+"""Learning from a teacher: what differs from other runs of `finetune.run`."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_vit import training
+from recipes import checks, experiment, scored, training_step
+from recipes.inputs import DatasetInfo
+
+METHODS = ("hard", "soft", "match")
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Distill:
+    """The teacher, and what the student learns from it.
+
+    Attributes:
+        teacher: A `.keras` file of any model, a directory of a SavedModel, an
+            `.onnx` file, or whatever `keras_vit.from_pretrained` opens. It has
+            the classes of the data set, in their order, and takes pixels in
+            [0, 255].
+        method: "hard" or "soft", with the labels (DeiT); "match", without
+            (function matching). A model with a distillation token, such as
+            "DeiTS16", learns from the teacher with that token.
+        weight: Share of the teacher in the loss; 0 is that of DeiT, 0.5 for
+            "hard" and 0.1 for "soft".
+        temperature: Divisor of both's logits; 0 is 3 for "soft", and 1.
+        probabilities: Whether the teacher gives probabilities, not logits.
+    """
+
+    teacher: str = ""
+    method: str = "hard"
+    weight: float = 0.0
+    temperature: float = 0.0
+    probabilities: bool = False
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Config(experiment.Config):
+    """A run with a teacher. In all fields 0 and "" mean off.
+
+    Attributes:
+        distill: The teacher, and what the student learns from it; without a
+            teacher it learns from labels alone.
+    """
+
+    distill: Distill = dataclasses.field(default_factory=Distill)
+
+
+def check(config: Config) -> None:
+    """Refuse what a run with a teacher does not support.
+
+    Raises:
+        ValueError: If a field has an impossible value.
+    """
+    own = config.distill
+    if own.method not in METHODS:
+        raise ValueError(
+            f"`distill.method` must be one of {METHODS}. Received: "
+            f"distill.method={own.method!r}"
+        )
+    checks.check_range("distill.weight", own.weight, 0, 1)
+    checks.check_range("distill.temperature", own.temperature, 0)
+    scored.refuse_unused(config, ("optim.loss", "data.num_frames"), "a student")
+
+
+def prepare(
+    config: Config, info: DatasetInfo, batches: tuple
+) -> tuple[training_step.Objective, tuple]:
+    """Return the objective of a student, and its batches.
+
+    The images of a teacher that is no model of Keras get its predictions in
+    the data pipeline.
+
+    Args:
+        config: The config, with a teacher.
+        info: The properties of the data set.
+        batches: Those of `inputs.pipelines`.
+
+    Raises:
+        ValueError: If the teacher cannot be opened, or does not fit.
+    """
+    own = config.distill
+    if info.multi_label or info.num_frames:
+        raise ValueError(
+            "`distill.teacher` is for images with one label each. Received: "
+            f"{config.data.dataset!r}"
+        )
+    teacher = None
+    if training.is_function_of_files(own.teacher):
+        teacher = training.open_teacher(own.teacher)
+        batches = tuple(
+            _with_predictions(make, teacher, len(info.class_names))
+            for make in batches
+        )
+
+    def predictor(model: keras.Model) -> keras.Model:
+        # A model is opened on the devices of the student.
+        found: Any = None if teacher else training.open_teacher(own.teacher)
+        return training.distilled(model, found, probabilities=own.probabilities)
+
+    return training_step.Objective(
+        predictor=predictor,
+        loss=training.DistillationLoss(
+            own.method,  # type: ignore[arg-type]
+            own.weight or None,
+            own.temperature or None,
+            config.optim.label_smoothing,
+        ),
+        metrics=[training.DistilledAccuracy(name="accuracy")],
+    ), batches
+
+
+def _with_predictions(make, teacher, classes):
+    return lambda *step, **shard: training.with_predictions(
+        make(*step, **shard), teacher, classes
+    )

@@ -1,0 +1,95 @@
+"""Runs with a teacher: better with it, resumed exactly, and settings."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import small_runs
+
+from recipes import cli, distill, experiment, fields, finetune
+from recipes.configs import distill as configs
+
+
+def small(model="ViT", teacher="", method="hard", **changes):
+    own = dict(
+        model=model,
+        architecture=experiment.Architecture(
+            patch_size=2, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64
+        ),
+        base_lr=3e-3,
+    )
+    config = small_runs.small_config(distill.Config(), **own | changes)
+    config.distill.teacher, config.distill.method = str(teacher), method
+    return config
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
+    tiny = dict(
+        architecture=experiment.Architecture(
+            patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16
+        ),
+        augment=("MixUp(alpha=0.5)",),
+        checkpoint_every=2,
+    )
+    finetune.run(small(**tiny, total_steps=2), str(tmp_path / "teacher"))
+    path = tmp_path / "teacher/last.keras"
+    config = small("DeiT", path, **tiny, total_steps=4, eval_every=2)
+    whole = finetune.run(config, str(tmp_path / "whole"))
+    assert np.isfinite(whole["loss"]) and 0 <= whole["accuracy"] <= 1
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    # As if it were killed before its last checkpoint was complete.
+    shutil.rmtree(max((tmp_path / "resumed/checkpoints").glob("*[0-9]")))
+    (tmp_path / "resumed/last.keras").unlink()
+    assert finetune.run(config, str(tmp_path / "resumed")) == whole
+    one, other = (
+        keras.models.load_model(tmp_path / name / "last.keras", compile=False)
+        for name in ("whole", "resumed")
+    )
+    # An ordinary DeiT, whose two classifiers learned different things.
+    assert one.family == "deit"
+    for a, b in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    head = one.get_layer("head")
+    assert not np.array_equal(head.token.kernel, head.distillation.kernel)
+
+
+@pytest.mark.backend_independent
+def test_settings():
+    def config_of(arguments):
+        path = f"recipes/configs/distill.py:{arguments}"
+        config, *_ = cli.parse(["", f"--config={path}"], path.split(":")[0])
+        distill.check(config)
+        return config
+
+    # Touvron et al. 2021, Table 9.
+    deit = {
+        "data.batch_size": 1024,
+        "data.image_size": (224,),
+        "optim.base_lr": 5e-4 * 1024 / 512,
+        "optim.weight_decay": 0.05,
+        "optim.label_smoothing": 0.1,
+        "schedule.num_epochs": 300,
+        "schedule.warmup_steps": 5 * 1_281_167 // 1024,
+        "model.architecture.drop_path_rate": 0.1,
+        "distill.method": "hard",
+    }
+    for model in ("DeiTTi16", "DeiTS16", "DeiTB16"):
+        config = config_of(f"{model},imagenet2012")
+        for field, value in deit.items():
+            assert fields.get(config, field) == value, field
+        assert "RandomErasing(factor=(0.25, 0.25))" in config.data.augment
+        assert {"MixUp(alpha=0.8)", "CutMix()"} < {*config.data.augment}
+    config = config_of("DeiTS16,imagenet2012,match")
+    assert config.data.augment == ("MixUp(alpha=1.0)",)
+    assert config.distill.method == "match"
+    with pytest.raises(ValueError, match="must be MODEL,DATASET"):
+        configs.get_config("DeiTS16")
+    for path, value, message in (
+        ("distill.method", "harder", "`distill.method` must be one of"),
+        ("distill.weight", 1.0, "`distill.weight` must be at least 0 and"),
+        ("optim.loss", "sigmoid", "`optim.loss` has no effect on a student"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            distill.check(fields.changed(small(), {path: value}))
