@@ -1,7 +1,6 @@
 """Search of a folder of images by a text or an image."""
 
 import dataclasses
-import importlib.util
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,10 +101,12 @@ class ImageIndex:
             )
         queries = _unit(queries)
         count = min(count, len(self.paths))
-        if importlib.util.find_spec("faiss") is not None:
-            import faiss
-
-            flat = faiss.IndexFlatIP(self.embeddings.shape[1])
+        try:
+            from faiss import IndexFlatIP
+        except ImportError:  # a folder may have this name, too
+            IndexFlatIP = None
+        if IndexFlatIP is not None:
+            flat = IndexFlatIP(self.embeddings.shape[1])
             flat.add(self.embeddings)
             cosines, indices = flat.search(queries, count)
             return indices, cosines
