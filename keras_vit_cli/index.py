@@ -6,7 +6,7 @@ import sys
 import keras
 
 from keras_vit.evaluation import index_images
-from keras_vit.text import TwoTowers
+from keras_vit.text import NaFlexTowers, TwoTowers, WordDetector
 from keras_vit_cli import predict
 
 
@@ -53,5 +53,10 @@ def two_towers(name: str) -> keras.Model:
         raise ValueError(
             "MODEL must have an image tower and a text tower, such as CLIP. "
             f"Received: {name!r}"
+        )
+    if isinstance(model, NaFlexTowers | WordDetector):
+        raise ValueError(
+            "MODEL must embed entire images of one shape. Received: "
+            f"{name!r}, which opens as a {type(model).__name__}"
         )
     return model

@@ -6,6 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit.heads.owl import BoxesAtPatches
+from keras_vit_cli import index
 from tests.text.test_two_towers import GOLDENS, golden, near, numpy
 
 
@@ -76,6 +77,9 @@ def test_queries_of_words_and_examples(opened, tmp_path):
 @pytest.mark.backend("torch")
 def test_what_a_detector_cannot_do_is_refused(opened):
     _, images, _ = golden("owlv2")
+    for name in ("owlv2", "siglip2"):
+        with pytest.raises(ValueError, match="entire images of one shape"):
+            index.two_towers(str(GOLDENS / name))
     with pytest.raises(ValueError, match="`for_words`"):
         keras_vit.zero_shot(opened, ["a"])
     with pytest.raises(ValueError, match=r"\[Q, 32\]"):
