@@ -60,7 +60,7 @@ _BASE: dict = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 
 
 def _clip(dataset):
-    """Radford et al. 2021, tables 18 and 19: 400 million pairs, 32 epochs."""
+    """Radford et al. 2021, tables 18 and 20: 400 million pairs, 32 epochs."""
     return contrastive.Config(
         model=experiment.Model(name="CLIPB32", dtype_policy="mixed_bfloat16"),
         data=experiment.Data(

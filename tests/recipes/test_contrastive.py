@@ -150,8 +150,10 @@ def test_captions_are_retrieved_without_classes(tmp_path):
 
 @pytest.mark.backend_independent
 def test_settings(tmp_path):
+    # From memory, not compared with the papers again: CLIP's crop, and of
+    # SigLIP and LiT all but the losses, the first scales and the frozen tower.
     for method, expected in (
-        # Radford et al. 2021, tables 18 to 20.
+        # Radford et al. 2021, tables 18 (all models) and 20 (ViTs).
         (
             "clip",
             {
@@ -162,8 +164,12 @@ def test_settings(tmp_path):
                 "schedule.num_epochs": 32,
                 "schedule.warmup_steps": 2000,
                 "text.vocab_size": 49_408,
+                "optim.name": "AdamW(beta_1=0.9, beta_2=0.98, epsilon=1e-6)",
+                "data.image_size": (224,),
+                "text.kind": "clip",
                 "text.context_length": 77,
                 "text.hidden_size": 512,
+                "text.num_layers": 12,
                 "text.num_heads": 8,
                 "text.embedding_size": 512,
                 "text.loss": "softmax",
@@ -176,9 +182,17 @@ def test_settings(tmp_path):
                 "data.batch_size": 32_768,
                 "optim.base_lr": 1e-3,
                 "optim.weight_decay": 1e-4,
+                "optim.name": "AdamW(beta_1=0.9, beta_2=0.95)",
+                "data.image_size": (224,),
+                "schedule.total_steps": 274_658,  # of 9 billion pairs
+                "text.kind": "siglip",
                 "text.loss": "sigmoid",
                 "text.vocab_size": 32_000,
+                "text.context_length": 64,
                 "text.hidden_size": 768,
+                "text.num_layers": 12,
+                "text.num_heads": 12,
+                "text.mlp_dim": 3072,
             },
         ),
         # Zhai et al. 2022: the image tower is locked.
@@ -188,8 +202,14 @@ def test_settings(tmp_path):
                 "model.tune": "head",
                 "model.weights": "imagenet21k",
                 "text.loss": "softmax",
+                "optim.name": "adam",
                 "optim.base_lr": 1e-3,
+                "optim.weight_decay": 0.01,
+                "optim.clip_norm": 1.0,
                 "schedule.total_steps": 5000,
+                "schedule.warmup_steps": 150,
+                "text.context_length": 16,
+                "text.hidden_size": 768,
                 "data.batch_size": 512,
             },
         ),
