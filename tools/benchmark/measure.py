@@ -46,20 +46,30 @@ def peak_memory(make: Callable) -> int | None:
     return _memory("VmHWM") - before if is_reset else None
 
 
-def rounds(functions: dict[str, Callable], number: int) -> dict[str, list]:
+def rounds(
+    functions: dict[str, Callable],
+    number: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list]:
     """Call functions in turns; return seconds per call, by round.
 
     Each was called before. Every other round runs in reverse order, so that
     none always follows the same one.
+
+    Args:
+        functions: The functions by name.
+        number: Number of rounds.
+        clock: What gives seconds; `time.process_time` where others use the
+            machine.
     """
     seconds = {name: [] for name in functions}
     repeats = {}
     for name, function in functions.items():
-        found = _timed(function, 1)
+        found = _timed(function, 1, clock)
         repeats[name] = max(1, math.ceil(MIN_SECONDS / found))
     for i in range(number):
         for name in list(functions)[:: -1 if i % 2 else 1]:
-            seconds[name].append(_timed(functions[name], repeats[name]))
+            seconds[name].append(_timed(functions[name], repeats[name], clock))
     return seconds
 
 
@@ -137,11 +147,11 @@ def device() -> str:
     return next((k.lower() for k in ("TPU", "GPU") if k in kinds), "cpu")
 
 
-def _timed(function, repeats):
-    start = time.perf_counter()
+def _timed(function, repeats, clock):
+    start = clock()
     for _ in range(repeats):
         function()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def _release():

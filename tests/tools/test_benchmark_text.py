@@ -1,0 +1,25 @@
+"""The towers of the text benchmark, tiny, beside those of other libraries."""
+
+import pytest
+
+from tools import benchmark_text
+
+pytestmark = pytest.mark.backend("torch")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the other libraries
+def test_all_libraries_embed_a_batch(monkeypatch, capsys):
+    tiny = dict(width=8, layers=1, heads=2, mlp=8)
+    models = {
+        name: (*found[:2], 60, tiny)
+        for name, found in benchmark_text.MODELS.items()
+    }
+    monkeypatch.setattr(benchmark_text, "MODELS", models)
+    monkeypatch.setattr(benchmark_text, "_BASE", tiny)
+    monkeypatch.setattr(benchmark_text, "TOWERS", ("text",))
+    assert benchmark_text.main(["--rounds=1", "--batch_size=2"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == len(models)
+    for row in rows:
+        assert row.count("|") == head.count("|")
+        assert row.split("|")[2].endswith(" ms ")
