@@ -15,6 +15,7 @@ BACKENDS = {
     "inside": "torch",
     "serving": "tensorflow",
     "tasks": "torch",
+    "words": "torch",
 }
 # What takes long in a notebook -> what is run in its place.
 SHRUNK = {
