@@ -139,8 +139,9 @@ def export_litert(
 
     The file takes float32 images `[1, H, W, C]`, or `[B, H, W, C]` after the
     interpreter's `resize_tensor_input`, scales pixels as the model does, and
-    returns the model's outputs. It does not decode or resize images. It needs
-    no TensorFlow operators, so LiteRT alone can run it. The file is also a zip
+    returns the model's outputs; those of a head have their names in the file's
+    signature (`get_signature_runner`). It does not decode or resize images. It
+    needs no TensorFlow operators, so LiteRT alone can run it. It is also a zip
     archive of associated files: `labels.txt`, one class name per line, and
     `description.json` (`keras_vit.export.description`).
 
@@ -383,15 +384,11 @@ def _run_onnx(path, images):
 def _run_litert(path, images):
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(path)
-    index = interpreter.get_input_details()[0]["index"]
-    interpreter.resize_tensor_input(index, images.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(index, images)
-    interpreter.invoke()
-    outputs = interpreter.get_output_details()
-    found = [interpreter.get_tensor(x["index"]) for x in outputs]
-    return _one_or_all([x["name"] for x in outputs], found)
+    # The names of the outputs are those of the signature, not of the tensors.
+    run = Interpreter(path).get_signature_runner()
+    (name,) = run.get_input_details()
+    found = run(**{name: images})
+    return _one_or_all(list(found), list(found.values()))
 
 
 def _one_or_all(names, found):

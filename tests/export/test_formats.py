@@ -134,7 +134,7 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
 # Each format with another head.
 HEADS = dict(
     onnx=("yolos", dict(classes=3, num_detection_tokens=4)),
-    litert=("depth_anything", dict(neck_sizes=(8,) * 4, fusion_size=8)),
+    litert=("yolos", dict(classes=3, num_detection_tokens=4)),
     openvino=("eomt", dict(classes=3, num_queries=4, num_blocks=1)),
 )
 
