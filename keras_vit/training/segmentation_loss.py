@@ -230,38 +230,34 @@ def sample(maps, points):
         `align_corners=False`.
     """
     height, width = maps.shape[2:]
-    count = points.shape[-2]
     batch, num_maps = ops.shape(maps)[:2]
-    is_shared = points.shape[0] == 1 and points.shape[1] == 1
-    # One zero more is what points outside of the map get.
-    if is_shared:  # whole rows of a matrix are read
+    x, y = (
+        points[..., i, None] * size - 0.5
+        for i, size in ((0, width), (1, height))
+    )
+    # Of the four corners around a point, [..., P, 4].
+    column = ops.floor(x) + ops.array([0, 1, 0, 1], "float32")
+    row = ops.floor(y) + ops.array([0, 0, 1, 1], "float32")
+    weights = (1 - ops.abs(x - column)) * (1 - ops.abs(y - row))
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    # One value more, 0, is what corners outside of the map get.
+    index = ops.cast(row * width + column, "int32")
+    index = ops.where(inside, index, height * width)
+    count = points.shape[2]
+    if points.shape[0] == 1 and points.shape[1] == 1:
+        # Whole rows of a matrix are read.
         flat = ops.reshape(maps, (batch * num_maps, height * width))
         flat = ops.pad(ops.transpose(flat), ((0, 1), (0, 0)))
-        points = points[0, 0, :, None]  # [P, 1, 2]
-    else:
-        flat = ops.reshape(maps, (batch, num_maps, height * width))
-        flat = ops.pad(flat, ((0, 0), (0, 0), (0, 1)))
-    x = points[..., 0] * width - 0.5
-    y = points[..., 1] * height - 0.5
-    left, top = ops.floor(x), ops.floor(y)
-    parts = []
-    for dx in (0, 1):
-        for dy in (0, 1):
-            column, row = left + dx, top + dy
-            weight = (1 - ops.abs(x - column)) * (1 - ops.abs(y - row))
-            inside = (column >= 0) & (column < width) & (row >= 0)
-            inside = inside & (row < height)
-            index = ops.cast(row * width + column, "int32")
-            index = ops.where(inside, index, height * width)
-            if is_shared:
-                values = ops.take(flat, index[:, 0], axis=0)
-            else:
-                values = ops.take_along_axis(flat, index, axis=2)
-            parts.append(values * weight)
-    total = sum(parts[1:], parts[0])
-    if is_shared:
-        total = ops.transpose(total)
-    return ops.reshape(total, (batch, num_maps, count))
+        values = ops.take(flat, ops.reshape(index, (-1,)), axis=0)
+        values = ops.reshape(values, (count, 4, batch * num_maps))
+        found = ops.transpose(ops.matmul(weights[0, 0, :, None], values)[:, 0])
+        return ops.reshape(found, (batch, num_maps, count))
+    flat = ops.reshape(maps, (batch, num_maps, height * width))
+    flat = ops.pad(flat, ((0, 0), (0, 0), (0, 1)))
+    index = ops.reshape(index, (batch, num_maps, count * 4))
+    values = ops.take_along_axis(flat, index, axis=2)
+    values = ops.reshape(values, (batch, num_maps, count, 4))
+    return ops.sum(values * weights, axis=-1)
 
 
 def _entropy(expected, logits):
