@@ -19,7 +19,8 @@ class Dino:
     """The crops, the projection heads and the teacher. 0 means off.
 
     Attributes:
-        local_size: Pixels per side of the small crops.
+        local_size: Pixels per side of the small crops; 0 is half of the image,
+            in whole patches.
         num_local: Small crops of an image.
         global_area: Least and largest share of the area of the two large crops.
         local_area: That of the small crops.
@@ -63,14 +64,16 @@ CROPS = ("num_local", "global_area", "local_area", "distort", "masked")
 def objective(config, info) -> training_step.Objective:
     """Return the student and the teacher of a config."""
     fields = dataclasses.asdict(config.dino)
-    size = fields.pop("local_size")
+    del fields["local_size"]
     settings = training.DINO(
         total_steps=training_step.steps_of(config, info)[0],
         **{k: x for k, x in fields.items() if k not in CROPS},
     )
     return training_step.Objective(
         predictor=lambda model: training.SelfDistillation(
-            model, settings, (size, size) if config.dino.num_local else None
+            model,
+            settings,
+            local_size(config, model) if config.dino.num_local else None,
         ),
         loss=None,
         metrics=[],
@@ -79,11 +82,23 @@ def objective(config, info) -> training_step.Objective:
     )
 
 
+def local_size(config, model: keras.Model) -> tuple[int, int]:
+    """Return the (height, width) of small crops in pixels."""
+    size = config.dino.local_size
+    if size:
+        return size, size
+    pairs = zip(model.image_shape[:2], model.metadata["grid"], strict=True)
+    height, width = (
+        side // patches * max(1, patches // 2) for side, patches in pairs
+    )
+    return height, width
+
+
 def batches(config, images: inputs.Inputs, built) -> method.Batches:
     """Return crops of the images."""
     own, info = config.dino, images.info
     crops = data.Crops(
-        local_size=(own.local_size,) * 2,
+        local_size=local_size(config, built.model),
         flip=config.data.flip,
         grid_size=built.model.metadata["grid"] if own.patch_weight else None,
         **{name: getattr(own, name) for name in CROPS},
@@ -123,11 +138,9 @@ def batches(config, images: inputs.Inputs, built) -> method.Batches:
 def describe(config, built) -> str:
     """Return what crops there are, and of what the teacher is."""
     own = config.dino
-    small = (
-        f" and {own.num_local} of {own.local_size}x{own.local_size} pixels"
-        if own.num_local
-        else ""
-    )
+    height, width = local_size(config, built.model)
+    small = f" and {own.num_local} of {height}x{width} pixels"
+    small = small if own.num_local else ""
     return f"and its teacher, {own.num_prototypes:,} prototypes, 2 crops{small}"
 
 

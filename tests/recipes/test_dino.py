@@ -15,7 +15,7 @@ from recipes import cli, dino, experiment, fields, unlabelled
 
 SMALL = {
     "objective": "dino",
-    "dino.local_size": 4,
+    "dino.local_size": 0,  # 4 pixels
     "dino.num_local": 2,
     "dino.local_area": (0.2, 0.5),
     "dino.num_prototypes": 16,
