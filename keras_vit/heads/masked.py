@@ -29,12 +29,15 @@ from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.common import wide_dtype
 
+# Names of inputs that are pixels.
+_PIXELS = ("images", "videos")
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MaskedModel(TaskModel):
-    """A model that predicts patches which it does not see.
+class MaskedInput(TaskModel):
+    """A model of images, or videos, and of which patches are masked.
 
-    Its inputs are a dictionary; `inputs_of` makes it.
+    Its inputs are a dictionary.
     """
 
     @property
@@ -52,21 +55,6 @@ class MaskedModel(TaskModel):
     def blocks(self) -> list[keras.layers.Layer]:
         """The encoder's blocks, from the input on."""
         return [x for x in super().blocks if not x.name.startswith("decoder")]
-
-    @property
-    def patch_size(self) -> tuple[int, int, int]:
-        """(frames, height, width) of a patch."""
-        return self.get_layer("patch_errors").patch_size
-
-    @property
-    def num_patches(self) -> int:
-        """Number N of patches."""
-        return self.get_layer("mask").num_patches
-
-    @property
-    def num_visible(self) -> int:
-        """Number V of visible patches that its `mask_ratio` leaves."""
-        return self.num_patches - self._num_masked()
 
     def encoder(self, **changes) -> ImageModel:
         """Return the encoder with the present weights, a model of its own.
@@ -94,6 +82,34 @@ class MaskedModel(TaskModel):
             if weight.path in values:
                 weight.assign(values[weight.path])
         return model
+
+    @property
+    def _pixels(self):
+        (pixels,) = (x for k, x in self.input.items() if k in _PIXELS)
+        return pixels
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedModel(MaskedInput):
+    """A model that predicts patches which it does not see.
+
+    Its inputs are a dictionary; `inputs_of` makes it.
+    """
+
+    @property
+    def patch_size(self) -> tuple[int, int, int]:
+        """(frames, height, width) of a patch."""
+        return self.get_layer("patch_errors").patch_size
+
+    @property
+    def num_patches(self) -> int:
+        """Number N of patches."""
+        return self.get_layer("mask").num_patches
+
+    @property
+    def num_visible(self) -> int:
+        """Number V of visible patches that its `mask_ratio` leaves."""
+        return self.num_patches - self._num_masked()
 
     def inputs_of(
         self,
@@ -131,7 +147,7 @@ class MaskedModel(TaskModel):
                     f"{mask.sum(axis=1).tolist()} masked patches"
                 )
             visible = np.argsort(mask, axis=1, kind="stable")[:, : counts[0]]
-        (name,) = (key for key in self.input if key != "visible")
+        (name,) = (key for key in self.input if key in _PIXELS)
         return {name: pixels, "visible": visible.astype("int32")}
 
     def _num_masked(self):
@@ -189,11 +205,6 @@ class MaskedModel(TaskModel):
             drawn = drawn * np.asarray(self.pixel_std) + self.pixel_mean
             drawn = np.clip(drawn, 0, 255)
         return drawn
-
-    @property
-    def _pixels(self):
-        (pixels,) = (x for name, x in self.input.items() if name != "visible")
-        return pixels
 
 
 @checked

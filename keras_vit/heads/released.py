@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from keras_vit.heads.beit_masked import beit_masked
 from keras_vit.heads.depth_anything import depth_anything
 from keras_vit.heads.dpt import dpt
 from keras_vit.heads.eomt import eomt
@@ -101,6 +102,11 @@ RELEASES = {
             ("embedding_size", "objectness", "pads", "unused_weights"),
             lambda metadata: ("clip", metadata),
         ),
+    ),
+    "beit_masked": Release(
+        beit_masked,
+        ("vocab_size", "shared_positions"),
+        lambda metadata: ("beit", metadata),
     ),
     "vit_mae": Release(
         mae,

@@ -45,6 +45,22 @@ IMAGES = {
         decoder_num_hidden_layers=2,
     ),
 }
+KINDS = {
+    "mae": ("ViTMAEConfig", "ViTMAEForPreTraining"),
+    "beit": ("BeitConfig", "BeitForMaskedImageModeling"),
+}
+IMAGES = {name: DECODER | options for name, options in IMAGES.items()}
+BEITS = {
+    "tables": dict(use_relative_position_bias=True),
+    "one table": dict(
+        use_shared_relative_position_bias=True,
+        use_mean_pooling=False,
+        image_size=24,
+        layer_scale_init_value=0.0,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-6,
+    ),
+}
 OURS = dict(
     decoder_num_layers=1,
     decoder_hidden_size=8,
@@ -55,10 +71,11 @@ TINY = dict(patch_size=8, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=16)
 PIXELS = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
 
 
-def library_model(transformers, case, folder):
+def library_model(transformers, kind, options, folder):
     """Return a random model of the library, saved with a processor."""
-    config = transformers.ViTMAEConfig(**SIZES | DECODER | IMAGES[case])
-    model = realistic.fill_torch(transformers.ViTMAEForPreTraining(config))
+    config, model = KINDS[kind]
+    config = getattr(transformers, config)(**SIZES | options)
+    model = realistic.fill_torch(getattr(transformers, model)(config))
     model.save_pretrained(folder)
     size = dict(height=config.image_size, width=config.image_size)
     processor = json.dumps(dict(theirs.PIXELS, size=size))
@@ -89,11 +106,15 @@ def run_theirs(model, pixels, **options):
     return found
 
 
-def gradients(model, inputs):
-    """Return path -> gradient of the mean loss, of each weight."""
+def mean_loss(outputs):
+    return ops.mean(outputs["loss"])
+
+
+def gradients(model, inputs, loss_of=mean_loss):
+    """Return path -> gradient of the loss, of each weight."""
     weights = model.trainable_weights
     if keras.backend.backend() == "torch":
-        ops.mean(model(inputs)["loss"]).backward()
+        loss_of(model(inputs)).backward()
         found = [weight.value.grad for weight in weights]
     elif keras.backend.backend() == "jax":
         import jax
@@ -101,25 +122,25 @@ def gradients(model, inputs):
         def loss(values):
             rest = [v.value for v in model.non_trainable_variables]
             outputs, _ = model.stateless_call(values, rest, inputs)
-            return ops.mean(outputs["loss"])
+            return loss_of(outputs)
 
         found = jax.grad(loss)([weight.value for weight in weights])
     else:
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
-            value = ops.mean(model(inputs)["loss"])
+            value = loss_of(model(inputs))
         found = tape.gradient(value, [weight.value for weight in weights])
     values = {weight.path: np.zeros(weight.shape) for weight in model.weights}
     pairs = zip(weights, found, strict=True)
     return values | {w.path: ops.convert_to_numpy(g) for w, g in pairs}
 
 
-def check_gradients(model, inputs, library, folder):
+def check_gradients(model, inputs, library, folder, loss_of=mean_loss):
     """Compare with those of the library, in the form of its files."""
     import torch
 
-    found = gradients(model, inputs)
+    found = gradients(model, inputs, loss_of)
     arrays, *_ = save.arrays_of(
         {path: lambda value=value: value for path, value in found.items()},
         model.file_family,
@@ -150,7 +171,7 @@ def test_files_have_the_librarys_numbers_and_gradients(
     import torch
 
     folder, own = tmp_path / "theirs", tmp_path / "own"
-    library = library_model(transformers, case, folder)
+    library = library_model(transformers, "mae", IMAGES[case], folder)
     model = keras_vit.from_pretrained(folder)
     assert isinstance(model, keras_vit.heads.MaskedModel)
     pixels, noise = draw(library)
@@ -167,6 +188,80 @@ def test_files_have_the_librarys_numbers_and_gradients(
     keras_vit.save_checkpoint(model, own, format="huggingface")
     check_same_files(own, folder)
     check_gradients(model, inputs, library, tmp_path / "gradients")
+
+
+@pytest.mark.parametrize(
+    "case", ["tables", pytest.param("one table", marks=torch_only)]
+)
+def test_visual_tokens_have_the_librarys_numbers_and_gradients(
+    case, transformers, tmp_path
+):
+    import torch
+
+    folder, own = tmp_path / "theirs", tmp_path / "own"
+    options = dict(BEITS[case], vocab_size=11, use_mask_token=True)
+    library = library_model(transformers, "beit", options, folder)
+    model = keras_vit.from_pretrained(folder)
+    pixels, noise = draw(library)
+    mask, labels = noise > 0.4, np.arange(noise.size) % 11
+    labels = labels.reshape(noise.shape)
+    expected = run_theirs(
+        library,
+        pixels,
+        bool_masked_pos=torch.from_numpy(mask),
+        labels=torch.from_numpy(labels[mask]),
+    )
+    inputs = dict(images=pixels, mask=mask.astype("int32"))
+    check(model(inputs), dict(logits=expected.logits.detach().numpy()))
+    check(
+        model.predict(inputs, verbose=0),
+        dict(logits=expected.logits.detach().numpy()),
+    )
+    keras_vit.save_checkpoint(model, own, format="huggingface")
+    check_same_files(own, folder)
+
+    def loss_of(outputs):
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="sum"
+        )
+        weights = mask.astype("float32")
+        return loss(labels, outputs["logits"], weights) / mask.sum()
+
+    assert float(loss_of(model(inputs))) == pytest.approx(
+        float(expected.loss), rel=1e-5
+    )
+    if case == "tables":  # the library's table gets the sum of all blocks
+        grads = tmp_path / "gradients"
+        check_gradients(model, inputs, library, grads, loss_of)
+
+
+@torch_only
+@pytest.mark.parametrize("case", BEITS)
+def test_a_classifier_begins_with_a_masked_beit(case, transformers, tmp_path):
+    options = BEITS[case] | dict(layer_scale_init_value=0.1, vocab_size=11)
+    library_model(
+        transformers,
+        "beit",
+        options | dict(use_mask_token=True),
+        tmp_path / "masked",
+    )
+    whole = keras_vit.from_pretrained(tmp_path / "masked")
+    model = keras_vit.from_pretrained(tmp_path / "masked", classes=3)
+    theirs_ = transformers.BeitForImageClassification.from_pretrained(
+        tmp_path / "masked", num_labels=3
+    ).eval()
+    theirs_.save_pretrained(tmp_path / "tuned")
+    size = theirs_.config.image_size
+    pixels = theirs.pixels((size, size))
+    tuned = keras_vit.from_pretrained(tmp_path / "tuned", include_top=False,
+        pixel_mean=model.pixel_mean, pixel_std=model.pixel_std)  # fmt: skip
+    for encoder in (model, whole.encoder()):
+        found = keras.Model(encoder.input, encoder.representation)
+        np.testing.assert_allclose(
+            found.predict(pixels, verbose=0),
+            tuned.predict(pixels, verbose=0),
+            atol=1e-5,
+        )
 
 
 @torch_only
@@ -245,7 +340,7 @@ def test_the_encoder_becomes_a_model_of_its_own(name, transformers, tmp_path):
     np.testing.assert_array_equal(
         encoder.predict(PIXELS, verbose=0), vit.predict(PIXELS, verbose=0)
     )
-    library_model(transformers, "normalised", tmp_path)
+    library_model(transformers, "mae", DECODER, tmp_path)
     whole = keras_vit.from_pretrained(tmp_path)
     pixels = PIXELS[:, :8].repeat(4, 1)[:, :, :8].repeat(4, 2)
     expected = whole.encoder().predict(pixels, verbose=0)

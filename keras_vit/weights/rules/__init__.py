@@ -5,6 +5,7 @@ from keras_vit.weights.rules import (
     axial_resnet,
     axial_vit,
     beit,
+    beit_masked,
     bit,
     clip,
     clip_text,
@@ -78,7 +79,8 @@ FAMILIES = {
     "vitpose": vitpose,
     "owlvit": owlvit,
     "owlv2": owlv2,
-    # Masked autoencoders, whole.
+    # Of pre-training, whole.
+    "beit_masked": beit_masked,
     "vit_mae": vit_mae,
     # Of texts.
     "clip_text": clip_text,

@@ -5,14 +5,17 @@ Checked against timm/models/beit.py of timm 1.0, and beit of transformers 5.23.
 
 import re
 
+import numpy as np
+
 from keras_vit.weights import resize
+from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, patches, table
 from keras_vit.weights.rules.encoder import formats, timm, transformers
 
 TITLE = "BEiT or ViT with relative positions"
 grid = patches.grid
 _BLOCK = re.compile(r"encoder\.layer\.(\d+)\.")
-_MODEL: dict = dict(
+MODEL: dict = dict(
     fields=(
         *("activation", "layer_scale", "qkv_bias", "class_token"),
         "relative_dim",
@@ -22,7 +25,7 @@ _MODEL: dict = dict(
 _SHARED_MLP = "shared_rel_pos."
 _TABLE = "relative_position_bias.relative_position_bias_table"
 _SHARED = f"encoder.{_TABLE}"
-_NAMES: dict = transformers.BERT_NAMES | dict(
+NAMES: dict = transformers.BERT_NAMES | dict(
     positions=None,
     scale1="encoder.layer.{i}.lambda_1",
     scale2="encoder.layer.{i}.lambda_2",
@@ -128,7 +131,8 @@ def _timm_config_of(metadata):
     )
 
 
-def _settings(config):
+def settings(config: dict) -> dict:
+    """Return the metadata in a config of transformers."""
     name = "use_absolute_position_embeddings"
     if configs.flag(config, name):
         raise ValueError(f"{name}=True is not supported")
@@ -138,17 +142,53 @@ def _settings(config):
 def _flatten(arrays, metadata):
     """Give each block its table of relative positions, and read the pooling.
 
-    A table that all blocks share is added to theirs, if they have any.
+    Of a model that predicts visual tokens the encoder remains. Where it has no
+    norm, a classifier begins with a new one after the mean.
     """
-    arrays, prefix = transformers.flatten(
-        arrays, ("beit.",), r".*(mask_token|relative_position_index)"
-    )
-    pools = f"{_NAMES['fc_norm']}.weight" in arrays
+    masked = any(name.startswith("lm_head.") for name in arrays)
+    ignored = r".*(mask_token|relative_position_index)"
+    if masked:
+        ignored += r"|(lm_head|layernorm)\..*"
+    arrays, prefix = transformers.flatten(arrays, ("beit.",), ignored)
+    norm = NAMES["fc_norm"]
+    if masked and f"{NAMES['norm']}.weight" not in arrays:
+        shape = arrays["embeddings.cls_token"].shape[-1:]
+        arrays[f"{norm}.weight"] = Stored(shape, lambda: np.ones(shape))
+        arrays[f"{norm}.bias"] = Stored(shape, lambda: np.zeros(shape))
+    pools = f"{norm}.weight" in arrays
     metadata["global_pool"] = "avg" if pools else "token"
+    share_positions(arrays)
+    return arrays, prefix
+
+
+def share_positions(arrays: dict) -> bool:
+    """Add the table that all blocks share to that of each, if any.
+
+    Returns:
+        Whether there is such a table.
+    """
     shared = arrays.pop(_SHARED, None)
     for i in range(0 if shared is None else table.count(arrays, _BLOCK)):
-        _add_shared(arrays, _NAMES["relative"].format(i=i), shared)
-    return arrays, prefix
+        _add_shared(arrays, NAMES["relative"].format(i=i), shared)
+    return shared is not None
+
+
+def join_positions(arrays: dict) -> None:
+    """Make the tables of all blocks one that they share.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    count = table.count(arrays, _BLOCK)
+    names = [NAMES["relative"].format(i=i) for i in range(count)]
+    first, *others = (arrays.pop(name) for name in names)
+    if any(not np.array_equal(first, other) for other in others):
+        raise ValueError(
+            "The blocks must have the same table of relative positions, as in "
+            "the file that the model is of. Received: different tables. Save "
+            "it with `model.save('model.keras')`"
+        )
+    arrays[_SHARED] = first
 
 
 def _add_shared(arrays, name, shared):
@@ -173,8 +213,9 @@ def _config_of(metadata):
     )
 
 
-def _refused(metadata, format):
-    has = {
+def refusals(metadata: dict) -> dict:
+    """Return what BEiTs of transformers lack -> whether a model has it."""
+    return {
         "no LayerScale": not metadata["layer_scale"],
         "MLPs of relative positions": metadata["relative_dim"],
         "post_norm=True": metadata["post_norm"],
@@ -182,6 +223,10 @@ def _refused(metadata, format):
         f"qkv_bias={metadata['qkv_bias']!r}": metadata["qkv_bias"] != "qv",
         "activation='swiglu'": metadata["activation"] == "swiglu",
     }
+
+
+def _refused(metadata, format):
+    has = refusals(metadata)
     return transformers.refused(metadata, format) + table.listed(has)
 
 
@@ -206,10 +251,10 @@ FORMATS = {
         restore=_timm_restore,
         resampling=lambda metadata: "geometric",
         refused=_timm_refused,
-        **_MODEL,
+        **MODEL,
     ),
     "huggingface": formats.transformers_format(
-        _NAMES,
+        NAMES,
         _config_of,
         requires=(
             r".*embeddings\.patch_embeddings\.projection\.weight",
@@ -218,15 +263,14 @@ FORMATS = {
         forbids={
             r".*embeddings\.position_embeddings": "learned positions beside "
             "LayerScale are",
-            r"lm_head\..*": "a head that predicts visual tokens is",
         },
         defaults=_KINDS,
         prefix="beit.",
-        read_config=_settings,
+        read_config=settings,
         flatten=_flatten,
         resampling=lambda metadata: "bilinear",
         refused=_refused,
-        **_MODEL,
+        **MODEL,
     ),
 }
 FORMATS["keras_vit"] = formats.keras_files(
