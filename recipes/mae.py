@@ -158,4 +158,5 @@ METHOD = method.Method(
     batches=batches,
     describe=describe,
     callbacks=callbacks,
+    is_planned=True,
 )

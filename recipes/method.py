@@ -27,6 +27,8 @@ class Method:
         callbacks: Returns further callbacks, given the config, the images, the
             training step, the devices and the workdir. They come before those
             that log an evaluation and save models.
+        is_planned: Whether tools.plan_tpu can plan it: its targets have the
+            shape of the output.
     """
 
     objective: Callable[[Any, inputs.DatasetInfo], training_step.Objective]
@@ -34,6 +36,7 @@ class Method:
     describe: Callable[[Any, training_step.TrainingStep], str]
     check: Callable[[Any], None] = lambda config: None
     callbacks: Callable[..., tuple] = lambda *given: ()
+    is_planned: bool = False
 
 
 def wrapped(

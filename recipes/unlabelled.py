@@ -139,6 +139,26 @@ def check(config: Config) -> None:
     METHODS[config.objective].check(config)
 
 
+# What a plan reads of the data set, beside `planned`.
+dataset_info, load = inputs.dataset_info, inputs.load
+
+
+def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
+    """Return the objective of a config; its targets are as its output.
+
+    Raises:
+        ValueError: If it cannot be planned.
+    """
+    check(config)
+    own = METHODS[config.objective]
+    if not own.is_planned:
+        raise ValueError(
+            "`objective` must be one that can be planned, such as 'mae'. "
+            f"Received: objective={config.objective!r}"
+        )
+    return own.objective(config, info), None
+
+
 def _train(config, workdir, devices):
     """Build the model, write config.json, and train."""
     own = METHODS[config.objective]

@@ -116,6 +116,7 @@ _SIZES: dict[str, dict] = {
         ),
         TINY,
     ),
+    "VideoMAE": TINY | dict(input_shape=(4, 16, 8, 3)),
     "AxialResNet": dict(
         depths=(1,),
         width_factor=0.25,
@@ -599,6 +600,7 @@ OTHER_FAMILIES = {
     "clip": ("CLIP", dict(num_layers=1, remat=True)),
     "beit": ("BEiT", dict(num_layers=1)),
     "siglip": ("SigLIP", dict(num_layers=1)),
+    "videomae": ("VideoMAE", dict(num_layers=1, remat=True)),
     "axial vit": (
         "AxialViT",
         dict(

@@ -12,6 +12,7 @@ from keras_vit.models import families
 
 pytestmark = pytest.mark.backend_independent
 AFTER = ("deit", "dinov2", "dinov3", "eva02", "clip", "siglip", "beit")
+AFTER += ("videomae",)
 # "deit3" and "perception_encoder" have the names of "dinov2" and "eva02".
 PACKAGE = pathlib.Path(keras_vit.__file__).parent
 HEADS = sorted((PACKAGE / "heads").glob("*.py"))
@@ -36,6 +37,7 @@ NAMES = {
     "beit": r"lambda_1|use_mean_pooling",
     "clip": r"pre_layrnorm|visual_projection",
     "siglip": r"head\\.probe|siglip_vision_model",
+    "videomae": r"tubelet_size|qv_bias",
     "axial_vit": r"axial_block_|encoder_block_row",
     "as_mlp": r"axial_shift",
     "s2_mlp": r"S2MLPBlock_|spatial_shift",

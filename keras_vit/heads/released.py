@@ -62,6 +62,16 @@ _EOMT: dict = dict(
 )
 
 
+_MAE: dict = dict(
+    head=mae,
+    options=(
+        *("decoder_num_layers", "decoder_hidden_size", "mask_ratio"),
+        *("decoder_num_heads", "decoder_mlp_dim", "target"),
+    ),
+    changes=("mask_ratio", "target"),
+)
+
+
 def vit_or_dinov2(metadata: dict) -> tuple[str, dict]:
     """Return DINOv2 as the backbone where there is LayerScale, or ViT."""
     if metadata["layer_scale"]:
@@ -108,14 +118,9 @@ RELEASES = {
         ("vocab_size", "shared_positions"),
         lambda metadata: ("beit", metadata),
     ),
-    "vit_mae": Release(
-        mae,
-        (
-            *("decoder_num_layers", "decoder_hidden_size", "mask_ratio"),
-            *("decoder_num_heads", "decoder_mlp_dim", "target"),
-        ),
-        plain_vit,
-        ("mask_ratio", "target"),
+    "vit_mae": Release(**_MAE, backbone=plain_vit),
+    "videomae_pretraining": Release(
+        **_MAE, backbone=lambda metadata: ("videomae", metadata)
     ),
     "vitpose": Release(
         vitpose,
@@ -175,7 +180,9 @@ def _backbone(source, release, changes):
     metadata = source.metadata
     shape = changes.get("input_shape")
     if shape is None:
+        frames = metadata.get("num_frames")
         shape = (*metadata["image_size"], metadata["channels"])
+        shape = shape if frames is None else (frames, *shape)
     mean, std = (
         metadata.get(name) if changes.get(name) is None else changes[name]
         for name in ("pixel_mean", "pixel_std")

@@ -24,4 +24,5 @@ from keras_vit.models.raft_mlp import *
 from keras_vit.models.res_mlp import *
 from keras_vit.models.s2_mlp import *
 from keras_vit.models.siglip import *
+from keras_vit.models.videomae import *
 from keras_vit.models.vit import *

@@ -48,6 +48,34 @@ IMAGES = {
 KINDS = {
     "mae": ("ViTMAEConfig", "ViTMAEForPreTraining"),
     "beit": ("BeitConfig", "BeitForMaskedImageModeling"),
+    "video": ("VideoMAEConfig", "VideoMAEForPreTraining"),
+    "clips": ("VideoMAEConfig", "VideoMAEForVideoClassification"),
+}
+VIDEO = dict(num_frames=4)
+VIDEOS = {
+    "normalised": dict(VIDEO, **DECODER),
+    "pixels": dict(
+        DECODER,
+        num_frames=3,
+        tubelet_size=1,
+        image_size=16,
+        norm_pix_loss=False,
+        use_mean_pooling=False,
+        qv_bias=False,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-6,
+        decoder_num_hidden_layers=2,
+    ),
+}
+CLIPS = {
+    "mean": dict(VIDEO, num_labels=5),
+    "first": dict(
+        num_frames=6,
+        tubelet_size=3,
+        use_mean_pooling=False,
+        qv_bias=False,
+        num_labels=3,
+    ),
 }
 IMAGES = {name: DECODER | options for name, options in IMAGES.items()}
 BEITS = {
@@ -87,8 +115,12 @@ def draw(model, seed=0):
     """Return pixels `[2, H, W, 3]` and noise `[2, N]` for a library model."""
     config, generator = model.config, np.random.default_rng(seed)
     size = config.image_size
-    pixels = generator.integers(0, 256, (2, size, size, 3)).astype("float32")
+    frames = getattr(config, "num_frames", None)
+    shape = (2, size, size, 3) if frames is None else (2, frames, size, size, 3)
+    pixels = generator.integers(0, 256, shape).astype("float32")
     count = (size // config.patch_size) ** 2
+    if frames is not None:
+        count *= frames // config.tubelet_size
     return pixels, generator.uniform(size=(2, count)).astype("float32")
 
 
@@ -188,6 +220,92 @@ def test_files_have_the_librarys_numbers_and_gradients(
     keras_vit.save_checkpoint(model, own, format="huggingface")
     check_same_files(own, folder)
     check_gradients(model, inputs, library, tmp_path / "gradients")
+
+
+@pytest.mark.parametrize(
+    "case", ["normalised", pytest.param("pixels", marks=torch_only)]
+)
+def test_videos_have_the_librarys_numbers_and_gradients(
+    case, transformers, tmp_path
+):
+    import torch
+
+    folder, own = tmp_path / "theirs", tmp_path / "own"
+    library = library_model(transformers, "video", VIDEOS[case], folder)
+    model = keras_vit.from_pretrained(folder)
+    pixels, noise = draw(library)
+    mask = np.argsort(np.argsort(noise, axis=1), axis=1) > 7
+    expected = run_theirs(
+        library, pixels, bool_masked_pos=torch.from_numpy(mask)
+    )
+    inputs = model.inputs_of(pixels, mask=mask)
+    found = model(inputs)
+    assert float(ops.mean(found["loss"])) == pytest.approx(
+        float(expected.loss), rel=1e-5
+    )
+    logits = expected.logits.detach().numpy()
+    check(dict(logits=found["logits"]), dict(logits=logits))
+    np.testing.assert_array_equal(ops.convert_to_numpy(found["mask"]), mask)
+    keras_vit.save_checkpoint(model, own, format="huggingface")
+    check_same_files(own, folder)
+    assert model.reconstruct(inputs).shape == pixels.shape
+    # A classifier begins with it, as the library's does.
+    tuned = transformers.VideoMAEForVideoClassification.from_pretrained(folder)
+    tuned.save_pretrained(tmp_path / "tuned")
+    tuned = keras_vit.from_pretrained(
+        tmp_path / "tuned", include_top=False, pixel_mean=model.pixel_mean,
+        pixel_std=model.pixel_std,
+    )  # fmt: skip
+    alone = keras_vit.from_pretrained(folder, include_top=False)
+    for encoder in (model.encoder(), alone):
+        np.testing.assert_allclose(
+            encoder.predict(pixels, verbose=0),
+            tuned.predict(pixels, verbose=0),
+            atol=1e-5,
+        )
+    check_gradients(model, inputs, library, tmp_path / "gradients")
+
+
+@pytest.mark.parametrize(
+    "case", ["mean", pytest.param("first", marks=torch_only)]
+)
+def test_classifiers_of_videos_have_the_librarys_numbers(
+    case, transformers, tmp_path
+):
+    import torch
+
+    folder, own = tmp_path / "theirs", tmp_path / "own"
+    library = library_model(transformers, "clips", CLIPS[case], folder)
+    pixels, _ = draw(library)
+    labels = torch.zeros(2, dtype=torch.int64)
+    expected = run_theirs(library, pixels, labels=labels).logits
+    model = keras_vit.from_pretrained(folder)
+    check(dict(logits=model(pixels)), dict(logits=expected.detach().numpy()))
+    keras_vit.save_checkpoint(model, own, format="huggingface")
+    check_same_files(own, folder)
+    model.save(tmp_path / "model.keras")
+    again = keras_vit.VideoMAE(weights=tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        *(ops.convert_to_numpy(x(pixels)) for x in (model, again))
+    )
+
+
+@torch_only
+def test_tubes_are_masked_in_all_frames():
+    model = mae(
+        keras_vit.VideoMAE(
+            **TINY, include_top=False, input_shape=(4, 32, 32, 3)
+        ),
+        **OURS,
+        mask_ratio=0.9,
+        target="channel",
+    )
+    pixels = np.zeros((2, 4, 32, 32, 3))
+    visible = model.inputs_of(pixels)["visible"]
+    assert visible.shape == (2, 2 * 2) and model.num_visible == 4
+    np.testing.assert_array_equal(visible[:, :2] + 16, visible[:, 2:])
+    with pytest.raises(ValueError, match="frames is a multiple of 2"):
+        keras_vit.VideoMAE(**TINY, input_shape=(3, 32, 32, 3))
 
 
 @pytest.mark.parametrize(

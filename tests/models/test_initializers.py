@@ -244,6 +244,7 @@ CASES = {
     ),
     "CLIP": (TOKENS, timm(tiny)),
     "SigLIP": (TOKENS, timm(tiny, **PROBE)),
+    "VideoMAE": (TOKENS, timm(tiny)),
     "DINOv3": (TOKENS, timm(small, **RESCALED)),
     "EVA02": (dict(TOKENS, pooling="map"), timm(small, **RESCALED, **PROBE)),
     "PerceptionEncoder": (TOKENS, timm(small, **RESCALED, **PROBE)),

@@ -103,10 +103,10 @@ def dataset_info(config):
 
 
 def recipe_of(config) -> typing.Any:
-    """Return the module that knows a config: tasks, contrastive or inputs."""
-    from recipes import contrastive, inputs, tasks
+    """Return the module that knows a config; inputs of classifiers."""
+    from recipes import contrastive, inputs, tasks, unlabelled
 
-    recipes = {tasks.Config: tasks, contrastive.Config: contrastive}
+    recipes = {each.Config: each for each in (tasks, contrastive, unlabelled)}
     return recipes.get(type(config), inputs)
 
 

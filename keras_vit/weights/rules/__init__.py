@@ -36,6 +36,8 @@ from keras_vit.weights.rules import (
     siglip,
     siglip2,
     siglip_text,
+    videomae,
+    videomae_pretraining,
     vit,
     vit_mae,
     vitpose,
@@ -82,6 +84,8 @@ FAMILIES = {
     # Of pre-training, whole.
     "beit_masked": beit_masked,
     "vit_mae": vit_mae,
+    "videomae_pretraining": videomae_pretraining,
+    "videomae": videomae,  # whose files have the same config
     # Of texts.
     "clip_text": clip_text,
     "siglip_text": siglip_text,

@@ -45,7 +45,7 @@ def decoder_names(names: dict, layer: str) -> dict:
             return tuple(map(renamed, name))
         return name.replace(old, layer)
 
-    return {key: renamed(x) for key, x in names.items()}
+    return {key: x and renamed(x) for key, x in names.items()}
 
 
 def settings(config: dict, num_heads: int, normalises: bool) -> dict:
