@@ -32,6 +32,7 @@ from keras_vit.models import (
     raft_mlp_embedding,
     res_mlp,
     s2_mlp,
+    videomae,
     vit,
 )
 
@@ -168,6 +169,11 @@ LAYERS = {
         layers.PatchEmbedding,
         dict(patch_size=(4, 2), hidden_size=6),
         (8, 12, 3),
+    ),
+    "TubeletEmbedding": (
+        videomae.TubeletEmbedding,
+        dict(patch_size=(4, 2), hidden_size=6, tubelet_size=2),
+        (4, 8, 12, 3),
     ),
     "ClassToken": (layers.ClassToken, {}, (4, 6)),
     "AddPositionEmbs": (

@@ -34,7 +34,7 @@ NAMES = {
     "dinov2": r"use_swiglu_ffn",
     "dinov3": r"dinov3_vit|gate_proj",
     "eva02": r"use_post_norm|scale_attn_inner",
-    "beit": r"lambda_1|use_mean_pooling",
+    "beit": r"lambda_1",
     "clip": r"pre_layrnorm|visual_projection",
     "siglip": r"head\\.probe|siglip_vision_model",
     "videomae": r"tubelet_size|qv_bias",
@@ -69,6 +69,10 @@ SHARE_NAMES = {
     # OpenCLIP's EVA-CLIP.
     "eva02": ("weights/rules/encoder/", "weights/rules/open_clip.py"),
     "deit": ("weights/rules/vit/",),  # refuses them
+    "videomae": (
+        "weights/rules/encoder/",
+        "weights/rules/videomae_pretraining.py",
+    ),
     "mvit": ("weights/rules/ff_only.py",),
     # Hire-MLP weights its branches as CycleMLP does.
     "hire_mlp": ("models/cycle_mlp.py", "weights/rules/cycle_mlp.py"),

@@ -128,7 +128,7 @@ CASES = {
     **dict.fromkeys(
         (
             *("DeiT", "DeiT3", "DINOv2", "DINOv3", "EVA02", "CLIP", "SigLIP"),
-            *("BEiT", "PerceptionEncoder"),
+            *("BEiT", "PerceptionEncoder", "VideoMAE"),
         ),
         (LAYERS, [], ENCODER, [], LINEAR),
     ),
