@@ -66,7 +66,8 @@ def beit_masked(
 
     Returns:
         A model of {"images": `[B, H, W, C]`, "mask": `[B, N]`, 1 where a patch
-        is masked}, with the output "logits", `[B, N, V]`.
+        is masked}, with the output "logits", `[B, N, V]`. Its loss is the
+        cross-entropy with the visual tokens, weighted with the mask.
 
     Raises:
         ValueError: If the backbone is not a sequence of layers from the
@@ -77,11 +78,6 @@ def beit_masked(
             keras_vit.BEiTB16(include_top=False))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("adam", loss=dict(logits=loss))
-        model.fit(
-            dict(images=images, mask=mask),
-            dict(logits=visual_tokens),
-            sample_weight=dict(logits=mask),
-        )
 
     Reference:
         Bao et al. 2022 (2106.08254), section 2.3.
