@@ -12,7 +12,7 @@ import numpy as np
 import processes
 import pytest
 
-from tests.distribution import train_masked, train_set_losses
+from tests.distribution import train_set_losses
 
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
@@ -99,10 +99,6 @@ def test_mirrored_devices_train_as_one_device(tmp_path, alone):
 
 def test_losses_of_sets_count_the_objects_of_all_devices():
     processes.call(train_set_losses.main)
-
-
-def test_a_masked_autoencoder_trains_on_four_devices_as_on_one():
-    processes.call(train_masked.main)
 
 
 @pytest.mark.backend("jax")
