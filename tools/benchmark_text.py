@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -116,7 +116,7 @@ def call(
 
 def _ours(model, tower, side):
     _, length, vocab_size, size = MODELS[model]
-    kind = "clip" if model == "CLIPB32" else "siglip"
+    kind: Literal["clip", "siglip"] = "clip" if model == "CLIPB32" else "siglip"
     if tower == "text":
         return keras_vit.text.text_tower(
             kind,

@@ -244,17 +244,18 @@ def _twice_differentiable():
 
         @staticmethod
         def backward(ctx, g):
-            *inputs, bias, query, key, value, y = ctx.saved_tensors
+            *inputs, query, key, value, y = ctx.saved_tensors
             if torch.is_grad_enabled() or is_transformed(g, y):
-                return *_gradients(*inputs, bias, g), None
+                return *_gradients(inputs, g), None
             copies = query, key, value
             return *torch.autograd.grad(y, copies, g, retain_graph=True), None
 
     return Attention.apply
 
 
-def _gradients(query, key, value, bias, g):
+def _gradients(inputs, g):
     """Return those of the explicit products, by public operations."""
+    query, key, value, bias = inputs
     scale = query.shape[-1] ** -0.5
     logits = query @ key.mT * scale
     weights = (logits if bias is None else logits + bias).softmax(-1)
