@@ -280,7 +280,11 @@ def takes(recipe, option):
     if "=" in option:
         # A field of the config of a task, or of the recipe's own.
         default = module.DEFAULT_CONFIG
-        for field, file in (("task", "detect"), ("text", "contrastive")):
+        for field, file in (
+            ("task", "detect"),
+            ("text", "contrastive"),
+            ("distill", "distill"),
+        ):
             if option.startswith(f"--config.{field}."):
                 default = default.with_name(f"{file}.py")
         try:

@@ -114,6 +114,7 @@ class DistilledAccuracy(keras.metrics.CategoricalAccuracy):
         return super().update_state(y_true, student, sample_weight)
 
 
+@checked
 def distilled(
     model: keras.Model,
     teacher: keras.Model | None = None,
@@ -254,17 +255,18 @@ def _of_saved_model(path):
     served = "logits" if "logits" in loaded.signatures else "serving_default"
     signature = loaded.signatures[served]
     arguments = signature.structured_input_signature[1]
-    if len(arguments) != 1 or len(signature.structured_outputs) != 1:
-        raise _not_one(path, [*arguments], [*signature.structured_outputs])
+    outputs = [*signature.structured_outputs]
+    if served in outputs:  # beside the features
+        outputs = [served]
+    if len(arguments) != 1 or len(outputs) != 1:
+        raise _not_one(path, [*arguments], outputs)
     ((name, spec),) = arguments.items()
 
     def predict(images):
         images = _fitted(images, spec.shape.as_list())
         # The loaded object holds the variables.
-        (found,) = loaded.signatures[served](
-            **{name: tf.cast(images, spec.dtype)}
-        ).values()
-        return tf.cast(found, "float32")
+        found = loaded.signatures[served](**{name: tf.cast(images, spec.dtype)})
+        return tf.cast(found[outputs[0]], "float32")
 
     return predict
 

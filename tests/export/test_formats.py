@@ -261,7 +261,8 @@ def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
     comparison = precision.compare_outputs(
         model.predict(images, verbose=0), formats.run_file(path, images)
     )
-    assert 0 < comparison["relative_difference"] < 0.15
+    # 0.17 on a processor with AVX2 alone, whose sums of int8 saturate.
+    assert 0 < comparison["relative_difference"] < 0.2
     assert os.path.getsize(path) < 0.4 * precision.weights_bytes(model)
 
 

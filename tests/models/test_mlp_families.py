@@ -55,7 +55,8 @@ def macs_of_ff_only(config):
 
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_the_authors(case):
-    assert difference(*authors_model(case)) <= 2e-6
+    # 2.5e-6 of EAMLP with TensorFlow on a processor with AVX2 alone.
+    assert difference(*authors_model(case)) <= 3e-6
 
 
 @pytest.mark.backend("jax")

@@ -69,6 +69,7 @@ def test_a_student_of_a_better_teacher_is_better(tmp_path):
     assert plain["accuracy"] + 0.075 < taught["accuracy"] < accuracy
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.usefixtures("no_pictures")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     tiny = dict(

@@ -304,7 +304,7 @@ def test_the_small_model_takes_patches_that_fit(
 def test_weight_decay_is_for_kernels_alone():
     model = small_vit()
     optimizer = training_step._optimizer(
-        experiment.Optim(weight_decay=0.1), 0.1, model, model
+        experiment.Optim(weight_decay=0.1), 0.1, model, model, 10
     )
     assert optimizer.weight_decay == 0.1
     decayed = {
@@ -313,7 +313,9 @@ def test_weight_decay_is_for_kernels_alone():
         if optimizer._use_weight_decay(variable)
     }
     assert decayed == {"kernel"}
-    optimizer = training_step._optimizer(experiment.Optim(), 0.1, model, model)
+    optimizer = training_step._optimizer(
+        experiment.Optim(), 0.1, model, model, 10
+    )
     assert optimizer.weight_decay is None
 
 

@@ -56,7 +56,7 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
     config = make_config(
         optimizer="adam", weight_decay=weight_decay, clip_norm=1.0
     )
-    optimizer = training_step._optimizer(config.optim, rate, layer, layer)
+    optimizer = training_step._optimizer(config.optim, rate, layer, layer, 10)
     optimizer.build([layer.kernel, layer.bias])
 
     first = {name: np.zeros_like(v) for name, v in values.items()}

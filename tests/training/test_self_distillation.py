@@ -295,7 +295,7 @@ def test_what_cannot_be_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.backend("tensorflow")
 def test_four_devices_train_as_one(tmp_path):
     processes.call(distilled_devices.main, tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
