@@ -80,7 +80,8 @@ class MaskedInput(TaskModel):
         values = {weight.path: weight for weight in self.weights}
         for weight in model.weights:
             if weight.path in values:
-                weight.assign(values[weight.path])
+                # Of its own: JAX' `predict` gives up the arrays that it reads.
+                weight.assign(ops.copy(values[weight.path].value))
         return model
 
     @property

@@ -414,7 +414,8 @@ class SwapTeacher(averages.SwapAverages):
 
     def _assign_averages(self):
         for student, teacher in self.model.pairs:
-            student.assign(teacher.value)
+            # Of its own: JAX' `predict` gives up the arrays that it reads.
+            student.assign(ops.copy(teacher.value))
 
 
 def _check(model):

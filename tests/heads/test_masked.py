@@ -222,7 +222,6 @@ def test_files_have_the_librarys_numbers_and_gradients(
     check_gradients(model, inputs, library, tmp_path / "gradients")
 
 
-@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(
     "case", ["normalised", pytest.param("pixels", marks=torch_only)]
 )
@@ -267,7 +266,6 @@ def test_videos_have_the_librarys_numbers_and_gradients(
     check_gradients(model, inputs, library, tmp_path / "gradients")
 
 
-@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(
     "case", ["mean", pytest.param("first", marks=torch_only)]
 )
@@ -310,7 +308,6 @@ def test_tubes_are_masked_in_all_frames():
         keras_vit.VideoMAE(**TINY, input_shape=(3, 32, 32, 3))
 
 
-@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(
     "case", ["tables", pytest.param("one table", marks=torch_only)]
 )
