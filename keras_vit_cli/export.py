@@ -15,6 +15,7 @@ from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.export import (
     formats,
     precision,
+    runtimes,
     savedmodel,
     serving_assets,
 )
@@ -67,7 +68,7 @@ def _export(options):
         if images:
             images = np.stack(images).astype("float32")
             expected = model.predict_on_batch(images)
-            outputs = formats.run_file(options.path, images)
+            outputs = runtimes.run_file(options.path, images)
             found = precision.compare_outputs(
                 expected,
                 outputs,  # type: ignore[arg-type]  # of one output

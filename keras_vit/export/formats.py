@@ -10,12 +10,9 @@ Only backends that write files for any number of images are supported. For
 LiteRT PyTorch is not: its converter rejects the stem of a hybrid (`tfl.pow`).
 """
 
-import contextlib
 import importlib.util
 import os
 import tempfile
-import zipfile
-from importlib import metadata
 from typing import Literal
 
 import keras
@@ -28,6 +25,7 @@ from keras_vit.export.precision import (
     warn_of_slow_int8,
     weights_bytes,
 )
+from keras_vit.export.runtimes import DESCRIBE, openvino_library, run_file
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 from keras_vit.text import TextModel, TwoTowers
@@ -186,19 +184,6 @@ def export_openvino(model: keras.Model, path: str | os.PathLike) -> str:
     return _export(model, path, "openvino", "float32")
 
 
-def run_file(
-    path: str, images: np.ndarray
-) -> np.ndarray | dict[str, np.ndarray]:
-    """Return the output of a file that was exported here, on the CPU.
-
-    `images` are float32 `[B, H, W, C]`, pixels in [0, 255]. Of several outputs,
-    as of a model with a head, it returns a dictionary.
-    """
-    suffix = os.path.splitext(path)[1]
-    run = {".onnx": _run_onnx, ".tflite": _run_litert, ".xml": _run_openvino}
-    return run[suffix](path, images)
-
-
 def _export(model, path, file_format, precision):
     """Write a file beside `path`, runs it, then moves it to `path`."""
     path = os.fspath(path)
@@ -223,7 +208,7 @@ def _export(model, path, file_format, precision):
         # Converters and runtimes raise many kinds of exceptions.
         try:
             _write(model, part, file_format, precision)
-            _DESCRIBE[file_format](part, fields)
+            DESCRIBE[file_format](part, fields)
             outputs = run_file(part, images)
         except Exception as error:
             raise ValueError(
@@ -275,7 +260,7 @@ def _write(model, path, file_format, precision):
         # families, and adds outputs to those of others.
         source = path.removesuffix(".xml") + ".onnx"
         onnx_files.write(model, source, precision)
-        openvino = _openvino()
+        openvino = openvino_library()
         openvino.serialize(openvino.Core().read_model(source), path)
         os.remove(source)
     elif file_format == "onnx":
@@ -366,93 +351,3 @@ def _remedy(file_format):
         f" (pip install tensorflow "
         f"{' '.join(_NEEDS[file_format]['tensorflow'].values())})."
     )
-
-
-def _run_onnx(path, images):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised as exceptions anyway
-    session = onnxruntime.InferenceSession(
-        path, options, providers=["CPUExecutionProvider"]
-    )
-    names = [output.name for output in session.get_outputs()]
-    found = session.run(names, {session.get_inputs()[0].name: images})
-    return _one_or_all(names, found)
-
-
-def _run_litert(path, images):
-    from ai_edge_litert.interpreter import Interpreter
-
-    # The names of the outputs are those of the signature, not of the tensors.
-    run = Interpreter(path).get_signature_runner()
-    (name,) = run.get_input_details()
-    found = run(**{name: images})
-    return _one_or_all(list(found), list(found.values()))
-
-
-def _one_or_all(names, found):
-    """Return the only output, or all by their names."""
-    return found[0] if len(found) == 1 else dict(zip(names, found, strict=True))
-
-
-def _run_openvino(path, images):
-    core = _openvino().Core()
-    # The default on some processors is bfloat16.
-    hints = {"INFERENCE_PRECISION_HINT": "f32"}
-    model = core.compile_model(path, "CPU", hints)
-    found = model(images)
-    names = [output.get_any_name() for output in model.outputs]
-    return _one_or_all(names, [found[output] for output in model.outputs])
-
-
-def _describe_onnx(path, fields):
-    import onnx
-
-    model = onnx.load(path)
-    onnx.helper.set_model_props(model, description.as_json(fields))
-    onnx.save(model, path)
-
-
-def _describe_litert(path, fields):
-    # The format of TensorFlow Lite's own metadata tool: an archive of the
-    # associated files after the model, which readers of the model ignore.
-    with zipfile.ZipFile(path, "a") as archive:
-        for name, text in description.as_files(fields).items():
-            archive.writestr(name, text)
-
-
-def _describe_openvino(path, fields):
-    openvino = _openvino()
-    # Read into memory, because the same files are overwritten.
-    with open(path, "rb") as structure:
-        with open(path.removesuffix(".xml") + ".bin", "rb") as weights:
-            model = openvino.Core().read_model(structure.read(), weights.read())
-    for name, text in description.as_json(fields).items():
-        model.set_rt_info(text, ["keras_vit", name])
-    openvino.serialize(model, path)
-
-
-_DESCRIBE = dict(
-    onnx=_describe_onnx, litert=_describe_litert, openvino=_describe_openvino
-)
-
-
-def _openvino():
-    """Import OpenVINO without statistics of its use, unless the user agreed."""
-    with contextlib.suppress(ImportError):
-        import openvino_telemetry
-
-        # There is one object. With the question enabled it sends nothing before
-        # the user has agreed; otherwise OpenVINO, when it is imported, makes
-        # one that sends without asking.
-        openvino_telemetry.Telemetry(
-            app_name="OpenVINO",
-            app_version=metadata.version("openvino"),
-            tid="",
-            backend="ga4",
-            enable_opt_in_dialog=True,
-        )
-    import openvino
-
-    return openvino
