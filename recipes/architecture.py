@@ -77,6 +77,7 @@ class Architecture:
     embedding_type: str = ""
     token_mixing_type: str = ""
     # Models of videos.
+    tubelet_size: int = 0
     cube_size: tuple[int, ...] = ()
     cube_stride: tuple[int, ...] = ()
     pooling_mode: str = ""
