@@ -48,7 +48,9 @@ def run(options) -> int:
         )
     model = None if is_savedmodel(options.model) else load(options.model)
     if isinstance(model, TwoTowers):
-        model = words.model_of(model, options.classes, options.templates)
+        model = words.model_of(
+            model, options.model, options.classes, options.templates
+        )
     elif options.classes:
         raise ValueError(
             "--classes needs a model with a text tower, such as CLIP's. "

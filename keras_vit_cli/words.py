@@ -1,9 +1,12 @@
 """Makes classifiers, and queries, of the words on the command line."""
 
+import math
+import sys
+
 import keras
 
 import keras_vit
-from keras_vit.text import TEMPLATES, TwoTowers, WordDetector
+from keras_vit.text import TEMPLATES, NaFlexTowers, TwoTowers, WordDetector
 from keras_vit_cli.arguments import TEMPLATE
 
 
@@ -18,12 +21,17 @@ def names_of(text: str | None) -> list[str]:
 
 
 def model_of(
-    model: TwoTowers, classes: str | None, templates: str = TEMPLATE
+    model: TwoTowers,
+    source: str,
+    classes: str | None,
+    templates: str = TEMPLATE,
 ) -> keras.Model:
     """Return the classifier or detector of classes.
 
     Args:
         model: The two towers.
+        source: What they were opened from. A NaFlex is opened again, for
+            squares of as many patches as it takes.
         classes: Their names, with commas between.
         templates: Prompts: a name of `keras_vit.text.TEMPLATES`, or one with
             {} for the name.
@@ -40,4 +48,19 @@ def model_of(
     prompts = templates if templates in TEMPLATES else [templates]
     if isinstance(model, WordDetector):
         return model.for_words(names, prompts)
+    if isinstance(model, NaFlexTowers):
+        model = _for_squares(model, source)
     return keras_vit.zero_shot(model, names, prompts)
+
+
+def _for_squares(model, source):
+    tower = model.image_tower
+    patch = tower.get_layer("embedding").patch_size
+    side = math.isqrt(tower.max_patches)
+    shape = (side * patch[0], side * patch[1], 3)
+    print(
+        f"Images are resized to {shape[0]} x {shape[1]} pixels: a classifier "
+        "takes one shape. `encode_images` of the model takes any.",
+        file=sys.stderr,
+    )
+    return keras_vit.from_pretrained(source, input_shape=shape)

@@ -139,7 +139,9 @@ class WordsModel:
         """Return the classifier or the detector of classes, as `load` does."""
         if not words.names_of(classes):
             raise ValueError("Name the classes, with commas between.")
-        return _shown(words.model_of(self._model, classes), self._name)
+        return _shown(
+            words.model_of(self._model, self._name, classes), self._name
+        )
 
 
 class SavedModel:

@@ -5,7 +5,7 @@
   resized; and the pixels that the model takes. Of a text tower `ids` and
   `vocabulary`, the numbers of tokens of a text and in all
 - `outputs`: the activation that gives probabilities: "softmax", "sigmoid" or
-  "none"
+  "none", also of features
 - `task`: of a model with a head, such as "detection"
 - `architecture`: name of the model
 - `keras_vit`: version of this package, if it is installed
@@ -51,6 +51,8 @@ def describe(model: keras.Model) -> dict:
         input=size | pixels | dict(resize="bilinear to this size, no crop"),
         outputs=savedmodel.activation_of(model),
     )
+    if model is inner and inner.head is None:
+        fields["outputs"] = "none"
     names = inner.class_names
     is_task = isinstance(inner, TaskModel)
     if is_task:

@@ -226,6 +226,11 @@ def test_file_holds_class_names_and_preprocessing(file_format, tmp_path):
     assert size["range"] == [0, 255] and "bilinear" in size["resize"]
 
 
+def test_features_have_no_activation():
+    model = make_model(include_top=False)
+    assert description.describe(model)["outputs"] == "none"
+
+
 def test_scaling_outside_of_the_model_is_described():
     model = make_model(
         include_preprocessing=False, pixel_mean=(1.0, 2.0, 3.0), pixel_std=4.0

@@ -16,6 +16,7 @@ import keras_vit
 import keras_vit_cli
 from keras_vit import data
 from keras_vit_cli.predict import load
+from tests.drawn_folders import drawn
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -269,3 +270,27 @@ def test_words_are_the_classes_of_a_model_with_a_text_tower(tmp_path, capsys):
         assert one["score"] == pytest.approx(1 / (1 + np.exp(-logit)), 1e-4)
     assert predict(model, photo) == 2
     assert "--classes must name classes" in capsys.readouterr().err
+
+
+def test_images_of_any_shape_are_classified_as_squares(tmp_path, capsys):
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = tmp_path / "model"
+    shutil.copytree(drawn("towers") / "siglip2", folder)
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "a", "cat", "dog"]
+    vocab = {word: i for i, word in enumerate(words)}
+    own = tokenizers.models.WordLevel(vocab, unk_token="<unk>")
+    tokenizers.Tokenizer(own).save(str(folder / "tokenizer.json"))
+    config = json.dumps(dict(tokenizer_class="Siglip2Tokenizer"))
+    (folder / "tokenizer_config.json").write_text(config)
+    photo = tmp_path / "photo.png"
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3), "uint8")
+    keras.utils.save_img(photo, pixels, scale=False)
+    words = ("--classes", "a, cat", "--templates", "{}", "--format=jsonl")
+    assert predict(folder, photo, *words) == 0
+    out, err = capsys.readouterr()
+    assert "resized to 16 x 16 pixels" in err
+    # Of this shape, the model for any shape gives the same.
+    logits = keras_vit.from_pretrained(folder).logits([pixels], ["a", "cat"])
+    for one in json.loads(out)["predictions"]:
+        logit = logits[0, ["a", "cat"].index(one["class"])]
+        assert one["score"] == pytest.approx(1 / (1 + np.exp(-logit)), 1e-4)

@@ -170,7 +170,7 @@ def test_ids_are_those_of_the_library(kind, tmp_path, transformers):
     name, write = KINDS[kind]
     write(tmp_path)
     theirs = getattr(transformers, name).from_pretrained(tmp_path)
-    texts = strings(60)
+    texts = strings(1000)
     cleaned = map(canonical, texts) if kind == "t5" else texts
     expected = theirs(
         list(cleaned), padding="max_length", max_length=12, truncation=True
