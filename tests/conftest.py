@@ -23,6 +23,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="rewrite tests/goldens; review the diff",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="run long tests on more backends than the one that covers most",
+    )
 
 
 def pytest_report_header():

@@ -99,6 +99,7 @@ def layer_case(request):
 
 
 class TestLayers:
+    @pytest.mark.thorough("jax")
     def test_symbolic_shape_is_that_of_outputs(self, layer_case):
         _, model, x, y = layer_case
         assert model.output_shape == (None, *y.shape[1:])
@@ -106,6 +107,7 @@ class TestLayers:
         shape = layer.compute_output_shape((None, *x.shape[1:]))
         assert shape == model.output_shape
 
+    @pytest.mark.thorough("jax")
     def test_config_holds_every_argument(self, layer_case):
         layer, _ = make_layer(layer_case[0])
         config = layer.get_config()
@@ -133,6 +135,7 @@ class TestLayers:
         np.testing.assert_allclose(compiled, eager, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.thorough("jax")
     def test_mixed_precision_computes_in_its_dtype(self, layer_case, dtype):
         name, _, x, _ = layer_case
         layer, shape = make_layer(name, dtype=dtype)
@@ -142,6 +145,7 @@ class TestLayers:
         for weight in layer.trainable_weights:
             assert weight.dtype == "float32"
 
+    @pytest.mark.thorough("jax")
     def test_calling_leaves_the_weights_alone(self, layer_case):
         _, model, x, _ = layer_case
         before = model.get_weights()
@@ -213,6 +217,7 @@ class TestModels:
         others = np.stack([x[2], x[1], x[0]])
         np.testing.assert_array_equal(y[1], outputs_of(model, others)[1])
 
+    @pytest.mark.thorough("jax")
     def test_images_of_another_shape_are_refused(self, case):
         model, x = case[1:3]
         # In models that are built on this graph, and in exports of them.
@@ -226,6 +231,7 @@ class TestModels:
 
     @pytest.mark.backend("tensorflow", "torch")  # as for DTYPES
     @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+    @pytest.mark.thorough("tensorflow")
     def test_mixed_precision_agrees_and_has_float32_logits(self, case, dtype):
         name, model, x, expected = case
         keras.config.set_dtype_policy(dtype)
@@ -286,6 +292,7 @@ class TestModels:
         zero += r"|embed\d/bias|level\d_block\d/(proj|fc2)/bias"
         assert [path for path in still if not re.search(zero, path)] == []
 
+    @pytest.mark.thorough("jax")
     def test_variable_names_are_those_released(self, case, update_goldens):
         name, model, *_ = case
         found = {w.path: [list(w.shape), w.dtype] for w in model.weights}

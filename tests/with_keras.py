@@ -103,6 +103,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(
                 pytest.mark.skip(reason=f"only on {', '.join(mark.args)}")
             )
+        for mark in item.iter_markers("thorough"):
+            if BACKEND in (mark.args or (BACKEND,)) and not config.getoption(
+                "--thorough"
+            ):
+                item.add_marker(pytest.mark.skip(reason="needs --thorough"))
         if "network" in item.keywords and config.option.markexpr != "network":
             item.add_marker(pytest.mark.skip(reason="needs -m network"))
 

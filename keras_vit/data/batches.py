@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 from keras_vit._arguments import Count, Natural, checked
 from keras_vit.data import augment as augmentation
 from keras_vit.data import crops, order
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 from keras_vit.data.views import Crop, Cropping, Views, check_resize
@@ -69,6 +69,7 @@ class EvalOptions(ClipOptions, ShardOptions, total=False):
 
 
 @checked
+@unconverted
 def train_batches(
     source: Source,
     *,
@@ -171,6 +172,7 @@ def train_batches(
 
 
 @checked
+@unconverted
 def eval_batches(
     source: Source,
     *,
@@ -246,6 +248,7 @@ def eval_batches(
     )
 
 
+@unconverted
 def as_pairs(dataset):
     """Convert batches to the tuples that `fit` and `evaluate` take.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.seeds import fold
 
 
@@ -71,6 +71,7 @@ def places(num_clips: int) -> list[float]:
     return [i / (num_clips - 1) for i in range(num_clips)]
 
 
+@unconverted
 def shuffle_frames(batches, seed: int = 0):
     """Shuffle the frames of each clip, each in its own random order.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit._paths import require_file, why_no_file
 from keras_vit.data import formats, orientation, pillow
-from keras_vit.data.optional_imports import apart, tensorflow
+from keras_vit.data.optional_imports import apart, tensorflow, unconverted
 
 # Extensions of the files that `decode_image` reads.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
@@ -209,6 +209,7 @@ def _has_tensorflow():
     return importlib.util.find_spec("tensorflow") is not None
 
 
+@unconverted
 def find_broken(paths, channels: int = 3) -> dict[str, str]:
     """Return the files that do not decode and why, after trying every one.
 

@@ -8,7 +8,7 @@ from keras_vit._arguments import Count, Natural, checked
 from keras_vit.data import augment as augmentation
 from keras_vit.data import joint, order
 from keras_vit.data.batches import ShardOptions
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.seeds import fold
 from keras_vit.data.sources import Source
 from keras_vit.data.views import Views
@@ -67,6 +67,7 @@ class Crops:
 
 
 @checked
+@unconverted
 def crop_batches(
     source: Source,
     crops: Crops,
@@ -121,6 +122,7 @@ def crop_batches(
 
 
 @checked
+@unconverted
 def crop_eval_batches(
     source: Source,
     crops: Crops,

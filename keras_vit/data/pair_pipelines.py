@@ -9,7 +9,7 @@ from keras_vit._arguments import Count, Natural, checked
 from keras_vit.data import augment as augmentation
 from keras_vit.data import crops, order
 from keras_vit.data.batches import CropOptions, ShardOptions
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.pairs import PairSource
 from keras_vit.data.seeds import fold
 from keras_vit.data.views import Cropping, Views
@@ -20,6 +20,7 @@ class PairOptions(CropOptions, ShardOptions, total=False):
 
 
 @checked
+@unconverted
 def pair_batches(
     source: PairSource,
     tokenize: Callable,
@@ -90,6 +91,7 @@ def pair_batches(
 
 
 @checked
+@unconverted
 def pair_eval_batches(
     source: PairSource,
     tokenize: Callable,

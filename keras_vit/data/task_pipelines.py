@@ -8,7 +8,7 @@ from keras_vit._arguments import Count, Natural, Rate, checked
 from keras_vit.data import decode, joint, order
 from keras_vit.data.batches import ShardOptions
 from keras_vit.data.coco import pad_objects
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.sources import Source
 from keras_vit.data.task_files import IGNORED
 from keras_vit.data.task_sources import TaskSource
@@ -59,6 +59,7 @@ class TaskOptions(ViewOptions, FormOptions, total=False):
 
 
 @checked
+@unconverted
 def task_batches(
     source: TaskSource,
     *,
@@ -122,6 +123,7 @@ def task_batches(
 
 
 @checked
+@unconverted
 def task_eval_batches(
     source: TaskSource,
     *,

@@ -6,11 +6,12 @@ import numpy as np
 
 from keras_vit._arguments import Count, checked
 from keras_vit.data import decode
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.task_sources import TaskSource
 
 
 @checked
+@unconverted
 def task_windows(source: TaskSource, *, side: Count, channels: Count = 3):
     """Return the windows of every image, in order.
 

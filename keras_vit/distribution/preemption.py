@@ -119,7 +119,7 @@ def _jax_sync_point(devices, caught):
 def _sum_over_workers(strategy):
     import tensorflow as tf
 
-    @tf.function
+    @tf.function(autograph=False)
     def total(flags):
         flags = strategy.run(lambda flags: flags, args=(flags,))
         return strategy.reduce("SUM", flags, axis=None)

@@ -55,7 +55,7 @@ def write(
         return
 
     # Keras' ExportArchive would save each variable twice on TensorFlow.
-    @tf.function(input_signature=[images])
+    @tf.function(input_signature=[images], autograph=False)
     def forward(images):
         return both(images, training=False)
 

@@ -118,7 +118,8 @@ def signatures(
     """
     tf = tensorflow()
     of_bytes = {
-        "input_signature": [tf.TensorSpec((None,), tf.string, "image_bytes")]
+        "input_signature": [tf.TensorSpec((None,), tf.string, "image_bytes")],
+        "autograph": False,
     }
     any_size = (None, None, None, channels)
     on_bytes = on_bytes_of(answers, image_size, channels, budget)
@@ -173,7 +174,8 @@ def on_bytes_of(
     tf = tensorflow()
     image_bytes = tf.TensorSpec((None,), tf.string)
 
-    @tf.function(input_signature=[image_bytes])  # one graph for all signatures
+    # One graph for all signatures.
+    @tf.function(input_signature=[image_bytes], autograph=False)
     def read(image_bytes):
         with answers.limited(image_bytes):
             image_bytes = tf.identity(image_bytes)
@@ -273,4 +275,4 @@ def of_tensor(function, shape: tuple, dtype: str, name: str):
     """Return a signature of one tensor, given its shape, type and name."""
     tf = tensorflow()
     spec = tf.TensorSpec(shape, dtype, name=name)
-    return tf.function(function, input_signature=[spec])
+    return tf.function(function, input_signature=[spec], autograph=False)

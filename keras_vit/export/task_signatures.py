@@ -314,7 +314,7 @@ def task_signatures(answers: TaskAnswers, budget: float) -> dict:
     on_bytes = signatures.on_bytes_of(answers, image_size, channels, budget)
     spec = tf.TensorSpec((None,), tf.string, "image_bytes")
 
-    @tf.function(input_signature=[spec])
+    @tf.function(input_signature=[spec], autograph=False)
     def of_files(image_bytes):
         (*found, reasons), put_back, sizes = on_bytes(image_bytes, answers.run)
         return answers.answer(*put_back((*found, sizes, reasons)))

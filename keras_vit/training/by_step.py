@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.optional_imports import tensorflow, unconverted
 
 
+@unconverted
 def by_step(
     images, prepare: Callable, *, start_step: int = 0, num_replicas: int = 1
 ):

@@ -10,7 +10,11 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Positive, Rate, checked
-from keras_vit.data.optional_imports import optional, tensorflow
+from keras_vit.data.optional_imports import (
+    optional,
+    tensorflow,
+    unconverted,
+)
 from keras_vit.layers import DistilledHead
 from keras_vit.models import ImageModel, from_pretrained
 from keras_vit.ops.common import at_least_float32
@@ -224,6 +228,7 @@ def is_function_of_files(path: str | os.PathLike) -> bool:
     return found.suffix == ".onnx" or (found / "saved_model.pb").exists()
 
 
+@unconverted
 def with_predictions(batches, teacher: Callable, classes: int):
     """Add the predictions of a teacher to batches of images.
 

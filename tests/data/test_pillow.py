@@ -80,6 +80,7 @@ def test_pixels_are_those_of_training(
 
 
 @pytest.mark.parametrize("size", [(45, 60), (16, 16), (70, 81)])
+@pytest.mark.thorough("jax")
 def test_they_are_resized_as_in_training(size, tmp_path, without_tensorflow):
     picture().save(tmp_path / "a.png")
     wanted = read_image(tmp_path / "a.png", size)

@@ -26,6 +26,7 @@ def load(path):
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("name", ["fitted", "int8"])
+@pytest.mark.thorough("jax")
 def test_a_file_of_an_earlier_version_and_another_backend_loads(name, tmp_path):
     with np.load(FILES / "outputs.npz") as archive:
         images, expected = archive["images"], archive[name]

@@ -89,6 +89,7 @@ FORMATS = dict(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("file_format", "name", "run"), FORMATS[BACKEND])
+@pytest.mark.thorough("tensorflow")
 def test_the_exporters_of_keras_preserve_the_outputs(
     file_format, name, run, tmp_path
 ):

@@ -120,6 +120,7 @@ def test_what_cannot_be_measured_is_refused_before_training():
 
 
 @pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.thorough("tensorflow")
 def test_several_devices_log_the_values_of_one(tmp_path):
     path = tmp_path / "model.keras"
     printed = processes.call(train_on_two_devices, STRATEGY, path)

@@ -277,6 +277,7 @@ def test_the_outputs_of_pixels_that_are_no_numbers_are_zeros(exported, served):
 
 
 @ON_JAX
+@pytest.mark.thorough("jax")
 def test_attention_is_that_of_the_model(exported, served, tmp_path):
     model, _ = exported
     valid = images.valid()

@@ -35,6 +35,7 @@ def make(head, **options):
 
 
 @pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.thorough("jax")
 def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path):
     model = make("yolos", class_names=NAMES, num_detection_tokens=6)
     path = tmp_path / "model" / "1"

@@ -99,6 +99,7 @@ def test_the_class_token_is_read(registers):
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("tensorflow", "jax")
 def test_every_weight_learns_on_each_backend():
     model = realistic.fill(
         keras_vit.heads.dpt(

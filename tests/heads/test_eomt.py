@@ -36,6 +36,7 @@ def test_a_vit_of_any_family_segments(constructor):
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("tensorflow", "jax")
 def test_masks_are_for_training_and_every_weight_learns():
     model = realistic.fill(keras_vit.heads.eomt(backbone(), **EOMT))
     trained = keras_vit.heads.mask_attention(model)

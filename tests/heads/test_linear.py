@@ -45,6 +45,7 @@ def scenes():
 @pytest.mark.parametrize(
     "frozen", [pytest.param(True, marks=pytest.mark.backend("torch")), False]
 )
+@pytest.mark.thorough("tensorflow", "jax")
 def test_it_trains_on_dinov2(frozen, tmp_path):
     modern_cases.open_case("hf_dinov2", tmp_path)
     backbone = keras_vit.DINOv2(

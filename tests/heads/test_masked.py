@@ -225,6 +225,7 @@ def test_files_have_the_librarys_numbers_and_gradients(
 @pytest.mark.parametrize(
     "case", ["normalised", pytest.param("pixels", marks=torch_only)]
 )
+@pytest.mark.thorough("jax")
 def test_videos_have_the_librarys_numbers_and_gradients(
     case, transformers, tmp_path
 ):
@@ -269,6 +270,7 @@ def test_videos_have_the_librarys_numbers_and_gradients(
 @pytest.mark.parametrize(
     "case", ["mean", pytest.param("first", marks=torch_only)]
 )
+@pytest.mark.thorough("jax")
 def test_classifiers_of_videos_have_the_librarys_numbers(
     case, transformers, tmp_path
 ):
@@ -311,6 +313,7 @@ def test_tubes_are_masked_in_all_frames():
 @pytest.mark.parametrize(
     "case", ["tables", pytest.param("one table", marks=torch_only)]
 )
+@pytest.mark.thorough("jax")
 def test_visual_tokens_have_the_librarys_numbers_and_gradients(
     case, transformers, tmp_path
 ):

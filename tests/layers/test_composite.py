@@ -122,6 +122,7 @@ WEIGHTS_ONLY = keras.quantizers.Int8QuantizationConfig(
         (None, keras.quantizers.Int4QuantizationConfig(block_size=8)),
     ],
 )
+@pytest.mark.thorough("tensorflow", "jax")
 def test_a_quantised_model_loads_as_it_was_saved(mode, config, tmp_path):
     model = make_model(representation_size=12)
     float_outputs = predict(model)

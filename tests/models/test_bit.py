@@ -65,6 +65,7 @@ def post_activation(numerics="authors"):
     return model, stem
 
 
+@pytest.mark.thorough("jax")
 def test_post_activation_equals_the_stem_of_a_hybrid():
     model, stem = post_activation()
     x = np.random.default_rng(1).normal(size=(2, 33, 38, 3)).astype("float32")

@@ -55,6 +55,7 @@ def test_logits_are_the_authors(case):
 
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.parametrize("case", ["mvit_video", "mvit_authors_image"])
+@pytest.mark.thorough("jax")
 def test_compiled_the_logits_are_the_same(case):
     assert difference(*authors_model(case)) <= 2e-6
 
@@ -71,6 +72,7 @@ def cost(constructor, **kwargs):
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("variant", SIZES)
+@pytest.mark.thorough()
 def test_parameters_and_operations_are_the_papers(variant):
     parameters, macs = SIZES[variant]
     assert cost(variant) == (parameters, pytest.approx(macs, rel=5e-4))

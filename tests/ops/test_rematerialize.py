@@ -78,6 +78,7 @@ def test_xla_of_tensorflow_trains_the_same():
     assert_equal_runs(fit(plain), fit(remat, jit_compile=True))
 
 
+@pytest.mark.thorough("tensorflow", "jax")
 def test_parts_of_a_batch_are_the_same_too():
     assert_equal_runs(
         fit(make_model(remat=False), 2), fit(make_model(remat=True), 2)
@@ -92,6 +93,7 @@ def test_parts_of_a_batch_are_the_same_too():
         "mixed_bfloat16",
     ],
 )
+@pytest.mark.thorough("tensorflow", "jax")
 def test_training_runs_in_mixed_precision(dtype):
     keras.config.set_dtype_policy(dtype)
     try:
@@ -102,6 +104,7 @@ def test_training_runs_in_mixed_precision(dtype):
     assert remat == pytest.approx(plain, rel=1e-3)
 
 
+@pytest.mark.thorough("tensorflow", "jax")
 def test_relative_positions_and_frozen_blocks_are_the_same():
     runs = []
     for remat in (False, True):
@@ -125,6 +128,7 @@ def test_saving_and_loading_keeps_it(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
+@pytest.mark.thorough("tensorflow")
 def test_replicas_of_tf_distribute_train_the_same():
     processes.call(train_on_replicas)
 

@@ -6,9 +6,7 @@ import shutil
 
 import keras
 import numpy as np
-import processes
 import pytest
-import start_recipe
 
 import keras_vit_cli
 from keras_vit import data
@@ -20,7 +18,6 @@ from recipes import (
     finetune,
     training_step,
 )
-from recipes import workdir as workdirs
 from recipes.configs import contrastive as configs
 
 
@@ -37,6 +34,7 @@ def small(**changes):
     return fields.changed(config, changes)
 
 
+@pytest.mark.thorough("jax", "torch")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     config = small()
     whole = finetune.run(config, str(tmp_path / "whole"))
@@ -63,45 +61,6 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     scores = [json.loads(line)["score"] for line in lines]
     assert scores == sorted(scores, reverse=True) and len(scores) == 3
     assert (tmp_path / "whole/found.png").stat().st_size > 1000
-
-
-def train_on(devices, config, workdir):
-    start_recipe.pretend_devices(devices)
-    finetune.run(config, str(workdir))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss",
-    [
-        pytest.param("softmax", marks=pytest.mark.backend("tensorflow")),
-        pytest.param("sigmoid", marks=pytest.mark.backend("jax")),
-    ],
-)
-def test_four_devices_train_as_one(loss, tmp_path):
-    # Epsilon is far above rounding, which Adam would make steps of.
-    name = "AdamW(epsilon=1e-3)"
-    config = small(**{"text.loss": loss, "optim.name": name})
-    one, four = (tmp_path / str(devices) for devices in (1, 4))
-    for workdir in (one, four):
-        processes.call(train_on, int(workdir.name), config, workdir)
-    written = json.loads((four / "config.json").read_text())
-    assert written["derived"]["devices"] == "4 cpu"
-    logs = [
-        [
-            {name: float(value) for name, value in row.items()}
-            for row in workdirs.read_log(workdir / "metrics.csv")
-        ]
-        for workdir in (one, four)
-    ]
-    for ours, theirs in zip(*logs, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-6)
-    ours, theirs = map(processes.state_of, (four, one))
-    assert ours.keys() == theirs.keys()
-    for path, value in theirs.items():
-        np.testing.assert_allclose(
-            ours[path], value, rtol=1e-5, atol=1e-6, err_msg=path
-        )
 
 
 @pytest.mark.backend("torch")

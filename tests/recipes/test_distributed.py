@@ -150,6 +150,7 @@ def wait_for_checkpoint(workdir, started):
             processes.end(*started, timeout=0)
 
 
+@pytest.mark.thorough("tensorflow")
 def test_where_a_process_dies_the_others_end_and_all_resume(tmp_path):
     workdir = tmp_path / "run"
     # A checkpoint often falls on the first step after an evaluation.

@@ -45,6 +45,7 @@ def best(tmp_path_factory):
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("jax")
 def test_results_are_those_of_keras(best, capsys):
     found = results_of(capsys, best, "--dataset=digits", "--batch_size=50")
     _, held_out = data.load("digits")

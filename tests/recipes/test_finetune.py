@@ -38,6 +38,7 @@ def write_folder(root, per_class=6, size=(20, 30), parts=("",)):
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("jax")
 def test_a_run_leaves_everything_in_its_workdir(digits_run):
     _, workdir, results, printed = digits_run
     for name in (
@@ -185,6 +186,7 @@ def test_a_workdir_in_use_is_refused_before_anything_is_touched(
 
 @no_pictures
 @pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("jax")
 def test_evaluated_and_saved_weights_are_the_polyak_average(
     tmp_path, make_config, monkeypatch
 ):

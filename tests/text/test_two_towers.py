@@ -134,6 +134,7 @@ def test_a_model_is_saved_with_its_tokenizer(kind, tmp_path):
     assert {"similarity/logit_scale", "similarity/logit_bias"} < set(named)
 
 
+@pytest.mark.thorough("jax")
 def test_every_weight_learns_on_each_backend():
     model = make("clip", logit_bias=0.0)
     model.compile(keras.optimizers.SGD(0.1), loss=dict(logits="mse"))

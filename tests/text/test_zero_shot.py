@@ -79,7 +79,11 @@ def test_a_classifier_is_the_start_of_others(tmp_path):
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jax2tf
 @pytest.mark.parametrize(
-    ("kind", "activation"), [("clip", "softmax"), ("siglip", "sigmoid")]
+    ("kind", "activation"),
+    [
+        pytest.param("clip", "softmax", marks=pytest.mark.thorough("jax")),
+        ("siglip", "sigmoid"),
+    ],
 )
 def test_it_is_served_from_bytes_to_class_names(kind, activation, tmp_path):
     tf = pytest.importorskip("tensorflow")

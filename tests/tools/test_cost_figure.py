@@ -15,6 +15,7 @@ COUNTED = [paper_tables.TABLE_6[i] for i in (0, 5, 6, 12, 13, 17)]
 
 @pytest.mark.backend("jax")  # which traces fastest
 @pytest.mark.parametrize("row", COUNTED, ids=lambda row: row[0])
+@pytest.mark.thorough()
 def test_pre_training_costs_what_table_6_says(row):
     name, epochs, *_, printed = row
     macs = cost_figure.macs_of(paper_tables.TABLE_6_CONSTRUCTORS[name])

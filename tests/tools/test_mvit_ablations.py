@@ -15,6 +15,7 @@ ROWS = {
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.thorough()
 def test_ablations_cost_what_the_authors_code_does(name):
     row = ROWS[name]
     parameters, macs = mvit_ablations.count(row)

@@ -119,12 +119,14 @@ def test_parts_train_as_the_full_batch(name, weighted):
 @pytest.mark.parametrize(
     "options", [dict(jit_compile=True), dict(run_eagerly=True)], ids=str
 )
+@pytest.mark.thorough("jax")
 def test_compiled_or_eager_it_is_the_same(options):
     parts = make_model()
     result = fit(parts, 4, OPTIMIZERS["sgd"](), **options)
     assert_equal_runs(*full_batch("sgd"), parts, *result)
 
 
+@pytest.mark.thorough("jax")
 def test_float16_scales_its_loss():
     keras.config.set_dtype_policy("mixed_float16")
     try:

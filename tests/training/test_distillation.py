@@ -68,6 +68,7 @@ def test_the_losses_are_the_papers():
 
 
 @pytest.mark.parametrize("title", ["DeiT", "ViT"])
+@pytest.mark.thorough("tensorflow", "jax")
 def test_a_student_learns_and_its_teacher_does_not(title):
     keras.utils.set_random_seed(0)
     student = filled(getattr(keras_vit, title)(**TINY), 1)

@@ -280,6 +280,7 @@ class TestPredictor:
         ]
 
     @pytest.mark.backend("tensorflow", "jax", "torch")
+    @pytest.mark.thorough("tensorflow", "jax")
     def test_it_learns_a_patch_from_the_others(self):
         # Each image has one shade: what a patch hides, the others show.
         shades = np.random.default_rng(0).integers(0, 2, (64, 1, 1, 1))

@@ -164,6 +164,7 @@ def expected_loss(model, outputs, x):
 
 
 @pytest.mark.parametrize("changes", [{}, distilled.V2], ids=["dino", "dinov2"])
+@pytest.mark.thorough("jax")
 def test_a_step_of_fit(changes):
     frozen_steps = 1
     model = distilled.make(frozen_steps=frozen_steps, **changes)
@@ -207,6 +208,7 @@ def test_a_step_of_fit(changes):
         np.testing.assert_array_equal(old, numpy(variable))
 
 
+@pytest.mark.thorough("jax")
 def test_between_epochs_the_student_has_the_weights_of_the_teacher():
     model = distilled.make()
     model.compile(keras.optimizers.SGD(0.1))
