@@ -12,6 +12,7 @@ from tools.plan_tpu import command_line, compiler
 pytest.importorskip("libtpu")
 # Each plan is made by a process that is forked after the imports.
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
+thorough = pytest.mark.thorough
 
 CONFIG = pathlib.Path(__file__).parents[2] / "recipes/configs/pretrain.py"
 
@@ -86,7 +87,9 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     assert found["largest"] < images
 
 
-@pytest.mark.parametrize("file", ["detect", "segment"])
+@pytest.mark.parametrize(
+    "file", [pytest.param("detect", marks=thorough), "segment"]
+)
 def test_training_of_a_task_compiles_with_its_matching(file):
     """The loops of the matching, random points and masked attention too."""
     config = CONFIG.with_name(f"{file}.py")
@@ -112,7 +115,14 @@ def test_training_of_a_task_compiles_with_its_matching(file):
     assert found["dataset"] == "coco/2017"
 
 
-@pytest.mark.parametrize("method", ["clip", "siglip", "lit"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("clip", marks=thorough),
+        "siglip",
+        pytest.param("lit", marks=thorough),
+    ],
+)
 def test_training_of_two_towers_compiles_for_all_pairs(method):
     config = CONFIG.with_name("contrastive.py")
     changes = {
