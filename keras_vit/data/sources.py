@@ -47,6 +47,7 @@ class Source:
             from `start` up to `stop`; for a video all its encoded frames.
             `seed`, a tensor of two int64, determines the order of the files;
             None is the original order. `cache` keeps the bytes in memory.
+            AutoGraph does not convert the functions of this data set.
             `shards.stream_of` makes such a function.
         ranges: The stored examples of a stream, in its order: (identity of a
             stored split, first, last + 1).

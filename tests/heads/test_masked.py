@@ -16,10 +16,7 @@ from keras_vit.weights import save
 from tests.heads import theirs
 from tests.heads.test_released import check, check_same_files
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of transformers
-    pytest.mark.optimized,
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers
 torch_only = pytest.mark.backend("torch")
 DECODER = dict(
     decoder_hidden_size=24,

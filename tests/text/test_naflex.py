@@ -13,7 +13,6 @@ IMAGES = [DATA[name] for name in sorted(DATA.files) if "image_" in name[:6]]
 PATCHES = {name: DATA[name] for name in ("patches", "mask", "grids")}
 
 
-@pytest.mark.optimized
 def test_the_golden_has_the_librarys_numbers():
     model = keras_vit.from_pretrained(FOLDER)
     found = model(PATCHES | dict(ids=DATA["input_ids"].astype("int32")))

@@ -48,7 +48,6 @@ def make(kind="siglip", **changes):
     return realistic.fill(keras_vit.two_towers(image, text, **changes))
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("name", CASES)
 def test_goldens_have_the_librarys_numbers(name):
     data, images, ids = golden(name)

@@ -15,7 +15,6 @@ def opened():
     return keras_vit.from_pretrained(GOLDENS / "owlv2")
 
 
-@pytest.mark.optimized
 def test_the_golden_has_the_librarys_numbers(opened):
     data, images, ids = golden("owlv2")
     ids = ids.reshape(2, 3, 12).astype("int32")

@@ -80,11 +80,9 @@ def test_a_classifier_is_the_start_of_others(tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jax2tf
 @pytest.mark.parametrize(
     ("kind", "activation"),
-    [
-        pytest.param("clip", "softmax", marks=pytest.mark.thorough("jax")),
-        ("siglip", "sigmoid"),
-    ],
+    [("clip", "softmax"), ("siglip", "sigmoid")],
 )
+@pytest.mark.thorough("jax")
 def test_it_is_served_from_bytes_to_class_names(kind, activation, tmp_path):
     tf = pytest.importorskip("tensorflow")
     model = make(kind, logit_bias=-3.0 if kind == "siglip" else None)

@@ -70,6 +70,7 @@ def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
     assert program["arguments"] < found["program"]["arguments"] / 2
 
 
+@pytest.mark.thorough()
 def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     images = 2**19 // 8  # on each device
     found = as_json(
