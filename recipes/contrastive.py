@@ -329,8 +329,9 @@ def objective(
 
 
 def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
-    """Return the objective of a config, and shape and type of its targets."""
-    return objective(config, None), dict(valid=((), "float32"))
+    """Return the objective of a config, and what makes its symbolic batch."""
+    targets = dict(valid=keras.Input((), name="valid"))
+    return objective(config, None), lambda model: (model.input, targets)
 
 
 def _draw(workdir, evaluated, batches):

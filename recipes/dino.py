@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 
 import keras
 
@@ -135,6 +136,24 @@ def batches(config, images: inputs.Inputs, built) -> method.Batches:
     return train_batches, eval_batches
 
 
+def planned(config, trainer) -> tuple:
+    """Return the symbolic inputs, and targets that nothing reads."""
+    own, model = config.dino, trainer.student
+    *size, channels = model.image_shape
+    crops = dict(global_crops=(2, *size, channels))
+    if own.num_local:
+        small = local_size(config, model)
+        crops["local_crops"] = (own.num_local, *small, channels)
+    found = {name: keras.Input(shape) for name, shape in crops.items()}
+    if own.patch_weight:
+        patches = math.prod(model.metadata["grid"])
+        places = max(1, int(patches * own.masked[1]))
+        found["sources"] = keras.Input((patches,), dtype="int32")
+        found["places"] = keras.Input((places,), dtype="int32")
+        found["shares"] = keras.Input((places,))
+    return found, keras.Input(())
+
+
 def describe(config, built) -> str:
     """Return what crops there are, and of what the teacher is."""
     own = config.dino
@@ -232,4 +251,5 @@ METHOD = method.Method(
     describe=describe,
     check=check,
     callbacks=callbacks,
+    planned=planned,
 )

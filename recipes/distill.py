@@ -5,8 +5,10 @@ from typing import Any
 
 import keras
 
+import keras_vit
 from keras_vit import training
-from recipes import checks, experiment, scored, training_step
+from keras_vit.weights import registry
+from recipes import checks, experiment, inputs, scored, training_step
 from recipes.inputs import DatasetInfo
 
 METHODS = ("hard", "soft", "match")
@@ -55,6 +57,7 @@ def check(config: Config) -> None:
     Raises:
         ValueError: If a field has an impossible value.
     """
+    checks.check(config)
     own = config.distill
     if own.method not in METHODS:
         raise ValueError(
@@ -64,6 +67,40 @@ def check(config: Config) -> None:
     checks.check_range("distill.weight", own.weight, 0, 1)
     checks.check_range("distill.temperature", own.temperature, 0)
     scored.refuse_unused(config, ("optim.loss", "data.num_frames"), "a student")
+
+
+# What a plan reads of the data set, beside `planned`.
+dataset_info, load = inputs.dataset_info, inputs.load
+
+
+def planned(config: Config, info: DatasetInfo) -> tuple:
+    """Return the objective of a config, and what makes its symbolic batch.
+
+    Of released weights only the architecture of the teacher is needed.
+
+    Raises:
+        ValueError: If there is no such teacher.
+    """
+    path, classes = config.distill.teacher, len(info.class_names)
+    if not path:
+        return None, None
+
+    def open_teacher():
+        if training.is_function_of_files(path):
+            return None
+        variant, name = registry.split_name(path)
+        released = registry.find(name, variant)
+        if released:
+            shape = (released.image_size, released.image_size, 3)
+            make = getattr(keras_vit, released.variant)
+            return make(classes=classes, input_shape=shape)
+        found: Any = training.open_teacher(path)
+        # The classes of a planned data set have no names to compare.
+        return keras.Model(found.input, found.output, name="teacher")
+
+    labels = keras.Input((classes,), name="labels")
+    made = _objective(config, open_teacher)
+    return made, lambda model: (model.input, labels)
 
 
 def prepare(
@@ -96,21 +133,31 @@ def prepare(
             for make in batches
         )
 
-    def predictor(model: keras.Model) -> keras.Model:
-        # A model is opened on the devices of the student.
-        found: Any = None if teacher else training.open_teacher(own.teacher)
-        return training.distilled(model, found, probabilities=own.probabilities)
+    def open_teacher():
+        return None if teacher else training.open_teacher(own.teacher)
 
+    return _objective(config, open_teacher), batches
+
+
+def _objective(config, open_teacher):
+    """Return the objective of a student.
+
+    `open_teacher` returns a model of Keras, or None if the data pipeline has
+    its predictions. It is called on the devices of the student.
+    """
+    own = config.distill
     return training_step.Objective(
-        predictor=predictor,
+        predictor=lambda model: training.distilled(
+            model, open_teacher(), probabilities=own.probabilities
+        ),
         loss=training.DistillationLoss(
-            own.method,  # type: ignore[arg-type]
+            own.method,
             own.weight or None,
             own.temperature or None,
             config.optim.label_smoothing,
         ),
         metrics=[training.DistilledAccuracy(name="accuracy")],
-    ), batches
+    )
 
 
 def _with_predictions(make, teacher, classes):

@@ -88,9 +88,10 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         return tasks.run(config, workdir)
     if isinstance(config, contrastive.Config):
         return contrastive.run(config, workdir)
-    checks.check(config)
     if isinstance(config, distill.Config):
         distill.check(config)
+    else:
+        checks.check(config)
     devices = fitting.set_up(config)
     with workdirs.lock(workdir, devices):
         workdirs.refuse_other_config(

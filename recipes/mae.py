@@ -158,5 +158,4 @@ METHOD = method.Method(
     batches=batches,
     describe=describe,
     callbacks=callbacks,
-    is_planned=True,
 )

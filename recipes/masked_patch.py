@@ -11,6 +11,8 @@ if __name__ == "__main__":
 
 import dataclasses
 
+import keras
+
 from keras_vit.training import masked_patch
 from recipes import method, training_step
 
@@ -62,4 +64,14 @@ def describe(config, built) -> str:
     return f"{share:.0%} of {rows}x{columns} patches corrupted"
 
 
-METHOD = method.Method(objective=objective, batches=batches, describe=describe)
+def planned(config, trainer) -> tuple:
+    """Return the symbolic inputs and targets: colours, or pixels."""
+    shape, dtype = trainer.output.shape[1:], "float32"
+    if config.masked_patch.target != "pixels":
+        shape, dtype = shape[:-1], "int32"
+    return trainer.input, keras.Input(shape, dtype=dtype)
+
+
+METHOD = method.Method(
+    objective=objective, batches=batches, describe=describe, planned=planned
+)

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
 from recipes import inputs, training_step
 
 # (batches of training, batches of evaluation), as `inputs.pipelines` returns.
@@ -16,8 +18,7 @@ class Method:
 
     Attributes:
         objective: Returns the model to train and its loss, given the config
-            and the properties of the data set. It is all that a plan for TPUs
-            needs.
+            and the properties of the data set.
         batches: Returns the functions that make batches of the model to train,
             given the config, the images and the training step.
         describe: Returns what is done to an input, in words, given the config
@@ -27,8 +28,9 @@ class Method:
         callbacks: Returns further callbacks, given the config, the images, the
             training step, the devices and the workdir. They come before those
             that log an evaluation and save models.
-        is_planned: Whether tools.plan_tpu can plan it: its targets have the
-            shape of the output.
+        planned: Returns the inputs and the targets of the model to train,
+            symbolic, given the config and this model: what a plan for TPUs
+            needs besides `objective`.
     """
 
     objective: Callable[[Any, inputs.DatasetInfo], training_step.Objective]
@@ -36,7 +38,10 @@ class Method:
     describe: Callable[[Any, training_step.TrainingStep], str]
     check: Callable[[Any], None] = lambda config: None
     callbacks: Callable[..., tuple] = lambda *given: ()
-    is_planned: bool = False
+    planned: Callable[[Any, keras.Model], tuple] = lambda config, trainer: (
+        trainer.input,
+        keras.Input(trainer.output.shape[1:]),
+    )
 
 
 def wrapped(

@@ -267,8 +267,13 @@ def dataset_info(config: Config, train: data.TaskSource) -> inputs.DatasetInfo:
 
 
 def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
-    """Return the objective of a config, and shape and type of its targets."""
-    return objective(config, info.class_names), _targets(config, info)
+    """Return the objective of a config, and what makes its symbolic batch."""
+    targets = {
+        name: keras.Input(shape, name=name, dtype=dtype)
+        for name, (shape, dtype) in _targets(config, info).items()
+    }
+    made = objective(config, info.class_names)
+    return made, lambda model: (model.input, targets)
 
 
 def _targets(config, info):

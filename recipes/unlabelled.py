@@ -6,6 +6,7 @@ if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.unlabelled", "mae")
 
 import dataclasses
+import functools
 import pathlib
 import shlex
 
@@ -144,19 +145,9 @@ dataset_info, load = inputs.dataset_info, inputs.load
 
 
 def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
-    """Return the objective of a config; its targets are as its output.
-
-    Raises:
-        ValueError: If it cannot be planned.
-    """
-    check(config)
+    """Return the objective of a config, and what makes its symbolic batch."""
     own = METHODS[config.objective]
-    if not own.is_planned:
-        raise ValueError(
-            "`objective` must be one that can be planned, such as 'mae'. "
-            f"Received: objective={config.objective!r}"
-        )
-    return own.objective(config, info), None
+    return own.objective(config, info), functools.partial(own.planned, config)
 
 
 def _train(config, workdir, devices):
@@ -219,6 +210,8 @@ def _report(config, workdir, results):
         print(f"Frozen representation, {name}: {accuracy:.2%} right.")
     command = ["python", "-m", "recipes.finetune"]
     command.append(f"--config.data.dataset={config.data.dataset}")
+    if any(size := config.data.image_size):
+        command.append(f"--config.data.image_size={','.join(map(str, size))}")
     command.append(f"--config.model.weights={workdir / 'last.keras'}")
     command.append(f"--workdir={workdir}-finetuned")
     print(f"Fine-tune it:\n  {shlex.join(command)}", flush=True)

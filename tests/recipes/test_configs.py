@@ -191,6 +191,32 @@ def test_every_config_file_is_among_the_experiments():
     assert files == {*recipes, "video", "masked_patch", *others}
 
 
+@pytest.mark.backend_independent
+def test_better_plain_vit_baselines():
+    config = config_of(pretrain, "ViTS16,imagenet2012,plain")
+    # Beyer et al. 2022 (2205.01580), from memory.
+    for field, value in {
+        "data.batch_size": 1024,
+        "data.image_size": (224,),
+        "data.augment": (
+            "RandAugment(num_ops=2, factor=0.3)",
+            "MixUp(alpha=0.2)",
+        ),
+        "model.architecture.pooling": "gap",
+        "model.architecture.dropout_rate": 0.0,
+        "model.architecture.representation_size": 0,
+        "optim.base_lr": 1e-3,
+        "optim.weight_decay": 1e-4 / 1e-3,
+        "optim.clip_norm": 1.0,
+        "schedule.num_epochs": 90,
+        "schedule.warmup_steps": 10_000,
+        "schedule.name": "cosine",
+    }.items():
+        assert fields.get(config, field) == value, field
+    with pytest.raises(ValueError, match="must be a ViT and images with one"):
+        config_of(pretrain, "MixerB16,imagenet2012,plain")
+
+
 @pytest.mark.parametrize("dataset", [*DATASETS, "path/to/images"])
 def test_resnets_are_swept_with_the_setups_of_vit_and_of_bit(dataset):
     config = config_of(sweep, f"BiTR50x1,{dataset}")

@@ -1,5 +1,6 @@
 """Runs with a teacher: better with it, resumed exactly, and settings."""
 
+import dataclasses
 import shutil
 
 import keras
@@ -9,7 +10,15 @@ import small_runs
 from sklearn import linear_model
 
 from keras_vit import data
-from recipes import cli, distill, experiment, fields, finetune
+from recipes import (
+    cli,
+    distill,
+    experiment,
+    fields,
+    finetune,
+    inputs,
+    training_step,
+)
 from recipes.configs import distill as configs
 
 
@@ -99,6 +108,33 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
         np.testing.assert_array_equal(a, b)
     head = one.get_layer("head")
     assert not np.array_equal(head.token.kernel, head.distillation.kernel)
+
+
+@pytest.mark.backend("torch")
+def test_what_a_plan_compiles_has_the_teacher(tmp_path):
+    tiny = dict(
+        architecture=experiment.Architecture(
+            patch_size=4, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8
+        )
+    )
+    train, _ = data.load("digits")
+    config = small("DeiT", tmp_path / "teacher.keras", **tiny)
+    info = inputs.dataset_info(config, train)
+    assert distill.planned(small(**tiny), info) == (None, None)
+    linear_teacher(config.distill.teacher)
+    # Released weights are not fetched.
+    for path, channels in (
+        (config.distill.teacher, 1),
+        ("ViTTi16/augreg+imagenet2012", 3),
+    ):
+        config.distill.teacher = path
+        info = dataclasses.replace(info, channels=channels)
+        objective, batch = distill.planned(config, info)
+        trainer = training_step.build(config, info, "cpu", objective).trainer
+        pixels, labels = batch(trainer)
+        assert pixels.shape == (None, 8, 8, channels)
+        assert labels.shape == (None, 10)
+        assert trainer.output_shape == (None, 3, 10)
 
 
 @pytest.mark.backend_independent

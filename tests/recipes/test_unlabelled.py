@@ -11,8 +11,16 @@ import pytest
 import small_runs
 
 import keras_vit
-from keras_vit import training
-from recipes import experiment, fewshot, finetune, unlabelled
+from keras_vit import data, training
+from recipes import (
+    begin,
+    experiment,
+    fewshot,
+    finetune,
+    fitting,
+    inputs,
+    unlabelled,
+)
 from recipes.configs import mae as mae_config
 
 pytestmark = pytest.mark.backend("torch")
@@ -45,6 +53,15 @@ OF_MAE = {
     "mae.decoder_mlp_dim": 16,
     "probe.dataset": "digits",
     "fewshot_dataset": "",
+}
+
+OF_DINO = {
+    "objective": "dino",
+    "dino.local_size": 0,
+    "dino.num_local": 2,
+    "dino.num_prototypes": 8,
+    "dino.hidden_size": 8,
+    "dino.bottleneck_size": 8,
 }
 
 
@@ -217,6 +234,38 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         ours, theirs = (weights_of(x / name) for x in (tmp_path, run[0]))
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        OF_PATCHES,
+        OF_PATCHES | {"masked_patch.target": "downsized"},
+        OF_PATCHES | {"masked_patch.target": "pixels"},
+        OF_MAE,
+        OF_DINO,
+        OF_DINO | {"dino.patch_weight": 1.0},
+    ],
+)
+def test_what_a_plan_compiles_takes_the_batches_of_a_run(own, tmp_path):
+    config = small_config(**own)
+    images = inputs.prepare(config, tmp_path)
+    devices = fitting.set_up(config)
+    objective, batch = unlabelled.planned(config, images.info)
+    built = begin.build(config, devices, images, objective)
+    train, _ = unlabelled.METHODS[config.objective].batches(
+        config, images, built
+    )
+    given = data.as_pairs(train(0)).element_spec
+    planned = batch(built.trainer)
+
+    def of(specs):
+        return keras.tree.map_structure(
+            lambda x: (*x.shape[1:], getattr(x.dtype, "name", x.dtype)), specs
+        )
+
+    assert of(planned[0]) == of(given[0])
+    assert of(planned[1]) == of(given[1])
 
 
 def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):

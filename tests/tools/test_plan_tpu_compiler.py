@@ -150,3 +150,29 @@ def test_training_of_two_towers_compiles_for_all_pairs(method):
     collectives = found["program"]["collectives"]
     travels = "collective-permute" in {c["kind"] for c in collectives}
     assert travels == (method == "siglip")
+
+
+@thorough
+def test_a_teacher_that_is_an_average_of_its_student_compiles():
+    """Crops of two sizes, masked patches and all centres in one step."""
+    config = CONFIG.with_name("dino.py")
+    changes = {
+        "data.image_size": 32,
+        "data.batch_size": 8,
+        "model.architecture.patch_size": 16,
+        "model.architecture.hidden_size": 16,
+        "model.architecture.num_layers": 1,
+        "model.architecture.num_heads": 2,
+        "model.architecture.mlp_dim": 16,
+        "dino.num_local": 2,
+        "dino.patch_weight": 1.0,
+        "dino.centring": "sinkhorn",
+    }
+    words = [f"--config.{key}={value}" for key, value in changes.items()]
+    path = f"--config={config}:ViT,imagenet2012"
+    printed = processes.call(
+        make, ["v5e-8", "--json", "--no_search", path, *words]
+    )
+    found = json.loads(printed[printed.index("\n{") :])
+    assert found["fits"] and found["program"]["flops"] > 0
+    assert found["total_steps"] == 22 * 1_281_167 // 8

@@ -1,4 +1,4 @@
-"""Trains student and teacher on one device and on four, in one process."""
+"""Trains without labels on one device and on four, in one process."""
 
 import json
 
@@ -6,18 +6,76 @@ import keras
 import numpy as np
 import start_recipe
 
+import keras_vit
 from keras_vit import distribution
+from keras_vit.training import masked_images, masked_patch
+from recipes import mae, unlabelled
 from tests.training import distilled
 
+SIZE, PATCHES = 16, 16
 
-def train(devices, changes):
+
+def dino(**changes):
+    """A model, its loss and metrics, and arrays of fit."""
+    model, batch = distilled.make(**changes), distilled.batch(SIZE)
+    return model, None, [], (batch, np.zeros(SIZE))
+
+
+def backbone():
+    keras.utils.set_random_seed(0)
+    return keras_vit.ViT(**distilled.TINY)
+
+
+def pixels_and_order():
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (SIZE, 8, 8, 3)).astype("float32")
+    order = rng.permuted(np.tile(np.arange(PATCHES), (SIZE, 1)), axis=1)
+    return pixels, order.astype("int32")
+
+
+def autoencoder():
+    config = unlabelled.Config(
+        mae=mae.Mae(
+            decoder_num_layers=1,
+            decoder_hidden_size=8,
+            decoder_num_heads=2,
+            decoder_mlp_dim=8,
+        )
+    )
+    model = mae.objective(config, None).predictor(backbone())
+    pixels, order = pixels_and_order()
+    x = {"images": pixels, "visible": order[:, : PATCHES // 4]}
+    return model, masked_images.OutputLoss(), [], (x, np.zeros(SIZE))
+
+
+def patches():
+    model = masked_patch.predictor(backbone())
+    pixels, order = pixels_and_order()
+    sources = np.where(order < 8, PATCHES, np.arange(PATCHES)).astype("int32")
+    weights = 2.0 * (order < 8)
+    return (
+        *(model, masked_patch.loss(), masked_patch.metrics()),
+        ({"images": pixels, "sources": sources}, order, weights),
+    )
+
+
+CASES = {
+    "dino": dino,
+    "dinov2": lambda: dino(**distilled.V2),
+    "mae": autoencoder,
+    "masked_patch": patches,
+}
+
+
+def train(devices, make):
     with devices.scope():
-        model = distilled.make(**changes)
-        model.compile(keras.optimizers.SGD(1e-3))
+        model, loss, metrics, arrays = make()
+        optimizer = keras.optimizers.SGD(1e-3)
+        model.compile(optimizer, loss, weighted_metrics=metrics or None)
     with devices.training_scope():
         history = model.fit(
-            distilled.batch(16),
-            np.zeros(16),
+            *arrays[:2],
+            sample_weight=arrays[2] if arrays[2:] else None,
             batch_size=8,
             shuffle=False,
             verbose=0,
@@ -36,6 +94,6 @@ def main(path):
     four = distribution.setup("cpu")
     assert four.num_devices == 4
     found = {}
-    for name, changes in (("dino", {}), ("dinov2", distilled.V2)):
-        found[name] = {"4": train(four, changes), "1": train(one, changes)}
+    for name, make in CASES.items():
+        found[name] = {"4": train(four, make), "1": train(one, make)}
     path.write_text(json.dumps(found))

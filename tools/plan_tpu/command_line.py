@@ -10,7 +10,8 @@ python -m tools.plan_tpu v3-8 --compare=BIG_VISION --config.data.batch_size=1024
 Compiles the training step of the recipe with the TPU compiler of libtpu (pip
 install -r requirements/tpu-plan.txt) and prints its memory, operations,
 communication and time. --config and --config.FIELD=VALUE are those of
-recipes.pretrain and recipes.finetune; weights are neither read nor downloaded.
+recipes.pretrain, recipes.finetune and recipes.unlabelled; weights are neither
+read nor downloaded, but those of a teacher in a file.
 """
 
 import ast
@@ -102,10 +103,10 @@ def _as(kind, text):
 
 def _config(arguments):
     """Read --config and its overrides as the recipes do."""
-    from recipes import checks, cli
+    from recipes import cli
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
-    getattr(planner.recipe_of(config), "check", checks.check)(config)
+    planner.check(config)
     return fields.changed(config, {"model.weights": ""})
 
 

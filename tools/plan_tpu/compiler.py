@@ -74,8 +74,8 @@ class Step:
             with the devices of `slices.devices`.
         tpu: The slice.
         repeats: Parts of a batch that the step computes one after the other.
-        targets: Name -> (shape, type) of the targets of an image; None for one
-            of the output's shape.
+        batch: Returns the inputs and the targets of the model, symbolic; None
+            for those of a functional model with targets of its output's shape.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Step:
         distribution,
         tpu: slices.Slice,
         repeats: int = 1,
-        targets: dict[str, tuple] | None = None,
+        batch: Callable | None = None,
     ):
         import jax
 
-        self.targets = targets
+        self._specify = batch
         self.distribution = distribution
         self.tpu = tpu
         self.repeats = repeats
@@ -110,16 +110,22 @@ class Step:
         def zeros(x):
             return keras.ops.zeros([n or 1 for n in x.shape], x.dtype)
 
-        x = keras.tree.map_structure(zeros, model.input)
-        y = found = keras.tree.map_structure(zeros, model.output)
-        if self.targets is not None:
-            y = {
-                name: keras.ops.zeros((1, *shape), dtype)
-                for name, (shape, dtype) in self.targets.items()
-            }
+        x, y = keras.tree.map_structure(zeros, self._specs(model))
+        if hasattr(model, "output"):
+            found = keras.tree.map_structure(zeros, model.output)
+        else:
+            found = model(x)
         model.compute_loss(x, y, found, training=False)
         model.compute_metrics(x, y, found)
         return model
+
+    def _specs(self, model):
+        """Return the inputs and the targets of a model, symbolic."""
+        import keras
+
+        if self._specify is not None:
+            return self._specify(model)
+        return model.input, keras.Input(model.output.shape[1:])
 
     @property
     def num_replicas(self) -> int:
@@ -142,7 +148,9 @@ class Step:
         """A lower bound of the bytes of an image: the outputs of the layers."""
         import keras
 
-        outputs = keras.tree.flatten([x.output for x in _layers(self.model)])
+        # Layers of a model that is not functional may have none.
+        outputs = [getattr(x, "output", ()) for x in _layers(self.model)]
+        outputs = keras.tree.flatten(outputs)
         return 2 * sum(math.prod(n or 1 for n in x.shape[1:]) for x in outputs)
 
     def compile(self, batch_size: int) -> Program:
@@ -189,26 +197,19 @@ class Step:
         )
 
     def _batch(self, batch_size):
-        """Return (inputs, one-hot labels or targets), without values."""
+        """Return the inputs and the targets of a batch, without values."""
         import jax
         import keras
 
-        def spec(shape, dtype="float32"):
-            shape = (batch_size, *shape)
+        def spec(x):
+            shape = (batch_size, *x.shape[1:])
             layout = self.distribution.get_data_layout(shape)
-            # Pixels are of this type too, after cropping.
+            # Pixels are float32 too, after cropping.
             return jax.ShapeDtypeStruct(
-                shape, dtype, sharding=layout.backend_layout
+                shape, x.dtype, sharding=layout.backend_layout
             )
 
-        inputs = keras.tree.map_structure(
-            lambda x: spec(x.shape[1:], x.dtype), self.model.input
-        )
-        if self.targets is None:
-            return inputs, spec(self.model.output.shape[1:])
-        return inputs, {
-            name: spec(*target) for name, target in self.targets.items()
-        }
+        return keras.tree.map_structure(spec, self._specs(self.model))
 
     def _read(self, compiled, seconds):
         shapes = [v.shape for v in self.model.trainable_variables]

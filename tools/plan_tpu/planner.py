@@ -52,8 +52,7 @@ def make(
     """
     info = dataset_info(config)
     step, built = make_step(config, info, tpu)
-    # A contrastive loss takes no parts of a batch.
-    split = split and recipe_of(config).__name__ != "recipes.contrastive"
+    split = split and _takes_parts(config)
     say(f"Compiling {config.model.name} for {tpu.name}: seconds to minutes.")
     plan = report.Plan(
         tpu=tpu,
@@ -104,10 +103,43 @@ def dataset_info(config):
 
 def recipe_of(config) -> typing.Any:
     """Return the module that knows a config; inputs of classifiers."""
-    from recipes import contrastive, inputs, tasks, unlabelled
+    from recipes import contrastive, distill, inputs, tasks, unlabelled
 
-    recipes = {each.Config: each for each in (tasks, contrastive, unlabelled)}
+    known = (tasks, contrastive, distill, unlabelled)
+    recipes = {each.Config: each for each in known}
     return recipes.get(type(config), inputs)
+
+
+def check(config) -> None:
+    """Refuse invalid values, as the recipe of a config does.
+
+    Raises:
+        ValueError: If a field has an invalid value.
+    """
+    from recipes import checks
+
+    getattr(recipe_of(config), "check", checks.check)(config)
+
+
+def planned(config, info) -> tuple:
+    """Return the objective of a config, and what makes its symbolic batch.
+
+    None of a classifier, whose targets are as its outputs.
+    """
+    own = getattr(recipe_of(config), "planned", lambda *given: (None, None))
+    return own(config, info)
+
+
+def _takes_parts(config):
+    """Return whether a batch may be computed in parts.
+
+    The losses of all pairs and of batches that are centred take none.
+    """
+    try:
+        check(fields.changed(config, {"run.micro_batches": 2}))
+    except ValueError:
+        return False
+    return True
 
 
 def make_step(config, info, tpu: slices.Slice):
@@ -118,10 +150,7 @@ def make_step(config, info, tpu: slices.Slice):
     from keras_vit.distribution import layouts
     from recipes import training_step
 
-    objective, targets = None, None
-    planned = getattr(recipe_of(config), "planned", None)
-    if planned:
-        objective, targets = planned(config, info)
+    objective, batch = planned(config, info)
     devices = slices.devices(tpu)
     model_parallel = 1
     if "tensor" in config.run.strategy:
@@ -135,7 +164,7 @@ def make_step(config, info, tpu: slices.Slice):
         built.append(training_step.build(config, info, "tpu", objective))
         return built[0].trainer
 
-    step = compiler.Step(build, layout, tpu, config.run.micro_batches, targets)
+    step = compiler.Step(build, layout, tpu, config.run.micro_batches, batch)
     distribution.check_model(layout, built[0].model)
     counts = dict(num_devices=tpu.num_devices, num_replicas=step.num_replicas)
     slice_of = distribution.Devices(kind="tpu", **counts)

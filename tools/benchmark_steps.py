@@ -1,0 +1,88 @@
+r"""Compares the training steps of two configs, in processor time.
+
+    python -m tools.benchmark_steps \
+        --config=recipes/configs/mae.py:ViTB16,imagenet2012 \
+        --other=recipes/configs/pretrain.py:ViTB16,imagenet2012,plain
+
+Calls `train_on_batch` of the models that the recipes train, in float32 on
+random numbers, in turns. Prints the seconds of each, and those of the first
+divided by those of the other, the median of the rounds. --config.FIELD=VALUE
+changes the first config. No data set is read, and no weights are downloaded.
+"""
+
+import statistics
+import sys
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit_cli import command
+from recipes import cli, fields, training_step
+from tools import plan_tpu
+from tools.benchmark import measure
+from tools.plan_tpu import planner
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Measure, and print a line for each config and their ratio."""
+    parser = command.Parser(description=__doc__)
+    parser.add_argument("--other", required=True, help="another config")
+    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    options, rest = parser.parse_known_args(arguments)
+    calls = {
+        name: step(words, options.batch_size)
+        for name, words in (
+            ("config", rest),
+            ("other", [f"--config={options.other}"]),
+        )
+    }
+    for call in calls.values():
+        call()
+    found = measure.rounds(calls, options.rounds, time.process_time)
+    for name, seconds in found.items():
+        print(f"--{name}: {statistics.median(seconds):.3g} s")
+    pairs = zip(found["config"], found["other"], strict=True)
+    ratios = [one / other for one, other in pairs]
+    print(
+        f"ratio: {statistics.median(ratios):.3f} "
+        f"({min(ratios):.3f} to {max(ratios):.3f})"
+    )
+    return 0
+
+
+def step(words: list[str], batch_size: int):
+    """Return a function that trains the model of a config on one batch.
+
+    Args:
+        words: --config and its changes.
+        batch_size: Images of the batch.
+    """
+    config, *_ = cli.parse(["benchmark_steps", *words], plan_tpu.DEFAULT_CONFIG)
+    changes = {"model.weights": "", "model.dtype_policy": "float32"}
+    config = fields.changed(config, changes)
+    planner.check(config)
+    info = planner.dataset_info(config)
+    objective, batch = planner.planned(config, info)
+    built = training_step.build(config, info, "cpu", objective)
+    symbolic: Any = (built.trainer.input, built.trainer.output)
+    if batch is not None:
+        symbolic = batch(built.trainer)
+    rng = np.random.default_rng(0)
+
+    def drawn(x):
+        shape = (batch_size, *x.shape[1:])
+        if "int" in x.dtype:  # indices, each another
+            return np.broadcast_to(np.arange(shape[-1]), shape).astype(x.dtype)
+        high = 255.0 if len(shape) > 3 else 1.0  # of pixels
+        return rng.uniform(0, high, shape).astype(x.dtype)
+
+    inputs, targets = keras.tree.map_structure(drawn, symbolic)
+    return lambda: built.trainer.train_on_batch(inputs, targets)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
