@@ -12,7 +12,7 @@ from keras_vit.training import masked_images, masked_patch
 from recipes import mae, unlabelled
 from tests.training import distilled
 
-SIZE, PATCHES = 16, 16
+SIZE, PATCHES = 8, 16
 
 
 def dino(**changes):
@@ -71,12 +71,15 @@ def train(devices, make):
     with devices.scope():
         model, loss, metrics, arrays = make()
         optimizer = keras.optimizers.SGD(1e-3)
-        model.compile(optimizer, loss, weighted_metrics=metrics or None)
+        # Tracing the steps of four replicas takes minutes.
+        model.compile(
+            optimizer, loss, weighted_metrics=metrics or None, run_eagerly=True
+        )
     with devices.training_scope():
         history = model.fit(
             *arrays[:2],
             sample_weight=arrays[2] if arrays[2:] else None,
-            batch_size=8,
+            batch_size=SIZE,
             shuffle=False,
             verbose=0,
         )
