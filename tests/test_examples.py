@@ -60,6 +60,7 @@ SHRUNK = {
             'data.load("records")'
         ),
     },
+    "docs/reports/keras_adam_pytorch.md": {"768": "8", "3072": "8"},
     "docs/words.md": {
         'keras_vit.from_pretrained("hf://openai/clip-vit-base-patch32")': (
             "towers"
