@@ -93,6 +93,7 @@ def fit(
         progress = _progress(
             built, config, devices, workdir, evaluation, must_stop
         )
+        distribution.synchronize(built.trainer)
         first_step = progress.step
         train = devices.batches(
             lambda *shard: data.as_pairs(train_batches(first_step, *shard))

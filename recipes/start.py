@@ -12,6 +12,16 @@ from keras_vit_cli import command
 FOLDER = pathlib.Path(__file__).parent
 # Modules without which no recipe starts.
 NEEDED = ("fcntl", "absl", "ml_collections")
+# Recipes whose processes train one model together; others would do the same
+# thing as often as they are started.
+TRAIN_TOGETHER = (
+    "finetune",
+    "pretrain",
+    "unlabelled",
+    "vtab",
+    "sweep",
+    "study",
+)
 
 
 def main(module: str, config: str = "") -> NoReturn:
@@ -32,6 +42,7 @@ def main(module: str, config: str = "") -> NoReturn:
     name = config or module.removeprefix("recipes.")
     default_config = FOLDER / "configs" / f"{name}.py"
     try:
+        _refuse_processes(module)
         backend = command.choose_backend()
         for needed in NEEDED:
             _require(needed)
@@ -52,6 +63,17 @@ def main(module: str, config: str = "") -> NoReturn:
     sys.exit()
 
 
+def _refuse_processes(module):
+    count = os.environ.get("WORLD_SIZE", "1")
+    name = module.removeprefix("recipes.")
+    if "RANK" in os.environ and count != "1" and name not in TRAIN_TOGETHER:
+        raise ValueError(
+            f"{module} runs in one process; {', '.join(TRAIN_TOGETHER)} run "
+            f"in several. Received: process {os.environ['RANK']} of {count}, "
+            "as torchrun starts them. Start it with python instead."
+        )
+
+
 def _require(module):
     try:
         importlib.import_module(module)
@@ -70,7 +92,7 @@ def _announce(module, default_config, backend):
 
     with options.naming_help():
         given = options.read([module, *sys.argv[1:]], default_config)
-    if given.help:
+    if given.help or os.environ.get("RANK", "0") != "0":
         return
     config = given.config
     if config.startswith(f"{FOLDER}{os.sep}"):

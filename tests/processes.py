@@ -85,6 +85,8 @@ def _start_server():
         KERAS_BACKEND=keras.backend.backend(),
         TF_CPP_MIN_LOG_LEVEL="3",
         JAX_PLATFORMS="cpu",
+        # As torchrun sets it: threads of several processes would spin.
+        OMP_NUM_THREADS="1",
         PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     )
     try:
@@ -157,6 +159,13 @@ def free_address():
         with socket.socket() as found, contextlib.suppress(OSError):
             found.bind(("localhost", port))
             return f"localhost:{port}"
+
+
+def as_torchrun(count):
+    """Returns what torchrun sets in each of `count` processes."""
+    host, port = free_address().split(":")
+    common = dict(WORLD_SIZE=str(count), MASTER_ADDR=host, MASTER_PORT=port)
+    return [dict(common, RANK=str(i), LOCAL_RANK=str(i)) for i in range(count)]
 
 
 def state_of(workdir):

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.backend_independent
 PYTHON = ("python", "py", "example")
 # What a shell block may begin with, besides our own programs.
 SHELL = """curl docker export gcloud git keras-vit kubectl make mv pip
-pre-commit python""".split()
+pre-commit python torchrun""".split()
 # Blocks that are neither Python nor shell, by their first words.
 NO_COMMANDS = {
     "README.md": ["@inproceedings"],
@@ -41,10 +41,12 @@ OTHERS = {
         "--monitoring_config_file",
         "--rest_api_timeout_in_ms",
     },
+    "docs/tpu.md": {"--nnodes", "--nproc_per_node", "--rdzv_endpoint"},
 }
 # A call at the beginning of a line, or after another.
 CALL = re.compile(
-    r"(?:^|&& )(?:[A-Z_]+=\S+ )*(?:python -m ([\w.]+)|(keras-vit))(?: (.*)|$)"
+    r"(?:^|&& )(?:[A-Z_]+=\S+ )*"
+    r"(?:(?:python|torchrun(?: --\S+)*) -m ([\w.]+)|(keras-vit))(?: (.*)|$)"
 )
 OURS = ("recipes.", "tools.", "keras_vit")
 TESTS = "tools.test_backends"  # hands its arguments to pytest

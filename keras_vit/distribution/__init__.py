@@ -8,6 +8,7 @@ from keras_vit.distribution.preemption import (
     end_at_ctrl_c,
     preemption,
 )
+from keras_vit.distribution.torch_processes import synchronize
 
 __all__ = [
     "Devices",
@@ -18,4 +19,5 @@ __all__ = [
     "gather",
     "preemption",
     "setup",
+    "synchronize",
 ]

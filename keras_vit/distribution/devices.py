@@ -12,7 +12,7 @@ from typing import Any, Literal
 import keras
 
 from keras_vit._arguments import checked
-from keras_vit.distribution import layouts, tpu_compiler
+from keras_vit.distribution import layouts, torch_processes, tpu_compiler
 
 # Environment variables from which jax.distributed.initialize() finds a cluster.
 JAX_CLUSTERS = (
@@ -38,7 +38,7 @@ class Devices:
         num_processes: Number of processes that feed the devices.
         process_index: Number of this process, from 0.
         strategy: The tf.distribute.Strategy, the keras.distribution
-            .Distribution, or None for a single device.
+            .Distribution, or None for a single device of each process.
     """
 
     kind: str
@@ -130,7 +130,8 @@ def setup(
     MultiWorkerMirroredStrategy if TF_CONFIG specifies several workers,
     MirroredStrategy on several devices. JAX has every strategy, in one process
     or several; on Cloud TPUs and under Slurm, Open MPI and Kubernetes it finds
-    the other processes itself. PyTorch has one device.
+    the other processes itself. PyTorch has data parallelism in the processes
+    that torchrun starts, one for each device; see `synchronize`.
 
     Args:
         devices: "auto" (TPU, else GPU, else CPU), "cpu", "gpu" or "tpu".
@@ -167,19 +168,19 @@ def setup(
             model.compile(
                 "adam", keras.losses.CategoricalCrossentropy(from_logits=True)
             )
+        keras_vit.distribution.synchronize(model)
         with devices.training_scope():
             model.fit(devices.batches(make_batches), steps_per_epoch=1000)
     """
     tpu_compiler.set_options()
     backend = keras.backend.backend()
-    started = os.environ.get("WORLD_SIZE", "1")
-    if "TORCHELASTIC_RUN_ID" in os.environ and started != "1":
+    if backend != "torch" and torch_processes.started() > 1:
         raise ValueError(
             "The processes that torchrun starts would train without knowing "
-            "of each other: PyTorch has one device here, and the other "
-            "backends find their processes themselves. Received: process "
-            f"{os.environ.get('RANK')} of {started}. "
-            "Start the program with python instead."
+            f"of each other: with {backend} they find each other otherwise. "
+            f"Received: process {os.environ['RANK']} of "
+            f"{os.environ['WORLD_SIZE']}. Start the program with python "
+            "instead, or set KERAS_BACKEND=torch."
         )
     several = coordinator or num_processes > 1 or process_id > 0
     if backend == "jax":
@@ -205,8 +206,8 @@ def setup(
     if several:
         raise ValueError(
             "`coordinator`, `num_processes` and `process_id` are for the JAX "
-            "backend; TensorFlow reads TF_CONFIG, and PyTorch has one process "
-            f"here. Received: coordinator={coordinator!r}, "
+            "backend; TensorFlow reads TF_CONFIG, and PyTorch what torchrun "
+            f"sets. Received: coordinator={coordinator!r}, "
             f"num_processes={num_processes}, process_id={process_id}"
         )
     if backend == "tensorflow":
@@ -375,13 +376,24 @@ def _torch(devices, tpu):
     count = torch.cuda.device_count()
     if devices == "gpu" and not count:
         raise _missing("gpu", ["cpu"])
-    if count > 1 and devices != "cpu":
-        raise ValueError(
-            "The torch backend trains on one device; KERAS_BACKEND=jax and "
-            "KERAS_BACKEND=tensorflow train on several. Received: "
-            f"{count} GPUs. Show it one: CUDA_VISIBLE_DEVICES=0"
+    kind = "gpu" if count and devices != "cpu" else "cpu"
+    if torch_processes.started() > 1:
+        num_processes, index = torch_processes.join(kind)
+        return Devices(
+            kind=kind,
+            num_devices=num_processes,
+            num_replicas=num_processes,
+            num_processes=num_processes,
+            process_index=index,
         )
-    return Devices(kind="gpu" if count and devices != "cpu" else "cpu")
+    if count > 1 and kind == "gpu":
+        raise ValueError(
+            "A process of PyTorch trains on one device. Received: "
+            f"{count} GPUs. Start one for each: torchrun "
+            f"--nproc_per_node={count} -m ... in place of python -m ...; or "
+            "show it one GPU: CUDA_VISIBLE_DEVICES=0"
+        )
+    return Devices(kind=kind)
 
 
 def _has_tpu():

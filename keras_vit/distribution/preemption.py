@@ -11,6 +11,7 @@ import time
 import keras
 import numpy as np
 
+from keras_vit.distribution import torch_processes
 from keras_vit.distribution.devices import Devices
 
 # Programs that start others, such as `uv run`, forward the Ctrl-C that the
@@ -89,6 +90,8 @@ def any_process(devices: Devices, *flags: bool) -> tuple[bool, ...]:
 
         gathered = multihost_utils.process_allgather(np.array(flags))
         return tuple(bool(flag) for flag in gathered.any(axis=0))
+    if keras.backend.backend() == "torch":
+        return torch_processes.any_flag(flags)
     total = _sum_over_workers(devices.strategy)(np.array(flags, "float32"))
     return tuple(bool(count > 0) for count in np.asarray(total))
 

@@ -1,9 +1,10 @@
 """What the replicas of a training step know of one another.
 
-JAX' arrays hold the batch of all devices, and PyTorch trains on one; only
-TensorFlow's strategies run a step on each part of a batch.
+JAX' arrays hold the batch of all devices. TensorFlow's strategies and the
+processes of PyTorch run a step on each part of a batch.
 """
 
+import functools
 from collections.abc import Callable
 
 import keras
@@ -22,8 +23,41 @@ def _context():
     return context
 
 
+def processes() -> tuple[int, int]:
+    """Return the number of PyTorch's processes, and the index of this one."""
+    if keras.backend.backend() != "torch":
+        return 1, 0
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 1, 0
+    return distributed.get_world_size(), distributed.get_rank()
+
+
+@functools.cache
+def _torch_sum():
+    import torch
+
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.clone(memory_format=torch.contiguous_format)
+            torch.distributed.all_reduce(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            # Every process has added to what the others computed.
+            return Sum.apply(gradient)
+
+    return Sum.apply
+
+
 def sum_over_replicas(x):
     """Return the sum of a tensor over the replicas, the same on each."""
+    if processes()[0] > 1:
+        # Keras finds shapes with tensors that have no values.
+        return x if x.device.type == "meta" else _torch_sum()(x)
     context = _context()
     if context is None:
         return x
@@ -34,6 +68,11 @@ def sum_over_replicas(x):
 
 def gather_over_replicas(x):
     """Return the examples of all replicas, `[B, ...]`, the same on each."""
+    count, index = processes()
+    if count > 1:
+        empty = ops.zeros_like(x)
+        parts = [x if i == index else empty for i in range(count)]
+        return sum_over_replicas(ops.concatenate(parts))
     context = _context()
     return x if context is None else context.all_gather(x, axis=0)
 
@@ -42,9 +81,22 @@ def places_among_replicas(x):
     """Return where `gather_over_replicas(x)` has the rows of x, int32 `[B]`."""
     places = ops.arange(ops.shape(x)[0], dtype="int32")
     context = _context()
-    if context is None:
-        return places
-    return places + context.replica_id_in_sync_group * ops.shape(x)[0]
+    index = processes()[1]
+    if context is not None:
+        index = context.replica_id_in_sync_group
+    return places + index * ops.shape(x)[0]
+
+
+def of_part(loss):
+    """Return a replica's part of a loss, as its training step takes it.
+
+    TensorFlow adds up the gradients of the replicas; with several processes of
+    PyTorch the training step takes their mean.
+
+    Args:
+        loss: Part of a sum over all replicas, a scalar.
+    """
+    return loss * processes()[0]
 
 
 def sum_over_pairs(function: Callable, x: tuple, y: tuple, shared: tuple):
@@ -52,7 +104,7 @@ def sum_over_pairs(function: Callable, x: tuple, y: tuple, shared: tuple):
 
     Each pair is of a row of x and a row of y. On JAX the parts of y travel from
     device to device, so that none holds more than its rows of x and as many of
-    y; of TensorFlow's replicas each gathers all of y.
+    y; other replicas each gather all of y.
 
     Args:
         function: From rows of x, rows of y and `shared` to the sum over their

@@ -19,6 +19,7 @@ from keras import ops
 
 from keras_vit._arguments import checked
 from keras_vit._installation import pip_install
+from keras_vit.ops.replicas import gather_over_replicas, processes
 
 SEAL = "crc32.json"
 
@@ -179,10 +180,11 @@ class Checkpoints:
             ):
                 variable.assign(value)
         self._generators = state["generators"]
-        if state["generators"].keys() != _generators().keys():
+        names = itertools.chain(*_generator_names())
+        if state["generators"].keys() != set(names):
             print(
-                "The checkpoint is of another backend or number of GPUs: "
-                "training resumes with other random masks.",
+                "The checkpoint is of another backend or number of GPUs or "
+                "processes: training resumes with other random masks.",
                 flush=True,
             )
 
@@ -327,27 +329,49 @@ def _jitted(function):
     return jax.jit(function)
 
 
-def _generators():
-    """Return the states of PyTorch's generators, from which Keras' dropout
-    draws."""
+def _generator_names():
+    """Return the names of the states of each process: of CPU, of GPU."""
     if keras.backend.backend() != "torch":
-        return {"none": np.zeros(1)}  # Orbax has no empty dictionaries
+        return [["none"]]  # Orbax has no empty dictionaries
     import torch
 
-    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
-    return {str(i): np.array(state) for i, state in enumerate(states)}
+    names = ["0", "1"] if torch.cuda.is_available() else ["0"]
+    others = range(1, processes()[0])
+    return [names, *([f"{name}.{i}" for name in names] for i in others)]
+
+
+def _generators():
+    """Return the states of PyTorch's generators in all processes.
+
+    Keras' dropout draws from them.
+    """
+    names = _generator_names()
+    if keras.backend.backend() != "torch":
+        return {"none": np.zeros(1)}
+    import torch
+
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available():
+        states.append(torch.cuda.get_rng_state())
+    every = [gather_over_replicas(x[None]).cpu() for x in states]
+    return {
+        name: np.array(states[i])
+        for i, own in enumerate(names)
+        for name, states in zip(own, every, strict=True)
+    }
 
 
 def _set_generators(states):
-    """Set the generators of the devices that the checkpoint and this process
-    both have."""
-    if keras.backend.backend() == "torch" and "none" not in states:
-        import torch
+    """Set the generators that the checkpoint and this process both have."""
+    if keras.backend.backend() != "torch":
+        return
+    import torch
 
-        cpu, *gpus = (torch.from_numpy(np.array(s)) for s in states.values())
-        torch.set_rng_state(cpu)
-        for i, state in enumerate(gpus[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(state, i)
+    names = _generator_names()[processes()[1]]
+    setters = (torch.set_rng_state, torch.cuda.set_rng_state)
+    for name, set_state in zip(names, setters, strict=False):
+        if name in states:
+            set_state(torch.from_numpy(np.array(states[name])))
 
 
 def _map(state, function):

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_vit.models import ImageModel
 from keras_vit.models.other_size import at_size, rebuild
+from keras_vit.ops import replicas
 from keras_vit.training import averages, dino_loss, masked_patch, task_loss
 
 
@@ -351,7 +352,7 @@ class SelfDistillation(keras.Model):
         self._measure(wanted, outputs["teacher_features"], of_crops)
         if training:
             self.step.assign(self.step + 1)
-        return loss
+        return replicas.of_part(loss)
 
     def _patch_loss(self, outputs, shares, weights, training):
         patches = ops.cast(outputs["teacher_patches"], "float32")

@@ -6,7 +6,7 @@ import types
 import keras
 from keras import ops
 
-from keras_vit.ops.replicas import sum_over_replicas
+from keras_vit.ops.replicas import of_part, sum_over_replicas
 
 
 class TaskLoss:
@@ -66,7 +66,7 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
         return functools.reduce(
             lambda total, one: total + ops.sum(one),
             self.losses,
-            loss(y, y_pred),
+            of_part(loss(y, y_pred)),
         )
 
     if loss.seed_generator is not None:

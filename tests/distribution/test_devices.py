@@ -24,12 +24,10 @@ def test_batches_of_one_device_are_all_of_each_batch():
     assert asked == [(0, 1, 1)]
 
 
-def test_processes_of_torchrun_are_refused(monkeypatch):
-    for name, value in (("RUN_ID", "none"), ("RESTART_COUNT", "0")):
-        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    distribution.setup()
+@pytest.mark.backend("tensorflow", "jax")
+def test_processes_of_torchrun_are_refused_by_other_backends(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    distribution.setup()  # of another launcher
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(ValueError, match="torchrun .*Received: process 1 of 2"):
         distribution.setup()
@@ -57,15 +55,19 @@ def test_other_backends_name_the_one_that_can():
 
 
 @pytest.mark.backend("torch")
-def test_torch_has_one_device(monkeypatch):
+def test_a_process_of_torch_has_one_device(monkeypatch):
     import torch
 
     with pytest.raises(ValueError, match="no TPUs; KERAS_BACKEND=jax"):
         distribution.setup("tpu")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(ValueError, match="trains on one device.*4 GPUs"):
+    with pytest.raises(ValueError, match="4 GPUs.*torchrun --nproc_per_node=4"):
         distribution.setup()
     assert distribution.setup("cpu").kind == "cpu"
+    for name, value in (("WORLD_SIZE", 8), ("RANK", 5), ("LOCAL_RANK", 5)):
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(ValueError, match="GPUs, 4. Received: local process 5"):
+        distribution.setup()
 
 
 @pytest.mark.backend("jax")

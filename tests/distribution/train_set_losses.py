@@ -43,16 +43,21 @@ def step(devices, make):
         model = keras.Model(inputs, outputs)
         training.set_loss(model, loss)
         model.compile(keras.optimizers.SGD(1.0))
+    distribution.synchronize(model)
     # The first device of four has no object, and the last one most.
     count = np.arange(BATCH_SIZE)[:, None] // 2
     labels = np.where(np.arange(3) < count, np.arange(3), -1)
     images = np.random.default_rng(1).normal(size=(BATCH_SIZE, 4))
+    of_batch = (
+        images.astype("float32"),
+        {k: v.astype("float32") for k, v in targets.items()}
+        | dict(labels=labels),
+    )
+    first, count = devices.process_index, devices.num_processes
     with devices.training_scope():
         history = model.fit(
-            images.astype("float32"),
-            {k: v.astype("float32") for k, v in targets.items()}
-            | dict(labels=labels),
-            batch_size=BATCH_SIZE,
+            *keras.tree.map_structure(lambda x: x[first::count], of_batch),
+            batch_size=BATCH_SIZE // count,
             shuffle=False,
             verbose=0,
         )

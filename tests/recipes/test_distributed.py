@@ -12,7 +12,7 @@ import numpy as np
 import processes
 import pytest
 
-from tests.distribution import train_set_losses
+from tests.distribution import train_set_losses, train_torch_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
@@ -32,14 +32,25 @@ def jax_cluster(count):
     ]
 
 
-def start_workers(workdir, count, devices=1, **config):
-    """Starts the processes of one run."""
+def start_workers(workdir, count, devices=1, each=None, **config):
+    """Starts the processes of one run; `each` has arguments of each (torch)."""
     if BACKEND == "jax":
         return [
             processes.start(
                 workdir, devices=devices, config=CONFIG | config | cluster
             )
             for cluster in jax_cluster(count)
+        ]
+    if BACKEND == "torch":
+        return [
+            processes.start(
+                workdir, environment, config=CONFIG | config, **each
+            )
+            for environment, each in zip(
+                processes.as_torchrun(count),
+                each or [{}] * count,
+                strict=True,
+            )
         ]
     workers = [processes.free_address() for _ in range(count)]
     return [
@@ -117,13 +128,70 @@ def test_workers_of_tensorflow_give_what_one_gives(tmp_path, alone):
     assert_equal_to_rounding(tmp_path / "run", alone)
 
 
+@pytest.mark.backend("torch")
+def test_processes_of_torch_train_as_one_and_one_resumes_them(tmp_path, alone):
+    workdir = tmp_path / "run"
+    # Asked to stop after the first evaluation.
+    started = start_workers(workdir, 2, each=[{}, dict(sigterm_after=5)])
+    for status, printed in processes.end(*started):
+        assert status == 143, printed
+    assert [row["step"] for row in rows_of(workdir)] == [4]
+    written = json.loads((workdir / "config.json").read_text())
+    assert written["derived"]["devices"] == "2 cpu"
+    processes.run(workdir, config=CONFIG)
+    assert_equal_to_rounding(workdir, alone)
+
+
+@pytest.mark.backend("torch")
+def test_killed_processes_of_torch_resume_bitwise(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    config = dict(
+        architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
+        micro_batches=2,
+        checkpoint_every=2,
+        total_steps=7,
+    )
+    for status, printed in processes.end(*start_workers(whole, 2, **config)):
+        assert status == 0, printed
+    # After an evaluation: four ticks a step, twelve an evaluation.
+    started = start_workers(killed, 2, each=[{}, dict(kill_at=40)], **config)
+    (status, printed), (died, _) = processes.end(*started, timeout=60)
+    assert (status, died) == (1, -signal.SIGKILL), printed
+    assert "another process has ended" in printed
+    ended = processes.end(*start_workers(killed, 2, **config))
+    assert [status for status, _ in ended] == [0, 0], ended
+    assert "Resuming from step" in ended[0][1]
+    log = "metrics.csv"
+    assert (killed / log).read_text() == (whole / log).read_text()
+    ours, theirs = map(processes.state_of, (killed, whole))
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], name)
+    # Each process drops other units.
+    assert (ours["generators/0"] != ours["generators/0.1"]).any()
+
+
+@pytest.mark.backend("torch")
+def test_losses_of_whole_batches_count_all_processes_of_torch():
+    started = [
+        processes.Forked(train_torch_processes.main, **environment)
+        for environment in processes.as_torchrun(2)
+    ]
+    for status, printed in processes.end(*started, timeout=120):
+        assert status == 0, printed
+
+
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_processes_agree_on_the_lock_and_on_ctrl_c(tmp_path):
     addresses = [processes.free_address() for _ in range(2)]
     if BACKEND == "jax":
         addresses = addresses[:1]
+    environments = [{}, {}]
+    if BACKEND == "torch":
+        environments = processes.as_torchrun(2)
     started = [
-        processes.Forked(hold_workdir.main, tmp_path, addresses, i)
-        for i in range(2)
+        processes.Forked(hold_workdir.main, tmp_path, addresses, i, **each)
+        for i, each in enumerate(environments)
     ]
     (first, main), (second, other) = processes.end(*started)
     assert (first, second) == (0, 0), main + other

@@ -18,14 +18,15 @@ def run(tmp_path):
     for name in ("keras", "tensorflow", "jax", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(__name__)")
 
-    def run(module, *arguments):
+    def run(module, *arguments, **environment):
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments],
             capture_output=True,
             text=True,
             cwd=ROOT,
             env=os.environ
-            | {"PYTHONPATH": str(tmp_path), "KERAS_BACKEND": "jax"},
+            | {"PYTHONPATH": str(tmp_path), "KERAS_BACKEND": "jax"}
+            | environment,
         )
         return done.stdout, done.stderr, done.returncode
 
@@ -69,3 +70,12 @@ def test_a_wrong_flag_is_refused_before_keras_is_imported(run, flag, message):
 )
 def test_help_and_programs_without_config_print_nothing(run, module, flag):
     assert run(module, flag)[:2] == ("", "keras\n")
+
+
+def test_several_processes_train_together_or_are_refused_by_name(run):
+    second = dict(RANK="1", WORLD_SIZE="2", KERAS_BACKEND="torch")
+    assert run("recipes.finetune", **second)[:2] == ("", "keras\n")
+    for module in ("recipes.evaluate", "recipes.miniature"):
+        printed, error, status = run(module, **second)
+        assert (printed, status) == ("", 2)
+        assert error.startswith(f"{module} runs in one process; finetune, ")

@@ -75,11 +75,14 @@ def train(devices, make):
         model.compile(
             optimizer, loss, weighted_metrics=metrics or None, run_eagerly=True
         )
+    distribution.synchronize(model)
+    first, count = devices.process_index, devices.num_processes
+    arrays = keras.tree.map_structure(lambda x: x[first::count], arrays)
     with devices.training_scope():
         history = model.fit(
             *arrays[:2],
             sample_weight=arrays[2] if arrays[2:] else None,
-            batch_size=SIZE,
+            batch_size=SIZE // count,
             shuffle=False,
             verbose=0,
         )
