@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 from keras_vit import training
-from keras_vit.training import matching, segmentation_loss
+from keras_vit.ops import sampling
+from keras_vit.training import matching
 
 BACKEND = keras.backend.backend()
 
@@ -258,10 +259,29 @@ def test_targets_and_outputs_that_are_missing_are_named():
 def test_points_are_read_between_pixels_with_zeros_around():
     maps = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
     points = [[[[0.5, 0.5], [0.5 / 3, 0.25], [0, 0], [1, 1]]]]
-    found = segmentation_loss.sample(
-        ops.convert_to_tensor(maps), ops.convert_to_tensor(points, "float32")
-    )
-    np.testing.assert_allclose(numpy_of(found)[0, 0], [2.5, 0, 0, 1.25])
+    for function in (sampling.sample, sampling.plain):
+        found = function(
+            ops.convert_to_tensor(maps),
+            ops.convert_to_tensor(points, "float32"),
+        )
+        expected = [2.5, 0, 0, 1.25]
+        np.testing.assert_allclose(numpy_of(found)[0, 0], expected, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
+def test_pytorch_samples_the_same_values_and_gradients(shape):
+    rng = np.random.default_rng(0)
+    points = ops.convert_to_tensor(rng.uniform(-0.1, 1.1, (*shape, 9, 2)))
+    found = []
+    for function in (sampling.sample, sampling.plain):
+        maps = keras.Variable(rng.normal(size=(2, 3, 4, 5)), dtype="float64")
+        maps.assign(np.arange(120.0).reshape(2, 3, 4, 5) ** 0.5)
+        values = function(maps.value, ops.cast(points, "float64"))
+        ops.sum(values**2).backward()
+        found.append((numpy_of(values), numpy_of(maps.value.grad)))
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.backend("torch")
