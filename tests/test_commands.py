@@ -41,7 +41,12 @@ OTHERS = {
         "--monitoring_config_file",
         "--rest_api_timeout_in_ms",
     },
-    "docs/tpu.md": {"--nnodes", "--nproc_per_node", "--rdzv_endpoint"},
+    "docs/tpu.md": {
+        "--max_restarts",
+        "--nnodes",
+        "--nproc_per_node",
+        "--rdzv_endpoint",
+    },
 }
 # A call at the beginning of a line, or after another.
 CALL = re.compile(

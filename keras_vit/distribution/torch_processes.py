@@ -58,7 +58,16 @@ def join(kind: str) -> tuple[int, int]:
     if not distributed.is_initialized():
         # Flags are exchanged on CPUs, so that no process waits for its GPU.
         backend = "cpu:gloo,cuda:nccl" if kind == "gpu" else "gloo"
-        distributed.init_process_group(backend, timeout=TIMEOUT)
+        store, rank, world_size = next(distributed.rendezvous("env://"))
+        # torchrun's store still has the addresses of processes that died.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        distributed.init_process_group(
+            backend,
+            store=distributed.PrefixStore(attempt, store),
+            rank=rank,
+            world_size=world_size,
+            timeout=TIMEOUT,
+        )
         atexit.register(distributed.destroy_process_group)
     return processes()
 
