@@ -45,12 +45,25 @@ def contrastive(devices, bias):
     return [np.array(history.history["loss"]), *weights]
 
 
+def normalised(devices):
+    """Returns the moving mean of a BatchNormalization after a step."""
+    norm = keras.layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((3,)), norm, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    distribution.synchronize(model)
+    first, count = devices.process_index, devices.num_processes
+    x = np.random.default_rng(0).normal(size=(8, 3))[first::count]
+    model.fit(x, x[:, :1], batch_size=8 // count, shuffle=False, verbose=0)
+    return [keras.ops.convert_to_numpy(norm.moving_mean)]
+
+
 def unlabelled(devices, make):
     found = distilled_devices.train(devices, make)
     return [np.array(x) for x in (found["loss"], *found["weights"])]
 
 
 CASES = (
+    normalised,
     *(
         functools.partial(train_set_losses.step, make=make)
         for make in (train_set_losses.detection, train_set_losses.segmentation)
