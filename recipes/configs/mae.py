@@ -66,7 +66,7 @@ def _small(dataset):
             flip=dataset != "digits",  # a mirrored 2 is not a 2
             batch_size=64,
         ),
-        schedule=experiment.Schedule(num_epochs=90, warmup_steps=200),
+        schedule=experiment.Schedule(num_epochs=45, warmup_steps=200),
         optim=experiment.Optim(
             base_lr=2e-3,
             name="AdamW(beta_2=0.95)",
