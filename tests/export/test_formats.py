@@ -192,6 +192,7 @@ def metadata_of(file_format, path):
 @pytest.mark.parametrize(
     ("file_format", "kind"), [("onnx", "clip"), ("litert", "siglip")]
 )
+@pytest.mark.thorough("torch")
 def test_each_of_two_towers_is_a_file(file_format, kind, tmp_path):
     needs(file_format)
     model = test_two_towers.make(kind)
@@ -213,6 +214,7 @@ def test_each_of_two_towers_is_a_file(file_format, kind, tmp_path):
 
 
 @pytest.mark.parametrize("file_format", EXPORT)
+@pytest.mark.thorough("torch")
 def test_file_holds_class_names_and_preprocessing(file_format, tmp_path):
     needs(file_format)
     model = make_model(class_names=NAMES, name="little")
@@ -257,6 +259,7 @@ def test_onnx_keeps_8_bit_kernels(tmp_path):
 
 
 @pytest.mark.parametrize("file_format", formats.QUANTIZED)
+@pytest.mark.thorough("torch")
 def test_int8_of_the_format_is_smaller_and_near(file_format, tmp_path):
     needs(file_format)
     model = make_model(hidden_size=128, mlp_dim=512, num_layers=1)
@@ -281,6 +284,7 @@ def test_pooling_on_jax_is_refused_with_the_remedy(name, tmp_path):
 
 
 @pytest.mark.parametrize("file_format", EXPORT)
+@pytest.mark.thorough("torch")
 def test_a_file_that_computes_something_else_is_removed(
     file_format, tmp_path, monkeypatch
 ):

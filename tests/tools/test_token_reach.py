@@ -28,6 +28,7 @@ def test_the_page_includes_the_code_of_the_package():
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("name", ["s2_mlp", "raft_mlp", "as_mlp"])
+@pytest.mark.thorough()
 def test_a_token_reaches_as_far_as_its_blocks_mix(name):
     blocks, averages = token_reach.reach_of(name)
     row, column = np.abs(np.indices((16, 16)) - 8)
