@@ -20,9 +20,8 @@ import numpy as np
 
 from keras_vit_cli import command
 from recipes import cli, fields, training_step
-from tools import plan_tpu
 from tools.benchmark import measure
-from tools.plan_tpu import planner
+from tools.plan_tpu import DEFAULT_CONFIG, planner
 
 
 @command.entry
@@ -61,7 +60,7 @@ def step(words: list[str], batch_size: int):
         words: --config and its changes.
         batch_size: Images of the batch.
     """
-    config, *_ = cli.parse(["benchmark_steps", *words], plan_tpu.DEFAULT_CONFIG)
+    config, *_ = cli.parse(["benchmark_steps", *words], DEFAULT_CONFIG)
     changes = {"model.weights": "", "model.dtype_policy": "float32"}
     config = fields.changed(config, changes)
     planner.check(config)
