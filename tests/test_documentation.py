@@ -9,7 +9,7 @@ from tools import model_tables
 
 # Models whose multiply-accumulates are counted here; tests/models counts those
 # of other families. The rest is compared as the pages have it.
-COUNTED = ("ViTTi16", "RViTTi16", "AxialViTB32")
+COUNTED = ("ViTTi16", "RViTTi16")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 # Made from README and the like when the site is built: tools/site_pages.py.

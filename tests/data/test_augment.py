@@ -149,6 +149,7 @@ def test_labels_are_mixed_as_images_are(text):
 
 # On JAX Keras' own takes minutes, which is why there is another.
 @pytest.mark.backend("tensorflow", "torch")
+@pytest.mark.thorough("torch")
 def test_our_rand_augment_equals_that_of_keras():
     arguments = dict(num_ops=2, factor=0.4, seed=0, dtype="float32")
     ours, theirs = (

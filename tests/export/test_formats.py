@@ -243,6 +243,7 @@ def test_scaling_outside_of_the_model_is_described():
     assert "class_names" not in fields
 
 
+@pytest.mark.thorough("torch")
 def test_onnx_keeps_8_bit_kernels(tmp_path):
     needs("onnx")
     model = make_model(hidden_size=128, mlp_dim=512)

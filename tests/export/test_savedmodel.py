@@ -171,6 +171,7 @@ def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
             keras_vit.export_savedmodel(model, tmp_path / "2", **changes)
 
 
+@pytest.mark.thorough()
 def test_a_model_of_video_is_warmed_up_with_clips(tmp_path):
     pytest.importorskip("tensorflow_serving")
     from tensorflow_serving.apis import prediction_log_pb2

@@ -34,7 +34,7 @@ def small(**changes):
     return fields.changed(config, changes)
 
 
-@pytest.mark.thorough("jax", "torch")
+@pytest.mark.thorough("tensorflow", "jax")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     config = small()
     whole = finetune.run(config, str(tmp_path / "whole"))

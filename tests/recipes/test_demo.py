@@ -35,6 +35,7 @@ def models(folder):
     return {name: demo_models.load(str(folder / name)) for name in names}
 
 
+@pytest.mark.thorough()
 def test_the_page_and_predict_judge_every_file_alike(
     folder, models, tmp_path, capsys
 ):

@@ -56,6 +56,7 @@ def test_the_bottleneck_adds_the_most():
     np.testing.assert_allclose(report["ratio"], 0.8)
 
 
+@pytest.mark.thorough()
 def test_the_program_prints_a_table(capsys, monkeypatch):
     monkeypatch.setattr(benchmark_data, "_MIN_CROPS", 4)
     arguments = ["--images", "4", "--image_size", "8", "--batch_size", "2"]

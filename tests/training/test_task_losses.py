@@ -218,6 +218,7 @@ def test_losses_train_a_model_whose_checkpoint_has_the_random_state():
     assert np.isfinite(model.train_on_batch(x, empty))
 
 
+@pytest.mark.thorough("jax")
 def test_auxiliary_outputs_count_like_the_last():
     targets, outputs = detection_case()
     loss = training.SetDetectionLoss()
@@ -226,6 +227,7 @@ def test_auxiliary_outputs_count_like_the_last():
     assert float(loss(targets, both)) == pytest.approx(2 * once, rel=1e-6)
 
 
+@pytest.mark.thorough("jax")
 def test_patches_in_the_middle_of_a_box_have_its_class():
     targets, outputs = detection_case()
     targets["labels"] = np.array([[2, 0, -1], [-1] * 3, [1, -1, -1]])
