@@ -55,9 +55,10 @@ def model_of(
 
 def _for_squares(model, source):
     tower = model.image_tower
-    patch = tower.get_layer("embedding").patch_size
+    patches = tower.get_layer("embedding")
     side = math.isqrt(tower.max_patches)
-    shape = (side * patch[0], side * patch[1], 3)
+    height, width = patches.patch_size
+    shape = (side * height, side * width, patches.channels)
     print(
         f"Images are resized to {shape[0]} x {shape[1]} pixels: a classifier "
         "takes one shape. `encode_images` of the model takes any.",

@@ -306,7 +306,6 @@ class TestModels:
 @pytest.mark.backend_independent  # TestModels checks the outputs
 @pytest.mark.parametrize("name", keras_vit.list_models())
 class TestConstructors:
-    @pytest.mark.thorough("tensorflow")
     def test_arguments_override_the_variant(self, name):
         constructor = getattr(keras_vit, name)
         family = sys.modules[constructor.__module__].FAMILY

@@ -2,9 +2,7 @@ import functools
 
 import keras
 import numpy as np
-import processes
 import pytest
-import start_recipe
 
 import keras_vit
 from keras_vit import training
@@ -124,24 +122,6 @@ def test_saving_and_loading_keeps_it(tmp_path):
     np.testing.assert_array_equal(
         model.predict(images, verbose=0), again.predict(images, verbose=0)
     )
-
-
-@pytest.mark.slow
-@pytest.mark.backend("tensorflow")
-@pytest.mark.thorough("tensorflow")
-def test_replicas_of_tf_distribute_train_the_same():
-    processes.call(train_on_replicas)
-
-
-def train_on_replicas():
-    import tensorflow as tf
-
-    start_recipe.pretend_devices(2)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
-        plain = fit(make_model(remat=False, num_layers=1))
-        remat = fit(make_model(remat=True, num_layers=1))
-    assert_equal_runs(plain, remat)
 
 
 @pytest.mark.backend("jax")

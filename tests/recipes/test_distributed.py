@@ -102,7 +102,9 @@ def assert_equal_to_rounding(workdir, expected):
 
 @pytest.mark.backend("tensorflow")
 def test_mirrored_devices_train_as_one_device(tmp_path, alone):
-    processes.run(tmp_path / "run", devices=2, config=CONFIG)
+    # Blocks that recompute their activations have the same gradients there too.
+    config = CONFIG | dict(remat=True)
+    processes.run(tmp_path / "run", devices=2, config=config)
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert written["derived"]["devices"] == "2 cpu"
     assert_equal_to_rounding(tmp_path / "run", alone)

@@ -38,6 +38,16 @@ def plan(*words):
     return processes.call(make, [*words, config, *sizes])
 
 
+def plan_of(tpu, file, argument, changes):
+    """Returns the plan of a config file, whose program is compiled once."""
+    words = [f"--config.{key}={value}" for key, value in changes.items()]
+    path = f"--config={CONFIG.with_name(file)}:{argument}"
+    printed = processes.call(make, [tpu, "--json", "--no_search", path, *words])
+    found = json.loads(printed[printed.index("\n{") :])
+    assert found["fits"] and found["program"]["flops"] > 0
+    return found
+
+
 def as_json(printed):
     start = min(i for i in map(printed.find, ("\n{", "\n[")) if i >= 0)
     return json.loads(printed[start:])
@@ -93,7 +103,6 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
 )
 def test_training_of_a_task_compiles_with_its_matching(file):
     """The loops of the matching, random points and masked attention too."""
-    config = CONFIG.with_name(f"{file}.py")
     changes = {
         "data.image_size": 32,
         "data.batch_size": 8,
@@ -106,13 +115,7 @@ def test_training_of_a_task_compiles_with_its_matching(file):
         "task.num_blocks": 1,
         "task.num_points": 16,
     }
-    words = [f"--config.{key}={value}" for key, value in changes.items()]
-    path = f"--config={config}:ViT,coco/2017"
-    printed = processes.call(
-        make, ["v5e-1", "--json", "--no_search", path, *words]
-    )
-    found = json.loads(printed[printed.index("\n{") :])
-    assert found["fits"] and found["program"]["flops"] > 0
+    found = plan_of("v5e-1", f"{file}.py", "ViT,coco/2017", changes)
     assert found["dataset"] == "coco/2017"
 
 
@@ -125,7 +128,6 @@ def test_training_of_a_task_compiles_with_its_matching(file):
     ],
 )
 def test_training_of_two_towers_compiles_for_all_pairs(method):
-    config = CONFIG.with_name("contrastive.py")
     changes = {
         "data.image_size": 32,
         "data.batch_size": 64,
@@ -140,13 +142,9 @@ def test_training_of_two_towers_compiles_for_all_pairs(method):
         "text.mlp_dim": 64,
         "text.embedding_size": 32,
     }
-    words = [f"--config.{key}={value}" for key, value in changes.items()]
-    path = f"--config={config}:{method},coco_captions"
-    printed = processes.call(
-        make, ["v5e-8", "--json", "--no_search", path, *words]
+    found = plan_of(
+        "v5e-8", "contrastive.py", f"{method},coco_captions", changes
     )
-    found = json.loads(printed[printed.index("\n{") :])
-    assert found["fits"] and found["program"]["flops"] > 0
     collectives = found["program"]["collectives"]
     travels = "collective-permute" in {c["kind"] for c in collectives}
     assert travels == (method == "siglip")
@@ -155,7 +153,6 @@ def test_training_of_two_towers_compiles_for_all_pairs(method):
 @thorough
 def test_a_teacher_that_is_an_average_of_its_student_compiles():
     """Crops of two sizes, masked patches and all centres in one step."""
-    config = CONFIG.with_name("dino.py")
     changes = {
         "data.image_size": 32,
         "data.batch_size": 8,
@@ -168,11 +165,5 @@ def test_a_teacher_that_is_an_average_of_its_student_compiles():
         "dino.patch_weight": 1.0,
         "dino.centring": "sinkhorn",
     }
-    words = [f"--config.{key}={value}" for key, value in changes.items()]
-    path = f"--config={config}:ViT,imagenet2012"
-    printed = processes.call(
-        make, ["v5e-8", "--json", "--no_search", path, *words]
-    )
-    found = json.loads(printed[printed.index("\n{") :])
-    assert found["fits"] and found["program"]["flops"] > 0
+    found = plan_of("v5e-8", "dino.py", "ViT,imagenet2012", changes)
     assert found["total_steps"] == 22 * 1_281_167 // 8

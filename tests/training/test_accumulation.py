@@ -119,7 +119,7 @@ def test_parts_train_as_the_full_batch(name, weighted):
 @pytest.mark.parametrize(
     "options", [dict(jit_compile=True), dict(run_eagerly=True)], ids=str
 )
-@pytest.mark.thorough("tensorflow", "jax")
+@pytest.mark.thorough("jax")
 def test_compiled_or_eager_it_is_the_same(options):
     parts = make_model()
     result = fit(parts, 4, OPTIMIZERS["sgd"](), **options)
