@@ -6,9 +6,16 @@ from typing import Any
 import keras
 
 import keras_vit
-from keras_vit import training
+from keras_vit import distribution, training
 from keras_vit.weights import registry
-from recipes import checks, experiment, inputs, scored, training_step
+from recipes import (
+    checks,
+    experiment,
+    inputs,
+    predictions,
+    scored,
+    training_step,
+)
 from recipes.inputs import DatasetInfo
 
 METHODS = ("hard", "soft", "match")
@@ -30,6 +37,9 @@ class Distill:
             "hard" and 0.1 for "soft".
         temperature: Divisor of both's logits; 0 is 3 for "soft", and 1.
         probabilities: Whether the teacher gives probabilities, not logits.
+        predictions: A folder for the teacher's predictions. The first run
+            writes those of all its steps before it trains; students after it
+            on the same batches read them. "" computes them in each step.
     """
 
     teacher: str = ""
@@ -37,6 +47,7 @@ class Distill:
     weight: float = 0.0
     temperature: float = 0.0
     probabilities: bool = False
+    predictions: str = ""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -67,6 +78,9 @@ def check(config: Config) -> None:
     checks.check_range("distill.weight", own.weight, 0, 1)
     checks.check_range("distill.temperature", own.temperature, 0)
     scored.refuse_unused(config, ("optim.loss", "data.num_frames"), "a student")
+    if not own.teacher:
+        path = "distill.predictions"
+        scored.refuse_unused(config, (path,), "a run without `distill.teacher`")
 
 
 # What a plan reads of the data set, beside `planned`.
@@ -86,7 +100,7 @@ def planned(config: Config, info: DatasetInfo) -> tuple:
         return None, None
 
     def open_teacher():
-        if training.is_function_of_files(path):
+        if config.distill.predictions or training.is_function_of_files(path):
             return None
         variant, name = registry.split_name(path)
         released = registry.find(name, variant)
@@ -104,37 +118,43 @@ def planned(config: Config, info: DatasetInfo) -> tuple:
 
 
 def prepare(
-    config: Config, info: DatasetInfo, batches: tuple
+    config: Config,
+    devices: distribution.Devices,
+    images: inputs.Inputs,
+    batches: tuple,
 ) -> tuple[training_step.Objective, tuple]:
     """Return the objective of a student, and its batches.
 
     The images of a teacher that is no model of Keras get its predictions in
-    the data pipeline.
+    the data pipeline, and so do those whose predictions are stored.
 
     Args:
         config: The config, with a teacher.
-        info: The properties of the data set.
+        devices: Those of the run.
+        images: The images of the run.
         batches: Those of `inputs.pipelines`.
 
     Raises:
         ValueError: If the teacher cannot be opened, or does not fit.
     """
-    own = config.distill
+    own, info = config.distill, images.info
     if info.multi_label or info.num_frames:
         raise ValueError(
             "`distill.teacher` is for images with one label each. Received: "
             f"{config.data.dataset!r}"
         )
-    teacher = None
-    if training.is_function_of_files(own.teacher):
-        teacher = training.open_teacher(own.teacher)
+    in_data = bool(own.predictions)
+    if own.predictions:
+        batches = predictions.stored(config, devices, images, batches)
+    elif training.is_function_of_files(own.teacher):
+        in_data, teacher = True, training.open_teacher(own.teacher)
         batches = tuple(
             _with_predictions(make, teacher, len(info.class_names))
             for make in batches
         )
 
     def open_teacher():
-        return None if teacher else training.open_teacher(own.teacher)
+        return None if in_data else training.open_teacher(own.teacher)
 
     return _objective(config, open_teacher), batches
 

@@ -132,7 +132,7 @@ def _train(config, workdir, devices, images, batches):
     """Build the model, write config.json, and train."""
     objective = None
     if isinstance(config, distill.Config) and config.distill.teacher:
-        objective, batches = distill.prepare(config, images.info, batches)
+        objective, batches = distill.prepare(config, devices, images, batches)
     eval_steps = fitting.check_batches(batches)
     built = begin.build(config, devices, images, objective)
     info = images.info

@@ -168,12 +168,8 @@ def distilled(
         found = keras.Input((classes,), name=INPUT, dtype="float32")
         inputs = {"images": images, INPUT: found}
     else:
-        _check_classes(inner, teacher)
-        teacher.trainable = False
-        x, size = images, tuple(teacher.input_shape[1:3])
-        if None not in size and size != tuple(images.shape[1:3]):
-            x = keras.layers.Resizing(*size, name="resize_for_teacher")(x)
-        found = ops.stop_gradient(teacher(x, training=False))
+        found = predicted(images, teacher, inner.class_names, classes)
+        found = ops.stop_gradient(found)
     found = ops.cast(found, "float32")
     if probabilities:
         found = ops.log(ops.maximum(found, 1e-12))
@@ -181,19 +177,37 @@ def distilled(
     return keras.Model(inputs, ops.stack(outputs, axis=1), name=model.name)
 
 
-def _check_classes(model, teacher):
-    classes = teacher.output_shape[-1]
+def predicted(
+    images: keras.KerasTensor,
+    teacher: keras.Model,
+    class_names: tuple[str, ...] | None,
+    classes: int,
+) -> keras.KerasTensor:
+    """Return what a frozen teacher predicts of images, resized to its size.
+
+    Args:
+        images: `[B, H, W, C]`, symbolic.
+        teacher: Its output is `[B, K]`.
+        class_names: Those of the student, if it has any.
+        classes: Their number K.
+
+    Raises:
+        ValueError: If the teacher has other classes.
+    """
     names = getattr(teacher, "class_names", None)
-    differ = bool(names and model.class_names) and (
-        tuple(names or ()) != model.class_names
-    )
-    if classes != model.output_shape[-1] or differ:
+    differ = bool(names and class_names) and tuple(names or ()) != class_names
+    if teacher.output_shape[-1] != classes or differ:
         raise ValueError(
             "`teacher` must have the classes of the student, in the same "
-            f"order. Received: {classes} classes {list(names or ())[:5]}, the "
-            f"student has {model.output_shape[-1]} "
-            f"{list(model.class_names or ())[:5]}"
+            f"order. Received: {teacher.output_shape[-1]} classes "
+            f"{list(names or ())[:5]}, the student has {classes} "
+            f"{list(class_names or ())[:5]}"
         )
+    teacher.trainable = False
+    x, size = images, tuple(teacher.input_shape[1:3])
+    if None not in size and size != tuple(images.shape[1:3]):
+        x = keras.layers.Resizing(*size, name="resize_for_teacher")(x)
+    return teacher(x, training=False)
 
 
 def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:

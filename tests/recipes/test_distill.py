@@ -1,6 +1,7 @@
 """Runs with a teacher: better with it, resumed exactly, and settings."""
 
 import dataclasses
+import os
 import shutil
 
 import keras
@@ -9,13 +10,14 @@ import pytest
 import small_runs
 from sklearn import linear_model
 
-from keras_vit import data
+from keras_vit import data, training
 from recipes import (
     cli,
     distill,
     experiment,
     fields,
     finetune,
+    fitting,
     inputs,
     training_step,
 )
@@ -78,7 +80,7 @@ def test_a_student_of_a_better_teacher_is_better(tmp_path):
     assert plain["accuracy"] + 0.075 < taught["accuracy"] < accuracy
 
 
-@pytest.mark.backend("torch")
+@pytest.mark.thorough("tensorflow", "jax")
 @pytest.mark.usefixtures("no_pictures")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     tiny = dict(
@@ -108,6 +110,50 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
         np.testing.assert_array_equal(a, b)
     head = one.get_layer("head")
     assert not np.array_equal(head.token.kernel, head.distillation.kernel)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.usefixtures("no_pictures")
+def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
+    tiny = dict(
+        architecture=experiment.Architecture(
+            patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=16
+        ),
+        augment=("MixUp(alpha=0.5)",),
+        total_steps=3,
+    )
+    linear_teacher(tmp_path / "teacher.keras")
+    config = small("DeiT", tmp_path / "teacher.keras", "soft", **tiny)
+    config.distill.predictions = str(tmp_path / "predictions")
+    written = finetune.run(config, str(tmp_path / "written"))
+    size = (tmp_path / "predictions/train").stat().st_size
+    assert size == 3 * config.data.batch_size * 10 * 2
+
+    # As if it were killed while it wrote the second batch.
+    os.truncate(tmp_path / "predictions/train", size // 2)
+    assert finetune.run(config, str(tmp_path / "again")) == written
+    assert (tmp_path / "predictions/train").stat().st_size == size
+
+    teacher = training.open_teacher(config.distill.teacher)
+    monkeypatch.setattr(training, "open_teacher", None)
+    images = inputs.prepare(config, tmp_path / "none")
+    batches = inputs.pipelines(
+        config, images.info, images.train, images.evaluation
+    )
+    devices = fitting.set_up(config)
+    _, (train, _) = distill.prepare(config, devices, images, batches)
+    first, second = train(0).take(2).as_numpy_iterator()
+    (resumed,) = train(1).take(1).as_numpy_iterator()
+    for name in ("images", "teacher"):
+        given = resumed["images"][name]
+        np.testing.assert_array_equal(given, second["images"][name])
+        assert not np.array_equal(given, first["images"][name])
+    theirs = teacher.predict(first["images"]["images"], verbose=0)
+    stored = first["images"]["teacher"]  # in float16
+    np.testing.assert_allclose(stored, theirs, rtol=1e-3, atol=1e-3)
+    config.seed += 1
+    with pytest.raises(ValueError, match="which differs in seed"):
+        distill.prepare(config, devices, images, batches)
 
 
 @pytest.mark.backend("torch")

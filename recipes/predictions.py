@@ -1,0 +1,170 @@
+"""A teacher's predictions on disk, for several students of the same images.
+
+A batch depends on the config and its step alone, augmentation included, so that
+predictions are stored by step (as TinyViT's, Wu et al. 2022, 2207.10666, are
+with the seeds of the augmentation).
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_vit import distribution, training
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.training.by_step import by_step
+from keras_vit.training.distillation import INPUT, predicted
+from recipes import fields, inputs, method, training_step
+from recipes import workdir as workdirs
+
+DTYPE = np.dtype("<f2")
+LARGEST = np.finfo(DTYPE).max
+
+
+def stored(
+    config, devices: distribution.Devices, images: inputs.Inputs, batches: tuple
+) -> method.Batches:
+    """Return batches with stored predictions; those that miss are computed.
+
+    Args:
+        config: A `distill.Config` with `distill.predictions`.
+        devices: Those of the run.
+        images: The images of the run.
+        batches: Those of `inputs.pipelines`.
+
+    Raises:
+        ValueError: If the folder has the predictions of other batches or of
+            another teacher, or misses some and several processes run.
+    """
+    folder = pathlib.Path(config.distill.predictions).expanduser()
+    _refuse_others(folder, config, images)
+    train, evaluation = batches
+    shape = (config.data.batch_size, len(images.info.class_names))
+    counts = dict(
+        train=training_step.steps_of(config, images.info)[0],
+        evaluation=int(evaluation().cardinality()),
+    )
+    if any(_done(folder / k, shape) < n for k, n in counts.items()):
+        if devices.num_processes > 1:
+            raise ValueError(
+                "`distill.predictions` must be a complete folder for a run of "
+                "several processes: write it with a run of one. Received: "
+                f"distill.predictions={config.distill.predictions!r}"
+            )
+        size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
+        print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
+        ask = _asker(config.distill.teacher, images.info)
+        _write(folder / "train", counts["train"], shape, train, ask)
+        _write(
+            folder / "evaluation",
+            counts["evaluation"],
+            shape,
+            lambda done: evaluation().skip(done),
+            ask,
+        )
+        # The student is that of a run which only reads.
+        keras.utils.set_random_seed(config.seed)
+    return method.wrapped(config, images, _with_stored, folder=folder)
+
+
+def _refuse_others(folder, config, images):
+    """Write what the predictions are of, or compare it."""
+    teacher = pathlib.Path(config.distill.teacher).expanduser()
+    found = str(teacher)
+    if teacher.is_file():
+        with open(teacher, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    settings = dataclasses.asdict(config.data)
+    del settings["cache"], settings["dataset"]  # its digest is compared
+    names = ("train", "evaluation")
+    here = dict(
+        teacher=found,
+        seed=config.seed,
+        data=settings,
+        image_shape=images.info.image_shape,
+        digests={name: images.described[name] for name in names},
+    )
+    here = json.loads(json.dumps(here))
+    path = folder / "predictions.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        workdirs.write_json(path, here)
+        return
+    there = fields.flat(json.loads(path.read_text()))
+    differ = [k for k, x in fields.flat(here).items() if there.get(k) != x]
+    if differ:
+        raise ValueError(
+            "`distill.predictions` must be a folder of the same batches and "
+            f"the same teacher. Received: {str(folder)!r}, which differs in "
+            + ", ".join(differ)
+        )
+
+
+def _done(path, shape):
+    """Return the number of batches of a file."""
+    size = int(np.prod(shape)) * DTYPE.itemsize
+    return path.stat().st_size // size if path.exists() else 0
+
+
+def _asker(path, info):
+    """Return a function from a batch of images to predictions in NumPy."""
+    teacher = training.open_teacher(path)
+    if training.is_function_of_files(path):
+        tf = tensorflow()
+        return lambda images: teacher(tf.cast(images, "float32")).numpy()
+    images = keras.Input(info.image_shape)
+    names = info.class_names
+    outputs = predicted(images, teacher, names, len(names))
+    model = keras.Model(images, outputs)
+    return lambda images: model.predict_on_batch(images.numpy())
+
+
+def _write(path, count, shape, batches: Callable, ask):
+    """Append the predictions that a file misses; a killed run goes on."""
+    done = _done(path, shape)
+    with open(path, "ab") as file:
+        file.truncate(done * int(np.prod(shape)) * DTYPE.itemsize)
+        for batch in batches(done).take(max(0, count - done)):
+            found = np.asarray(ask(batch["images"]), "float32")
+            if found.shape != shape:
+                raise ValueError(
+                    f"`distill.teacher` must predict {shape[1]} classes. "
+                    f"Received: {found.shape[1:]}"
+                )
+            found = np.clip(found, -LARGEST, LARGEST).astype(DTYPE)
+            file.write(found.tobytes())
+
+
+def _with_stored(
+    images,
+    *,
+    folder,
+    start_step=None,
+    shard_index=0,
+    num_shards=1,
+    num_replicas=1,
+):
+    """Add the predictions to batches; without a step, of evaluation."""
+    tf = tensorflow()
+    path = folder / ("evaluation" if start_step is None else "train")
+
+    def add(step, batch):
+        size, classes = batch["labels"].shape
+        shape = (size * num_shards, classes)
+
+        def read(step):
+            rows = np.memmap(path, DTYPE, "r").reshape(-1, *shape)
+            rows = rows[step, shard_index * size : (shard_index + 1) * size]
+            return rows.astype("float32")
+
+        found = tf.numpy_function(read, [step], "float32")
+        found = tf.ensure_shape(found, (size, classes))
+        return dict(batch, images={"images": batch["images"], INPUT: found})
+
+    return by_step(
+        images, add, start_step=start_step or 0, num_replicas=num_replicas
+    )
