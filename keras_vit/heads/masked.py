@@ -388,8 +388,8 @@ def _outputs(inner, x, visible, target):
     frames = getattr(inner.architecture, "tubelet_size", 1)
     patch_size = (frames, height // rows, width // columns)
     size = math.prod(patch_size) * channels
-    logits = Dense(size, name="decoder_pred", dtype=wide)(x)
-    logits = logits[:, logits.shape[1] - count :]  # [B, N, size]
+    x = x[:, x.shape[1] - count :]
+    logits = Dense(size, name="decoder_pred", dtype=wide)(x)  # [B, N, size]
     names = [layer.name for layer in inner.layers]
     scaled = "preprocessing" if "preprocessing" in names else "ensure_shape"
     errors = PatchErrors(

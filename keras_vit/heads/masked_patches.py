@@ -30,15 +30,10 @@ class TakePatches(keras.layers.Layer):
 
     def call(self, inputs, visible):
         first = inputs.shape[1] - self.num_patches
-        taken = visible
         if self.masked:
-            taken = masked_patches(visible, self.num_patches)
-        patches = ops.take_along_axis(
-            inputs[:, first:], taken[..., None], axis=1
-        )
-        if self.masked or not first:
-            return patches
-        return ops.concatenate([inputs[:, :first], patches], axis=1)
+            others = masked_patches(visible, self.num_patches)
+            return _take(inputs, first + others)  # [B, N - V, D]
+        return _take(inputs, _after(first, visible))
 
     def compute_output_shape(self, inputs_shape, visible_shape):
         batch_size, tokens, width = inputs_shape
@@ -78,16 +73,14 @@ class MaskTokens(keras.layers.Layer):
         )
 
     def call(self, inputs, visible):
-        batch_size, _, width = ops.shape(inputs)
-        masked = masked_patches(visible, self.num_patches)
+        order = ops.arange(ops.shape(visible)[1], dtype="int32")
+        seen = ops.one_hot(visible, self.num_patches, dtype="int32")
+        # Of a masked patch 0, a token that is not used.
+        places = ops.sum(seen * order[:, None], axis=1)
+        x = _take(inputs, _after(self.prefix, places))
+        masked = ops.pad(1 - ops.sum(seen, axis=1), ((0, 0), (self.prefix, 0)))
         token = ops.cast(self.mask_token, inputs.dtype)
-        shape = (batch_size, masked.shape[1], width)
-        x = ops.concatenate([inputs, ops.broadcast_to(token, shape)], axis=1)
-        places = ops.argsort(ops.concatenate([visible, masked], axis=1), axis=1)
-        patches = ops.take_along_axis(
-            x[:, self.prefix :], places[..., None], axis=1
-        )
-        return ops.concatenate([x[:, : self.prefix], patches], axis=1)
+        return ops.where(masked[..., None] > 0, token, x)
 
     def compute_output_shape(self, inputs_shape, visible_shape):
         batch_size, _, width = inputs_shape
@@ -134,3 +127,19 @@ def masked_patches(visible, num_patches: int):
         1 - _mask(visible, num_patches)
     )
     return ops.argsort(keys, axis=1)[:, : num_patches - visible.shape[1]]
+
+
+def _after(first, patches):
+    """Return the indices of the first tokens, and of patches after them."""
+    if not first:
+        return patches
+    before = ops.arange(first, dtype="int32")[None]
+    shape = (ops.shape(patches)[0], first)
+    return ops.concatenate(
+        [ops.broadcast_to(before, shape), first + patches], axis=1
+    )
+
+
+def _take(inputs, tokens):
+    """Return tokens by their indices, in one pass over all of them."""
+    return ops.take_along_axis(inputs, tokens[..., None], axis=1)
