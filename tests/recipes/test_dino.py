@@ -55,7 +55,7 @@ def rows_of(workdir):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.backend("torch")
+@pytest.mark.thorough("tensorflow", "jax")
 @pytest.mark.parametrize("changes", [{}, V2], ids=["dino", "dinov2"])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
     changes, tmp_path, monkeypatch

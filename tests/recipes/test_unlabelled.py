@@ -208,6 +208,8 @@ def test_fine_tuning_starts_from_the_trained_weights(
     assert keras_vit.ViT(weights=str(last), classes=3).output_shape[1] == 3
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("tensorflow", "jax")
 @pytest.mark.parametrize(
     ("kind", "own"), [("run", OF_PATCHES), ("mae_run", OF_MAE)]
 )
