@@ -20,11 +20,13 @@ from catalogue import (
 from keras import ops
 
 import keras_vit
+from keras_vit.inspection import costs
 
 NAMES = pathlib.Path(__file__).parent / "goldens" / "names"
 # On JAX it would be another compiled program for the same lines.
 not_on_jax = pytest.mark.backend("tensorflow", "torch")
-DTYPES = ["mixed_bfloat16", pytest.param("mixed_float16", marks=not_on_jax)]
+on_torch = pytest.mark.backend("torch")
+DTYPES = ["mixed_bfloat16", pytest.param("mixed_float16", marks=on_torch)]
 
 
 def images_for(model, batch_size=2, seed=0):
@@ -217,7 +219,7 @@ class TestModels:
         others = np.stack([x[2], x[1], x[0]])
         np.testing.assert_array_equal(y[1], outputs_of(model, others)[1])
 
-    @pytest.mark.thorough("jax")
+    @pytest.mark.thorough("tensorflow", "jax")
     def test_images_of_another_shape_are_refused(self, case):
         model, x = case[1:3]
         # In models that are built on this graph, and in exports of them.
@@ -310,7 +312,8 @@ class TestConstructors:
         constructor = getattr(keras_vit, name)
         family = sys.modules[constructor.__module__].FAMILY
         fields = SHRUNK[family.name]
-        model = constructor(**fields, classes=3)
+        with costs.shapes_alone():
+            model = constructor(**fields, classes=3)
         assert (model.name, model.family) == (name, family.name)
         shape = family.input_shapes.get(name, (224, 224, 3))
         assert model.input_shape == (None, *shape)

@@ -12,6 +12,7 @@ import processes
 import pytest
 
 from keras_vit.distribution import layouts
+from keras_vit.inspection import costs
 from tests.distribution import train_on_devices
 
 pytestmark = pytest.mark.backend("jax")
@@ -31,7 +32,11 @@ TENSOR = {
 }
 
 
-made = functools.cache(catalogue.make_model)
+@functools.cache
+def made(name):
+    """A model of the catalogue, whose variables have no values."""
+    with costs.shapes_alone():
+        return catalogue.make_model(name)
 
 
 def axes_of(layout, variables):

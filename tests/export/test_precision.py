@@ -86,6 +86,7 @@ def case(name):
         *(("int8", name) for name in CASES),
     ],
 )
+@pytest.mark.thorough("tensorflow")
 def test_outputs_stay_near_and_float32(kind, name):
     model = case(name)
     copy = precision.in_precision(model, kind)
@@ -143,6 +144,7 @@ def test_int8_holds_the_kernels_of_every_block_in_8_bits(name):
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+@pytest.mark.thorough("tensorflow")
 def test_model_is_left_as_it_was(kind):
     model = make_model()
     images = make_images(model)
@@ -159,6 +161,7 @@ def test_model_is_left_as_it_was(kind):
 @pytest.mark.parametrize(
     ("kind", "name"), [("bfloat16", "hybrid"), ("int8", "all else")]
 )
+@pytest.mark.thorough("tensorflow")
 def test_copy_saves_and_loads(kind, name, tmp_path):
     copy = precision.in_precision(make_model(**CASES[name]), kind)
     copy.save(tmp_path / "copy.keras")
@@ -170,6 +173,7 @@ def test_copy_saves_and_loads(kind, name, tmp_path):
     )
 
 
+@pytest.mark.thorough("tensorflow")
 def test_half_precision_converts_to_float32_and_mixed_is_unchanged():
     model = make_model()
     half = precision.in_precision(model, "bfloat16")

@@ -13,10 +13,7 @@ from tests.heads import theirs
 safetensors = pytest.importorskip("safetensors.numpy")
 
 GOLDENS = drawn("tasks")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of transformers
-    pytest.mark.optimized,
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers
 
 
 def check(found, expected):
@@ -60,7 +57,9 @@ def test_goldens_have_the_librarys_numbers(name, tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("case", theirs.CASES)
-def test_files_have_the_librarys_numbers(case, transformers, tmp_path):
+def test_files_have_the_librarys_numbers_and_are_saved(
+    case, transformers, tmp_path
+):
     folder, own = tmp_path / "theirs", tmp_path / "own"
     model, size = theirs.make(transformers, case, folder)
     opened = keras_vit.from_pretrained(folder)
@@ -75,20 +74,12 @@ def test_files_have_the_librarys_numbers(case, transformers, tmp_path):
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=atol)
     names = json.loads((folder / "config.json").read_text()).get("id2label")
     assert names is None or len(names) in (2, opened.metadata["classes"])
-
-
-@pytest.mark.backend("torch")
-@pytest.mark.parametrize("case", theirs.CASES)
-def test_a_model_is_saved_with_all_that_it_holds(case, transformers, tmp_path):
-    _, size = theirs.make(transformers, case, tmp_path / "theirs")
-    opened = keras_vit.from_pretrained(tmp_path / "theirs")
     opened.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert isinstance(again, keras_vit.heads.TaskModel)
     # JSON has no tuples.
     assert json.dumps(again.metadata) == json.dumps(opened.metadata)
-    assert again.provenance == str(tmp_path / "theirs")
-    x = theirs.pixels(size)
+    assert again.provenance == str(folder)
     for name, value in opened(x).items():
         np.testing.assert_array_equal(
             keras.ops.convert_to_numpy(again(x)[name]),

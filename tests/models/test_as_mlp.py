@@ -11,7 +11,6 @@ from keras_vit.models import as_mlp
 # With 1000 classes at 224 x 224: parameters, billions of multiply-accumulates.
 SIZES = {
     "ASMLPT": (28_282_696, 4.350),
-    "ASMLPB": (87_752_808, 15.13),
 }
 
 

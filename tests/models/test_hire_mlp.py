@@ -13,7 +13,6 @@ from keras_vit.models import hire_mlp
 # multiply-accumulates.
 SIZES = {
     "HireMLPTiny": (18_041_672, 2.144),
-    "HireMLPLarge": (95_723_944, 13.42),
 }
 
 

@@ -89,11 +89,12 @@ class TestAuthorsNumbers:
                 "encoded": model.get_layer("encoder_norm").output,
             },
         )
-        eager = model(data["input"], training=False)
-        compiled = model.predict(data["input"], verbose=0)
-        for key in ("logits", "pre_logits", "encoded"):
-            assert_agrees(eager[key], data[key])
-            assert_agrees(compiled[key], data[key])
+        runs = [model.predict(data["input"], verbose=0)]
+        if keras.backend.backend() != "jax":  # compiles what is eager, too
+            runs.append(model(data["input"], training=False))
+        for found in runs:
+            for key in ("logits", "pre_logits", "encoded"):
+                assert_agrees(found[key], data[key])
 
     @pytest.mark.backend("torch")
     def test_pixels_agree_with_scaled_input(self, case):

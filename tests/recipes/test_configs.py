@@ -398,15 +398,10 @@ def covering(settings, cases=ALL):
 
 TRAINED, SETTINGS = covering(of_step)
 # PyTorch trains all of them. The others compile the same code of Keras, some
-# seconds for each: one of each way with labels.
-WAYS, _ = covering(lambda *case: settings_of(*case))
-COMPILED = [
-    case
-    if case in WAYS and case.values[0] is not unlabelled
-    else pytest.param(
-        *case.values, id=case.id, marks=pytest.mark.backend("torch")
-    )
-    for case in TRAINED
+# seconds for each; they train in the tests of resuming and of devices too.
+COMPILED = TRAINED[:1] + [
+    pytest.param(*case.values, id=case.id, marks=pytest.mark.backend("torch"))
+    for case in TRAINED[1:]
 ]
 
 

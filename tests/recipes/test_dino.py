@@ -56,7 +56,11 @@ def rows_of(workdir):
 
 
 @pytest.mark.thorough("tensorflow", "jax")
-@pytest.mark.parametrize("changes", [{}, V2], ids=["dino", "dinov2"])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, marks=pytest.mark.thorough), V2],
+    ids=["dino", "dinov2"],
+)
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
     changes, tmp_path, monkeypatch
 ):

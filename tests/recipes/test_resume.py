@@ -36,6 +36,7 @@ def assert_same(workdir, expected):
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow", "jax")
+@pytest.mark.thorough("jax")  # processes of JAX resume in test_distributed
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
     """A run that is killed at a random moment, and then let end."""
     expected, ticks = uninterrupted

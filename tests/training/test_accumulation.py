@@ -117,7 +117,12 @@ def test_parts_train_as_the_full_batch(name, weighted):
 
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.parametrize(
-    "options", [dict(jit_compile=True), dict(run_eagerly=True)], ids=str
+    "options",
+    [
+        dict(jit_compile=True),
+        pytest.param(dict(run_eagerly=True), marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 @pytest.mark.thorough("jax")
 def test_compiled_or_eager_it_is_the_same(options):

@@ -164,7 +164,7 @@ def expected_loss(model, outputs, x):
 
 
 @pytest.mark.parametrize("changes", [{}, distilled.V2], ids=["dino", "dinov2"])
-@pytest.mark.thorough("jax")
+@pytest.mark.thorough("tensorflow", "jax")  # whose four devices are compared
 def test_a_step_of_fit(changes):
     frozen_steps = 1
     model = distilled.make(frozen_steps=frozen_steps, **changes)
