@@ -128,10 +128,11 @@ class ScaledRates(_Optimizer):
     Must precede the optimizer class.
 
     Args:
-        factor: Function from a variable's path to its share.
+        factor: Function from a variable's path to its share, or to a function
+            from the number of steps done to it.
     """
 
-    _share = 1.0
+    _share: Any = 1.0
 
     def __init__(self, *args, factor, **kwargs):
         super().__init__(*args, **kwargs)
@@ -149,7 +150,7 @@ class ScaledRates(_Optimizer):
 
     def _apply_weight_decay(self, variables):
         for share, group in self._groups(variables).items():
-            self._share = share
+            self._share = self._now(share)
             try:
                 super()._apply_weight_decay([variables[i] for i in group])
             finally:
@@ -160,12 +161,15 @@ class ScaledRates(_Optimizer):
             super()._backend_update_step(
                 [grads[i] for i in group],
                 [variables[i] for i in group],
-                learning_rate * share,
+                learning_rate * self._now(share),
             )
+
+    def _now(self, share):
+        return share(self.iterations) if callable(share) else share
 
     def _groups(self, variables):
         """Return the indices of the variables that share a factor."""
-        groups: dict[float, list[int]] = {}
+        groups: dict[Any, list[int]] = {}
         for i, variable in enumerate(variables):
             groups.setdefault(self.factor(variable.path), []).append(i)
         return groups

@@ -19,7 +19,7 @@ from keras_vit.export import savedmodel
 from keras_vit.heads import TaskModel
 from keras_vit.inspection import figures
 from keras_vit.text import TwoTowers
-from keras_vit_cli import words
+from keras_vit_cli import predict_tasks, words
 
 
 def run(options) -> int:
@@ -48,25 +48,21 @@ def run(options) -> int:
         )
     model = None if is_savedmodel(options.model) else load(options.model)
     if isinstance(model, TwoTowers):
-        model = words.model_of(
-            model, options.model, options.classes, options.templates
-        )
+        model = words.model_of(model, options.classes, options.templates)
     elif options.classes:
         raise ValueError(
             "--classes needs a model with a text tower, such as CLIP's. "
             f"Received: {options.model!r}"
         )
-    if isinstance(model, TaskModel):
-        from keras_vit_cli import predict_tasks
-
-        return predict_tasks.run(options, model, find(options.images))
+    classifier = asked(options.model, model)
+    if hasattr(classifier, "find"):
+        return predict_tasks.run(options, classifier, find(options.images))
     if options.drawing or options.score is not None:
         raise ValueError(
             "--drawing and --score need a model with a head of "
             "keras_vit.heads; --attention shows where a classifier looked. "
             f"Received: {options.model!r}"
         )
-    classifier = load_classifier(options.model, model)
     if options.attention:
         _check_attention(options.attention, classifier)
     if isinstance(classifier, KerasClassifier) and classifier.takes_video:
@@ -107,7 +103,7 @@ def run(options) -> int:
 
 
 class KerasClassifier:
-    """A Keras model that classifies files, as `load_classifier` returns it."""
+    """A Keras model that classifies files, as `asked` returns it."""
 
     def __init__(self, model: keras.Model):
         self.model = model
@@ -149,28 +145,31 @@ def is_savedmodel(name: str) -> bool:
     return os.path.isfile(os.path.join(name, "saved_model.pb"))
 
 
-def load_classifier(name: str, model: keras.Model | None = None):
-    """Load what the command line calls MODEL, to classify files.
+def asked(name: str, model: keras.Model | None = None):
+    """Load what the command line calls MODEL, to ask it about files.
 
     Args:
         name: A .keras file, a SavedModel, CONSTRUCTOR:WEIGHTS or a checkpoint.
         model: What `load` returns for it; None loads it.
 
     Returns:
-        An object with the class `names` by index, and `predict(paths)`, which
-        yields (path, image, probabilities) in any order. Where a file does
-        not decode, the third is a message; the image of a SavedModel is None.
+        For a model with a head a `predict_tasks.Finder`, or that of a
+        SavedModel. Else a classifier with the class `names` by index, and
+        `predict(paths)`, which yields (path, image, probabilities) in any
+        order. Where a file does not decode, the third is a message; the image
+        of a SavedModel is None.
 
     Raises:
-        ValueError: If it is none of these, or no classifier of images or
-            videos.
+        ValueError: If it is none of these, or no model of images or videos.
     """
     if is_savedmodel(name):
         from keras_vit_cli import savedmodel_client
 
         with _naming_model(name):
-            return savedmodel_client.Classifier(name)
+            return savedmodel_client.load(name)
     model = load(name) if model is None else model
+    if isinstance(model, TaskModel):
+        return predict_tasks.Finder(model, name)
     if not any(layer.name == "head" for layer in model.layers) or (
         len(model.output_shape) != 2
     ):

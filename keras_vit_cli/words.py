@@ -2,6 +2,7 @@
 
 import math
 import sys
+import tempfile
 
 import keras
 
@@ -21,17 +22,13 @@ def names_of(text: str | None) -> list[str]:
 
 
 def model_of(
-    model: TwoTowers,
-    source: str,
-    classes: str | None,
-    templates: str = TEMPLATE,
+    model: TwoTowers, classes: str | None, templates: str = TEMPLATE
 ) -> keras.Model:
     """Return the classifier or detector of classes.
 
     Args:
-        model: The two towers.
-        source: What they were opened from. A NaFlex is opened again, for
-            squares of as many patches as it takes.
+        model: The two towers. Of a NaFlex images become squares of as many
+            patches as it takes.
         classes: Their names, with commas between.
         templates: Prompts: a name of `keras_vit.text.TEMPLATES`, or one with
             {} for the name.
@@ -49,11 +46,11 @@ def model_of(
     if isinstance(model, WordDetector):
         return model.for_words(names, prompts)
     if isinstance(model, NaFlexTowers):
-        model = _for_squares(model, source)
+        model = _for_squares(model)
     return keras_vit.zero_shot(model, names, prompts)
 
 
-def _for_squares(model, source):
+def _for_squares(model):
     tower = model.image_tower
     patches = tower.get_layer("embedding")
     side = math.isqrt(tower.max_patches)
@@ -64,4 +61,9 @@ def _for_squares(model, source):
         "takes one shape. `encode_images` of the model takes any.",
         file=sys.stderr,
     )
-    return keras_vit.from_pretrained(source, input_shape=shape)
+    with tempfile.TemporaryDirectory() as folder:
+        # What resamples positions reads files.
+        keras_vit.save_checkpoint(model, folder, format="huggingface")
+        square = keras_vit.from_pretrained(folder, input_shape=shape)
+    square.tokenizer = model.tokenizer
+    return square

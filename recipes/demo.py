@@ -358,7 +358,7 @@ def _contents(path, image, model, index, folder):
     """Return the contents of a panel for an image."""
     gr = _gradio()
     hidden = gr.Slider(visible=False)
-    if isinstance(model, demo_tasks.KerasTaskModel):
+    if isinstance(model, demo_tasks.TaskModel):
         found = model.find(path, image.pixels)
         score = gr.Slider(value=FIRST_SCORE, visible=found.has_scores)
         picture = demo_tasks.draw(found, FIRST_SCORE)

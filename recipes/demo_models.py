@@ -10,9 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, evaluation, inspection
-from keras_vit.heads import TaskModel
 from keras_vit.text import TwoTowers
-from keras_vit_cli import classify, predict, predict_tasks, words
+from keras_vit_cli import classify, predict, words
 from recipes import demo_tasks
 
 # Number of classes that the page shows.
@@ -53,8 +52,8 @@ def load(name: str):
         An object with `ask(path)`, which returns an `Answer`, and
         `features(paths)`, which returns a representation `[D]` for each image
         file, or None if the file does not decode; of a model with a head a
-        `KerasTaskModel`, and with a text tower a `WordsModel`. `ask`, `find`
-        and `named` raise ValueError with a message for the visitor.
+        `demo_tasks.TaskModel`, and with a text tower a `WordsModel`. `ask`,
+        `find` and `named` raise ValueError with a message for the visitor.
 
     Raises:
         ValueError: If the model does not load, or is none of images.
@@ -69,9 +68,9 @@ def load(name: str):
 
 def _shown(model, name):
     """Return what shows a model without a text tower."""
-    if isinstance(model, TaskModel):
-        return demo_tasks.KerasTaskModel(predict_tasks.checked(model, name))
-    classifier = predict.load_classifier(name, model)
+    classifier = predict.asked(name, model)
+    if hasattr(classifier, "find"):
+        return demo_tasks.TaskModel(classifier)
     if not isinstance(classifier, predict.KerasClassifier):
         return SavedModel(classifier)
     if classifier.takes_video:
@@ -139,9 +138,7 @@ class WordsModel:
         """Return the classifier or the detector of classes, as `load` does."""
         if not words.names_of(classes):
             raise ValueError("Name the classes, with commas between.")
-        return _shown(
-            words.model_of(self._model, self._name, classes), self._name
-        )
+        return _shown(words.model_of(self._model, classes), self._name)
 
 
 class SavedModel:

@@ -2,11 +2,10 @@
 
 import dataclasses
 import io
+from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.data import decode, pillow
-from keras_vit.heads import TaskModel
 from keras_vit.inspection import task_figures
 from recipes import demo_drawing
 
@@ -27,7 +26,7 @@ class Found:
 
     pixels: np.ndarray
     found: dict
-    class_names: tuple[str, ...] | None
+    class_names: Sequence[str] | None
 
     @property
     def has_scores(self) -> bool:
@@ -35,14 +34,14 @@ class Found:
         return "scores" in self.found or "segments_info" in self.found
 
 
-class KerasTaskModel:
-    """A model with a head of `keras_vit.heads`."""
+class TaskModel:
+    """A model with a head, as `keras_vit_cli.predict.asked` returns it."""
 
-    def __init__(self, model: TaskModel):
-        self._model = model
+    def __init__(self, finder):
+        self._finder = finder
         # `interpret` leaves out what scores less.
         self._options = {}
-        if model.task == "detection" or model.options.get("kind") in (
+        if finder.task == "detection" or finder.kind in (
             "panoptic",
             "instance",
         ):
@@ -58,13 +57,8 @@ class KerasTaskModel:
         Raises:
             ValueError: If it does not decode.
         """
-        model = self._model
-        image = decode.read_pixels(path, model.image_shape[2])
-        resized = pillow.resize(image, model.image_shape[:2])
-        outputs = model.predict_on_batch(resized[None].astype("float32"))
-        size = pixels.shape[:2]
-        (found,) = model.interpret(outputs, [size], **self._options)
-        return Found(pixels, found, model.class_names)
+        _, found = self._finder.find(path, pixels.shape[:2], **self._options)
+        return Found(pixels, found, self._finder.class_names)
 
 
 def draw(state: Found, score: float) -> str:

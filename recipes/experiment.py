@@ -166,6 +166,9 @@ class Optim:
         clip_norm: Largest global norm of the gradient.
         layer_decay: Learning rate of each block relative to the next one, such
             as 0.75; 0 is the same for all.
+        backbone_warmup: Number of steps in which the backbone is not trained,
+            and of those in which its rates then rise, such as `500,1000`, while
+            the head trains from the start; () is with the head.
         ema_momentum: Momentum of Polyak averaging, such as 0.99; the averaged
             weights are evaluated and saved.
         loss: "softmax" for one label per image, or "sigmoid" for several.
@@ -179,6 +182,7 @@ class Optim:
     final_weight_decay: float = 0.0
     clip_norm: float = 1.0
     layer_decay: float = 0.0
+    backbone_warmup: tuple[int, ...] = ()
     ema_momentum: float = 0.0
     loss: str = "softmax"
     label_smoothing: float = 0.0

@@ -77,7 +77,8 @@ class Task:
         num_points: Points at which masks are compared.
         no_object_weight: Weight of "no object" in the loss.
         scales: The least and the largest size of a training image relative to
-            `data.image_size`, which is cropped or padded.
+            `data.image_size`, which is cropped or padded. Images keep the ratio
+            of their sides unless they are evaluated "stretched".
         colours: The largest relative change of brightness, contrast and
             saturation in training.
         eval_view: How images get the size of the model in evaluation:
@@ -309,6 +310,8 @@ def pipelines(config, info, train, evaluated):
             seed=config.seed,
             start_step=start_step,
             scales=tuple(task.scales),
+            # As the images on which the run is scored, and those of `predict`.
+            keep_ratio=task.eval_view != "stretched",
             flip=config.data.flip,
             colours=task.colours,
             shard_index=shard_index,

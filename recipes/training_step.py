@@ -296,9 +296,13 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
             optimizer_class,
             lambda step: training.cosine(step, total_steps, start, end),
         )
-    if settings.layer_decay:
+    if settings.layer_decay or settings.backbone_warmup:
         # A head's layers are not among its own: they have the whole rate.
-        factor = training.depth_factor(backbone, settings.layer_decay)
+        factor = training.depth_factor(
+            backbone,
+            settings.layer_decay or 1.0,
+            settings.backbone_warmup or None,
+        )
         optimizer_class = training.scale_rates(optimizer_class, factor)
     optimizer = choices.made(
         "optim.name", settings.name, optimizer_class, **arguments

@@ -13,6 +13,7 @@ def jitter_scale(
     scales: tuple[float, float] = (0.1, 2.0),
     flip: bool = True,
     fill: int = 128,
+    keep_ratio: bool = True,
 ) -> dict:
     """Resize, crop or pad, and flip an image and its objects alike.
 
@@ -33,6 +34,8 @@ def jitter_scale(
         flip: Whether half of the images are mirrored.
         fill: Value of the padding of images; 255 is that of "classes", 0 that
             of "depth".
+        keep_ratio: Whether the image keeps the ratio of its sides, rather than
+            being stretched to that of the output.
 
     Returns:
         The same keys; images are float32.
@@ -44,7 +47,9 @@ def jitter_scale(
     size = tf.constant(image_size)
     before = tf.shape(example["images"])[:2]
     scale = tf.random.stateless_uniform([], fold(seed, 0), *scales)
-    fit = tf.reduce_min(tf.cast(size, "float32") / tf.cast(before, "float32"))
+    fit = tf.cast(size, "float32") / tf.cast(before, "float32")
+    if keep_ratio:
+        fit = tf.reduce_min(fit)
     scaled = tf.cast(
         tf.round(tf.cast(before, "float32") * fit * scale), size.dtype
     )

@@ -33,12 +33,15 @@ class ViewOptions(TypedDict, total=False):
     Attributes:
         scales: The least and the largest size relative to the output, which
             is cropped or padded; by default (1.0, 1.0).
+        keep_ratio: Whether images keep the ratio of their sides, by default
+            True, rather than being stretched to that of the output.
         flip: Whether half of the images are mirrored; by default True.
         colours: The largest relative change of brightness, contrast and
             saturation; by default 0.
     """
 
     scales: tuple[float, float]
+    keep_ratio: bool
     flip: bool
     colours: Rate
 
@@ -85,9 +88,9 @@ def task_batches(
         max_objects: M, at most the number of a model's queries.
         seed: Seed of order and views.
         start_step: Number of batches to skip.
-        **options: `scales`, `flip` and `colours` (`ViewOptions`); `as_masks`
-            (`FormOptions`); `shard_index`, `num_shards` and `num_replicas`
-            (`ShardOptions`).
+        **options: `scales`, `keep_ratio`, `flip` and `colours`
+            (`ViewOptions`); `as_masks` (`FormOptions`); `shard_index`,
+            `num_shards` and `num_replicas` (`ShardOptions`).
 
     Returns:
         A tf.data.Dataset of {"images": float32 `[B, H, W, C]` in [0, 255],
@@ -111,6 +114,7 @@ def task_batches(
             example_seed,
             options.get("scales", (1.0, 1.0)),
             options.get("flip", True),
+            keep_ratio=options.get("keep_ratio", True),
         )
         images = joint.jitter_colours(
             example.pop("images"), example_seed, options.get("colours", 0.0)

@@ -15,7 +15,7 @@ from keras_vit._arguments import Count, Natural, as_pair, checked
 from keras_vit.heads import segments, task_model, tokens
 from keras_vit.heads.query_mask import QueryMask
 from keras_vit.heads.task_model import TaskModel
-from keras_vit.layers.core import Dense, LayerNorm
+from keras_vit.layers.core import Conv2DTranspose, Dense, LayerNorm
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import linear
 from keras_vit.ops.common import wide_dtype
@@ -249,7 +249,7 @@ def _upscale_block(width, activation, name):
     """Return the layers that double the resolution of `[B, h, w, D]`."""
     last = dict(data_format="channels_last")
     return [
-        keras.layers.Conv2DTranspose(
+        Conv2DTranspose(
             width,
             2,
             2,

@@ -11,7 +11,7 @@ import keras
 
 from keras_vit._arguments import Count, checked
 from keras_vit.heads.linear import check_images
-from keras_vit.layers.core import LayerNorm
+from keras_vit.layers.core import Conv2DTranspose, LayerNorm
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.linear import gelu
@@ -109,7 +109,7 @@ def _scaled(x, doublings, name):
             x = LayerNorm(epsilon=1e-6, name=f"{name}_norm_{i}")(x)
             x = gelu(x)
         channels //= 2
-        x = keras.layers.Conv2DTranspose(
+        x = Conv2DTranspose(
             channels,
             2,
             2,

@@ -4,8 +4,11 @@ from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.core import (
     ClassificationHead,
+    EnsureShape,
     GroupNorm,
     LayerScale,
+    Metadata,
+    Rescaling,
     quantizable,
 )
 from keras_vit.layers.distilled_head import DistilledHead
@@ -19,7 +22,6 @@ from keras_vit.layers.external_attention import (
     ExternalAttention,
     TokenPerformer,
 )
-from keras_vit.layers.inputs import EnsureShape, Metadata, Rescaling
 from keras_vit.layers.mlp_block import DeiTMlp, MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.layers.resnet_v2_stem import BottleneckUnit, ResNetV2Stem

@@ -13,11 +13,12 @@ from keras_vit._keras import nested_layers
 from keras_vit._loss_check import check_losses
 from keras_vit.layers.base import check_shape
 from keras_vit.models.families import FAMILIES
+from keras_vit.ops import graph
 from keras_vit.weights import rules
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ImageModel(keras.Model):
+class ImageModel(graph.Model):
     """A functional model of images that holds its own metadata.
 
     It is saved, loaded, cloned and sliced like any functional `keras.Model`.

@@ -26,7 +26,12 @@ def gelu_tanh(x):
 @keras.saving.register_keras_serializable(package="keras_vit")
 def quick_gelu(x):
     """Return x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
-    return x * ops.sigmoid(1.702 * x)
+    y = 1.702 * x
+    if keras.backend.backend() == "torch" and not (
+        is_compiled() or is_transformed(x) or needs_gradient(x)
+    ):
+        return y.sigmoid_().mul_(x)  # in memory that is in the cache
+    return x * ops.sigmoid(y)
 
 
 def is_compiled() -> bool:

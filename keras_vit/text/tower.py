@@ -15,6 +15,7 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.build import policy
 from keras_vit.models.families import architecture, check_heads
+from keras_vit.ops import graph
 from keras_vit.ops.common import wide_dtype
 from keras_vit.text.layers import EndOfText, TokenEmbedding
 from keras_vit.text.tokenizers import Tokenizer
@@ -116,7 +117,7 @@ class TextMetadata(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TextModel(keras.Model):
+class TextModel(graph.Model):
     """A functional model from ids of tokens, `[B, L]`, to embeddings, `[B, E]`.
 
     It is saved, loaded and exported like any functional `keras.Model`.

@@ -1,13 +1,36 @@
 """Layer-wise learning rates, which decrease from the head to the input."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 from keras_vit._keras import ScaledRates
 from keras_vit.models import ImageModel
 from keras_vit.training.derived import Derived
+
+
+@dataclasses.dataclass(frozen=True)
+class LateRise:
+    """A share of the rate as a function of the steps done.
+
+        share clip((step - start) / steps, 0, 1)
+
+    Attributes:
+        share: The last value.
+        start: Number of steps with 0.
+        steps: Number of steps of the rise.
+    """
+
+    share: float
+    start: int
+    steps: int
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        return self.share * ops.clip((step - self.start) / self.steps, 0.0, 1.0)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -21,23 +44,35 @@ class DepthFactor:
             1.
         num_layers: Number of blocks, L.
         decay: Share of the rate of the layer above.
+        warmup: See `depth_factor`.
     """
 
-    def __init__(self, depths: dict[str, int], num_layers: int, decay: float):
+    def __init__(
+        self,
+        depths: dict[str, int],
+        num_layers: int,
+        decay: float,
+        warmup: tuple[int, int] | None = None,
+    ):
         self.depths = dict(depths)
         self.num_layers = num_layers
         self.decay = decay
+        self.warmup = None if warmup is None else tuple(warmup)
 
-    def __call__(self, path: str) -> float:
+    def __call__(self, path: str) -> float | LateRise:
         last = self.num_layers + 1
         for part in path.split("/")[:-1]:
             if part in self.depths:
-                return self.decay ** (last - self.depths[part])
+                share = self.decay ** (last - self.depths[part])
+                return LateRise(share, *self.warmup) if self.warmup else share
         return 1.0
 
     def get_config(self):
         return dict(
-            depths=self.depths, num_layers=self.num_layers, decay=self.decay
+            depths=self.depths,
+            num_layers=self.num_layers,
+            decay=self.decay,
+            warmup=self.warmup,
         )
 
     @classmethod
@@ -45,7 +80,9 @@ class DepthFactor:
         return cls(**config)
 
 
-def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
+def depth_factor(
+    model: keras.Model, decay: float, warmup: tuple[int, int] | None = None
+) -> DepthFactor:
     """Return a function from a variable's path to its share of the rate.
 
         factor = decay^(L + 1 - l)
@@ -57,9 +94,13 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
     Args:
         model: A model of this package, or one that contains it.
         decay: Share of the rate of the layer above, such as 0.75.
+        warmup: Number of steps in which the layers with l <= L are not trained,
+            and of those in which their rates then rise linearly, such as (500,
+            1000) (Kerssies et al. 2025, EoMT, 2503.19108); None without.
 
     Raises:
-        ValueError: If `decay` is not above 0 and at most 1, or if `model`
+        ValueError: If `decay` is not above 0 and at most 1, the rise of
+            `warmup` has no step, or `model`
             contains no model of this package or several.
 
     Reference:
@@ -70,6 +111,13 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
         raise ValueError(
             f"`decay` must be above 0 and at most 1. Received: decay={decay}"
         )
+    if warmup is not None and (
+        len(warmup) != 2 or warmup[0] < 0 or warmup[1] < 1
+    ):
+        raise ValueError(
+            "`warmup` must be a number of steps without training and a number "
+            f"of at least 1 of rising rates. Received: warmup={warmup}"
+        )
     inner = ImageModel.find(model)
     blocks = inner.blocks
     depths, passed = {}, 0
@@ -79,7 +127,7 @@ def depth_factor(model: keras.Model, decay: float) -> DepthFactor:
         elif passed == len(blocks):
             break
         depths[layer.name] = passed
-    return DepthFactor(depths, len(blocks), decay)
+    return DepthFactor(depths, len(blocks), decay, warmup)
 
 
 def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
@@ -98,7 +146,8 @@ def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
     Args:
         optimizer_class: A class of `keras.optimizers`.
         factor: Function from a variable's path to its factor, such as
-            `depth_factor` returns.
+            `depth_factor` returns, or to a function, with a hash, from the
+            number of steps done to it.
 
     Returns:
         The class, with the factor filled in: it takes the arguments of

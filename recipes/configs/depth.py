@@ -13,7 +13,7 @@ from recipes.configs import detect
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        config = detect.scenes("depth", 800)
+        config = detect.scenes("depth", 400)
         config.model.architecture.num_layers = 4  # DPT reads four.
         config.task = tasks.Task(name="depth", head_width=32)
         return config

@@ -17,7 +17,7 @@ from recipes.configs import finetune
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        return scenes("detection", 3000)
+        return scenes("detection", 2000)
     config = from_weights("detect.py", arguments)
     # Fang et al. 2021, section 4.1, and the authors' commands and main.py: the
     # smallest model at 512 pixels with 16 images, the others at 800 with 8.

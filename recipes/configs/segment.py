@@ -61,6 +61,7 @@ def _published(arguments, kind):
         weight_decay=0.05,
         clip_norm=0.01,
         layer_decay=0.8,
+        backbone_warmup=(500, 1000),
     )
     return config
 

@@ -26,9 +26,9 @@ def example():
 
 @pytest.mark.parametrize("number", range(6))
 def test_boxes_and_masks_follow_the_image(number):
-    found = data.jitter_scale(
-        example(), (48, 48), (number, 1), (0.5, 2.0), fill=0
-    )
+    options = dict(scales=(0.5, 2.0), keep_ratio=number < 4)
+    seed = (number, 1)
+    found = data.jitter_scale(example(), (48, 48), seed, fill=0, **options)
     mask = found["masks"][0].numpy()
     assert found["images"].shape == (48, 48, 3)
     assert np.mean((found["images"][..., 0].numpy() > 100) != mask) < 0.03
@@ -37,7 +37,7 @@ def test_boxes_and_masks_follow_the_image(number):
     # Areas are those of the view: of the masks, or else by those of the boxes.
     assert found["areas"].numpy().tolist() == [mask.sum(), 0]
     of_boxes = {k: v for k, v in example().items() if k != "masks"}
-    other = data.jitter_scale(of_boxes, (48, 48), (number, 1), (0.5, 2.0))
+    other = data.jitter_scale(of_boxes, (48, 48), seed, **options)
     np.testing.assert_allclose(other["areas"][0], mask.sum(), rtol=0.1)
     rows, columns = np.nonzero(mask)
     x, y, width, height = found["boxes"][0].numpy() * 48
@@ -52,6 +52,14 @@ def test_a_view_depends_on_the_seed_alone():
         for seed in (1, 1, 2)
     ]
     assert (views[0] == views[1]).all() and (views[0] != views[2]).any()
+
+
+def test_an_image_is_stretched_as_for_evaluation():
+    found = data.jitter_scale(
+        example(), (48, 30), (0, 0), (1.0, 1.0), False, keep_ratio=False
+    )
+    image = tf.image.resize(example()["images"], (48, 30))
+    np.testing.assert_array_equal(found["images"], image)
 
 
 def test_objects_outside_a_crop_become_padding():

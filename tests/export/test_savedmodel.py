@@ -161,7 +161,7 @@ def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
     card = (path / "assets.extra" / "model_card.md").read_text()
     assert "classifier of video" in card and "frames: 4; height: 16" in card
     with pytest.raises(ValueError, match="must take images. Received"):
-        savedmodel_client.Classifier(path)
+        savedmodel_client.load(path)
     for changes, message in (
         (dict(warmup_images=[b"image"]), "`warmup_images` must be empty"),
         (dict(warmup_videos=[videos[0, 1:]]), r"must be uint8 arrays \[4, H"),

@@ -1,5 +1,6 @@
 """SavedModels of models with heads answer as `TaskModel.interpret`."""
 
+import json
 import os
 import sys
 
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import images  # noqa: E402
 
 tf = pytest.importorskip("tensorflow")
+from keras_vit_cli import main, savedmodel_client  # noqa: E402
 
 pytestmark = [
     # What is made of outputs is TensorFlow's whatever the backend.
@@ -36,7 +38,7 @@ def make(head, **options):
 
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.thorough("jax")
-def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path):
+def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path, capsys):
     model = make("yolos", class_names=NAMES, num_detection_tokens=6)
     path = tmp_path / "model" / "1"
     keras_vit.export_savedmodel(model, path, top_k=4)
@@ -70,6 +72,18 @@ def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path):
         np.testing.assert_array_equal(found["indices"][at], labels)
         names = [x.decode() for x in found["classes"][at]]
         assert names == expected["names"][:4]
+    model.save(tmp_path / "model.keras")
+    lines = []
+    for source in (path, tmp_path / "model.keras"):
+        command = ["predict", str(source), str(tmp_path / "0"), "--score=0.4"]
+        assert not main([*command, f"--drawing={tmp_path / 'drawn.png'}"])
+        lines.append(json.loads(capsys.readouterr().out))
+    served_line, line = lines
+    assert served_line["names"] == line["names"][:4] != []
+    for name in ("boxes", "scores"):
+        np.testing.assert_allclose(
+            served_line[name], line[name][:4], rtol=1e-3, atol=1e-2
+        )
     assert not found["boxes"][1].any() and not found["scores"][1].any()
     assert found["indices"][1].tolist() == [-1] * 4
     assert found["classes"][1].tolist() == [b""] * 4
@@ -127,6 +141,8 @@ def test_classes_of_pixels_are_a_png(head, options):
     for found, expected in answered(make(head, class_names=NAMES, **options)):
         classes = tf.io.decode_png(found["mask_bytes"]).numpy()[..., 0]
         assert np.mean(classes == expected["classes"]) > 0.99
+        again = savedmodel_client.interpret(found, classes.shape)
+        np.testing.assert_array_equal(again["classes"], classes)
         shares = np.bincount(classes.ravel(), minlength=3) / classes.size
         order = found["indices"]
         present = int((shares > 0).sum())
@@ -153,6 +169,10 @@ def test_segments_are_a_png_of_numbers(kind, options):
         assert 2 < len(info) < 12
         labels = [x["label_id"] for x in info] + [-1] * (12 - len(info))
         assert found["indices"].tolist() == labels
+        again = savedmodel_client.interpret(found, segments.shape)
+        ids = [x["label_id"] for x in again["segments_info"]]
+        assert ids == [x["label_id"] for x in info]
+        np.testing.assert_array_equal(again["segments"] + 1, segments)
         scores = [x["score"] for x in info]
         np.testing.assert_allclose(
             found["scores"][: len(info)], scores, rtol=1e-3
@@ -166,7 +186,7 @@ def test_depth_is_a_png_of_16_bits_between_two_numbers():
     for found, expected in answered(model):
         depth = tf.io.decode_png(found["depth_bytes"], dtype=tf.uint16)
         spread = found["largest"] - found["least"]
-        depth = depth.numpy()[..., 0] / 65_535 * spread + found["least"]
+        depth = savedmodel_client.interpret(found, depth.shape[:2])["depth"]
         np.testing.assert_allclose(depth, expected["depth"], atol=1e-4 * spread)
 
 
@@ -176,6 +196,9 @@ def test_keypoints_are_those_of_the_model():
             found["keypoints"], expected["keypoints"], atol=1e-2
         )
         np.testing.assert_allclose(found["scores"], expected["scores"])
+        size = 2 * found["image_size"]  # as a page shows it
+        again = savedmodel_client.interpret(found, size)
+        np.testing.assert_allclose(again["keypoints"], 2 * found["keypoints"])
         assert found["classes"].tolist() == [b"ant", b"bee", b"cat"]
 
 

@@ -4,6 +4,7 @@ import ast
 import inspect
 import pathlib
 import sys
+import weakref
 
 import catalogue
 import keras
@@ -13,7 +14,7 @@ from keras import ops
 
 from keras_vit import _keras, training
 from keras_vit import _loss_check as loss_check
-from keras_vit.ops import adam, linear
+from keras_vit.ops import adam, graph, linear
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = [
@@ -40,6 +41,8 @@ KERAS = {
     "_get_variable_index",
     "_keras_history",
     "_momentums",
+    "_nodes_by_depth",
+    "_run_through_graph",
     "_velocities",
 }
 # Of Python's own library, documented there.
@@ -181,6 +184,36 @@ def test_without_a_name_of_keras_adam_is_that_of_keras(name, monkeypatch):
     hide(monkeypatch, adam.FusedAdam, name)
     np.testing.assert_allclose(step(), expected, rtol=1e-6)
     assert not used
+
+
+@pytest.mark.backend("torch")
+def test_outputs_are_let_go_after_they_are_read(monkeypatch):
+    model = catalogue.make_model("deit", num_layers=4)
+    images = np.random.default_rng(0).uniform(0, 255, (2, *model.image_shape))
+    alive, most = weakref.WeakSet(), []
+
+    def watch(layer, *_):
+        most.append(len(alive))
+
+    handles = []
+    for block in model.blocks:
+        handles.append(
+            block.register_forward_hook(lambda *found: alive.add(found[-1]))
+        )
+        handles.append(block.register_forward_pre_hook(watch))
+    results = []
+    for is_hidden in (False, True):
+        if is_hidden:
+            hide(monkeypatch, type(model), "_nodes_by_depth")
+            graph._PLANS.clear()
+        most.clear()
+        results.append(model.predict_on_batch(images))
+        results.append(max(most))
+    for handle in handles:
+        handle.remove()
+    np.testing.assert_array_equal(results[0], results[2])
+    assert results[1] == 1 and results[3] == 3
+    graph._PLANS.clear()
 
 
 @pytest.mark.backend("torch")

@@ -173,6 +173,8 @@ EOMT = {
     "optim.weight_decay": 0.05,
     "optim.clip_norm": 0.01,
     "optim.layer_decay": 0.8,
+    "optim.backbone_warmup": (500, 1000),
+    "schedule.warmup_steps": 500,
     "model.architecture.patch_size": 16,
     "schedule.name": "PolynomialDecay(end_learning_rate=0.0, power=0.9)",
     "schedule.final_lr": 0.0,
@@ -229,9 +231,9 @@ PUBLISHED = {
     },
 }
 # What differs from the authors'. YOLOS: images of any size; every second one is
-# cropped before it is resized. EoMT: the backbone waits for 500 steps and warms
-# up for 1000, and the last block has the whole rate; hue, and how often colours
-# change; the padding is black.
+# cropped before it is resized. EoMT: the backbone's rate falls with the head's,
+# the authors' counts the steps from its own warm-up, and the last norm has
+# the whole rate; hue, and how often colours change; the padding is black.
 
 
 @pytest.mark.backend_independent

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit_cli import words
 from tests.text.test_two_towers import GOLDENS, near, numpy
 
 FOLDER = GOLDENS / "siglip2"
@@ -62,6 +63,13 @@ def test_images_of_one_shape_are_those_of_a_siglip():
     fixed = keras_vit.from_pretrained(FOLDER, input_shape=image.shape)
     assert type(fixed) is keras_vit.text.TwoTowers
     near(fixed.encode_images(image[None]), model.encode_images([image]), 1e-5)
+    model.tokenizer = lambda texts: DATA["input_ids"][: len(texts)]
+    named = words.model_of(model, "a cat, a dog")
+    squares = keras_vit.from_pretrained(FOLDER, input_shape=named.image_shape)
+    squares.tokenizer = model.tokenizer
+    expected = keras_vit.zero_shot(squares, ["a cat", "a dog"], ["{}"])
+    images = np.random.default_rng(0).uniform(0, 255, (2, *named.image_shape))
+    near(numpy(named(images)), numpy(expected(images)))
     classifier = keras_vit.from_pretrained(FOLDER, classes=3)
     assert classifier.output_shape == (None, 3)
     alone = keras_vit.from_pretrained(FOLDER, towers="image")

@@ -113,10 +113,38 @@ def test_a_head_of_any_name_has_the_full_rate():
     assert found["embedding/kernel"] == 0.125
 
 
+def test_a_backbone_that_warms_up_late():
+    factor = training.depth_factor(make_model(), 0.5, warmup=(2, 4))
+    optimizer = training.scale_rates(keras.optimizers.SGD, factor)(0.1)
+    variables = [
+        keras.Variable(np.zeros(2, "float32"), name=name) for name in "ab"
+    ]
+    paths = ("encoderblock_1/a", "head/b")
+    optimizer.factor = dict(
+        zip((v.path for v in variables), map(factor, paths), strict=True)
+    ).get
+    optimizer.build(variables)
+    shares = []
+    for _ in range(8):
+        before = [keras.ops.convert_to_numpy(v)[0] for v in variables]
+        optimizer.apply([keras.ops.ones(2)] * 2)
+        after = [keras.ops.convert_to_numpy(v)[0] for v in variables]
+        shares.append((np.array(before) - after) / 0.1)
+    np.testing.assert_allclose(np.array(shares)[:, 1], 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.array(shares)[:, 0],
+        0.5 * np.array([0, 0, 0, 0.25, 0.5, 0.75, 1, 1]),
+        rtol=1e-5,
+    )
+    for wrong in ((1, 0), (-1, 2), (3,)):
+        with pytest.raises(ValueError, match="`warmup` must be a number"):
+            training.depth_factor(make_model(), 0.5, warmup=wrong)
+
+
 def test_a_compiled_model_loads_with_its_rates(tmp_path):
     model = make_model()
     optimizer_class = training.scale_rates(
-        keras.optimizers.AdamW, training.depth_factor(model, 0.5)
+        keras.optimizers.AdamW, training.depth_factor(model, 0.5, (0, 1))
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     # The epsilon keeps Adam from making steps of rounding errors.
@@ -129,7 +157,7 @@ def test_a_compiled_model_loads_with_its_rates(tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras")
     for each in (model, again):
         each.fit(x, y, shuffle=False, verbose=0)
-    assert again.optimizer.factor("embedding/kernel") == 0.125
+    assert float(again.optimizer.factor("embedding/kernel")(1)) == 0.125
     for old, new in zip(model.weights, again.weights, strict=True):
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(old),
