@@ -139,8 +139,16 @@ def _project_on_tpu(dense, inputs, num_heads):
     kernel = common.gradient_by_rows(ops.cast(dense.kernel, dtype))
     kernel = ops.reshape(kernel, (-1, *columns))
     kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
-    qkv = ops.einsum("btd,dqae->btqae", ops.cast(inputs, dtype), kernel)
-    parts = ops.unstack(qkv, axis=2)
+    inputs = ops.cast(inputs, dtype)
+    if common.are_few(inputs.shape[1]):
+        # Each by itself: to put three gradients together takes longer.
+        parts = [
+            ops.einsum("btd,dae->btae", inputs, part)
+            for part in ops.unstack(kernel, axis=1)
+        ]
+    else:
+        qkv = ops.einsum("btd,dqae->btqae", inputs, kernel)
+        parts = ops.unstack(qkv, axis=2)
     if dense.bias is None:
         return parts
     bias = ops.reshape(ops.cast(dense.bias, dtype), columns)

@@ -168,9 +168,14 @@ def by_queries(x):
     autoencoder sees, it is left to XLA, which copies less than it would for
     lanes that are mostly empty.
     """
-    if x.shape[2] <= _LANES // 2:
+    if are_few(x.shape[2]):
         return x
     return _stored(x, (0, 1, 3, 2))
+
+
+def are_few(tokens: int) -> bool:
+    """Return whether tokens fill half of a TPU's lanes at most."""
+    return tokens <= _LANES // 2
 
 
 def _stored(x, axes):

@@ -64,10 +64,12 @@ def test_fused_and_explicit_attention_are_equal(arguments, dtype):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("qkv_bias", ["qkv", "qv", "none"])
-def test_the_projection_for_tpus_gives_the_same(qkv_bias, monkeypatch):
+@pytest.mark.parametrize(
+    ("qkv_bias", "tokens"), [("qkv", 5), ("qkv", 65), ("qv", 65), ("none", 5)]
+)
+def test_the_projection_for_tpus_gives_the_same(qkv_bias, tokens, monkeypatch):
     layer = make_layer(qkv_bias=qkv_bias)
-    x = np.random.default_rng(1).normal(size=(3, 5, 8)).astype("float32")
+    x = np.random.default_rng(1).normal(size=(3, tokens, 8)).astype("float32")
     expected = layer(x)
     used = []
     on_tpu = attention._project_on_tpu

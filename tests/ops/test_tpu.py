@@ -26,8 +26,12 @@ def test_the_gradient_of_a_batch_gets_a_layout_but_not_of_its_parts():
 
 
 @pytest.mark.backend("jax")
-def test_a_layout_does_not_change_the_values():
+@pytest.mark.parametrize(("tokens", "count"), [(64, 0), (65, 1)])
+def test_a_layout_does_not_change_the_values(tokens, count):
     import jax
 
-    x = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
-    np.testing.assert_array_equal(jax.jit(common.by_queries)(x), x)
+    x = np.arange(4 * tokens, dtype="float32").reshape(1, 2, tokens, 2)
+    step = jax.jit(common.by_queries)
+    np.testing.assert_array_equal(step(x), x)
+    # Few tokens would fill less than half of the lanes.
+    assert step.lower(x).as_text().count("@LayoutConstraint") == count
