@@ -62,6 +62,15 @@ def test_the_workflow_of_the_public_host_runs_the_same_commands():
     }
 
 
+def test_the_workflow_of_accelerators_runs_files_that_exist():
+    workflow = yaml.safe_load(read(".github/workflows/accelerator.yml"))
+    (job,) = workflow["jobs"].values()
+    commands = "\n".join(step.get("run", "") for step in job["steps"])
+    paths = re.findall(r"(?:tests|requirements)/[\w./]+", commands)
+    assert len(paths) > 5 and all((ROOT / path).exists() for path in paths)
+    assert "python -m tools.benchmark --device=" in commands
+
+
 def test_every_requirement_that_code_needs_has_a_floor():
     # What only checks the tree is pinned.
     for name in ("recipes", "test"):

@@ -82,6 +82,10 @@ def test_each_library_is_measured(task, precision, tmp_path, monkeypatch):
         run.measure_memory(case, name, path)
     memory = json.loads(path.read_text())["memory"]
     found = [(row["implementation"], row["bytes"]) for row in memory]
+    any_batch = dataclasses.replace(case, batch_size=0)
+    run.measure_batch(any_batch, "keras_vit", 3, path)
+    (row,) = json.loads(path.read_text())["batches"]
+    assert row["images"] == 3
     assert ("keras_vit", 2**29) in found and len(set(found)) == len(found)
 
 
@@ -119,6 +123,38 @@ def test_memory_is_measured_in_a_process_for_each_implementation(
 
 
 @pytest.mark.backend_independent
+def test_the_largest_batch_is_found(monkeypatch):
+    for room in (0, 1, 7, 100, 600):
+        asked = []
+        fits = lambda n: asked.append(n) or n <= room  # noqa: B023, E731
+        found = measure.largest(fits, 512)
+        assert min(room, 512) * 7 // 8 <= found <= min(room, 512)
+        assert len(set(asked)) == len(asked) <= 15
+
+    def full():
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    assert not measure.fits(lambda: full) and measure.fits(lambda: list)
+    with pytest.raises(ZeroDivisionError):
+        measure.fits(lambda: lambda: 1 // 0)
+
+
+@pytest.mark.backend_independent
+def test_a_device_has_its_cases(tmp_path, monkeypatch, capsys):
+    flags = command_line._parsed(["--device=gpu", "--models=ViTL16"])
+    assert flags.models == ["ViTL16"] and flags.batch_sizes == [64]
+    one = [*command_line._processes(flags)][-1]
+    again = command_line._parsed(["--device=gpu", *one])
+    assert again.process == "batch" and again.batch_sizes == [0]
+    assert command_line._parsed([]).measures == ["speed", "memory"]
+    monkeypatch.setattr(measure, "device", lambda: "cpu")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    arguments = ["--device=gpu", "--process=speed", f"--output={tmp_path}"]
+    assert benchmark.main(arguments) == 2
+    assert "--device=gpu, where jax has cpu" in capsys.readouterr().err
+
+
+@pytest.mark.backend_independent
 def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
     def row(implementation, seconds):
         case = cases.Case("ViTB16", 224, 8, "inference", "float32")
@@ -135,6 +171,7 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
             row("keras_vit", [1.0, 2.0, 4.0]),
         ],
         memory=[row("timm", []) | dict(bytes=3 * 2**29)],
+        batches=[row("timm", []) | dict(batch_size=0, images=9, most=9)],
     )
     (tmp_path / "jax.json").write_text(json.dumps(contents))
     ours, timm = tables.results(dict(jax=contents))
@@ -144,6 +181,7 @@ def test_the_report_has_ratios_of_the_same_round(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "| JAX | 4 images/s | 2.00 (1.50 to 2.50) |" in out
     assert "| JAX | 1.50 GiB |" in out
+    assert "ViTB16, 224 px | inference | float32 | JAX | 9 images or" in out
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
     docs = tmp_path / "docs"
     (docs / "images").mkdir(parents=True)

@@ -24,7 +24,7 @@ class Case:
     Attributes:
         model: Name of a constructor, such as "ViTB16".
         image_size: Pixels per side; 0 takes the model's own.
-        batch_size: Images per call.
+        batch_size: Images per call; 0 where it is looked for.
         task: "inference" (`predict_on_batch`) or "training"
             (`train_on_batch` with AdamW).
         precision: "float32" or "bfloat16": all of inference in bfloat16;
@@ -47,7 +47,8 @@ class Case:
     def sizes(self) -> str:
         """The model and its sizes, as the tables call them."""
         size = f", {self.image_size} px" if self.image_size else ""
-        return f"{self.model}{size}, batch {self.batch_size}"
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        return f"{self.model}{size}{batch}"
 
     def __str__(self) -> str:  # noqa: D105
         return f"{self.sizes}, {self.task}, {self.precision}"

@@ -1,6 +1,7 @@
 r"""Compares the speed of models with that of other libraries, side by side.
 
 python -m tools.benchmark
+python -m tools.benchmark --device=gpu
 python -m tools.benchmark --backends=jax --models=ViTB16,ViTL16 \
     --batch_sizes=1,8,32 --image_sizes=224,384 --rounds=9
 
@@ -9,7 +10,10 @@ they are installed and have the model: `predict_on_batch`, `train_on_batch`
 with AdamW, for PyTorch's libraries a plain loop. Each backend is one process,
 in which the implementations are called in turns; a ratio is the speed of
 keras_vit divided by that of the other in the same round. The peak of memory is
-that of a process of its own for each implementation and case. Writes
+that of a process of its own for each implementation and case, and so is the
+largest batch, for which --measures=batch doubles batches until memory ends.
+--device=gpu takes ViT-S/16 to H/14 in bfloat16 beside timm, eager and compiled.
+Writes
 BACKEND.json, benchmark.md and benchmark.png to --output. Cases that are
 measured again replace earlier ones, so that a long table can be made in parts.
 --write puts the tables and the picture into docs/.
@@ -28,14 +32,28 @@ from keras_vit_cli import command
 from tools.benchmark import cases
 
 BACKENDS = ("tensorflow", "jax", "torch")
-MEASURES = ("speed", "memory")
+MEASURES = ("speed", "memory", "batch")
+# What an accelerator measures unless other flags are given.
+_ACCELERATED = dict(
+    models=["ViTS16", "ViTB16", "ViTL16", "ViTH14"],
+    batch_sizes=[64],
+    precisions=["bfloat16"],
+    implementations=[
+        "keras_vit",
+        "keras_vit_compiled",
+        "timm",
+        "timm_compiled",
+    ],
+    measures=list(MEASURES),
+)
+DEVICES: dict[str, dict] = dict(cpu={}, gpu=_ACCELERATED, tpu=_ACCELERATED)
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 @command.entry
 def main(arguments: list[str]) -> int:
     """Measure and write the tables; return 0."""
-    flags = _parser().parse_args(arguments)
+    flags = _parsed(arguments)
     output = pathlib.Path(flags.output)
     asked = flags.backends or [
         name for name in BACKENDS if importlib.util.find_spec(name)
@@ -61,31 +79,54 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _parsed(arguments):
+    parser = _parser()
+    device = parser.parse_known_args(arguments)[0].device
+    parser.set_defaults(**DEVICES.get(device, {}))
+    return parser.parse_args(arguments)
+
+
 def _processes(flags):
     """Yield the arguments of each process of a backend."""
     if "speed" in flags.measures:
         yield ["--process=speed"]
-    if "memory" not in flags.measures:
-        return
-    for case in _wanted(flags):
-        for name in flags.implementations:
+    for measured in ("memory", "batch"):
+        if measured not in flags.measures:
+            continue
+        found = dict.fromkeys(
+            # The size of a batch is what is looked for.
+            dataclasses.replace(case, batch_size=0)
+            if measured == "batch"
+            else case
+            for case in _wanted(flags)
+        )
+        for case, name in itertools.product(found, flags.implementations):
             if importlib.util.find_spec(cases.library(name)):
                 one = dataclasses.asdict(case) | dict(implementation=name)
                 options = [f"--{key}s={value}" for key, value in one.items()]
-                yield ["--process=memory", *options]
+                yield [f"--process={measured}", *options]
 
 
 def _measure(flags, path):
     # Imports Keras, and with it the backend.
-    from tools.benchmark import run
+    from tools.benchmark import measure, run
 
+    if flags.device and measure.device() != flags.device:
+        raise ValueError(
+            "--device must be the device of the backend. Received: --device="
+            f"{flags.device}, where {os.environ['KERAS_BACKEND']} has "
+            f"{measure.device()}"
+        )
     if flags.process == "speed":
         run.measure_cases(
             _wanted(flags), flags.implementations, flags.rounds, path
         )
     else:
         (case,), (name,) = _wanted(flags), flags.implementations
-        run.measure_memory(case, name, path)
+        if flags.process == "memory":
+            run.measure_memory(case, name, path)
+        else:
+            run.measure_batch(case, name, flags.most_images, path)
 
 
 def _wanted(flags):
@@ -102,6 +143,8 @@ def _parser():
     add = parser.add_argument
     several: dict = dict(metavar="A,B,...")
     add("--backends", type=_choices(BACKENDS), default=(), **several)
+    what = "the device that must be there, and its cases"
+    add("--device", choices=tuple(DEVICES), help=what)
     add("--models", type=_names, default=["ViTB16"], help="constructors")
     add("--image_sizes", type=_numbers, default=[224])
     add("--batch_sizes", type=_numbers, default=[8])
@@ -112,8 +155,12 @@ def _parser():
         ("measures", MEASURES),
     ):
         given = dict(type=_choices(known), default=list(known), **several)
+        if name == "measures":
+            given["default"] = ["speed", "memory"]
         add(f"--{name}", help=f"of {', '.join(known)}", **given)
     add("--rounds", type=int, default=9)
+    most = "where the search of the largest batch ends"
+    add("--most_images", type=int, default=4096, help=most)
     add("--output", default="runs/benchmark")
     again = "summarise the files of --output again"
     add("--only_report", action="store_true", help=again)

@@ -30,6 +30,7 @@ TIMM = {
     "ViTB8": "vit_base_patch8_224",
     "ViTL32": "vit_large_patch32_224",
     "ViTL16": "vit_large_patch16_224",
+    "ViTH14": "vit_huge_patch14_224",
     "R50ViTB16": "vit_base_r50_s16_224",
     "R50ViTL32": "vit_large_r50_s32_224",
     "MixerB16": "mixer_b16_224",

@@ -46,6 +46,48 @@ def peak_memory(make: Callable) -> int | None:
     return _memory("VmHWM") - before if is_reset else None
 
 
+def fits(make: Callable) -> bool:
+    """Return whether a function can be made and called twice in memory."""
+    try:
+        function = make()
+        function()
+        function()  # with the slots of the optimizer
+        return True
+    except Exception as error:
+        # Each backend has its own class.
+        reasons = ("out of memory", "resource_exhausted", "oom when")
+        is_memory = isinstance(error, MemoryError)
+        if is_memory or any(x in str(error).lower() for x in reasons):
+            return False
+        raise
+    finally:
+        function = None
+        keras.utils.clear_session()
+        _release()
+        if keras.backend.backend() == "torch" and device() == "gpu":
+            import torch
+
+            torch.cuda.empty_cache()
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """Return the largest number that fits, to an eighth; 0 if none does.
+
+    Args:
+        fits: Says whether a number fits.
+        most: Where the search ends.
+    """
+    low, step = 0, 1
+    while low + step <= most and fits(low + step):
+        low += step
+        step = low
+    while step > max(1, low // 8):
+        step //= 2
+        if low + step <= most and fits(low + step):
+            low += step
+    return low
+
+
 def rounds(
     functions: dict[str, Callable],
     number: int,

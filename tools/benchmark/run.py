@@ -55,6 +55,34 @@ def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
     print(f"{case}: {name}, {row['bytes']} bytes", flush=True)
 
 
+def measure_batch(
+    case: cases.Case, name: str, most: int, path: pathlib.Path
+) -> None:
+    """Look for the largest batch of one implementation, if it has the model.
+
+    Other results of the JSON file are preserved.
+    """
+    outline, names = _outline(case, [name])
+    if not names:
+        return
+
+    def fits(images):
+        one = dataclasses.replace(case, batch_size=images)
+        make = functools.partial(implementations.make, name, outline, one)
+        return measure.fits(make)
+
+    found = _opened(path)
+    row = dict(
+        **dataclasses.asdict(case),
+        implementation=name,
+        images=measure.largest(fits, most),
+        most=most,
+    )
+    found["batches"] = _replace(found["batches"], [row])
+    path.write_text(json.dumps(found, indent=1))
+    print(f"{case}: {name}, batches of {row['images']} fit", flush=True)
+
+
 def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
     """Return a row for each available implementation of a case."""
     outline, names = _outline(case, names)
@@ -79,7 +107,8 @@ def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:
 
 def read(path: pathlib.Path) -> dict:
     """Return the contents of a file, empty if there is none."""
-    found = dict(environment={}, product_rates={}, rows=[], memory=[])
+    found = dict(environment={}, product_rates={}, rows=[])
+    found |= dict(memory=[], batches=[])
     if path.is_file():
         found |= json.loads(path.read_text())
     return found

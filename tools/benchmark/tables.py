@@ -85,7 +85,8 @@ def write(folder: pathlib.Path) -> None:
     """Write benchmark.md and benchmark.png from BACKEND.json."""
     files = _read(folder)
     found = results(files)
-    text = [summary(found), memory(files), details(found), environments(files)]
+    text = [summary(found), memory(files), batches(files)]
+    text += [details(found), environments(files)]
     (folder / "benchmark.md").write_text("\n\n".join(filter(None, text)) + "\n")
     if picture.groups(text[0]):
         pictures.save(picture.draw(text[0]), folder / "benchmark.png")
@@ -125,6 +126,18 @@ def memory(files: dict[str, dict]) -> str:
             size = row["bytes"]
             text = "" if size is None else f"{size / 2**30:.2f} GiB"
             key = cases.of_row(row), _TITLES[backend]
+            cells.setdefault(key, {})[_name(row["implementation"])] = text
+    return _by_case(cells) if cells else ""
+
+
+def batches(files: dict[str, dict]) -> str:
+    """Return the largest batches by case, "" if none were looked for."""
+    cells: dict = {}
+    for backend, contents in files.items():
+        for row in sorted(contents["batches"], key=_order):
+            end = "" if row["images"] < row["most"] else " or more"
+            key = cases.of_row(row), _TITLES[backend]
+            text = f"{row['images']} images{end}"
             cells.setdefault(key, {})[_name(row["implementation"])] = text
     return _by_case(cells) if cells else ""
 
