@@ -1,0 +1,137 @@
+"""Measures what merging requests does to their latency, at several loads.
+
+    python -m tools.serving_load [--model ViTB16] [--seconds 20]
+
+Exports the model with random weights, and sends requests of one JPEG each to
+`serving_default` at random times (a Poisson process), as many users do. One
+thread answers, as TensorFlow Serving does with `num_batch_threads` 1: it takes
+what has arrived, waits at most 5 ms for more, and runs a batch, padded to 1, 2,
+4, ... images. Prints the images per second of each size of batch, and for loads
+relative to the fastest the median and the 95th percentile of the latency.
+"""
+
+import os
+import queue
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+from keras_vit_cli import command
+from tools import markdown
+
+WAIT = 0.005  # seconds, of deployment/batching.config
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Measure, and print two tables."""
+    parser = command.Parser(description=__doc__)
+    parser.add_argument("--model", default="ViTB16")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    several = dict(type=_numbers, metavar="A,B,...")
+    parser.add_argument("--batches", default=[1, 4, 16], **several)
+    parser.add_argument("--loads", default=[0.25, 0.5, 0.75, 0.9], **several)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "1")
+        keras_vit.export_savedmodel(getattr(keras_vit, options.model)(), path)
+        serve = tf.saved_model.load(path).signatures["serving_default"]
+        print(report(serve, options.batches, options.loads, options.seconds))
+    return 0
+
+
+def report(serve, batches, loads, seconds: float) -> str:
+    """Return the tables of a signature that takes files.
+
+    Args:
+        serve: The signature.
+        batches: Largest batches.
+        loads: Requests per second, relative to the images per second of the
+            fastest batch.
+        seconds: Duration of each measurement.
+    """
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), "uint8")
+    image = tf.io.encode_jpeg(pixels).numpy()
+
+    def answer(count):
+        size = 1 << (count - 1).bit_length()  # padded, as the server does
+        serve(image_bytes=tf.constant([image] * size))["scores"].numpy()
+
+    rates = {n: _rate(answer, n, seconds / 4) for n in map(int, batches)}
+    best = max(rates.values())
+    rows = [[str(n), f"{rate:.1f}"] for n, rate in rates.items()]
+    text = markdown.table(["batch", "images/s"], rows)
+    rows = []
+    for load in loads:
+        cells = [f"{load:.0%}", f"{load * best:.1f}"]
+        for n in rates:
+            found = latencies(answer, n, load * best, seconds)
+            low, high = np.quantile(found, (0.5, 0.95))
+            cells.append(f"{1e3 * low:.0f}, {1e3 * high:.0f} ms")
+        rows.append(cells)
+    header = ["load", "requests/s", *(f"batches to {n}" for n in rates)]
+    return f"{text}\n\n{markdown.table(header, rows)}"
+
+
+def latencies(answer, most: int, rate: float, seconds: float) -> list[float]:
+    """Return the seconds from each request to its answer.
+
+    Args:
+        answer: Runs a batch of a number of images.
+        most: The largest batch.
+        rate: Requests per second.
+        seconds: Duration in which requests arrive.
+    """
+    arrived: queue.SimpleQueue = queue.SimpleQueue()
+    count = max(1, int(rate * seconds))
+    gaps = np.random.default_rng(1).exponential(1 / rate, count)
+    threading.Thread(target=_send, args=(arrived, gaps)).start()
+    found: list[float] = []
+    request = arrived.get()
+    while request is not None:
+        batch, end = [request], time.perf_counter() + WAIT
+        while len(batch) < most and batch[-1] is not None:
+            try:
+                left = max(0.0, end - time.perf_counter())
+                batch.append(arrived.get(timeout=left))
+            except queue.Empty:
+                break
+        is_last = batch[-1] is None
+        batch = batch[: len(batch) - is_last]
+        answer(len(batch))
+        now = time.perf_counter()
+        found += [now - start for start in batch]
+        request = None if is_last else arrived.get()
+    return found
+
+
+def _send(arrived, gaps):
+    """Put the time of each request into a queue when it arrives, then None."""
+    due = time.perf_counter()
+    for gap in gaps:
+        due += gap
+        time.sleep(max(0.0, due - time.perf_counter()))
+        arrived.put(due)
+    arrived.put(None)
+
+
+def _rate(answer, count, seconds):
+    answer(count)  # traces
+    start, images = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        answer(count)
+        images += count
+    return images / (time.perf_counter() - start)
+
+
+def _numbers(text):
+    return [float(number) for number in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
