@@ -44,6 +44,17 @@ INDEX = """Writes the embeddings of images, to search them by words.
 MODEL has two towers, of images and of texts: a .keras file, hf://owner/name or
 a directory of CLIP or SigLIP. IMAGE is a file, a folder, or a pattern."""
 
+BULK = """Classifies or embeds any number of images, on one machine or on many.
+
+    keras-vit bulk MODEL FOLDER ... OUTPUT
+    keras-vit bulk MODEL FOLDER ... OUTPUT --embed
+
+FOLDER may be a pattern (photos/*.jpg), and in a bucket (gs://name/photos), as
+OUTPUT may. OUTPUT gets a file for each shard of the images, with a line of JSON
+for each image as `predict` prints them, or the embeddings as `index` writes
+them, and summary.json, which lists what could not be read. The same command
+again goes on where it was stopped. Apache Beam divides the work."""
+
 SEARCH = """Finds images by a text, or by an image.
 
     keras-vit search photos.npz "a red car" [--drawing found.png]
@@ -95,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
         ("predict", PREDICT, _predict),
         ("index", INDEX, _index),
         ("search", SEARCH, _search),
+        ("bulk", BULK, _bulk),
         ("export", EXPORT, _export),
         ("classify", CLASSIFY, _classify),
         ("weights", WEIGHTS, _weights),
@@ -156,6 +168,19 @@ def _search(parser):
     add("--model", help="that of the index, if not given")
     add("--top_k", type=_count, default=10, help="images to find (10)")
     add("--drawing", metavar="OUT.png", help="where to draw what was found")
+
+
+def _bulk(parser):
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("images", metavar="FOLDER", nargs="+")
+    add("output", metavar="OUTPUT")
+    add("--embed", action="store_true", help="write embeddings, not classes")
+    add("--shards", type=_count, default=100, help="files to write (100)")
+    add("--top_k", type=_count, default=5, help="classes of an image (5)")
+    add("--batch_size", type=_count, default=32, help="images at a time (32)")
+    words = "options of Beam, as --beam='--runner=...'; none: this process"
+    add("--beam", default="", metavar="'OPTIONS'", help=words)
 
 
 def _export(parser):

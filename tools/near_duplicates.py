@@ -32,6 +32,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data import exclusions, records
+from keras_vit_cli import beam as beam_runner
 from keras_vit_cli import command
 from tools import fingerprints
 
@@ -138,7 +139,7 @@ def search(
             f"`threshold` must be above 0 and at most {COARSE_THRESHOLD}. "
             f"Received: threshold={threshold}"
         )
-    pipeline = beam.Pipeline(options=_options(options))
+    pipeline = beam.Pipeline(options=beam_runner.options(options))
     table = (
         pipeline
         | "test parts" >> beam.Create(test)
@@ -197,24 +198,7 @@ def _print_sizes(parts):
 
 
 def _beam():
-    try:
-        import apache_beam
-    except ImportError as error:
-        raise ImportError(
-            "Looking for near-duplicates needs `apache_beam`, which is not "
-            "installed: pip install -r requirements/recipes.txt apache-beam"
-        ) from error
-    return apache_beam
-
-
-def _options(options):
-    from apache_beam.options import pipeline_options
-
-    options = list(options)
-    if not any(option.startswith("--runner") for option in options):
-        # The implementation of DirectRunner may be a download.
-        options.append("--runner=FnApiRunner")
-    return pipeline_options.PipelineOptions(options)
+    return beam_runner.library("Looking for near-duplicates")
 
 
 def _count(name, by=1):

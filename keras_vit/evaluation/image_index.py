@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit._paths import require_file
 from keras_vit.data import decode
 
@@ -134,8 +135,14 @@ def _best(cosines, count):
     )
 
 
+@checked
 def index_images(
-    model: Any, paths: list[str], *, batch_size: int = 64, name: str = ""
+    model: Any,
+    paths: list[str],
+    *,
+    batch_size: int = 64,
+    name: str = "",
+    allow_none: bool = False,
 ) -> ImageIndex:
     """Embed image files, of which one batch at a time is in memory.
 
@@ -144,9 +151,11 @@ def index_images(
         paths: The files.
         batch_size: Images in each step.
         name: What the model is called, for `ImageIndex.model`.
+        allow_none: Whether the index may be empty.
 
     Raises:
-        ValueError: If no file decodes, or `batch_size` is below 1.
+        ValueError: If no file decodes, unless `allow_none`, or `batch_size` is
+            below 1.
     """
     if batch_size < 1:
         raise ValueError(
@@ -168,7 +177,10 @@ def index_images(
             pixels = np.pad(np.stack(images), [(0, missing), *[(0, 0)] * 3])
             found = model.image_tower.predict_on_batch(pixels)
             embeddings.append(_unit(np.asarray(found)[: len(images)]))
-    if not kept:
+    if not kept and allow_none:
+        width = model.image_tower.output_shape[-1]
+        embeddings = [np.zeros((0, width))]
+    elif not kept:
         reason = next(iter(skipped.values()), "there are none")
         raise ValueError(
             f"`paths` must hold an image that decodes. Received: {len(paths)} "

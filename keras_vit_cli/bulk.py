@@ -1,0 +1,339 @@
+"""Classifies or embeds any number of images, on one machine or on many."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import shlex
+import tempfile
+import threading
+import types
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from keras_vit import evaluation
+from keras_vit.data.decode import EXTENSIONS
+from keras_vit.text import TwoTowers
+from keras_vit_cli import beam, predict, predict_tasks
+
+# Threads of a worker share the model.
+_LOCK = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked of all images, and where the answers go.
+
+    Attributes:
+        model: MODEL of the command line.
+        output: The folder to write.
+        shards: The number of files of answers.
+        embed: Whether these are embeddings, not classes.
+        top_k: Classes of each image.
+        batch_size: Images at a time.
+    """
+
+    model: str
+    output: str
+    shards: int
+    embed: bool
+    top_k: int
+    batch_size: int
+
+    def file(self, name: str) -> str:
+        """Return the path of a file of the output."""
+        return f"{self.output.rstrip('/')}/{name}"
+
+    def shard(self, number: int) -> str:
+        """Return the path of the answers of a shard."""
+        kind = "npz" if self.embed else "jsonl"
+        return self.file(f"{number:05}-of-{self.shards:05}.{kind}")
+
+
+def run(options) -> int:
+    """Do what is left of the job of the command line.
+
+    Returns:
+        The exit status: 1 if an image could not be read, else 0.
+
+    Raises:
+        ValueError: If an argument is invalid, or the output is that of another
+            job.
+        ImportError: If Apache Beam is not installed.
+    """
+    library = beam.library("`keras-vit bulk`")
+    names = [field.name for field in dataclasses.fields(Job)]
+    job = Job(**{name: getattr(options, name) for name in names})
+    patterns = [_pattern(name) for name in options.images]
+    _check_there(patterns)
+    _answerer(job.model, job.embed)  # a wrong model is noticed here
+    _start(job)
+    with library.Pipeline(
+        options=beam.options(shlex.split(options.beam))
+    ) as pipeline:
+        _ = (
+            pipeline
+            | "patterns" >> library.Create(patterns)
+            | "list" >> library.FlatMap(_listed, job.shards)
+            | "shards" >> library.GroupByKey()
+            | "answer" >> library.Map(answer, job)
+            | "all" >> library.combiners.ToList()
+            | "summary" >> library.Map(_summarise, job)
+        )
+    summary = json.loads(_read(job.file("summary.json")))
+    print(
+        "{images:,} images in {shards:,} shards, of which {complete:,} were "
+        "complete; {failed:,} failed: ".format(**summary)
+        + job.file("summary.json")
+    )
+    return 1 if summary["failed"] else 0
+
+
+def answer(
+    shard: tuple[int, Iterable[bytes]], job: Job
+) -> tuple[int, bool, str]:
+    """Write the answers of a shard, unless its file has them already.
+
+    Args:
+        shard: Its number and the paths of its images.
+        job: The job.
+
+    Returns:
+        The number of images, whether the file was complete, and JSON of image
+        -> why there is no answer.
+    """
+    number, paths = shard
+    images = sorted({os.fsdecode(path) for path in paths})
+    file = job.shard(number)
+    failures = _written(file, images)
+    complete = failures is not None
+    if failures is None:
+        content, failures = (_embed if job.embed else _classify)(images, job)
+        _write(file, content)
+    # As JSON, since Beam takes no name that is not UTF-8.
+    return len(images), complete, json.dumps(failures)
+
+
+def _classify(images, job):
+    """Return lines of JSON as `keras-vit predict` prints, and failures."""
+    classifier = _answerer(job.model, job.embed)
+    failures: dict[str, str] = {}
+    lines = {}
+    for local in _batches(images, job.batch_size, failures):
+        with _LOCK:
+            found = list(_answers(classifier, list(local), job.top_k))
+        for path, content in found:
+            image = local[path]
+            if isinstance(content, str):
+                failures[image] = content.replace(path, image)
+            else:
+                lines[image] = content
+    lines |= {image: dict(error=why) for image, why in failures.items()}
+    text = "".join(
+        json.dumps(dict(image=image, **lines[image])) + "\n" for image in images
+    )
+    return text.encode(), failures
+
+
+def _answers(model, paths, top_k):
+    """Yield (path, fields of JSON or what is wrong)."""
+    if hasattr(model, "find"):  # a model with a head
+        for path in paths:
+            try:
+                _, found = model.find(path)
+                yield path, predict_tasks.summary(found, model.class_names)
+            except ValueError as error:
+                yield path, str(error)
+        return
+    for path, _, scores in model.predict(paths):
+        if not isinstance(scores, str):
+            rows = predict.best(model.names, scores, top_k)
+            scores = dict(predictions=predict.as_objects(rows))
+        yield path, scores
+
+
+def _embed(images, job):
+    """Return an index as `keras-vit index` writes, and failures."""
+    model = _answerer(job.model, job.embed)
+    failures: dict[str, str] = {}
+    paths, embeddings = (
+        [],
+        [np.zeros((0, model.image_tower.output_shape[-1]), "float32")],
+    )
+    for local in _batches(images, job.batch_size, failures):
+        with _LOCK:
+            found = evaluation.index_images(
+                model, list(local), batch_size=job.batch_size, allow_none=True
+            )
+        paths += [local[path] for path in found.paths]
+        embeddings.append(found.embeddings)
+        for path, why in found.skipped.items():
+            failures[local[path]] = why.replace(path, local[path])
+    index = evaluation.ImageIndex(
+        paths=tuple(paths),
+        embeddings=np.concatenate(embeddings),
+        model=job.model,
+        skipped=failures,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(os.path.join(folder, "index.npz"))
+        with open(os.path.join(folder, "index.npz"), "rb") as file:
+            return file.read(), failures
+
+
+@functools.cache
+def _opened(model, embed):
+    with contextlib.ExitStack() as stack:
+        if "://" in model and model.endswith(".keras"):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            local = os.path.join(folder, "model.keras")
+            with open(local, "wb") as file:
+                file.write(_read(model))
+            model = local
+        if not embed:
+            classifier = predict.asked(model)
+            if getattr(classifier, "takes_video", False):
+                raise ValueError(
+                    "MODEL must take images. Received: a model of videos, "
+                    f"{model!r}"
+                )
+            return classifier
+        opened = predict.load(model)
+        if isinstance(opened, TwoTowers):
+            return opened
+        tower = evaluation.representation(opened)
+        tower.image_shape = opened.input_shape[1:]
+        return types.SimpleNamespace(image_tower=tower)
+
+
+def _answerer(model, embed):
+    """Return the model, which is opened once in each process."""
+    with _LOCK:
+        return _opened(model, embed)
+
+
+def _batches(images, size, failures) -> Iterator[dict[str, str]]:
+    """Yield {file of this machine: image}; what cannot be read has failed."""
+    for i in range(0, len(images), size):
+        batch = images[i : i + size]
+        with tempfile.TemporaryDirectory() as folder:
+            local = {}
+            for j, image in enumerate(batch):
+                path = image
+                if "://" in image:
+                    path = os.path.join(folder, str(j))
+                    try:
+                        content = _read(image)
+                    except OSError as error:
+                        failures[image] = f"{image!r} cannot be read: {error}"
+                        continue
+                    with open(path, "wb") as file:
+                        file.write(content)
+                local[path] = image
+            if local:
+                yield local
+
+
+def _pattern(name):
+    """Return (what matches the images, whether that is a whole folder)."""
+    if os.path.isfile(name) or any(x in name for x in "*?["):
+        return name, False
+    return f"{name.rstrip('/')}/**", True
+
+
+def _files():
+    """Return Beam's file systems: this machine's, gs:// and others."""
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+def _check_there(patterns):
+    for pattern, _ in patterns:
+        [found] = _files().match([pattern], limits=[1])
+        if not found.metadata_list:
+            raise ValueError(
+                "FOLDER must be a folder, a file or a pattern. Received: "
+                f"{pattern.removesuffix('/**')!r}, where nothing is"
+            )
+
+
+def _listed(pattern, shards):
+    """Yield (shard, path) of the images that a pattern matches."""
+    pattern, is_folder = pattern
+    [found] = _files().match([pattern])
+    for each in found.metadata_list:
+        if not is_folder or each.path.lower().endswith(EXTENSIONS):
+            # Not every name of a file is UTF-8.
+            path = os.fsencode(each.path)
+            yield zlib.crc32(path) % shards, path
+
+
+def _start(job):
+    """Make the folder, or check that its job is the same."""
+    asked = dataclasses.asdict(job)
+    del asked["output"], asked["batch_size"]
+    file = job.file("job.json")
+    if _files().exists(file):
+        before = json.loads(_read(file))
+        if before != asked:
+            raise ValueError(
+                "OUTPUT must be empty, or of the same job. Received: "
+                f"{job.output!r}, which has answers of {before}; asked for "
+                f"is {asked}"
+            )
+    else:
+        if not _files().exists(job.output):
+            _files().mkdirs(job.output)
+        _write(file, json.dumps(asked).encode())
+
+
+def _read(path):
+    with _files().open(path) as file:
+        return file.read()
+
+
+def _write(path, content):
+    """Write a file that is there entirely or not at all."""
+    part = f"{path}.{uuid.uuid4().hex}.part"
+    with _files().create(part) as file:
+        file.write(content)
+    _files().rename([part], [path])
+
+
+def _written(path, images):
+    """Return the failures of a file that answers for these images, or None."""
+    if not _files().exists(path):
+        return None
+    content = _read(path)
+    if path.endswith(".npz"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            index = evaluation.ImageIndex.load(file.name)
+        found, failures = [*index.paths, *index.skipped], index.skipped
+    else:
+        lines = [json.loads(line) for line in content.splitlines()]
+        found = [line["image"] for line in lines]
+        failures = {x["image"]: x["error"] for x in lines if "error" in x}
+    return failures if sorted(found) == images else None
+
+
+def _summarise(results, job):
+    """Write how many images there are, and which have no answer and why."""
+    failures: dict[str, str] = {}
+    for *_, found in results:
+        failures |= json.loads(found)
+    summary = dict(
+        images=sum(count for count, *_ in results),
+        shards=len(results),
+        complete=sum(complete for _, complete, _ in results),
+        failed=len(failures),
+        failures=dict(sorted(failures.items())),
+    )
+    text = json.dumps(summary, indent=1) + "\n"
+    _write(job.file("summary.json"), text.encode())

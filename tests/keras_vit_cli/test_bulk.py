@@ -1,0 +1,175 @@
+"""All images of a folder, by Apache Beam: each once, whatever happens."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_runs import small_vit
+
+import keras_vit
+import keras_vit_cli
+from keras_vit import evaluation
+from keras_vit_cli import bulk
+from tests.text import test_two_towers
+
+pytest.importorskip("apache_beam")
+pytestmark = pytest.mark.backend("torch")
+# Neither Keras nor `predict` reads a name that is not UTF-8.
+COUNT, BROKEN, FAILED = 200, 5, 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Images in three folders, some broken, and files that are none."""
+    folder = tmp_path_factory.mktemp("bulk") / "images"
+    rng = np.random.default_rng(0)
+    names = [f"{'abc'[i % 3]}/{i}.png" for i in range(COUNT - 1)]
+    for name in [*names, os.fsdecode(b"a/K\xe4se.png")]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), "uint8")).save(path)
+    for i in range(BROKEN):
+        (folder / names[7 * i]).write_bytes(b"no image" * i)
+    (folder / "list.txt").write_text("a.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    small_vit(input_shape=(8, 8, 3), classes=3).save(path)
+    return path
+
+
+def run(*words):
+    return keras_vit_cli.main(["bulk", *map(str, words)])
+
+
+def lines_of(output):
+    lines = []
+    for path in sorted(output.glob("*-of-*.jsonl")):
+        lines += map(json.loads, path.read_text().splitlines())
+    return lines
+
+
+def test_a_job_that_is_stopped_goes_on_and_answers_for_each_image_once(
+    folder, model, tmp_path, monkeypatch, capsys
+):
+    output, written = tmp_path / "out", []
+    write = bulk._write
+
+    def stop(path, content):
+        if len(written) == 4:  # the settings and three shards
+            raise KeyError("the machine is lost")
+        write(path, content)
+        written.append(path)
+
+    words = (model, folder, output, "--shards=8", "--batch_size=16")
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk, "_write", stop)
+        with pytest.raises(Exception, match="the machine is lost"):
+            run(*words)
+    before = {path: os.stat(path).st_mtime_ns for path in written}
+    assert len(lines_of(output)) < COUNT
+    assert run(*words, "--beam=--runner=FnApiRunner") == 1
+    assert before == {path: os.stat(path).st_mtime_ns for path in written}
+    summary = json.loads((output / "summary.json").read_text())
+    counts = (summary[key] for key in ("images", "shards", "complete"))
+    assert tuple(counts) == (COUNT, 8, 3)
+    assert summary["failed"] == len(summary["failures"]) == FAILED
+    assert not list(output.glob("*.part"))
+    assert "200 images in 8 shards, of which 3" in capsys.readouterr().out
+    # The answers are those of `predict`.
+    predict = ["predict", str(model), str(folder), "--format=jsonl"]
+    assert keras_vit_cli.main(predict) == 1
+    expected = map(json.loads, capsys.readouterr().out.splitlines())
+    expected = {line.pop("image"): line for line in expected}
+    found = lines_of(output)
+    assert sorted(line["image"] for line in found) == sorted(expected)
+    for line in found:
+        other = expected[line.pop("image")]
+        assert line.get("error") == other.get("error")
+        pair = (x.get("predictions", []) for x in (line, other))
+        for one, two in zip(*pair, strict=True):
+            assert one == two | dict(score=pytest.approx(two["score"], 1e-5))
+    failed = [path for path, line in expected.items() if "error" in line]
+    assert sorted(summary["failures"]) == sorted(failed)
+    # A new image is answered for, in a shard that is written again.
+    added = folder / "d.png"
+    Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(added)
+    try:
+        assert run(*words) == 1
+    finally:
+        added.unlink()
+    assert len(lines_of(output)) == COUNT + 1
+    assert "201 images in 8 shards, of which 7" in capsys.readouterr().out
+    assert run(*words, "--top_k=2") == 2
+    assert "OUTPUT must be empty, or of the same job" in capsys.readouterr().err
+
+
+def test_embeddings_are_indices_of_images(folder, tmp_path, capsys):
+    towers = test_two_towers.make()
+    towers.save(tmp_path / "towers.keras")
+    output = tmp_path / "out"
+    words = (tmp_path / "towers.keras", folder / "a", folder / "[a-b]/*.png")
+    words += (output, "--embed", "--shards=3")
+    assert run(*words) == 1  # images that two patterns match count once
+    count = len(list(folder.glob("[ab]/*.png")))
+    assert f"{count} images in 3 shards, of which 0" in capsys.readouterr().out
+    indices = [
+        evaluation.ImageIndex.load(path)
+        for path in sorted(output.glob("*.npz"))
+    ]
+    paths = [path for index in indices for path in index.paths]
+    skipped = [path for index in indices for path in index.skipped]
+    assert len({*paths, *skipped}) == len(paths + skipped) == count
+    expected = evaluation.index_images(towers, list(indices[0].paths))
+    np.testing.assert_allclose(
+        indices[0].embeddings, expected.embeddings, atol=1e-5
+    )
+    assert run(*words) == 1
+    assert "of which 3 were complete" in capsys.readouterr().out
+
+
+def test_heads_answer_as_predict_does(folder, tmp_path, capsys):
+    backbone = small_vit(input_shape=(8, 8, 3), classes=None, include_top=False)
+    path, output = tmp_path / "boxes.keras", tmp_path / "out"
+    keras_vit.heads.yolos(backbone, 3, num_detection_tokens=2).save(path)
+    assert run(path, folder / "a/?.png", output, "--shards=1") == 1
+    capsys.readouterr()
+    predict = ["predict", str(path), str(folder / "a/?.png")]
+    assert keras_vit_cli.main(predict) == 1
+    printed = map(json.loads, capsys.readouterr().out.splitlines())
+    expected = sorted(printed, key=lambda line: line["image"])
+    assert lines_of(output) == expected and len(expected) == 4
+
+
+def test_features_of_any_model_are_embeddings(folder, model, tmp_path):
+    words = (model, folder / "b/*.png", tmp_path / "out", "--embed")
+    run(*words, "--shards=1")
+    index = evaluation.ImageIndex.load(tmp_path / "out/00000-of-00001.npz")
+    np.testing.assert_allclose(
+        np.linalg.norm(index.embeddings, axis=1), 1, 1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "message"),
+    [
+        ("nowhere", (), "FOLDER must be a folder, a file or a pattern"),
+        (".", ("--shards=0",), "must be an integer of at least 1"),
+    ],
+)
+def test_bad_input_is_refused(
+    model, tmp_path, capsys, images, options, message
+):
+    (tmp_path / "1.png").write_bytes(b"")
+    words = (model, tmp_path / images, tmp_path / "out", *options)
+    try:
+        assert run(*words) == 2
+    except SystemExit as end:
+        assert end.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
