@@ -136,7 +136,9 @@ def test_embeddings_are_indices_of_images(folder, tmp_path, capsys):
 def test_heads_answer_as_predict_does(folder, tmp_path, capsys):
     backbone = small_vit(input_shape=(8, 8, 3), classes=None, include_top=False)
     path, output = tmp_path / "boxes.keras", tmp_path / "out"
-    keras_vit.heads.yolos(backbone, 3, num_detection_tokens=2).save(path)
+    keras_vit.heads.yolos(backbone, classes=3, num_detection_tokens=2).save(
+        path
+    )
     assert run(path, folder / "a/?.png", output, "--shards=1") == 1
     capsys.readouterr()
     predict = ["predict", str(path), str(folder / "a/?.png")]
