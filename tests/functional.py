@@ -1,6 +1,5 @@
 """The authors' data of a family, and how far a model is from them."""
 
-import math
 import pathlib
 
 import keras
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.inspection import costs
 from keras_vit.models import families
 from tests.drawn_folders import drawn_checkpoint
 
@@ -36,16 +34,6 @@ def arrays_of(path):
 
 def values_of(model):
     return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-
-
-def check_size(variant, parameters, gigamacs):
-    """A named model has so many trained parameters and operations."""
-    with costs.shapes_alone():
-        model = getattr(keras_vit, variant)()
-    found = sum(math.prod(v.shape) for v in model.trainable_variables)
-    assert found == parameters
-    macs = keras_vit.cost(model).macs
-    assert macs == pytest.approx(gigamacs * 1e9, rel=1e-3)
 
 
 def check_authors_names(model, folder, shapes, **unseen):

@@ -1,4 +1,4 @@
-"""Axial-ResNet: the authors' numbers in both forms, sizes, other images."""
+"""Axial-ResNet: the authors' numbers in both forms, other images."""
 
 import catalogue
 import numpy as np
@@ -7,15 +7,7 @@ from functional import difference, golden
 from keras import ops
 
 import keras_vit
-from keras_vit.inspection import costs
 from keras_vit.models import axial_attention, axial_resnet
-
-# With 1000 classes at 224 x 224: parameters and billions of
-# multiply-accumulates.
-SIZES = {
-    "AxialResNet26S": (5_944_936, 1.812),
-    "AxialResNet50L": (43_973_480, 10.19),
-}
 
 
 def authors_model(case, **kwargs):
@@ -29,17 +21,6 @@ def authors_model(case, **kwargs):
 @pytest.mark.parametrize("case", ["axial_resnet", "axial_resnet_groupnorm"])
 def test_logits_are_the_authors(case):
     assert difference(*authors_model(case)) <= 1e-5
-
-
-@pytest.mark.backend("jax")
-@pytest.mark.parametrize("variant", SIZES)
-def test_parameters_and_operations_are_the_authors(variant):
-    parameters, macs = SIZES[variant]
-    with costs.shapes_alone():
-        model = getattr(keras_vit, variant)()
-    found = sum(np.prod(w.shape) for w in model.trainable_weights)
-    assert found == parameters
-    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 @pytest.mark.backend("torch")

@@ -1,4 +1,4 @@
-"""Families of MLPs: the authors' numbers, published sizes, their layers."""
+"""Families of MLPs: the authors' numbers, their layers."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from keras import ops
 
 import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection import costs
 from keras_vit.models import cycle_mlp, eamlp, ff_only, gmlp, res_mlp
 from keras_vit.weights import resize
 
@@ -18,19 +17,6 @@ CASES = {
     "ff_only": keras_vit.FFOnly,
     "eamlp": keras_vit.EAMLP,
     "cycle_mlp": keras_vit.CycleMLP,
-}
-# With 1000 classes at 224 x 224: parameters that are trained, billions of
-# multiply-accumulates, of the smallest and largest. The tables of the
-# documentation, which are tested too, have the others.
-SIZES = {
-    "ResMLPS12": (15_350_872, 3.010),
-    "ResMLPB24": (129_138_280, 100.2),
-    "GMLPTi16": (5_867_328, 1.329),
-    "CycleMLPB1": (15_155_400, 2.122),
-    "CycleMLPB5": (75_747_280, 12.23),
-    "EAMLP7": (6_096_206, 1.465),
-    "EAMLP19": (54_470_798, 11.60),
-    "FFOnlyTi16": (7_676_332, None),
 }
 
 
@@ -45,30 +31,10 @@ def authors_model(case, **kwargs):
     return model, data["input"], data["logits"]
 
 
-def macs_of_ff_only(config):
-    patches = (224 // config.patch_size) ** 2
-    tokens, width = patches + 1, config.hidden_size
-    block = 2 * 4 * (tokens * width**2 + width * tokens**2)
-    embedding = patches * config.patch_size**2 * 3 * width
-    return (embedding + config.num_layers * block + 1000 * width) / 1e9
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_the_authors(case):
     # 2.5e-6 of EAMLP with TensorFlow on a processor with AVX2 alone.
     assert difference(*authors_model(case)) <= 3e-6
-
-
-@pytest.mark.backend("jax")
-@pytest.mark.parametrize("variant", SIZES)
-def test_parameters_and_operations_are_those_published(variant):
-    parameters, macs = SIZES[variant]
-    with costs.shapes_alone():
-        model = getattr(keras_vit, variant)()
-    assert model.count_params() == parameters
-    if macs is None:  # not published: those of both MLPs of each block
-        macs = macs_of_ff_only(model.architecture)
-    assert keras_vit.cost(model).macs == pytest.approx(macs * 1e9, rel=5e-4)
 
 
 @pytest.mark.backend("torch")

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 from keras_vit_cli import words
@@ -16,7 +17,8 @@ PATCHES = {name: DATA[name] for name in ("patches", "mask", "grids")}
 
 def test_the_golden_has_the_librarys_numbers():
     model = keras_vit.from_pretrained(FOLDER)
-    found = model(PATCHES | dict(ids=DATA["input_ids"].astype("int32")))
+    inputs = PATCHES | dict(ids=DATA["input_ids"].astype("int32"))
+    found = realistic.run(model, inputs)
     near(found["image_embeddings"], DATA["out/image_embeds"])
     near(found["text_embeddings"], DATA["out/text_embeds"])
     near(found["logits"], DATA["out/logits_per_image"])
@@ -38,22 +40,6 @@ def test_images_of_any_shape_become_the_librarys_patches(tmp_path):
         model.encode_images([np.zeros((4, 4))])
     with pytest.raises(ValueError, match="input_shape="):
         keras_vit.zero_shot(model, ["a"])
-
-
-@pytest.mark.backend("torch")
-def test_the_file_is_written_back_bit_for_bit(tmp_path):
-    safetensors = pytest.importorskip("safetensors.numpy")
-    model = keras_vit.from_pretrained(FOLDER)
-    keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
-    own, theirs = (
-        safetensors.load_file(folder / "model.safetensors")
-        for folder in (tmp_path, FOLDER)
-    )
-    assert own.keys() == theirs.keys()
-    for key, value in theirs.items():
-        np.testing.assert_array_equal(own[key], value, err_msg=key)
-    again = keras_vit.from_pretrained(tmp_path)
-    near(again.encode_images(PATCHES), DATA["out/image_embeds"])
 
 
 @pytest.mark.backend("torch")

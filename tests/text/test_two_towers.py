@@ -62,7 +62,7 @@ def test_goldens_have_the_librarys_numbers(name):
 
 
 @pytest.mark.backend("torch")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, "siglip2", "owlv2"])
 def test_files_are_written_back_bit_for_bit(name, tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     model = keras_vit.from_pretrained(GOLDENS / name)
@@ -76,6 +76,8 @@ def test_files_are_written_back_bit_for_bit(name, tmp_path):
         assert own[key].dtype == value.dtype
         np.testing.assert_array_equal(own[key], value, err_msg=key)
     again = keras_vit.from_pretrained(tmp_path)
+    if name not in CASES:
+        return
     assert again.text_tower.metadata == model.text_tower.metadata
     written = json.loads((tmp_path / "config.json").read_text())
     expected = json.loads((GOLDENS / name / "config.json").read_text())
