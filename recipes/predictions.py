@@ -117,7 +117,7 @@ def _asker(path, info):
         tf = tensorflow()
         return lambda images: teacher(tf.cast(images, "float32")).numpy()
     images = keras.Input(info.image_shape)
-    names = info.class_names
+    names = tuple(info.class_names)
     outputs = predicted(images, teacher, names, len(names))
     model = keras.Model(images, outputs)
     return lambda images: model.predict_on_batch(images.numpy())

@@ -1,6 +1,6 @@
 """Compares the towers of CLIP and SigLIP with those of other libraries.
 
-    python -m tools.benchmark_text [--batch_size=4] [--rounds=9]
+    python -m tools.benchmark_text [--batch_size=4] [--rounds=9] [--tower=text]
 
 Measures inference of the image and the text tower of CLIP B/32 and SigLIP B/16
 with random weights, in float32: `predict_on_batch` of keras_vit and keras-hub
@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     parser.add_argument("--batch_size", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tower", choices=TOWERS, help="by default both")
     shared = "measure processor time, where others use the machine: set\n"
     shared += "OMP_NUM_THREADS=1 and TF_NUM_INTRAOP_THREADS=1"
     parser.add_argument("--shared", action="store_true", help=shared)
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     print(f"| {backend}, batch {options.batch_size} | keras_vit |{others}")
     print("| --- |" + " --- |" * (2 * len(there) - 1))
     for model in MODELS:
-        for tower in TOWERS:
+        for tower in (options.tower,) if options.tower else TOWERS:
             calls = {
                 name: call(name, model, tower, options.batch_size)
                 for name in there
