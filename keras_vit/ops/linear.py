@@ -27,10 +27,8 @@ def gelu_tanh(x):
 def quick_gelu(x):
     """Return x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
     y = 1.702 * x
-    if keras.backend.backend() == "torch" and not (
-        is_compiled() or is_transformed(x) or needs_gradient(x)
-    ):
-        return y.sigmoid_().mul_(x)  # in memory that is in the cache
+    if keras.backend.backend() == "torch" and _may_overwrite(x):
+        return y.sigmoid_().mul_(x)
     return x * ops.sigmoid(y)
 
 
@@ -112,7 +110,19 @@ def linear(x, kernel, bias=None, activation=None):
         y = y.reshape(*x.shape[:-1], -1)
     else:
         y = torch.nn.functional.linear(x, kernel.T, bias)
+        if activation in _FUSED and _may_overwrite(x, kernel, bias):
+            return torch.ops.aten.gelu_(y, approximate=_FUSED[activation])
     return y if activation is None else activation(y)
+
+
+def _may_overwrite(*tensors):
+    """Return whether PyTorch needs no values of an operation afterwards.
+
+    Memory that was just written is in the cache of the processor.
+    """
+    return not (
+        is_compiled() or is_transformed(*tensors) or needs_gradient(*tensors)
+    )
 
 
 def _fits_onednn(x, *weights):
