@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -112,7 +113,7 @@ def _done(path, shape):
 
 def _asker(path, info):
     """Return a function from a batch of images to predictions in NumPy."""
-    teacher = training.open_teacher(path)
+    teacher: Any = training.open_teacher(path)
     if training.is_function_of_files(path):
         tf = tensorflow()
         return lambda images: teacher(tf.cast(images, "float32")).numpy()

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTB16")
     parser.add_argument("--seconds", type=float, default=20.0)
-    several = dict(type=_numbers, metavar="A,B,...")
+    several: dict = dict(type=_numbers, metavar="A,B,...")
     parser.add_argument("--batches", default=[1, 4, 16], **several)
     parser.add_argument("--loads", default=[0.25, 0.5, 0.75, 0.9], **several)
     options = parser.parse_args(arguments)
