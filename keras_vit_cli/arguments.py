@@ -53,7 +53,7 @@ FOLDER may be a pattern (photos/*.jpg), and in a bucket (gs://name/photos), as
 OUTPUT may. OUTPUT gets a file for each shard of the images, with a line of JSON
 for each image as `predict` prints them, or the embeddings as `index` writes
 them, and summary.json, which lists what could not be read. The same command
-again goes on where it was stopped. Apache Beam divides the work."""
+again resumes where it was stopped. Apache Beam divides the work."""
 
 SEARCH = """Finds images by a text, or by an image.
 

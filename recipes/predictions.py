@@ -125,7 +125,7 @@ def _asker(path, info):
 
 
 def _write(path, count, shape, batches: Callable, ask):
-    """Append the predictions that a file misses; a killed run goes on."""
+    """Append the predictions that a file misses; a killed run resumes."""
     done = _done(path, shape)
     with open(path, "ab") as file:
         file.truncate(done * int(np.prod(shape)) * DTYPE.itemsize)
