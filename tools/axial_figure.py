@@ -48,12 +48,13 @@ def main(arguments: list[str]) -> int:
     add("--image_size", type=int, default=224)
     each = "images on each device, such as 8,64"
     add("--batches", type=_numbers, default=BATCHES, help=each)
+    add("--models", type=_models, default=MODELS, help="such as ViT-B/16")
     flags = parser.parse_args(arguments)
     tpu = slices.find(flags.slice)
     slices.prepare(tpu)
     names = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
     print("".join(f"{name:>15}" for name in names))
-    for name, constructor, given in MODELS:
+    for name, constructor, given in flags.models:
         cells = costs(constructor, given, tpu, flags.image_size, flags.batches)
         print("".join(f"{cell:>15}" for cell in (name, *cells)), flush=True)
     return 0
@@ -112,6 +113,16 @@ def fastest(
             f"--batches must have one that fits {tpu.name}. Received: {batches}"
         )
     return max(found)
+
+
+def _models(text):
+    found = {model[0]: model for model in MODELS}
+    unknown = sorted(set(text.split(",")) - set(found))
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"names of {', '.join(found)}; not {', '.join(unknown)}"
+        )
+    return tuple(found[name] for name in text.split(","))
 
 
 def _numbers(text):

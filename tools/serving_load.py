@@ -1,6 +1,6 @@
 """Measures what merging requests does to their latency, at several loads.
 
-    python -m tools.serving_load [--model ViTB16] [--seconds 20]
+    python -m tools.serving_load [--model ViTB16] [--figure load.png]
 
 Exports the model with random weights, and sends requests of one JPEG each to
 `serving_default` at random times (a Poisson process), as many users do. One
@@ -11,6 +11,7 @@ relative to the fastest the median and the 95th percentile of the latency.
 """
 
 import os
+import pathlib
 import queue
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit_cli import command
-from tools import markdown
+from tools import markdown, pictures
 
 WAIT = 0.005  # seconds, of deployment/batching.config
 
@@ -36,24 +37,34 @@ def main(arguments: list[str]) -> int:
     several: dict = dict(type=_numbers, metavar="A,B,...")
     parser.add_argument("--batches", default=[1, 4, 16], **several)
     parser.add_argument("--loads", default=[0.25, 0.5, 0.75, 0.9], **several)
+    parser.add_argument("--figure", type=pathlib.Path)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "1")
         keras_vit.export_savedmodel(getattr(keras_vit, options.model)(), path)
         serve = tf.saved_model.load(path).signatures["serving_default"]
-        print(report(serve, options.batches, options.loads, options.seconds))
+        measured = measure(
+            serve, options.batches, options.loads, options.seconds
+        )
+    print(report(*measured))
+    if options.figure:
+        pictures.save(draw(*measured), options.figure)
     return 0
 
 
-def report(serve, batches, loads, seconds: float) -> str:
-    """Return the tables of a signature that takes files.
+def measure(serve, batches, loads, seconds: float):
+    """Return the speed of batches, and latencies under each load.
 
     Args:
-        serve: The signature.
+        serve: A signature that takes files.
         batches: Largest batches.
         loads: Requests per second, relative to the images per second of the
             fastest batch.
         seconds: Duration of each measurement.
+
+    Returns:
+        Images per second of each batch; and requests per second -> largest
+        batch -> median and 95th percentile in ms.
     """
     pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), "uint8")
     image = tf.io.encode_jpeg(pixels).numpy()
@@ -63,19 +74,44 @@ def report(serve, batches, loads, seconds: float) -> str:
         serve(image_bytes=tf.constant([image] * size))["scores"].numpy()
 
     rates = {n: _rate(answer, n, seconds / 4) for n in map(int, batches)}
-    best = max(rates.values())
+    found: dict = {}
+    for rate in (load * max(rates.values()) for load in loads):
+        found[rate] = {}
+        for n in rates:
+            of_load = latencies(answer, n, rate, seconds)
+            found[rate][n] = 1e3 * np.quantile(of_load, (0.5, 0.95))
+    return rates, found
+
+
+def report(rates, found) -> str:
+    """Return what `measure` does as two tables."""
     rows = [[str(n), f"{rate:.1f}"] for n, rate in rates.items()]
     text = markdown.table(["batch", "images/s"], rows)
-    rows = []
-    for load in loads:
-        cells = [f"{load:.0%}", f"{load * best:.1f}"]
-        for n in rates:
-            found = latencies(answer, n, load * best, seconds)
-            low, high = np.quantile(found, (0.5, 0.95))
-            cells.append(f"{1e3 * low:.0f}, {1e3 * high:.0f} ms")
-        rows.append(cells)
+    best = max(rates.values())
+    rows = [
+        [f"{rate / best:.0%}", f"{rate:.1f}"]
+        + [f"{low:.0f}, {high:.0f} ms" for low, high in of_load.values()]
+        for rate, of_load in found.items()
+    ]
     header = ["load", "requests/s", *(f"batches to {n}" for n in rates)]
     return f"{text}\n\n{markdown.table(header, rows)}"
+
+
+def draw(rates, found):
+    """Return a figure of the latencies that `measure` does."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    for i, n in enumerate(rates):
+        low, high = np.array([of_load[n] for of_load in found.values()]).T
+        style = dict(color=f"C{i}", marker="o", markersize=4)
+        axes.plot(list(found), low, label=f"batches to {n}", **style)
+        axes.plot(list(found), high, linestyle="dotted", **style)
+    axes.set(xlabel="requests/s", ylabel="ms: median, dotted 95 %", ylim=0)
+    axes.legend(frameon=False)
+    pictures.plain(axes)
+    return figure
 
 
 def latencies(answer, most: int, rate: float, seconds: float) -> list[float]:

@@ -15,7 +15,12 @@ from keras_vit._arguments import Count, Natural, as_pair, checked
 from keras_vit.heads import segments, task_model, tokens
 from keras_vit.heads.query_mask import QueryMask
 from keras_vit.heads.task_model import TaskModel
-from keras_vit.layers.core import Conv2DTranspose, Dense, LayerNorm
+from keras_vit.layers.core import (
+    Conv2DTranspose,
+    Dense,
+    DepthwiseConv2D,
+    LayerNorm,
+)
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import linear
 from keras_vit.ops.common import wide_dtype
@@ -257,7 +262,7 @@ def _upscale_block(width, activation, name):
             name=f"{name}_transposed",
             **last,
         ),
-        keras.layers.DepthwiseConv2D(
+        DepthwiseConv2D(
             3, padding="same", use_bias=False, name=f"{name}_depthwise", **last
         ),
         LayerNorm(epsilon=1e-6, name=f"{name}_norm"),

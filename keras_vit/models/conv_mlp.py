@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate
-from keras_vit.layers.core import MaxPooling2D, uniform
+from keras_vit.layers.core import DepthwiseConv2D, MaxPooling2D, uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -54,7 +54,7 @@ class ConvMLPBlock(MixingBlock):
         self.mlp1_fc2 = self.make_dense(width, mlp_dim, "channel_mlp1_fc2")
         self.connect_norm = self.make_norm("connect_norm", input_shape)
         self.connect = self.make(
-            keras.layers.DepthwiseConv2D,
+            DepthwiseConv2D,
             3,
             padding="same",
             use_bias=False,

@@ -3,13 +3,11 @@
 import keras
 from keras import ops
 
+from keras_vit.ops.linear import linear
+
 
 def conv(inputs, kernel, strides, padding):
     """Return `ops.conv` of channels-last inputs.
-
-    With PyTorch Keras copies the inputs to channels-first order and back. Its
-    convolutions take the order of axes of a view and the order in memory of
-    channels-last inputs.
 
     Args:
         inputs: `[B, H, W, C]`, or with one or three axes of pixels.
@@ -17,23 +15,48 @@ def conv(inputs, kernel, strides, padding):
         strides: See `ops.conv`.
         padding: "same" or "valid".
     """
-    if keras.backend.backend() != "torch":
-        return ops.conv(
-            inputs, kernel, strides, padding, data_format="channels_last"
-        )
-    import torch
+    return _channels_last(ops.conv, inputs, kernel, strides, padding)
 
-    outputs = ops.conv(
-        torch.movedim(inputs, -1, 1),  # has a rule of vmap; moveaxis has none
+
+def depthwise_conv(inputs, kernel, strides, padding, dilation_rate=1):
+    """Return `ops.depthwise_conv` of channels-last inputs.
+
+    Args:
+        inputs: `[B, H, W, C]`
+        kernel: `[h, w, C, M]`
+        strides, padding, dilation_rate: See `ops.depthwise_conv`.
+    """
+    return _channels_last(
+        ops.depthwise_conv,
+        inputs,
         kernel,
         strides,
         padding,
+        dilation_rate=dilation_rate,
+    )
+
+
+def _channels_last(operation, inputs, *args, **kwargs):
+    """Return an operation of channels-last inputs, without copies.
+
+    With PyTorch Keras copies the inputs to channels-first order and back. Its
+    convolutions take the order of axes of a view and the order in memory of
+    channels-last inputs.
+    """
+    if keras.backend.backend() != "torch":
+        return operation(inputs, *args, data_format="channels_last", **kwargs)
+    import torch
+
+    outputs = operation(
+        torch.movedim(inputs, -1, 1),  # has a rule of vmap; moveaxis has none
+        *args,
         data_format="channels_first",
+        **kwargs,
     )
     return torch.movedim(outputs, 1, -1)
 
 
-def expand(inputs, kernel):
+def expand(inputs, kernel, bias=None, activation=None):
     """Return a transposed convolution whose outputs do not overlap.
 
     Each pixel becomes `h x w` by one product, which XLA and PyTorch compute
@@ -42,6 +65,8 @@ def expand(inputs, kernel):
     Args:
         inputs: `[B, H, W, C]`
         kernel: `[h, w, F, C]`; its strides are (h, w).
+        bias: `[F]`, or None.
+        activation: A function, or None.
 
     Returns:
         `[B, H h, W w, F]`
@@ -49,7 +74,9 @@ def expand(inputs, kernel):
     height, width, filters, channels = kernel.shape
     rows, columns = inputs.shape[1:3]
     kernel = ops.transpose(ops.reshape(kernel, (-1, channels)))
-    outputs = ops.matmul(inputs, kernel)
+    if bias is not None:
+        bias = ops.tile(bias, height * width)
+    outputs = linear(inputs, kernel, bias, activation)
     shape = (-1, rows, columns, height, width, filters)
     outputs = ops.transpose(ops.reshape(outputs, shape), (0, 1, 3, 2, 4, 5))
     return ops.reshape(outputs, (-1, rows * height, columns * width, filters))

@@ -32,6 +32,20 @@ def quick_gelu(x):
     return x * ops.sigmoid(y)
 
 
+def multiply_add(x, factor, y):
+    """Return `x * factor + y`; PyTorch reads and writes memory once.
+
+    Args:
+        x, y: Tensors of one shape and dtype.
+        factor: A tensor of this dtype that broadcasts to them.
+    """
+    if keras.backend.backend() != "torch":
+        return x * factor + y
+    import torch
+
+    return torch.addcmul(y, x, factor)
+
+
 def is_compiled() -> bool:
     """Return whether PyTorch makes a graph of its own kind of a program."""
     import torch
@@ -80,11 +94,13 @@ _FUSED = {gelu: "none", gelu_tanh: "tanh"}
 
 
 def linear(x, kernel, bias=None, activation=None):
-    """Return `activation(x @ kernel + bias)` under PyTorch.
+    """Return `activation(x @ kernel + bias)`.
 
-    On x86 CPUs PyTorch computes products of float32 with MKL, which takes twice
-    as long as its other library, oneDNN, on processors of AMD with AVX-512, and
-    less on those without (docs/benchmarks.md).
+    XLA and TensorFlow fuse the bias and the activation into the product. Keras
+    calls an operation of PyTorch for each. On x86 CPUs PyTorch computes
+    products of float32 with MKL, which takes twice as long as its other
+    library, oneDNN, on processors of AMD with AVX-512, and less on those
+    without (docs/benchmarks.md).
 
     Args:
         x: Inputs, `[..., D]`.
@@ -92,9 +108,15 @@ def linear(x, kernel, bias=None, activation=None):
         bias: Added to each row, `[F]`, or None.
         activation: A function of `keras_vit.ops.linear`, or None.
     """
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    # On CPUs Keras computes PyTorch's products of float16 in float32.
+    fits = dtype in ("float32", "bfloat16")
+    if keras.backend.backend() != "torch" or not fits:
+        y = ops.matmul(x, kernel)
+        y = y if bias is None else ops.add(y, bias)
+        return y if activation is None else activation(y)
     import torch
 
-    dtype = keras.backend.standardize_dtype(x.dtype)
     kernel = ops.cast(kernel, dtype)
     bias = None if bias is None else ops.cast(bias, dtype)
     x = x.to(kernel.device)

@@ -29,7 +29,9 @@ def test_the_report_has_a_row_for_each_load():
 
         return dict(scores=tf.zeros(len(image_bytes)))
 
-    text = serving_load.report(serve, [1, 4], [0.001], seconds=0.2)
+    measured = serving_load.measure(serve, [1, 4], [0.001], seconds=0.2)
+    assert len(serving_load.draw(*measured).axes[0].lines) == 4
+    text = serving_load.report(*measured)
     first, second = text.split("\n\n")
     assert first.startswith("| batch | images/s |")
     assert "| batches to 1 | batches to 4 |" in second

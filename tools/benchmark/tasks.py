@@ -34,7 +34,9 @@ def ours(model: str, side: int, dtype: str) -> keras.Model:
         )
         if model == "YOLOSS16":
             return keras_vit.heads.yolos(
-                keras_vit.ViTS16(**options), classes=CLASSES, mid_positions=True
+                keras_vit.ViTS16(gelu_approximate=False, **options),
+                classes=CLASSES,
+                mid_positions=True,
             )
         return keras_vit.heads.eomt(
             keras_vit.DINOv2S14(num_registers=4, **options),
