@@ -80,6 +80,13 @@ def test_data_parallel_on_v3_sums_the_gradient_and_gathers_nothing():
     assert program["arguments"] < found["program"]["arguments"] / 2
 
 
+@pytest.mark.thorough("jax")
+def test_plain_keras_has_the_layouts_of_the_recipe():
+    words = ["v3-8", "--json", "--compare=keras", "--config.data.batch_size=64"]
+    ratios = as_json(plan(*words))["ratios"]  # the recipe / plain Keras
+    assert 0.98 < ratios["bytes"] < 1.02 and 0.98 < ratios["seconds"] < 1.02
+
+
 @pytest.mark.thorough()
 def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     images = 2**19 // 8  # on each device

@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> int:
     add("--no_search", action="store_true", help=largest)
     theirs = "compile the step of the authors' code too, from a checkout of\n"
     theirs += "google-research/big_vision or google-research/vision_transformer"
+    theirs += "\nor 'keras', that of the same model in plain Keras"
     add("--compare", metavar="CHECKOUT", help=theirs)
     flags, rest = parser.parse_known_args(arguments)
     tpu = slices.find(flags.slice)

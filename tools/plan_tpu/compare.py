@@ -1,9 +1,10 @@
-"""Our training step beside the authors', compiled for the same slice."""
+"""Our training step beside another, compiled for the same slice."""
 
 import dataclasses
+import functools
 
 from recipes import fields
-from tools.plan_tpu import authors, compiler, planner, slices
+from tools.plan_tpu import authors, compiler, plain, planner, slices
 
 # Fields of a config that the authors' step has no counterpart of: the value
 # with which both steps compute the same.
@@ -27,7 +28,8 @@ class Comparison:
         tpu: The slice.
         model, dataset, dtype_policy, batch_size: Of the config.
         clip_norm, weight_decay, dropout_rate: Of the config.
-        repository: "big_vision" or "vision_transformer".
+        repository: "big_vision", "vision_transformer", or "keras" for the
+            same model without the recipe.
         ours, theirs: The compiled programs; the bytes needed, if a step does
             not fit.
     """
@@ -45,37 +47,38 @@ class Comparison:
     theirs: compiler.Program | int
 
 
-def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
-    """Compile both steps; ValueError if the two cannot be the same."""
+PLAIN = "keras"
+
+
+def make(config, tpu: slices.Slice, other: str) -> Comparison:
+    """Compile both steps; ValueError if the two cannot be the same.
+
+    Args:
+        config: That of our step.
+        tpu: The slice.
+        other: A checkout of the authors' code, or "keras" for our model without
+            the recipe.
+    """
     different = [k for k, v in _SAME.items() if fields.get(config, k) != v]
     dtype_policy = config.model.dtype_policy
     if dtype_policy not in _DTYPES:
         different.append("model.dtype_policy")
     if different:
         raise ValueError(
-            "--compare needs a config that the authors' step can follow: "
+            "--compare needs a config that the other step can follow: "
             f"{_SAME} and a model.dtype_policy of {list(_DTYPES)}. Received: "
             + ", ".join(f"{k}={fields.get(config, k)!r}" for k in different)
         )
-    name, module = authors.load(checkout)
+    # Before minutes of compilation.
+    name, module = (PLAIN, None) if other == PLAIN else authors.load(other)
     info = planner.dataset_info(config)
     step, built = planner.make_step(config, info, tpu)
-    if built.model.family != "vit":
-        raise ValueError(
-            f"--compare needs a ViT. Received: model.name={config.model.name!r}"
+    if other == PLAIN:
+        compile_other = functools.partial(
+            plain.compile_step, built, config, tpu
         )
-    settings = authors.Settings(
-        architecture=built.model.architecture,
-        representation_size=config.model.architecture.representation_size,
-        num_classes=len(info.class_names),
-        image_shape=built.model.input_shape[1:],
-        dtype=_DTYPES[dtype_policy],
-        loss=built.trainer.loss,
-        learning_rate=built.schedule,
-        weight_decay=config.optim.weight_decay,
-        clip_norm=config.optim.clip_norm,
-    )
-    model = authors.model(name, module, settings)
+    else:
+        compile_other = _authors_step(name, module, config, built, info, tpu)
     planner.say(f"Compiling {config.model.name} twice for {tpu.name}: minutes.")
     return Comparison(
         tpu=tpu,
@@ -85,19 +88,38 @@ def make(config, tpu: slices.Slice, checkout: str) -> Comparison:
         batch_size=config.data.batch_size,
         clip_norm=config.optim.clip_norm,
         weight_decay=config.optim.weight_decay,
-        dropout_rate=built.model.architecture.dropout_rate,
+        dropout_rate=getattr(built.model.architecture, "dropout_rate", 0.0),
         repository=name,
         ours=_or_needs(step.compile, config.data.batch_size),
-        theirs=_or_needs(
-            authors.compile_step, model, settings, tpu, config.data.batch_size
-        ),
+        theirs=_or_needs(compile_other, config.data.batch_size),
     )
 
 
-def _or_needs(compile_step, *arguments):
+def _authors_step(name, module, config, built, info, tpu):
+    """Return a function of the batch that compiles the authors' step."""
+    if built.model.family != "vit":
+        raise ValueError(
+            f"--compare needs a ViT. Received: model.name={config.model.name!r}"
+        )
+    settings = authors.Settings(
+        architecture=built.model.architecture,
+        representation_size=config.model.architecture.representation_size,
+        num_classes=len(info.class_names),
+        image_shape=built.model.input_shape[1:],
+        dtype=_DTYPES[config.model.dtype_policy],
+        loss=built.trainer.loss,
+        learning_rate=built.schedule,
+        weight_decay=config.optim.weight_decay,
+        clip_norm=config.optim.clip_norm,
+    )
+    model = authors.model(name, module, settings)
+    return functools.partial(authors.compile_step, model, settings, tpu)
+
+
+def _or_needs(compile_step, batch_size):
     """Return the program, or the bytes that it needs if it does not fit."""
     try:
-        return compile_step(*arguments)
+        return compile_step(batch_size)
     except compiler.DoesNotFit as error:
         return error.needs
 
