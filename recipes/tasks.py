@@ -80,7 +80,7 @@ class Task:
             `data.image_size`, which is cropped or padded. Images keep the ratio
             of their sides unless they are evaluated "stretched".
         colours: The largest relative change of brightness, contrast and
-            saturation in training.
+            saturation in training, and ten times that of hue.
         eval_view: How images get the size of the model in evaluation:
             "stretched", "padded" (EoMT; the ratio is kept) or "windows"
             (segmentation with EoMT; the shorter side is the model's).

@@ -135,15 +135,20 @@ def _boxes(boxes, scaled, start, size, mirrored):
 
 
 def jitter_colours(
-    image, seed, strength: float = 0.4, saturation: float | None = None
+    image,
+    seed,
+    strength: float = 0.4,
+    saturation: float | None = None,
+    hue: float = 0.0,
 ):
-    """Change brightness, contrast and, in colour, saturation at random.
+    """Change brightness, contrast and, in colour, saturation and hue at random.
 
     Args:
         image: `[H, W, 1]` or `[H, W, 3]`, in [0, 255].
         seed: Two integers; the result depends only on these and the image.
         strength: The largest relative change; 0 for none.
         saturation: That of saturation, if it is another.
+        hue: The largest turn of the circle of hues, at most 0.5.
 
     Returns:
         float32, in [0, 255].
@@ -167,4 +172,8 @@ def jitter_colours(
         grey = tf.image.rgb_to_grayscale(image)
         most = strength if saturation is None else saturation
         image = grey + (image - grey) * factor(12, most)
-    return tf.clip_by_value(image, 0.0, 255.0)
+    image = tf.clip_by_value(image, 0.0, 255.0)
+    if image.shape[-1] == 3 and hue:
+        turn = tf.random.stateless_uniform([], fold(seed, 13), -hue, hue)
+        image = tf.image.adjust_hue(image / 255.0, turn) * 255.0
+    return image

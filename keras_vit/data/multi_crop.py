@@ -285,11 +285,8 @@ def _change_colours(image, seed):
     """Change brightness, contrast and colours of most images."""
     tf = tensorflow()
     changed = joint.jitter_colours(
-        image, fold(seed, 0), _CONTRAST, saturation=_SATURATION
+        image, fold(seed, 0), _CONTRAST, saturation=_SATURATION, hue=_HUE
     )
-    if image.shape[-1] == 3:
-        turn = tf.random.stateless_uniform([], fold(seed, 1), -_HUE, _HUE)
-        changed = tf.image.adjust_hue(changed / 255.0, turn) * 255.0
     image = tf.where(_happens(_JITTERED, fold(seed, 2)), changed, image)
     if image.shape[-1] != 3:
         return image

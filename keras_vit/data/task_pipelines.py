@@ -37,7 +37,7 @@ class ViewOptions(TypedDict, total=False):
             True, rather than being stretched to that of the output.
         flip: Whether half of the images are mirrored; by default True.
         colours: The largest relative change of brightness, contrast and
-            saturation; by default 0.
+            saturation, and ten times that of hue; by default 0.
     """
 
     scales: tuple[float, float]
@@ -116,8 +116,9 @@ def task_batches(
             options.get("flip", True),
             keep_ratio=options.get("keep_ratio", True),
         )
+        colours = options.get("colours", 0.0)
         images = joint.jitter_colours(
-            example.pop("images"), example_seed, options.get("colours", 0.0)
+            example.pop("images"), example_seed, colours, hue=colours / 10
         )
         return {"images": images, "labels": form(example)}
 

@@ -9,6 +9,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from keras_vit import data
+from keras_vit.data import joint
 
 pytestmark = pytest.mark.backend_independent
 
@@ -328,3 +329,15 @@ def test_tfds_boxes_are_read_by_index():
     found = train.load(0)
     np.testing.assert_allclose(found["boxes"], [[0.5, 0.3, 0.6, 0.4]])
     assert train.class_names[4] == "bottle" and found["labels"] == [4]
+
+
+def test_hues_turn_and_brightness_stays():
+    red = np.full((2, 2, 3), (255, 0, 0), "float32")
+    seen = {
+        tuple(joint.jitter_colours(red, (0, i), 1e-6, hue=0.1).numpy()[0, 0])
+        for i in range(4)
+    }
+    assert len(seen) == 4
+    for colour in seen:
+        np.testing.assert_allclose(max(colour), 255, atol=1e-2)
+        assert min(colour) < 1e-2 and sorted(colour)[1] <= 0.6 * 255
