@@ -9,13 +9,10 @@ import resource
 import keras
 import numpy as np
 import pytest
+import quick_tensorflow  # noqa: F401, sets what it says
 import tensorflow as tf  # reads the images on every backend
 
 BACKEND = keras.backend.backend()
-
-# Optimizing a graph that runs once takes longer than running it: a third of the
-# time of a test of data.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 # Goldens are compared at the highest precision of matrix products.
 if BACKEND == "jax":
@@ -167,6 +164,35 @@ def plain_decoding(monkeypatch):
     for name in ("crops", "decode", "vtab"):
         module = importlib.import_module(f"keras_vit.data.{name}")
         monkeypatch.setattr(module, "decode_image", decode_image)
+
+
+@pytest.fixture
+def plain_serving(monkeypatch):
+    """Exports SavedModels that decode PNG and JPEG alone, and refuse nothing.
+
+    The graph for every kind of file, valid or not, takes seconds to export and
+    to load.
+    """
+
+    def decode_valid(image_bytes, image_size, channels, budget=0):
+        def read(encoded):
+            image = tf.io.decode_png(encoded, channels)
+            return tf.image.resize(image, image_size), tf.shape(image)[:2]
+
+        number = tf.size(image_bytes)
+        images, sizes = tf.map_fn(
+            read,
+            image_bytes,
+            fn_output_signature=(
+                tf.TensorSpec((*image_size, channels), tf.float32),
+                tf.TensorSpec((2,), tf.int32),
+            ),
+        )
+        indices = tf.range(tf.cast(number, tf.int64))
+        return images, indices, sizes, tf.zeros(number[None], tf.int32)
+
+    module = importlib.import_module("keras_vit.export.decoding")
+    monkeypatch.setattr(module, "decode_valid", decode_valid)
 
 
 @pytest.fixture(autouse=True)

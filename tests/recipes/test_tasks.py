@@ -28,15 +28,13 @@ OBJECTS = ("scores", "labels", "names")
 
 @pytest.fixture(autouse=True)
 def few_scenes(monkeypatch):
-    """Leaves 24 scenes to train on and 12 to evaluate."""
+    """Leaves 8 scenes to train on and 4 to evaluate."""
     found = data.load_task
 
     def load(*args, **kwargs):
         return tuple(
             dataclasses.replace(part, num_examples=count)
-            for part, count in zip(
-                found(*args, **kwargs), (24, 12), strict=True
-            )
+            for part, count in zip(found(*args, **kwargs), (8, 4), strict=True)
         )
 
     monkeypatch.setattr(data, "load_task", load)
@@ -104,7 +102,9 @@ def test_every_task_trains_and_predicts(
         segmentation=dict(auxiliary_blocks=(2, 3), eval_view="windows"),
         panoptic=dict(eval_view="padded"),
     ).get(task if head == "eomt" else "", {})
-    found = finetune.run(small(task, head=head, **changes), str(tmp_path))
+    config = small(task, head=head, **changes)
+    config.schedule.total_steps = 2
+    found = finetune.run(config, str(tmp_path))
     assert 0 <= found[score] <= 1
     assert (tmp_path / "predictions.png").stat().st_size > 1000
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
@@ -117,7 +117,7 @@ def test_every_task_trains_and_predicts(
 @pytest.mark.backend("torch")
 def test_a_frozen_backbone_stays(tmp_path):
     config = small("segmentation", head="linear")
-    config.model.tune = "head"
+    config.model.tune, config.schedule.total_steps = "head", 2
     finetune.run(config, str(tmp_path))
     model = keras.models.load_model(tmp_path / "last.keras")
     trained = {v.path.split("/")[0] for v in model.trainable_variables}
