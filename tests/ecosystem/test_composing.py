@@ -156,6 +156,7 @@ def test_a_part_of_a_model_inside_is_trained(name):
 
 
 @pytest.mark.backend("tensorflow")
+@pytest.mark.usefixtures("plain_serving")
 def test_a_model_with_one_inside_is_exported(tmp_path):
     import tensorflow as tf
 

@@ -27,7 +27,8 @@ TINY = dict(
     num_heads=2,
     mlp_dim=64,
     input_shape=(16, 16, 3),
-    classes=5,
+    class_names=("ant", "bee", "cät", "dog", "elk"),
+    name="little",
 )
 CASES = {
     "token": {},
@@ -47,7 +48,8 @@ CASES = {
         cube_stride=(2, 4, 4),
         key_value_stride=(1, 2, 2),
         input_shape=(4, 16, 16, 3),
-        classes=5,
+        class_names=TINY["class_names"],
+        name=TINY["name"],
     ),
 }
 EXPORT = dict(
@@ -68,7 +70,6 @@ BACKENDS = dict(
 PATHS = dict(onnx="model.onnx", litert="model.tflite", openvino="model.xml")
 FILES = {name: [path] for name, path in PATHS.items()}
 FILES["openvino"] = ["model.bin", "model.xml"]
-NAMES = ("ant", "bee", "cät", "dog", "elk")
 
 pytestmark = [
     # Of Keras' patch for tf2onnx, of tf2onnx and of jax2onnx.
@@ -113,7 +114,7 @@ def needs(file_format):
         pytest.param("onnx", "video", marks=pytest.mark.thorough("torch")),
     ],
 )
-def test_file_gives_the_models_outputs(file_format, name, tmp_path):
+def test_file_has_the_models_outputs_and_metadata(file_format, name, tmp_path):
     needs(file_format)
     if BACKEND == "jax" and name == "hybrid":
         pytest.skip("jax2onnx writes a pooling that ONNX Runtime refuses")
@@ -131,6 +132,15 @@ def test_file_gives_the_models_outputs(file_format, name, tmp_path):
             rtol=0,
             atol=1e-4,
         )
+    fields = metadata_of(file_format, path)
+    assert fields["class_names"] == list(TINY["class_names"])
+    assert fields["architecture"] == "little"
+    of_model = "softmax" in name
+    assert fields["outputs"] == ("none" if of_model else "softmax")
+    size = fields["input"]
+    found = size["height"], size["width"], size["channels"]
+    assert found == model.input_shape[-3:]
+    assert size["range"] == [0, 255] and "bilinear" in size["resize"]
 
 
 # Each format with another head.
@@ -152,7 +162,7 @@ HEADS = dict(
 def test_a_head_keeps_its_outputs_and_their_names(file_format, tmp_path):
     needs(file_format)
     head, options = HEADS[file_format]
-    backbone = ViT(**TINY | dict(num_layers=4, classes=None))
+    backbone = ViT(**TINY | dict(class_names=None, include_top=False))
     make = getattr(keras_vit.heads, head)
     model = realistic.fill(make(backbone, **options))
     path = EXPORT[file_format](model, tmp_path / PATHS[file_format])
@@ -215,21 +225,6 @@ def test_each_of_two_towers_is_a_file(file_format, kind, tmp_path):
     assert described["input"] == dict(ids=6, vocabulary=40)
 
 
-@pytest.mark.parametrize("file_format", EXPORT)
-@pytest.mark.thorough("torch")
-def test_file_holds_class_names_and_preprocessing(file_format, tmp_path):
-    needs(file_format)
-    model = make_model(class_names=NAMES, name="little")
-    path = EXPORT[file_format](model, tmp_path / PATHS[file_format])
-    fields = metadata_of(file_format, path)
-    assert fields["class_names"] == list(NAMES)
-    assert fields["outputs"] == "softmax"
-    assert fields["architecture"] == "little"
-    size = fields["input"]
-    assert (size["height"], size["width"], size["channels"]) == (16, 16, 3)
-    assert size["range"] == [0, 255] and "bilinear" in size["resize"]
-
-
 def test_features_have_no_activation():
     model = make_model(include_top=False)
     assert description.describe(model)["outputs"] == "none"
@@ -237,7 +232,11 @@ def test_features_have_no_activation():
 
 def test_scaling_outside_of_the_model_is_described():
     model = make_model(
-        include_preprocessing=False, pixel_mean=(1.0, 2.0, 3.0), pixel_std=4.0
+        include_preprocessing=False,
+        pixel_mean=(1.0, 2.0, 3.0),
+        pixel_std=4.0,
+        class_names=None,
+        classes=5,
     )
     fields = description.describe(model)
     assert fields["input"]["mean"] == [1.0, 2.0, 3.0]

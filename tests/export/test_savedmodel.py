@@ -75,11 +75,12 @@ def test_logits_are_those_of_the_model(number, exported, served):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def test_the_budget_and_the_number_of_images_are_arguments(tmp_path):
-    keras_vit.export_savedmodel(
-        make_model(), tmp_path / "1", max_images=4, decoding_budget=0.001
+def test_the_budget_and_the_number_of_images_are_arguments():
+    answers = signatures.Answers(
+        lambda x, number: (x[:, 0, 0], x[:, 0, 0]), LABELS[:3], 3, "none", 4
     )
-    served = tf.saved_model.load(str(tmp_path / "1")).signatures["predict"]
+    served = signatures.signatures(answers, (16, 16), 3, budget=0.001)
+    served = served["predict"].get_concrete_function()
     large, small = (
         tf.io.encode_png(np.zeros((side, side, 1), "uint8")).numpy()
         for side in (600, 450)
@@ -98,7 +99,9 @@ def test_the_budget_and_the_number_of_images_are_arguments(tmp_path):
 
 
 @pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize("name", ["mixer", "siglip"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("mixer", marks=pytest.mark.thorough), "siglip"]
+)
 def test_other_families_are_served_with_their_numbers(name, tmp_path):
     model = catalogue.make_model(name, class_names=LABELS[:5])
     realistic.fill(model)
@@ -122,7 +125,15 @@ def test_other_families_are_served_with_their_numbers(name, tmp_path):
 
 
 def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
-    model = catalogue.make_model("mvit", class_names=LABELS[:5])
+    model = catalogue.make_model(
+        "mvit",
+        class_names=LABELS[:5],
+        depths=(1,),
+        hidden_sizes=(8,),
+        num_heads=(2,),
+        query_stride=((1, 1, 1),),
+        key_value_stride=((1, 2, 2),),
+    )
     realistic.fill(model)
     model.save(tmp_path / "model.keras")
     path = tmp_path / "clips" / "1"
@@ -152,7 +163,7 @@ def test_a_model_of_video_is_served_with_frames(tmp_path, capsys):
     found = served["video_float"](video=tf.constant(large))
     np.testing.assert_array_equal(found["valid"], [True, False, True])
     features = served["features"](video=tf.constant(videos))["features"]
-    assert features.shape == (3, 16)
+    assert features.shape == (3, 8)
     rollout, heads = inspection.attention_maps(model, videos)
     found = served["attention"](video=tf.constant(videos))
     np.testing.assert_allclose(found["rollout"], rollout, atol=1e-5)
@@ -203,9 +214,9 @@ def test_a_model_of_video_is_warmed_up_with_clips(tmp_path):
 
 def test_the_preprocessing_is_evaluations_bit_for_bit(tmp_path):
     # Served with a model that does nothing but show what it gets.
-    expected = []
+    expected, model = [], make_model()
     for encoded in images.valid().values():
-        expected.append(read(make_model(), encoded, tmp_path))
+        expected.append(read(model, encoded, tmp_path))
     answers = signatures.Answers(
         lambda x, number: (tf.reshape(x, (-1, 768)), x[:, 0, :, 0]),
         LABELS, 3, "none", 100,
@@ -406,11 +417,11 @@ class TestVersions:
 
     @pytest.fixture(autouse=True)
     def written(self, monkeypatch):
-        """The number of classes in answers, in place of a graph."""
+        """Arguments of the graph, in its place."""
 
         def write(model, directory, decoding_budget, top_k, **others):
             path = pathlib.Path(directory) / "saved_model.pb"
-            path.write_text(str(top_k))
+            path.write_text(f"{top_k} {others['max_images']} {decoding_budget}")
 
         monkeypatch.setattr(savedmodel.graph, "write", write)
 
@@ -418,8 +429,9 @@ class TestVersions:
         model = make_model()
         path = tmp_path / "vit" / "7"
         keras_vit.export_savedmodel(model, path, top_k=2)
-        keras_vit.export_savedmodel(model, path, top_k=3, overwrite=True)
-        assert (path / "saved_model.pb").read_text() == "3"
+        options = dict(top_k=3, max_images=4, decoding_budget=0.5)
+        keras_vit.export_savedmodel(model, path, **options, overwrite=True)
+        assert (path / "saved_model.pb").read_text() == "3 4 0.5"
         numbers = [p.name for p in (tmp_path / "vit").iterdir() if p.is_dir()]
         assert numbers == ["7"]
 

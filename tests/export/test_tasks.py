@@ -28,10 +28,10 @@ NAMES = ("ant", "bee", "cat")
 SIZES = [(41, 11), (20, 30)]
 
 
-def make(head, **options):
+def make(head, num_layers=1, **options):
     backbone = keras_vit.ViT(
-        patch_size=4, hidden_size=16, num_layers=4, num_heads=2, mlp_dim=16,
-        input_shape=(16, 24, 3), include_top=False,
+        patch_size=4, hidden_size=16, num_layers=num_layers, num_heads=2,
+        mlp_dim=16, input_shape=(16, 24, 3), include_top=False,
     )  # fmt: skip
     return realistic.fill(getattr(keras_vit.heads, head)(backbone, **options))
 
@@ -180,9 +180,8 @@ def test_segments_are_a_png_of_numbers(kind, options):
 
 
 def test_depth_is_a_png_of_16_bits_between_two_numbers():
-    model = make(
-        "depth_anything", fusion_size=8, neck_sizes=(8,) * 4, head_size=8
-    )
+    sizes = dict(fusion_size=8, neck_sizes=(8,) * 4, head_size=8)
+    model = make("depth_anything", num_layers=4, **sizes)
     for found, expected in answered(model):
         depth = tf.io.decode_png(found["depth_bytes"], dtype=tf.uint16)
         spread = found["largest"] - found["least"]

@@ -112,6 +112,7 @@ def test_limits_of_requests_are_options(saved, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.usefixtures("plain_serving")
 def test_other_precisions_are_smaller_and_report_their_errors(
     precision, saved, tmp_path, capsys
 ):

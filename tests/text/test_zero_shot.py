@@ -83,6 +83,7 @@ def test_a_classifier_is_the_start_of_others(tmp_path):
     [("clip", "softmax"), ("siglip", "sigmoid")],
 )
 @pytest.mark.thorough("jax")
+@pytest.mark.usefixtures("plain_serving")
 def test_it_is_served_from_bytes_to_class_names(kind, activation, tmp_path):
     tf = pytest.importorskip("tensorflow")
     model = make(kind, logit_bias=-3.0 if kind == "siglip" else None)

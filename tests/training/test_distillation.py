@@ -152,6 +152,7 @@ def test_an_onnx_teacher(channels_first, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
+@pytest.mark.usefixtures("plain_serving")
 def test_a_savedmodel_is_a_teacher(teacher, tmp_path):
     images = np.random.default_rng(0).uniform(0, 255, (6, 8, 8, 3))
     images = images.astype("float32")
