@@ -12,7 +12,10 @@ from PIL import Image
 from keras_vit import data
 from keras_vit.data import digit_sentences
 
-pytestmark = pytest.mark.backend_independent
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.usefixtures("plain_decoding"),
+]
 
 
 class Letters:

@@ -298,8 +298,16 @@ def test_what_cannot_be_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
-def test_four_devices_train_as_one(tmp_path):
-    processes.call(distilled_devices.main, tmp_path / "found.json")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("dino", "dinov2"),
+        pytest.param(("mae", "masked_patch"), marks=pytest.mark.thorough),
+    ],
+    ids="-".join,
+)
+def test_four_devices_train_as_one(names, tmp_path):
+    processes.call(distilled_devices.main, tmp_path / "found.json", names)
     found = json.loads((tmp_path / "found.json").read_text())
     for name, runs in found.items():
         one, four = runs["1"], runs["4"]
