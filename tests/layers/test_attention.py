@@ -242,7 +242,7 @@ def test_a_compiled_model_predicts_as_before(monkeypatch):
     # Tracing is what a model can fail; making code takes a minute more.
     compile_fast = functools.partial(torch.compile, backend="eager")
     monkeypatch.setattr(torch, "compile", compile_fast)
-    model = catalogue.make_model("token")
+    model = catalogue.make_model("token", num_layers=1)
     x = np.random.default_rng(0).normal(size=(2, *model.input_shape[1:]))
     predictions = []
     for jit_compile in (False, True):

@@ -110,6 +110,7 @@ def test_mirrored_devices_train_as_one_device(tmp_path, alone):
     assert_equal_to_rounding(tmp_path / "run", alone)
 
 
+@pytest.mark.thorough("jax")  # whose arrays are those of all devices
 def test_losses_of_sets_count_the_objects_of_all_devices():
     processes.call(train_set_losses.main)
 

@@ -187,7 +187,7 @@ def always_first(path, labels):
     return path
 
 
-@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
+@pytest.mark.usefixtures("plain_decoding")
 @pytest.mark.parametrize(
     ("labels", "arguments", "top_1", "classes"),
     [

@@ -259,6 +259,7 @@ def test_a_folder_of_rectangular_photographs_trains(tmp_path, make_config):
 
 
 @no_pictures
+@pytest.mark.usefixtures("plain_decoding")
 def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     tmp_path, make_config, capsys
 ):

@@ -134,8 +134,13 @@ def check_constructors(source, name):
                 assert found == value, (name, field)
 
 
-def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
+def test_every_name_opens_or_is_refused_by_its_feature(
+    timm, monkeypatch, request
+):
     names = vit_names(timm)
+    counted = request.config.getoption("--thorough")
+    if not counted:  # one in five, of every module
+        names = names[::5]
     tags = {name: len(timm.list_pretrained(name)) for name in names}
     refused = {}
     for name in names:
@@ -152,8 +157,10 @@ def test_every_name_opens_or_is_refused_by_its_feature(timm, monkeypatch):
     count = sum(tags[name] for name in names)
     print(f"{len(fine)} of {len(names)} names open,", end=" ")
     print(f"{sum(tags[name] for name in fine)} of {count} tags")
-    assert (len(names), count) >= (NAMES, TAGS)
-    assert len(fine) >= OPEN_NAMES
-    assert sum(tags[name] for name in fine) >= OPEN_TAGS
+    if counted:
+        assert (len(names), count) >= (NAMES, TAGS)
+        assert len(fine) >= OPEN_NAMES
+        assert sum(tags[name] for name in fine) >= OPEN_TAGS
+    assert len(fine) >= 0.9 * len(names) > 40
     for name, text in refused.items():  # each by the name of its feature
         assert "not supported" in text, (name, text)
