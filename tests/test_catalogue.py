@@ -305,7 +305,7 @@ class TestModels:
         assert found == json.loads(path.read_text())
 
 
-@pytest.mark.backend_independent  # TestModels checks the outputs
+@on_torch  # TestModels checks the outputs
 @pytest.mark.parametrize("name", keras_vit.list_models())
 class TestConstructors:
     def test_arguments_override_the_variant(self, name):

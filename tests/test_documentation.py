@@ -1,14 +1,16 @@
 """Links of the documentation lead somewhere, and its tables are true."""
 
 import re
+import types
 
 import pytest
 
 from tests.documented import NOTEBOOKS, PAGES, ROOT, text_of
 from tools import model_tables
 
-# Models whose multiply-accumulates are counted here; tests/models counts those
-# of other families. The rest is compared as the pages have it.
+# Models whose multiply-accumulates are counted here, and with them the
+# parameters of the first of each family; tests/models counts those of others.
+# The rest is compared as the pages have it.
 COUNTED = ("ViTTi16", "RViTTi16")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
@@ -56,20 +58,32 @@ def test_every_page_is_in_the_navigation_of_the_site():
 @pytest.mark.backend("jax")  # which traces fastest
 def test_tables_of_models_are_those_of_the_models(monkeypatch):
     written = {
-        name: float(number.replace(",", "")) * 1e9
+        name: (
+            int(parameters.replace(",", "")),
+            float(macs.replace(",", "")) * 1e9,
+        )
         for page in model_tables.PAGES
-        for name, number in re.findall(
-            r"^\| `(\w+)` \| [\dx ]+ \| [\d,]+ \| ([\d,]+\.\d\d) \|",
+        for name, parameters, macs in re.findall(
+            r"^\| `(\w+)` \| [\dx ]+ \| ([\d,]+) \| ([\d,]+\.\d\d) \|",
             (ROOT / page).read_text(),
             re.MULTILINE,
         )
     }
     assert len(written) == len(model_tables._constructors("all"))
-    count = model_tables.macs_of
+    first = {next(iter(each.variants)) for each in model_tables._families()}
+    make, count = model_tables.model_of, model_tables.macs_of
+
+    def model_of(name):
+        if name in first.union(COUNTED):
+            return make(name)
+        parameters, _ = written[name]
+        return types.SimpleNamespace(count_params=lambda: parameters)
+
+    monkeypatch.setattr(model_tables, "model_of", model_of)
     monkeypatch.setattr(
         model_tables,
         "macs_of",
-        lambda name: count(name) if name in COUNTED else written[name],
+        lambda name: count(name) if name in COUNTED else written[name][1],
     )
     for page in model_tables.PAGES:
         text = (ROOT / page).read_text()

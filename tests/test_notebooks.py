@@ -20,8 +20,6 @@ BACKENDS = {
 # What takes long in a notebook -> what is run in its place.
 SHRUNK = {
     r"epochs=(8|12|15)\b": "epochs=2",
-    r"epochs=10\b": "epochs=4",
-    r"range\(1, 11\)": "range(1, 5)",
     "steps_per_epoch=20": "steps_per_epoch=4",
 }
 pytestmark = pytest.mark.filterwarnings(

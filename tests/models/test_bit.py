@@ -90,7 +90,10 @@ def test_parameters_are_those_of_the_release(variant):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("variant", ["BiTR50x1", "BiTR101x3"])
+@pytest.mark.parametrize(
+    "variant",
+    ["BiTR50x1", pytest.param("BiTR101x3", marks=pytest.mark.thorough)],
+)
 def test_operations_are_those_of_the_release(variant):
     expected = SIZES[variant][3] * 1e9
     assert keras_vit.cost(without_memory(variant)).macs == pytest.approx(

@@ -54,7 +54,13 @@ def test_sides_that_are_no_multiples_are_refused(shape):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("variant", SIZES)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] * (name[5] in "LH"))
+        for name in SIZES
+    ],
+)
 def test_parameters_and_operations_are_those_of_table_1(variant):
     parameters, macs, millions = SIZES[variant]
     with costs.shapes_alone():

@@ -35,7 +35,7 @@ def compiled_gradient(num_layers):
 
 @pytest.mark.optimized
 def test_the_cost_of_the_gradient_is_linear_in_the_number_of_blocks():
-    flops = [compiled_gradient(n).cost_analysis()["flops"] for n in (2, 4, 6)]
+    flops = [compiled_gradient(n).cost_analysis()["flops"] for n in (1, 2, 3)]
     first, second = np.diff(flops)
     assert second == pytest.approx(first, rel=0.02)
 

@@ -299,7 +299,7 @@ def compile_step(trained, batch):
 
 @pytest.mark.backend("jax")
 def test_the_activations_of_one_part_are_in_memory():
-    images, labels, _ = make_data(64)
+    images, labels, _ = make_data(512)
     sizes = {}
     for micro_batches in (1, 4):
         model = make_model(width=256, depth=4)
