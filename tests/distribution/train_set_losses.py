@@ -42,7 +42,9 @@ def step(devices, make):
         }
         model = keras.Model(inputs, outputs)
         training.set_loss(model, loss)
-        model.compile(keras.optimizers.SGD(1.0))
+        # Tracing the steps of four replicas takes longer.
+        eager = keras.backend.backend() == "tensorflow"
+        model.compile(keras.optimizers.SGD(1.0), run_eagerly=eager)
     distribution.synchronize(model)
     # The first device of four has no object, and the last one most.
     count = np.arange(BATCH_SIZE)[:, None] // 2
