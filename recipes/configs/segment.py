@@ -17,7 +17,7 @@ from recipes.configs import detect
 def get_config(arguments: str = "") -> tasks.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
-        config = detect.scenes("segmentation", 3000)
+        config = detect.scenes("segmentation", 2700)
         # Patches of 4 pixels: the head's maps are as fine as they are.
         config.model.architecture.resnet_depths = (2,)
         config.model.architecture.num_layers = 2
