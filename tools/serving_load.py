@@ -105,7 +105,7 @@ def draw(rates, found):
     axes = figure.add_subplot()
     for i, n in enumerate(rates):
         low, high = np.array([of_load[n] for of_load in found.values()]).T
-        style = dict(color=f"C{i}", marker="o", markersize=4)
+        style: dict = dict(color=f"C{i}", marker="o", markersize=4)
         axes.plot(list(found), low, label=f"batches to {n}", **style)
         axes.plot(list(found), high, linestyle="dotted", **style)
     axes.set(xlabel="requests/s", ylabel="ms: median, dotted 95 %", ylim=0)
