@@ -161,7 +161,7 @@ class TransformerBlock(Block):
         return self._run(inputs, training, bias=attention_bias)
 
     def _forward(self, inputs, training, **bias):
-        # Keras passes False on by itself, in half of the time of a call.
+        # Keras passes False on by itself; a keyword makes a call take longer.
         mode = dict(training=training) if training else {}
         if self.norm_placement == "shared":
             x = self.norm_0(inputs)

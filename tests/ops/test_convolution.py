@@ -1,9 +1,11 @@
 """Convolutions of channels-last images and videos."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_vit.layers import core
 from keras_vit.ops.convolution import conv
 
 
@@ -28,3 +30,29 @@ def test_results_are_those_of_keras(inputs, kernel, strides, padding):
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert found.is_contiguous()  # no copy waits for the next layer
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("DepthwiseConv2D", dict(kernel_size=3, padding="same")),
+        ("DepthwiseConv2D", dict(kernel_size=2, strides=2, depth_multiplier=2)),
+        ("DepthwiseConv2D", dict(kernel_size=3, dilation_rate=2)),
+        ("Conv2DTranspose", dict(filters=5, kernel_size=2, strides=2)),
+    ],
+)
+def test_layers_are_those_of_keras(name, arguments):
+    images = np.random.default_rng(0).normal(size=(2, 7, 6, 4))
+    options = dict(
+        activation="gelu",
+        bias_initializer="normal",
+        data_format="channels_last",
+    )
+    layer = getattr(core, name)(**options, **arguments)
+    plain = getattr(keras.layers, name).from_config(layer.get_config())
+    plain.build(images.shape)
+    found = layer(images)
+    plain.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        *map(ops.convert_to_numpy, (found, plain(images))), rtol=0, atol=1e-5
+    )
