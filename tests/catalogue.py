@@ -518,6 +518,7 @@ MODELS = {
     "token": dict(),
     "gap": dict(pooling="gap"),
     "token_gap": dict(pooling="gap_norm", class_token=True),
+    "map": dict(pooling="map"),
     "unpooled": dict(pooling="unpooled"),
     "pre_logits": dict(representation_size=12, class_names=tuple("abcde")),
     "features": dict(include_top=False),

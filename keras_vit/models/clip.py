@@ -72,20 +72,8 @@ VARIANTS = {
     "CLIPB16": dict(patch_size=16, **encoder.BASE),
     "CLIPL14": dict(patch_size=14, **encoder.LARGE),
     "CLIPH14": dict(patch_size=14, **encoder.HUGE),
-    "CLIPG14": dict(
-        patch_size=14,
-        hidden_size=1408,
-        num_layers=40,
-        num_heads=16,
-        mlp_dim=6144,
-    ),
-    "CLIPBigG14": dict(
-        patch_size=14,
-        hidden_size=1664,
-        num_layers=48,
-        num_heads=16,
-        mlp_dim=8192,
-    ),
+    "CLIPG14": dict(patch_size=14, **encoder.GIANT),
+    "CLIPBigG14": dict(patch_size=14, **encoder.GIGANTIC),
 }
 
 FAMILY = encoder.family("clip", "CLIP", CLIPConfig, forward, variants=VARIANTS)

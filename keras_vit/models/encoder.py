@@ -34,6 +34,9 @@ SMALL = dict(hidden_size=384, num_layers=12, num_heads=6, mlp_dim=1536)
 BASE = dict(hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072)
 LARGE = dict(hidden_size=1024, num_layers=24, num_heads=16, mlp_dim=4096)
 HUGE = dict(hidden_size=1280, num_layers=32, num_heads=16, mlp_dim=5120)
+# Those of "Scaling Vision Transformers" (2106.04560), Table 2.
+GIANT = dict(hidden_size=1408, num_layers=40, num_heads=16, mlp_dim=6144)
+GIGANTIC = dict(hidden_size=1664, num_layers=48, num_heads=16, mlp_dim=8192)
 # Of a model to train from scratch on a CPU.
 FROM_SCRATCH = dict(hidden_size=96, num_layers=4, num_heads=6, mlp_dim=192)
 

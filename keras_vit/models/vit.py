@@ -2,7 +2,9 @@
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (2010.11929), checked
 against vit_jax/models_vit.py of google-research/vision_transformer. One
-difference: q, k and v are computed by one projection.
+difference: q, k and v are computed by one projection. ViT-g and ViT-G: Zhai et
+al. 2022, "Scaling Vision Transformers" (2106.04560), checked against
+big_vision/models/vit.py.
 """
 
 from typing import Literal, Unpack
@@ -17,6 +19,8 @@ from keras_vit.models.construct import construct
 from keras_vit.models.encoder import (
     BASE,
     FROM_SCRATCH,
+    GIANT,
+    GIGANTIC,
     HUGE,
     LARGE,
     SMALL,
@@ -38,6 +42,8 @@ __all__ = [
     "ViTL32",
     "ViTL16",
     "ViTH14",
+    "ViTg14",
+    "ViTG14",
     "RViTTi16",
     "R26ViTS32",
     "R26ViTB32",
@@ -47,7 +53,7 @@ __all__ = [
     "R50ViTL32",
 ]
 
-Pooling = Literal["token", "gap", "gap_norm", "unpooled"]
+Pooling = Literal["token", "gap", "gap_norm", "map", "unpooled"]
 Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
@@ -110,7 +116,8 @@ class ViTConfig(EncoderConfig):
             feature map in a hybrid.
         pooling: What the head reads: "token", the class token; "gap", the mean
             of the patches; "gap_norm", the same before the last LayerNorm
-            (timm's `fc_norm`); "unpooled", the grid of all patches. "token".
+            (timm's `fc_norm`); "map", attention from a learned probe (ViT-g
+            and ViT-G); "unpooled", the grid of all patches. "token".
         class_token: Whether there is a class token; by default with
             pooling="token" alone. True also fits pooling="gap_norm" (MAE's
             fine-tuning).
@@ -253,6 +260,14 @@ def read_out(config: ViTConfig, x, grid_size: tuple[int, int]):
         return norm(x)[:, 0]
     if config.pooling == "gap":
         return ops.mean(norm(x), axis=1)
+    if config.pooling == "map":
+        return layers.AttentionPooling(
+            config.num_heads,
+            config.mlp_dim,
+            activation="gelu_tanh" if config.gelu_approximate else "gelu",
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            name="attention_pooling",
+        )(norm(x))
     if config.pooling == "gap_norm":
         patches = x[:, 1:] if config.has_class_token else x
         return norm(ops.mean(patches, axis=1))
@@ -271,6 +286,9 @@ VARIANTS: dict[str, dict] = {
     "ViTL32": dict(patch_size=32, **LARGE),
     "ViTL16": dict(patch_size=16, **LARGE),
     "ViTH14": dict(patch_size=14, **HUGE),
+    # Table 2 of "Scaling Vision Transformers".
+    "ViTg14": dict(patch_size=14, pooling="map", **GIANT),
+    "ViTG14": dict(patch_size=14, pooling="map", **GIGANTIC),
     # The root has stride 4, so that patches of 8 are 32 pixels, not 16.
     "RViTTi16": dict(patch_size=8, resnet_depths=(), **TINY),
     "R26ViTS32": dict(patch_size=1, resnet_depths=(2, 2, 2, 2), **SMALL),
@@ -290,7 +308,7 @@ FAMILY = register(
     layers.TransformerBlock,
     VARIANTS,
     r"resnet(?:/.+)?|embedding|class_token|posembed_\w+"
-    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm",
+    r"|encoderblock_\d+(?:/[^/]+)?|encoder_norm|attention_pooling",
     last_norm="encoder_norm",
     small=FROM_SCRATCH,
 )
@@ -344,6 +362,16 @@ def ViTL16(**kwargs: Unpack[ViTArguments]) -> ImageModel:
 def ViTH14(**kwargs: Unpack[ViTArguments]) -> ImageModel:
     """ViT-H/14 of Table 1."""
     return construct(FAMILY, "ViTH14", kwargs)
+
+
+def ViTg14(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-g/14 of "Scaling Vision Transformers"."""
+    return construct(FAMILY, "ViTg14", kwargs)
+
+
+def ViTG14(**kwargs: Unpack[ViTArguments]) -> ImageModel:
+    """ViT-G/14 of "Scaling Vision Transformers"."""
+    return construct(FAMILY, "ViTG14", kwargs)
 
 
 def RViTTi16(**kwargs: Unpack[ViTArguments]) -> ImageModel:

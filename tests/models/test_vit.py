@@ -31,6 +31,10 @@ PARAMETERS = {
     "ViTL32": (306_535_400, 307),
     "ViTL16": (304_326_632, 304),
     "ViTH14": (632_045_800, 632),
+    # Table 2 of "Scaling Vision Transformers" states 1011 and 1843 million,
+    # those without the pooling and the head.
+    "ViTg14": (1_011_199_616 + 25_248_768 + 1_409_000, None),
+    "ViTG14": (1_842_772_352 + 38_360_064 + 1_665_000, None),
     "RViTTi16": (6_337_704, None),
     "R26ViTS32": (36_431_912, None),
     "R26ViTB32": (101_383_976, None),

@@ -218,7 +218,7 @@ _AXIAL = {
     "along columns and rows are"
 }
 _LATER = {
-    r"register_tokens/.*|pre_norm/.*|attention_pooling/.*"
+    r"register_tokens/.*|pre_norm/.*"
     r"|encoderblock_0/LayerScale_0/.*": "the weights of a later ViT without "
     "its architecture are"
 }

@@ -64,6 +64,56 @@ def attention_rows(
     return rows + table.layer_rows({f"{path}/out": f"{name}/{out}"}, last)
 
 
+def pooling_rows(path: str, name: str, num_heads: int) -> list:
+    """Return the rows of `AttentionPooling`, as big_vision's `MAPHead`.
+
+    Args:
+        path: Path of the layer.
+        name: Name of its arrays.
+        num_heads: A.
+    """
+
+    def join(*arrays):  # of [..., A, E]
+        return np.concatenate(
+            [a.reshape(*a.shape[:-2], -1) for a in arrays], axis=-1
+        )
+
+    def split(count):
+        return lambda joined: tuple(
+            part.reshape(*part.shape[:-1], num_heads, -1)
+            for part in np.split(joined, count, axis=-1)
+        )
+
+    attention = f"{name}/MultiHeadDotProductAttention_0"
+    rows: list[tuple] = [(f"{path}/probe", f"{name}/probe")]
+    for layer, names in (
+        ("query", ("query",)),
+        ("key_value", ("key", "value")),
+    ):
+        transform = table.Transform(join, split(len(names)))
+        rows += [
+            (
+                f"{path}/{layer}/{part}",
+                tuple(f"{attention}/{x}/{part}" for x in names),
+                transform,
+            )
+            for part in ("kernel", "bias")
+        ]
+    joined = table.Transform(
+        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
+        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
+    )
+    out = table.FLAX_LAYER | dict(kernel=("/kernel", joined))
+    rows += table.layer_rows({f"{path}/out": f"{attention}/out"}, out)
+    dense = {
+        f"{path}/MlpBlock_0/Dense_{n}": f"{name}/MlpBlock_0/Dense_{n}"
+        for n in (0, 1)
+    }
+    rows += table.layer_rows(dense, table.FLAX_LAYER)
+    norm = {f"{path}/LayerNorm_0": f"{name}/LayerNorm_0"}
+    return rows + table.layer_rows(norm, table.FLAX_NORM)
+
+
 def add_class_row(arrays: dict, positions: str) -> None:
     """Add a row of zeros for the class token to position embeddings."""
     _, tokens, width = arrays[positions].shape
@@ -106,6 +156,7 @@ def expand(rows: list, metadata: dict) -> list[table.Rule]:
     absent = table.without_top(has)
     absent += () if has["class_token"] else ("class_token/",)
     absent += () if has["resnet_depths"] is not None else ("resnet/",)
+    absent += () if has["pooling"] == "map" else ("attention_pooling/",)
     return table.expand(
         rows,
         num_layers=has["num_layers"],

@@ -20,6 +20,7 @@ from keras_vit.weights.rules.vit.architecture import (
     attention_rows,
     expand,
     merge_class_row,
+    pooling_rows,
 )
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -37,6 +38,7 @@ _STACKED, _STACKED_0 = (
 )
 _UNIT = re.compile(r"block(\d+)/unit(\d+)/")
 _ATTENTION = "MultiHeadDotProductAttention_0"
+_POOLING = "MAPHead_0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,10 +161,16 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
             if "conv_root/kernel" in arrays
             else None
         ),
-        pooling="token" if "cls" in arrays else "gap",
+        pooling=_pooling(arrays),
         representation_size="pre_logits/bias" in arrays,
         classes="head/bias" in arrays,
     )
+
+
+def _pooling(arrays):
+    if f"{_POOLING}/probe" in arrays:
+        return "map"
+    return "token" if "cls" in arrays else "gap"
 
 
 def settings(config: dict) -> dict:
@@ -208,6 +216,9 @@ def rules(metadata: dict) -> list[table.Rule]:
         f"{ours}{_ATTENTION}",
         f"{theirs}{_ATTENTION}",
         metadata.get("num_heads") or 0,
+    )
+    rows += pooling_rows(
+        "attention_pooling", _POOLING, metadata.get("num_heads") or 0
     )
     rows += table.layer_rows(layers, table.FLAX_LAYER)
     rows += table.layer_rows(convolutions, table.FLAX_LAYER, "kernel")

@@ -37,6 +37,8 @@ def _variables(layer, shape):
         return "gamma", "beta"
     if last == "class_token":
         return ("cls",)
+    if last == "attention_pooling":
+        return ("probe",)
     if last.startswith("posembed_"):
         if len(shape) == 3:
             return ("pos_embedding",)
@@ -69,7 +71,9 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
 
 
 def _pooling(arrays, config):
-    """Return the pooling in the graph; weights only show the class token."""
+    """Return the pooling in the graph; weights show a token and a probe."""
+    if "attention_pooling/probe" in arrays:
+        return dict(pooling="map")
     norm = keras_format.layer_of(config, "LayerNormalization")
     shape = norm.get("build_config", {}).get("input_shape", [None] * 3)
     averaged = len(shape) == 2

@@ -193,6 +193,7 @@ def refused(metadata: dict, format: str) -> list[str]:
     return table.listed(
         dict(
             pre_logits=metadata.get("representation_size"),
+            attention_pooling=metadata.get("pooling") == "map",
             stem_of_other_units=units not in (None, *ARCHITECTURES),
             stem_of_other_width=metadata.get("resnet_width") not in (None, 1),
         )
