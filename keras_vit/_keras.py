@@ -92,6 +92,16 @@ class Equalization(keras.layers.Equalization):
         )
 
 
+def variable_index(optimizer, variable) -> int:
+    """Return the place of a variable among those of `optimizer.build`.
+
+    Args:
+        optimizer: The optimizer.
+        variable: As `update_step` receives it.
+    """
+    return optimizer._get_variable_index(variable)
+
+
 # The class that follows a mixin, for type checkers.
 _Optimizer: Any = object
 
@@ -195,6 +205,36 @@ class ScheduledDecay(_Optimizer):
             super()._apply_weight_decay(variables)
         finally:
             self.weight_decay = number
+
+
+class HeadDecay(_Optimizer):
+    """Mixin for optimizers: a multiple of the weight decay for the head.
+
+    Must precede the optimizer class. A subclass has `times`, the multiple. The
+    head is the layer of that name.
+    """
+
+    weight_decay: Any
+    times: float
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        _require(self, HeadDecay, "_apply_weight_decay")
+
+    def _apply_weight_decay(self, variables):
+        number = self.weight_decay
+        for is_head, times in ((False, 1.0), (True, self.times)):
+            group = [
+                v
+                for v in variables
+                if ("head" in v.path.split("/")[:-1]) == is_head
+            ]
+            self.weight_decay = number * times
+            try:
+                if group:
+                    super()._apply_weight_decay(group)
+            finally:
+                self.weight_decay = number
 
 
 def _require(optimizer, mixin, *names):

@@ -64,6 +64,12 @@ def check(config: experiment.Config) -> None:
             f"Received: optim.base_lr={config.optim.base_lr}"
         )
     _check_numbers(config)
+    if config.optim.head_weight_decay and not config.optim.weight_decay:
+        raise ValueError(
+            "`optim.head_weight_decay` must be given with a positive "
+            "`optim.weight_decay`. Received: optim.head_weight_decay="
+            f"{config.optim.head_weight_decay}, optim.weight_decay=0"
+        )
     _check_schedule(config.schedule)
 
 

@@ -161,6 +161,7 @@ class Optim:
         momentum: Momentum of "sgd".
         weight_decay: Decoupled decay of all kernels, multiplied by the learning
             rate.
+        head_weight_decay: That of the head alone; 0 is the same.
         final_weight_decay: The decay at the end, towards which it moves on a
             cosine; 0 is the same throughout.
         clip_norm: Largest global norm of the gradient.
@@ -179,6 +180,7 @@ class Optim:
     base_lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
+    head_weight_decay: float = 0.0
     final_weight_decay: float = 0.0
     clip_norm: float = 1.0
     layer_decay: float = 0.0

@@ -290,6 +290,11 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
         arguments |= dict(weight_decay=settings.weight_decay) | keywords
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
+    if settings.head_weight_decay:
+        optimizer_class = training.multiply_head_decay(
+            optimizer_class,
+            settings.head_weight_decay / settings.weight_decay,
+        )
     if settings.final_weight_decay:
         start, end = settings.weight_decay, settings.final_weight_decay
         optimizer_class = training.schedule_decay(

@@ -2,9 +2,14 @@
 
 from keras_vit.training import masked_images, masked_patch
 from keras_vit.training.accumulation import accumulate
+from keras_vit.training.adafactor import MomentumAdafactor
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
-from keras_vit.training.clipping import clip_whole_gradient, schedule_decay
+from keras_vit.training.clipping import (
+    clip_whole_gradient,
+    multiply_head_decay,
+    schedule_decay,
+)
 from keras_vit.training.contrastive_loss import (
     ContrastiveLoss,
     sigmoid_contrastive_loss,
@@ -32,7 +37,12 @@ from keras_vit.training.mask_annealing import MaskAnnealing
 from keras_vit.training.masked_images import OutputLoss
 from keras_vit.training.matching import linear_assignment
 from keras_vit.training.progress import Preempted, Progress
-from keras_vit.training.schedules import LinearDecay, StepDecay, WarmUp
+from keras_vit.training.schedules import (
+    InverseSquareRoot,
+    LinearDecay,
+    StepDecay,
+    WarmUp,
+)
 from keras_vit.training.segmentation_loss import (
     PixelCrossentropy,
     SetSegmentationLoss,
@@ -55,9 +65,11 @@ __all__ = [
     "ContrastiveLoss",
     "DistillationLoss",
     "DistilledAccuracy",
+    "InverseSquareRoot",
     "LinearDecay",
     "MaskAnnealing",
     "MetricDepthLoss",
+    "MomentumAdafactor",
     "OutputLoss",
     "PixelCrossentropy",
     "Preempted",
@@ -85,6 +97,7 @@ __all__ = [
     "masked_images",
     "masked_patch",
     "masks_of_classes",
+    "multiply_head_decay",
     "open_teacher",
     "scale_rates",
     "schedule_decay",

@@ -1,11 +1,11 @@
-"""Clipping the gradient of the global batch, and scheduling its decay."""
+"""Clipping the gradient of the global batch, and decays by step and layer."""
 
 import functools
 from collections.abc import Callable
 
 import keras
 
-from keras_vit._keras import ScheduledDecay, WholeGradient
+from keras_vit._keras import HeadDecay, ScheduledDecay, WholeGradient
 from keras_vit.training.derived import Derived
 
 
@@ -43,3 +43,21 @@ def schedule_decay(optimizer_class: type, decay: Callable) -> type:
     name = f"ScheduledDecay{optimizer_class.__name__}"
     bases = (ScheduledDecay, optimizer_class)
     return type(optimizer_class)(name, bases, dict(decay=staticmethod(decay)))
+
+
+def multiply_head_decay(optimizer_class: type, times: float) -> type:
+    """Return an optimizer class with another weight decay for the head.
+
+    A head that decays strongly makes better features for a few labels.
+
+    Args:
+        optimizer_class: A class of `keras.optimizers`. Its `weight_decay` must
+            be given.
+        times: The weight decay of the layer "head", divided by that of others.
+
+    Reference:
+        Zhai et al. 2022 (2106.04560), section 3.1.
+    """
+    name = f"HeadDecay{optimizer_class.__name__}"
+    bases = (HeadDecay, optimizer_class)
+    return type(optimizer_class)(name, bases, dict(times=times))

@@ -125,6 +125,60 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """A slow fall that needs no end, and a linear fall to 0 at the end.
+
+        rate = base (1 + step / timescale)^-0.5
+               min(1, (total - step) / cooldown)
+
+    Before the cooldown a run can be prolonged, or cooled down at several
+    lengths. `WarmUp` adds a rise.
+
+    Args:
+        base: The highest learning rate.
+        total_steps: Step at which the rate is 0.
+        cooldown_steps: Steps of the fall to 0, at most half of all; 0 without.
+        timescale: Step at which the rate is base / sqrt(2), but for the
+            cooldown.
+
+    Reference:
+        Zhai et al. 2022 (2106.04560), section 3.4; checked against
+        `create_learning_rate_schedule` in big_vision/utils.py, "rsqrt".
+    """
+
+    def __init__(
+        self,
+        base: float,
+        total_steps: int,
+        cooldown_steps: int = 0,
+        timescale: float = 10_000,
+    ):
+        super().__init__()
+        self.base = base
+        self.total_steps = total_steps
+        self.cooldown_steps = cooldown_steps
+        self.timescale = timescale
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        rate = self.base * ops.rsqrt(1.0 + step / self.timescale)
+        cooldown = min(self.cooldown_steps, self.total_steps // 2)
+        if cooldown:
+            left = ops.maximum(self.total_steps - step, 0.0)
+            rate = rate * ops.minimum(1.0, left / cooldown)
+        return rate
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return dict(
+            base=self.base,
+            total_steps=self.total_steps,
+            cooldown_steps=self.cooldown_steps,
+            timescale=self.timescale,
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """A linear rise from 0, then any schedule from its first step.
 

@@ -4,6 +4,7 @@ pretrain.py                          digits, for a quick try
 pretrain.py:ViTB16,DATASET           a row of the table
 pretrain.py:BiTR50x1,jft300m         a ResNet of the table, with Adam
 pretrain.py:AxialViTB16,jft300m      an axial model of Figure 13
+pretrain.py:ViTg14,jft3b             "Scaling Vision Transformers"; any ViT
 pretrain.py:BiTR50x1,jft300m,sgd     the same with SGD, as in Table 7
 pretrain.py:BiTR50x1,imagenet21k     as in the BiT paper; also on imagenet2012
 pretrain.py:MixerB16,imagenet2012    as in the MLP-Mixer paper
@@ -15,9 +16,10 @@ pretrain.py:ViTS16,imagenet2012,plain  90 epochs, better than Table 3
 pretrain.py:RaftMLP,cifar10,short    a small model on small photographs, from
                                      scratch; also MLPMixer, ViT and BiT
 
-DATASET is "imagenet2012" (from TFDS), "imagenet21k" or "jft300m". Another name
-of TFDS, a folder of images or an npz file is trained like ImageNet.
---config.data.dataset gives the path of the images of imagenet21k and jft300m.
+DATASET is "imagenet2012" (from TFDS), "imagenet21k", "jft300m" or "jft3b".
+Another name of TFDS, a folder of images or an npz file is trained like
+ImageNet. --config.data.dataset gives the path of the images of imagenet21k,
+jft300m and jft3b.
 """
 
 import fnmatch
@@ -65,7 +67,7 @@ TABLE_3 = (
     ("*", "imagenet2012", 300, 3e-3, "cosine", 0.3, 0.1),
 )
 # Data sets with several labels per image: the loss is a sigmoid per class.
-MULTI_LABEL = ("imagenet21k", "jft300m")
+MULTI_LABEL = ("imagenet21k", "jft300m", "jft3b")
 
 # Families that train as DeiT does, and what they change.
 DEIT: dict[str, dict] = {
@@ -134,6 +136,8 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _short(model, dataset)
     if model in titles:
         return _for_a_look(model, dataset)
+    if dataset == "jft3b":
+        return _scaling(model)
     if model in mixer.VARIANTS and dataset not in MULTI_LABEL:
         return _mixer(model, dataset)
     if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
@@ -242,6 +246,38 @@ def _plain(model, dataset):
             "optim.name": "adam",
             # There 1e-4, not multiplied by the learning rate.
             "optim.weight_decay": 0.1,
+            "optim.clip_norm": 1.0,
+        },
+    )
+
+
+def _scaling(model):
+    """Return "Scaling Vision Transformers" (2106.04560), Table 2's models.
+
+    As in big_vision's configs/proj/scaling_laws/train_vit_g.py. Every model
+    reads the tokens by attention from a probe.
+    """
+    if model not in vit.VARIANTS or "resnet_depths" in vit.VARIANTS[model]:
+        raise ValueError(
+            "MODEL,jft3b must be a ViT without a ResNet, such as ViTg14,jft3b. "
+            f"Received: {model!r}"
+        )
+    schedule = "InverseSquareRoot(cooldown_steps=50000)"
+    return _published(
+        model,
+        "jft3b",
+        {
+            "model.architecture": experiment.Architecture(pooling="map"),
+            "data.eval_resize": 256,
+            "data.batch_size": 16_384,
+            "schedule.total_steps": 1_000_000,
+            "schedule.warmup_steps": 10_000,
+            "schedule.name": f"keras_vit.training:{schedule}",
+            "optim.name": "keras_vit.training:MomentumAdafactor",
+            "optim.base_lr": 8e-4,
+            # There times 8e-4, and not multiplied by the learning rate.
+            "optim.weight_decay": 0.03,
+            "optim.head_weight_decay": 3.0,
             "optim.clip_norm": 1.0,
         },
     )

@@ -49,6 +49,21 @@ def test_step_decay_is_bits_hyper_rule():
         training.StepDecay(0.1, 10, (2,))
 
 
+@pytest.mark.parametrize("cooldown", [0, 30])
+def test_the_inverse_square_root_is_the_authors(cooldown):
+    decay = training.InverseSquareRoot(8e-4, 90, cooldown, timescale=10)
+    config = keras.optimizers.schedules.serialize(decay)
+    decay = keras.optimizers.schedules.deserialize(config)
+    rate = training.WarmUp(decay, 10)
+    steps = np.arange(101)
+    expected = 8e-4 / np.sqrt(1 + np.maximum(steps - 10, 0) / 10)
+    expected *= np.minimum(1, steps / 10)
+    if cooldown:
+        expected *= np.minimum(1, (100 - steps) / cooldown)
+    found = [float(rate(step)) for step in steps]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-10)
+
+
 def test_any_schedule_begins_after_a_rise():
     decay = keras.optimizers.schedules.PolynomialDecay(0.8, 10, 0.0)
     rate = training.WarmUp(decay, 4)
@@ -79,3 +94,27 @@ def test_weight_decay_follows_its_schedule(share):
         expected *= 1 - decay * (share or 1)
         found = keras.ops.convert_to_numpy(variable)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_head_has_a_weight_decay_of_its_own():
+    made = training.clip_whole_gradient(
+        training.fuse_adam(keras.optimizers.AdamW)
+    )
+    made = training.multiply_head_decay(made, 100.0)
+    made = training.schedule_decay(
+        made, lambda step: 0.001 * (keras.ops.cast(step, "float32") + 1.0)
+    )
+    layers = [keras.layers.Dense(1, name=name) for name in ("body", "head")]
+    for layer in layers:
+        layer.build((None, 1))
+        layer.kernel.assign([[1.0]])
+    variables = [v for layer in layers for v in layer.weights]
+    optimizer = made(learning_rate=0.5, weight_decay=0.1)
+    optimizer.build(variables)
+    zeros = [keras.ops.zeros(v.shape) for v in variables]
+    for _ in range(2):
+        optimizer.apply(zeros, variables)
+    for layer, times in zip(layers, (1, 100), strict=True):
+        expected = (1 - 0.5 * 0.001 * times) * (1 - 0.5 * 0.002 * times)
+        found = keras.ops.convert_to_numpy(layer.kernel)[0, 0]
+        assert found == pytest.approx(expected, rel=1e-5)

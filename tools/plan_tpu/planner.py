@@ -20,6 +20,8 @@ DATASETS = {
     "imagenet2012": (1_281_167, 1000, 0),
     "imagenet21k": (14_197_122, 21_843, 0),
     "jft300m": (303_000_000, 18_291, 0),
+    # "Nearly 3 billion"; the classes are those of big_vision's train_vit_g.py.
+    "jft3b": (3_000_000_000, 29_593, 0),
     "cifar10": (50_000, 10, 32),
     "cifar100": (50_000, 100, 32),
     "oxford_flowers102": (1_020, 102, 0),
