@@ -78,6 +78,7 @@ EXPERIMENTS = {
         "GMLPS16,imagenet2012",
         "HireMLPTiny,imagenet2012",
         "RaftMLP,digits,short",
+        "ViTg14,jft3b",
     ],
     finetune: [
         "",
@@ -109,6 +110,8 @@ EXPERIMENTS = {
         "figure_13,digits",
         "table_7,digits",
         "table_8,path/to/images",
+        "scaling,jft3b",
+        "scaling,path/to/images",
     ],
     unlabelled: [
         "",
@@ -215,6 +218,30 @@ def test_better_plain_vit_baselines():
         assert fields.get(config, field) == value, field
     with pytest.raises(ValueError, match="must be a ViT and images with one"):
         config_of(pretrain, "MixerB16,imagenet2012,plain")
+
+
+@pytest.mark.backend_independent
+def test_scaling_vision_transformers():
+    config = config_of(pretrain, "ViTg14,jft3b")
+    # big_vision/configs/proj/scaling_laws/train_vit_g.py.
+    for field, value in {
+        "data.batch_size": 4096 * 4,
+        "data.image_size": (224,),
+        "data.eval_resize": 256,
+        "data.crop": "inception",
+        "data.flip": True,
+        "model.head_bias": -10.0,
+        "optim.loss": "sigmoid",
+        "optim.base_lr": 8e-4,
+        "optim.weight_decay": 0.03,
+        "optim.head_weight_decay": 100 * 0.03,
+        "optim.clip_norm": 1.0,
+        "schedule.total_steps": 1_000_000,
+        "schedule.warmup_steps": 10_000,
+    }.items():
+        assert fields.get(config, field) == value, field
+    with pytest.raises(ValueError, match="must be a ViT without a ResNet"):
+        config_of(pretrain, "R50ViTB16,jft3b")
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "path/to/images"])
@@ -338,7 +365,8 @@ def trained_config(recipe, argument):
     if config.data.dataset == "vtab":
         config = vtab.config_of(config, "dtd")
     # No set of TFDS: whoever has these images says where they are.
-    if config.data.dataset in ("jft300m", "imagenet21k", "path/to/images"):
+    others = ("jft300m", "jft3b", "imagenet21k", "path/to/images")
+    if config.data.dataset in others:
         config = changed(config, dataset="cifar10")
     if config.data.dataset == "path/to/videos":
         config = changed(
