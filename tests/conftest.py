@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import tempfile
 
 # Processes share the programs that JAX has compiled: those of pytest-xdist and
@@ -43,3 +44,36 @@ def pytest_configure(config):
     starts_others = getattr(config.option, "numprocesses", None)
     if hasattr(config, "workerinput") or not starts_others:
         config.pluginmanager.import_plugin("tests.with_keras")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leaves out files whose tests all run on other backends.
+
+    Importing them, and what they import, takes seconds in every process. A
+    file that is named on the command line is collected.
+    """
+    backend = os.environ.get("KERAS_BACKEND")
+    if collection_path.suffix == ".py" and backend:
+        marks = marks_of(collection_path.read_text())
+        first = "not backend_independent" not in (config.option.markexpr or "")
+        runs = backend in marks or (first and "backend_independent" in marks)
+        if marks and not runs:
+            return True
+    return None
+
+
+def marks_of(source):
+    """The backends that the marks of a file name, if all its tests have one.
+
+    That is where `pytestmark` has one. "backend_independent" is among them.
+    """
+    of_file = r"^pytestmark = (\[.*?^\]|[^\n]*)"
+    found = re.search(of_file, source, re.DOTALL | re.MULTILINE)
+    if not found or "mark.backend" not in found[0]:
+        return set()
+    marks = set(re.findall(r"mark\.(backend_independent)\b", source))
+    for names in re.findall(r"mark\.backend\(([^)]*)\)", source):
+        if not re.fullmatch(r'("\w+"(, )?)+', names):
+            return set()
+        marks.update(re.findall(r"\w+", names))
+    return marks
