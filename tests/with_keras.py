@@ -1,13 +1,11 @@
 """Fixtures and settings of all tests, where Keras is imported."""
 
-import functools
 import gc
 import importlib
 import os
 import resource
 
 import keras
-import numpy as np
 import pytest
 import quick_tensorflow  # noqa: F401, sets what it says
 import tensorflow as tf  # reads the images on every backend
@@ -17,6 +15,7 @@ BACKEND = keras.backend.backend()
 # Goldens are compared at the highest precision of matrix products.
 if BACKEND == "jax":
     import jax
+    import quick_jax  # noqa: F401
 
     jax.config.update("jax_default_matmul_precision", "highest")
 elif BACKEND == "tensorflow":
@@ -26,62 +25,6 @@ else:
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-
-def with_optimizer_built(call):
-    """Creates the optimizer's variables before the first step is traced.
-
-    By default Keras creates them in that step, which TensorFlow then traces a
-    second time.
-    """
-
-    @functools.wraps(call)
-    def wrapped(model, *args, **kwargs):
-        optimizer = model.optimizer
-        layers_built = all(layer.built for layer in model._flatten_layers())
-        if optimizer and not optimizer.built and layers_built:
-            optimizer.build(model.trainable_variables)
-        return call(model, *args, **kwargs)
-
-    return wrapped
-
-
-if BACKEND == "tensorflow":
-    for name in ("fit", "train_on_batch"):
-        call = getattr(keras.Model, name)
-        setattr(keras.Model, name, with_optimizer_built(call))
-
-
-def drawn_by_numpy(name):
-    """Draws initial values with NumPy.
-
-    JAX compiles a program for each shape, which takes most of the time that
-    making a model takes.
-    """
-    sample_jax = getattr(jax.random, name)
-
-    @functools.wraps(sample_jax)
-    def sample(key, *args, **kwargs):
-        by_keras = not args and {"shape", "dtype"} <= set(kwargs)
-        if isinstance(key, jax.core.Tracer) or not by_keras:
-            return sample_jax(key, *args, **kwargs)
-        rng = np.random.default_rng(np.asarray(key))
-        shape = kwargs["shape"]
-        if name == "uniform":
-            values = rng.uniform(kwargs["minval"], kwargs["maxval"], shape)
-        else:
-            values = rng.normal(size=shape)
-        if name == "truncated_normal":
-            while (outside := np.abs(values) > 2).any():
-                values[outside] = rng.normal(size=outside.sum())
-        return values.astype(kwargs["dtype"])
-
-    return sample
-
-
-if BACKEND == "jax":
-    for name in ("normal", "uniform", "truncated_normal"):
-        setattr(jax.random, name, drawn_by_numpy(name))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -166,8 +109,7 @@ def plain_decoding(monkeypatch):
         monkeypatch.setattr(module, "decode_image", decode_image)
 
 
-@pytest.fixture
-def plain_serving(monkeypatch):
+def serve_plainly(monkeypatch):
     """Exports SavedModels that decode PNG and JPEG alone, and refuse nothing.
 
     The graph for every kind of file, valid or not, takes seconds to export and
@@ -193,6 +135,11 @@ def plain_serving(monkeypatch):
 
     module = importlib.import_module("keras_vit.export.decoding")
     monkeypatch.setattr(module, "decode_valid", decode_valid)
+
+
+@pytest.fixture
+def plain_serving(monkeypatch):
+    serve_plainly(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
