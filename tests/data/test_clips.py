@@ -124,7 +124,7 @@ def test_of_a_short_video_the_last_frame_is_repeated():
         dict(
             crop="none",
             augment=(
-                "RandAugment(num_ops=2, factor=0.5)",
+                "RandAugment(num_ops=1, factor=0.5)",
                 "RandomErasing(factor=(1.0, 1.0))",
                 "batch:RandomErasing(factor=(1.0, 1.0))",
                 "MixUp(alpha=0.8)",

@@ -29,6 +29,9 @@ from recipes import (
     vtab,
 )
 
+# Configs are no backend's, and on the others each step would be compiled for
+# seconds; the tests of resuming and of devices train on them.
+pytestmark = pytest.mark.backend("torch")
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "configs"
 IMAGENET = ("ViTB16", "ViTB32", "ViTL16", "ViTL32")
 HYBRIDS = ("R50ViTB16", "R50ViTB32", "R50ViTL32", "R50ViTL16")
@@ -194,7 +197,6 @@ def test_every_config_file_is_among_the_experiments():
     assert files == {*recipes, "video", "masked_patch", *others}
 
 
-@pytest.mark.backend_independent
 def test_better_plain_vit_baselines():
     config = config_of(pretrain, "ViTS16,imagenet2012,plain")
     # Beyer et al. 2022 (2205.01580), from memory.
@@ -319,6 +321,11 @@ def shrunk(config):
         checkpoint_every=0,
         dev_fraction=0.5 * bool(config.data.dev_fraction),  # of 12 images
         dtype_policy="float32",  # a processor compiles the other slowly
+        # Each operation is traced with all that may be drawn.
+        augment=tuple(
+            "RandAugment(num_ops=1)" if text.startswith("RandAugment") else text
+            for text in config.data.augment
+        ),
     )
 
 
@@ -403,11 +410,18 @@ def settings_of(recipe, config, *groups):
     values["data.dataset"] = source if source in known else "tfds"
     values["model.name"] = f"{family.name}, {is_variant}"
     way = config.objective if recipe is unlabelled else "training"
-    return {("way", way)} | {
-        (path, kind_of(value))
-        for path, value in values.items()
-        if path.split(".")[0] in groups
-    }
+    augment = values.pop("data.augment")
+    if "data" not in groups:
+        augment = ()
+    return (
+        {("way", way)}
+        | {("data.augment", text.partition("(")[0]) for text in augment}
+        | {
+            (path, kind_of(value))
+            for path, value in values.items()
+            if path.split(".")[0] in groups
+        }
+    )
 
 
 def of_step(recipe, config):
@@ -432,12 +446,6 @@ def covering(settings, cases=ALL):
 
 
 TRAINED, SETTINGS = covering(of_step)
-# PyTorch trains all of them. The others compile the same code of Keras, some
-# seconds for each; they train in the tests of resuming and of devices too.
-COMPILED = TRAINED[:1] + [
-    pytest.param(*case.values, id=case.id, marks=pytest.mark.backend("torch"))
-    for case in TRAINED[1:]
-]
 
 
 def of_the_page():
@@ -460,7 +468,6 @@ def of_the_page():
 PAGE = sorted(set(of_the_page()), key=lambda case: (NAMES[case[0]], case[1]))
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("recipe", "argument"), PAGE, ids=lambda x: NAMES.get(x, x)
 )
@@ -485,7 +492,6 @@ def variants_of_studies():
 
 
 @pytest.mark.slow
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("config", list(variants_of_studies()))
 def test_two_steps_of_every_variant_of_a_study_run(config):
     assert np.isfinite(train_shrunk(config))
@@ -493,7 +499,7 @@ def test_two_steps_of_every_variant_of_a_study_run(config):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
-@pytest.mark.parametrize(("recipe", "argument"), COMPILED)
+@pytest.mark.parametrize(("recipe", "argument"), TRAINED)
 def test_two_steps_with_every_setting_run(tmp_path, recipe, argument):
     config = trained_config(recipe, argument)
     with mocked.mocked_tfds(12):
@@ -506,7 +512,6 @@ def test_two_steps_with_every_setting_run(tmp_path, recipe, argument):
             assert np.isfinite(train_shrunk(config))
 
 
-@pytest.mark.backend_independent
 @pytest.mark.usefixtures("plain_decoding")
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
 @pytest.mark.parametrize(("recipe", "argument"), covering(of_batches)[0])
