@@ -229,8 +229,9 @@ def sizes_of(collectives, *kinds):
 
 @pytest.mark.slow
 class TestTraining:
-    # tests/recipes/test_distributed.py trains with "fsdp+tensor".
-    @pytest.mark.parametrize("run", ["data", "fsdp", "tensor_4"])
+    # tests/recipes/test_distributed.py trains with "fsdp+tensor", and
+    # tests/training/test_accumulation.py with "data".
+    @pytest.mark.parametrize("run", ["fsdp", "tensor_4"])
     def test_eight_devices_train_as_one(self, run, trained):
         arrays, results = trained
         found, expected = arrays(run), arrays("one")
@@ -248,15 +249,6 @@ class TestTraining:
     @pytest.mark.parametrize("run", ["fsdp", "hybrid"])
     def test_fsdp_holds_an_eighth_of_weights_and_slots(self, run, trained):
         assert trained[1][run]["largest_share"] <= 1.05 / 8
-
-    def test_data_parallelism_sends_gradients_alone(self, trained):
-        arrays, results = trained
-        found = results["data"]["training"]
-        weights = arrays("data")
-        del weights["losses"]
-        number = sum(w.size for w in weights.values() if w.dtype == "float32")
-        assert {kind for kind, _ in found} == {"all-reduce"}
-        assert number <= sum(sizes_of(found, "all-reduce")) <= 1.05 * number
 
     def test_fsdp_gathers_weights_and_no_activations(self, trained):
         results = trained[1]["fsdp"]

@@ -38,7 +38,6 @@ HYBRID = dict(
 # Run -> strategy and model_parallel.
 RUNS = {
     "one": None,
-    "data": ("data", 1),
     "fsdp": ("fsdp", 1),
     "tensor_4": ("tensor", 4),
 }
@@ -202,7 +201,7 @@ def main(directory, checkpoint):
                 model.metrics_variables + model.non_trainable_variables
             ),
         }
-        if run in ("data", "fsdp"):
+        if run == "fsdp":
             result["training"] = training_collectives(model, scope)
             result["sizes"] = sizes_of(model)
         if run == "tensor_4":
