@@ -34,6 +34,7 @@ CONFIG = dict(
         mlp_dim=32,
     ),
     crop="pad",
+    eval_fraction=0.1,
     batch_size=32,
     eval_every=4,
     warmup_steps=1,

@@ -1,5 +1,7 @@
 """Configs of runs that take seconds, and a small model."""
 
+import shutil
+
 import keras_vit
 from recipes import fields, finetune
 
@@ -30,6 +32,14 @@ def changed(config, **changes):
     """
     changes = {fields.current(name): x for name, x in changes.items()}
     return fields.changed(config, changes)
+
+
+def copy_before_the_last_checkpoint(workdir, copy):
+    """Copies a run as if it were killed before its last checkpoint was
+    complete."""
+    shutil.copytree(workdir, copy)
+    shutil.rmtree(max((copy / "checkpoints").glob("*[0-9]")))
+    (copy / "last.keras").unlink()
 
 
 def small_vit(**changes):

@@ -6,6 +6,7 @@ import realistic
 from small_runs import small_config
 
 import keras_vit
+from keras_vit.inspection import figures
 from recipes import finetune
 
 
@@ -31,6 +32,7 @@ def digits_run(tmp_path_factory):
 def no_pictures(monkeypatch):
     """Leaves out a run's last pictures, most of the time of a short one."""
     monkeypatch.setattr(finetune, "_draw", lambda *arguments: ([], False))
+    monkeypatch.setattr(figures, "plot_curves", lambda *arguments: None)
 
 
 @pytest.fixture(scope="session")

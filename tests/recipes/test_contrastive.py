@@ -2,11 +2,11 @@
 
 import json
 import shlex
-import shutil
 
 import keras
 import numpy as np
 import pytest
+import small_runs
 
 import keras_vit_cli
 from keras_vit import data
@@ -34,6 +34,9 @@ def small(**changes):
     return fields.changed(config, changes)
 
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
 @pytest.mark.thorough("tensorflow", "jax")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     config = small()
@@ -41,10 +44,9 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     assert {"accuracy", "ensemble_accuracy", "best_accuracy"} <= set(whole)
     assert np.isfinite(whole["loss"])
     *_, index, search = capsys.readouterr().out.splitlines()
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    # As if it were killed before its last checkpoint was complete.
-    shutil.rmtree(max((tmp_path / "resumed/checkpoints").glob("*[0-9]")))
-    (tmp_path / "resumed/last.keras").unlink()
+    small_runs.copy_before_the_last_checkpoint(
+        tmp_path / "whole", tmp_path / "resumed"
+    )
     assert finetune.run(config, str(tmp_path / "resumed")) == whole
     models = [
         keras.models.load_model(tmp_path / name / "last.keras", compile=False)

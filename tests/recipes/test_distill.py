@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 
 import keras
 import numpy as np
@@ -95,10 +94,9 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     config = small("DeiT", path, **tiny, total_steps=4, eval_every=2)
     whole = finetune.run(config, str(tmp_path / "whole"))
     assert np.isfinite(whole["loss"]) and 0 <= whole["accuracy"] <= 1
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    # As if it were killed before its last checkpoint was complete.
-    shutil.rmtree(max((tmp_path / "resumed/checkpoints").glob("*[0-9]")))
-    (tmp_path / "resumed/last.keras").unlink()
+    small_runs.copy_before_the_last_checkpoint(
+        tmp_path / "whole", tmp_path / "resumed"
+    )
     assert finetune.run(config, str(tmp_path / "resumed")) == whole
     one, other = (
         keras.models.load_model(tmp_path / name / "last.keras", compile=False)

@@ -156,8 +156,8 @@ def test_killed_processes_of_torch_resume_bitwise(tmp_path):
     )
     for status, printed in processes.end(*start_workers(whole, 2, **config)):
         assert status == 0, printed
-    # After an evaluation: four ticks a step, twelve an evaluation.
-    started = start_workers(killed, 2, each=[{}, dict(kill_at=40)], **config)
+    # After an evaluation: four ticks a step, six an evaluation.
+    started = start_workers(killed, 2, each=[{}, dict(kill_at=34)], **config)
     (status, printed), (died, _) = processes.end(*started, timeout=60)
     assert (status, died) == (1, -signal.SIGKILL), printed
     assert "another process has ended" in printed

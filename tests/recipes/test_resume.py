@@ -34,9 +34,8 @@ def assert_same(workdir, expected):
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-@pytest.mark.slow
-@pytest.mark.backend("tensorflow", "jax")
-@pytest.mark.thorough("jax")  # processes of JAX resume in test_distributed
+# What resumes on the others is tested in training/test_checkpoints.py.
+@pytest.mark.thorough("tensorflow", "jax")
 def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
     """A run that is killed at a random moment, and then let end."""
     expected, ticks = uninterrupted

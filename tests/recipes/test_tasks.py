@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import shlex
-import shutil
 
 import keras
 import numpy as np
 import pytest
+import small_runs
 
 import keras_vit_cli
 from keras_vit import data
@@ -67,10 +67,9 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     assert np.isfinite(whole["loss"])
     model = keras.models.load_model(tmp_path / "whole/last.keras")
     assert model.task == "segmentation"
-    # As if it were killed before its last checkpoint was complete.
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    shutil.rmtree(max((tmp_path / "resumed/checkpoints").glob("*[0-9]")))
-    (tmp_path / "resumed/last.keras").unlink()
+    small_runs.copy_before_the_last_checkpoint(
+        tmp_path / "whole", tmp_path / "resumed"
+    )
     assert finetune.run(config, str(tmp_path / "resumed")) == whole
     resumed = keras.models.load_model(tmp_path / "resumed/last.keras")
     for one, other in zip(model.weights, resumed.weights, strict=True):
