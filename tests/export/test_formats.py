@@ -107,7 +107,11 @@ def needs(file_format):
     ("file_format", "name"),
     [
         ("litert", "video"),
-        ("openvino", "softmax relative"),
+        # On PyTorch a head is written as OpenVINO, below.
+        pytest.param(
+            *("openvino", "softmax relative"),
+            marks=pytest.mark.thorough("torch"),
+        ),
         pytest.param(
             "onnx", "hybrid", marks=pytest.mark.thorough("tensorflow")
         ),

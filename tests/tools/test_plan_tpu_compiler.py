@@ -105,9 +105,8 @@ def test_what_does_not_fit_v5e_is_planned_in_parts_that_do():
     assert found["largest"] < images
 
 
-@pytest.mark.parametrize(
-    "file", [pytest.param("detect", marks=thorough), "segment"]
-)
+@thorough
+@pytest.mark.parametrize("file", ["detect", "segment"])
 def test_training_of_a_task_compiles_with_its_matching(file):
     """The loops of the matching, random points and masked attention too."""
     changes = {

@@ -89,18 +89,18 @@ def damaged(content, seed):
     """Yields a file with a bit flipped, cut, shifted, or with parts moved."""
     rng = np.random.default_rng(seed)
     size = len(content)
-    for place in rng.integers(0, size, 90):
+    for place in rng.integers(0, size, 40):
         changed = bytearray(content)
         changed[place] ^= 1 << int(rng.integers(8))
         yield bytes(changed)
     # The first and the last bytes say how the others are read.
-    for place in itertools.chain(range(0, 60, 2), range(size - 60, size, 2)):
+    for place in itertools.chain(range(0, 60, 4), range(size - 60, size, 4)):
         changed = bytearray(content)
         changed[place] = int(rng.integers(256))
         yield bytes(changed)
-    for length in np.linspace(0, size - 1, 30).astype(int):
+    for length in np.linspace(0, size - 1, 15).astype(int):
         yield content[:length]
-    for begin, end in np.sort(rng.integers(0, size, (15, 2)), axis=1):
+    for begin, end in np.sort(rng.integers(0, size, (10, 2)), axis=1):
         yield content[:begin] + content[end:]  # a hole
         yield content[:end] + content[begin:]  # a part twice
     yield content + content
@@ -125,7 +125,7 @@ def test_bytes_of_an_npz_file(folder, models, tmp_path):
         # What is taken has every array's checksum.
         for a, b in zip(expected, values_of(model), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert len(trials) > 180 and refused > 0.6 * len(trials)
+    assert len(trials) > 100 and refused > 0.6 * len(trials)
 
 
 def test_bytes_of_a_safetensors_file(folder, models, tmp_path):
@@ -137,7 +137,7 @@ def test_bytes_of_a_safetensors_file(folder, models, tmp_path):
         (path / "model.safetensors").write_bytes(changed)
         refused += not accepted(path, models["timm"])
     # The format has no checksum: what is of arrays is not found out.
-    assert len(trials) > 180 and refused > 0.3 * len(trials)
+    assert len(trials) > 100 and refused > 0.3 * len(trials)
 
 
 def npy(header, data=b"", version=b"\1\0"):
