@@ -24,6 +24,11 @@ class Finder:
     """
 
     def __init__(self, model: TaskModel, name: str):
+        if isinstance(model.input, dict):
+            raise ValueError(
+                "MODEL must take images alone. Received: "
+                f"{name!r}, which takes {sorted(model.input)}"
+            )
         if not model.includes_preprocessing:
             raise ValueError(
                 "MODEL must scale pixels itself. Received: "

@@ -26,7 +26,6 @@ ALLOWED = {
 AT_LEAST_1 = (
     "model.lora_rank",
     "data.batch_size",
-    "data.frame_step",
     "data.repeats",
     "evaluation.fewshot_every",
     "run.keep_checkpoints",

@@ -16,9 +16,10 @@ that the classes of the model and of the data set have the same order. A model
 without class names is matched by index, and the output states this.
 
 For videos, --clips and --crops take several views of each and average their
-scores. An image model is applied to each frame, and its scores are averaged
-too. --shuffle_frames measures a second time with the frames of each clip in
-random order: a model that uses time loses accuracy (Fan et al. 2021).
+scores; --highest takes the highest score of each class. An image model is
+applied to each frame, and its scores are averaged too. --shuffle_frames
+measures a second time with the frames of each clip in random order: a model
+that uses time loses accuracy (Fan et al. 2021).
 
 --dataset=imagenet2012_real adds ReaL accuracy: a prediction is correct if it is
 among the labels of the reassessed ImageNet validation set. Images without such
@@ -105,7 +106,12 @@ OPTIONS = (
         "shorter side in pixels before a central crop; 0 for no crop",
     ),
     ("num_frames", 0, "frames of a clip (the model's own)"),
-    ("frame_step", 1, "frames of a video between those of a clip (1)"),
+    (
+        "frame_step",
+        1,
+        "frames of a video between those of a clip (1); 0 takes the middle of "
+        "as many segments of the whole video",
+    ),
     (
         "frame_rate",
         0.0,
@@ -118,6 +124,7 @@ OPTIONS = (
 FLAGS = (
     ("try_gcs", "read TFDS from Google Cloud"),
     ("shuffle_frames", "measure on clips with shuffled frames as well"),
+    ("highest", "take the highest score of the views, not the average"),
     ("by_index", "match classes by their order, regardless of names"),
     ("json", "print JSON, no table"),
 )
@@ -224,7 +231,7 @@ def _measure_multi_label(model, batches, source, matched, options):
         model=options.model,
         dataset=source.name,
         images=len(scores),
-        kind="images",
+        kind="videos" if source.is_video else "images",
         classes=matched,
         precision_at_1=evaluation.precision_at_1(scores, targets),
         mean_average_precision=mean,
@@ -273,7 +280,9 @@ def _views(model, source, num_frames, activation, options):
     if num_frames and len(model.input_shape) == 4:
         model = evaluation.average_scores(model, num_frames)
     num_views = options.clips * options.crops
-    if num_views > 1:
+    if num_views > 1 and options.highest:
+        model = evaluation.highest_scores(model, num_views)
+    elif num_views > 1:
         # Probabilities are averaged, as in the authors' code.
         activation = None if activation == "none" else activation
         model = evaluation.average_scores(model, num_views, activation)
@@ -357,7 +366,7 @@ def _table(results):
             [
                 *lines,
                 f"  mAP    {results['mean_average_precision']:.2%} of "
-                f"{results['classes_with_images']} classes with images",
+                f"{results['classes_with_images']} classes with {kind}",
                 f"  P@1    {results['precision_at_1']:.2%}",
             ]
         )

@@ -78,7 +78,9 @@ class Source:
         channels: 1 or 3; 0 is the number of the data set, or 3.
         num_frames: Frames of a clip, for videos; 0 is the number of the data
             set, or else that of the model, or 16.
-        frame_step: Frames of the video from one frame of a clip to the next.
+        frame_step: Frames of the video from one frame of a clip to the next; 0
+            divides the whole video into as many segments as the clip has
+            frames, and takes one frame of each.
         frame_rate: Frames per second at which `frame_step` counts frames of
             video files; 0 uses the rate of each file.
         batch_size: Images or clips in each step.

@@ -311,12 +311,17 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
 
 def _num_frames(config, source):
     """Return the frames of a clip for a model that is not built yet."""
+    return _frames_of(source, config.data.num_frames, frames_of(config))
+
+
+def frames_of(config) -> int:
+    """Return the frames of a clip: as asked, the model's own, or 16."""
     shapes = {}
     for family in families.FAMILIES.values():
         shapes |= family.input_shapes
     of_model = shapes.get(config.model.name, ())
     own = of_model[0] if len(of_model) == 4 else NUM_FRAMES
-    return _frames_of(source, config.data.num_frames, own)
+    return config.data.num_frames or own
 
 
 def _frames_of(source, asked, default=NUM_FRAMES):

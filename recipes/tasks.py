@@ -1,4 +1,4 @@
-"""Trains a model for detection, segmentation or depth; see `finetune.run`."""
+"""Trains a model with a head: objects, segments, depth, or what persons do."""
 
 import contextlib
 import dataclasses
@@ -30,6 +30,7 @@ HEADS = dict(
     instances=("eomt",),
     panoptic=("eomt",),
     depth=("dpt",),
+    actions=("actions",),
 )
 # Images in predictions.png and in examples/.
 NUM_SHOWN = 8
@@ -45,11 +46,12 @@ UNUSED = (
         f"data.{name}"
         for name in (
             "manual_dir try_gcs exclude dev_fraction shots train_images cache "
-            "crop min_area pad resize eval_resize augment repeats num_frames "
-            "frame_step frame_rate"
+            "crop min_area pad resize eval_resize augment repeats"
         ).split()
     ),
 )
+# And what only videos have.
+OF_CLIPS = ("data.num_frames", "data.frame_step", "data.frame_rate")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -57,10 +59,11 @@ class Task:
     """A task with an answer for each place of an image; `data.dataset` has it.
 
     Attributes:
-        name: "detection", "instances", "panoptic", "segmentation" or "depth".
+        name: "detection", "instances", "panoptic", "segmentation" or "depth";
+            or "actions", what persons do in videos (AVA).
         head: "yolos" for detection, "eomt" for masks, "eomt" or "linear" for
-            segmentation, "dpt" for segmentation and depth; "" is the first of
-            these.
+            segmentation, "dpt" for segmentation and depth, "actions"; "" is
+            the first of these.
         head_width: Channels of the fused maps of "dpt"; 0 is 256.
         num_queries: Most objects that are found in an image, or most classes.
         max_objects: Most objects of an image of the data set; 0 is
@@ -204,7 +207,8 @@ def check(config: Config) -> None:
             "`task.auxiliary_blocks` empty. Received: task.head="
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
-    scored.refuse_unused(config, UNUSED, "a task")
+    unused = UNUSED if task.name == "actions" else UNUSED + OF_CLIPS
+    scored.refuse_unused(config, unused, "a task")
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "
@@ -243,6 +247,14 @@ def load(config: Config) -> tuple[data.TaskSource, data.TaskSource]:
         ValueError: See `keras_vit.data.load_task`.
     """
     source, task = config.data, config.task
+    if task.name == "actions":
+        return data.load_actions(
+            source.dataset,
+            num_frames=inputs.frames_of(config),
+            frame_step=source.frame_step,
+            frame_rate=source.frame_rate,
+            channels=source.channels or 3,
+        )
     return data.load_task(
         source.dataset,
         task.name,  # type: ignore[arg-type]
@@ -264,6 +276,7 @@ def dataset_info(config: Config, train: data.TaskSource) -> inputs.DatasetInfo:
         channels=config.data.channels or (train.image_shape or (3,))[-1],
         class_names=train.class_names,
         train_images=train.num_examples,
+        num_frames=train.num_frames,
     )
 
 
@@ -289,6 +302,9 @@ def _targets(config, info):
         return dict(masks=masks, labels=((count,), "int32"))
     if config.task.name == "depth":
         return dict(depth=(size, "float32"))
+    if config.task.name == "actions":
+        actions = (count, len(info.class_names)), "uint8"
+        return dict(actions=actions, labels=((count,), "int32"))
     return dict(classes=(size, "uint8"))
 
 
@@ -382,6 +398,9 @@ def objective(
             options["neck_sizes"] = (task.head_width,) * 4
         if task.name == "depth":
             loss = training.MetricDepthLoss()
+        elif task.name == "actions":
+            loss = training.ActionLoss()
+            options["class_names"] = class_names
         else:
             loss = training.PixelCrossentropy()
             options["class_names"] = class_names
@@ -414,7 +433,7 @@ def _train(config, workdir, devices, info, sources, described):
     scored.announce(
         *(config, workdir, devices, info, built, described),
         model=f"with the head {_head(config)}",
-        examples="images",
+        examples="clips" if info.num_frames else "images",
     )
     view = config.task.eval_view
     shown = batches[1]()
@@ -449,13 +468,19 @@ def _draw(workdir, evaluated, batches):
         .unbatch()
         .filter(lambda x: (x["index"] >= 0) & (x["index"] % step == 0))
     )
-    images = np.stack(
-        [x["images"] for x in shown.take(NUM_SHOWN).as_numpy_iterator()]
+    images = keras.tree.map_structure(
+        lambda *each: np.stack(each),
+        *(x["images"] for x in shown.take(NUM_SHOWN).as_numpy_iterator()),
     )
     found = model.interpret(model.predict(images, verbose=0))
+    if evaluated.task == "actions":
+        clips = images["videos"]
+        images = clips[:, clips.shape[1] // 2]
     task_figures.plot_task(
         list(images), found, workdir / "predictions.png", model.class_names
     )
+    if evaluated.task == "actions":  # the boxes are in no file of images
+        return []
     return scored.save_examples(workdir, images[:3])
 
 
@@ -463,6 +488,8 @@ def _report(workdir, results, best_by, examples):
     """Print the scores, and how to use the model."""
     scored.say_scores(results, best_by)
     print(f"{workdir / 'predictions.png'} shows what the model finds.")
+    if not examples:
+        return
     command = ["keras-vit", "predict", str(workdir / "last.keras"), *examples]
     command += ["--drawing", str(workdir / "found.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)

@@ -7,6 +7,8 @@ python -m tools.mvit_ablations --no_memory
 Parameters and multiply-accumulates per clip are counted in the models, with the
 400 classes of Kinetics-400. They are printed beside those of the authors' code
 and, if the paper (Fan et al. 2021, 2104.11227) has the row, beside the paper's.
+The depths of the stages and the sizes of MViT-S, for which the authors released
+no config, are from memory.
 Peak memory is that of a training step (AdamW, bfloat16) on each device of a
 slice, as planned by the TPU compiler of libtpu (pip install -r
 requirements/tpu-plan.txt). This takes several minutes per row; --no_memory
@@ -35,7 +37,7 @@ class Row:
         constructor: The name of the model's constructor.
         changes: Further arguments of the constructor.
         authors: Parameters of the authors' code (None if they were not
-            counted), and billions of its multiply-accumulates.
+            counted), and billions of its multiply-accumulates; or None.
         paper: Published millions of parameters and billions of
             multiply-accumulates, or None.
     """
@@ -43,7 +45,7 @@ class Row:
     name: str
     constructor: str
     changes: dict
-    authors: tuple[int | None, float]
+    authors: tuple[int | None, float] | None
     paper: tuple[float, float] | None = None
 
 
@@ -53,6 +55,25 @@ BASE = Row("MViT-B 16x4", "MViTB16x4", {}, (36_610_672, 70.60), (36.6, 70.5))
 def _base(name, authors, **changes):
     return Row(name, BASE.constructor, changes, authors)
 
+
+SMALL = Row(
+    "MViT-S 16x4",
+    "MViT",
+    dict(
+        input_shape=(16, 224, 224, 3),
+        depths=(3, 7, 6),
+        hidden_sizes=(128, 256, 512),
+        num_heads=(1, 2, 4),
+        cube_size=(3, 8, 8),
+        cube_stride=(2, 8, 8),
+        pooling_size=(3, 3, 3),
+        key_value_stride=(1, 4, 4),
+    ),
+    None,
+    (26.1, 32.9),
+)
+# Blocks of MViT-B in each stage, 16 in all.
+STAGES = ((2, 6, 6, 2), (2, 4, 6, 4), (2, 4, 8, 2), (2, 2, 8, 4), (2, 2, 10, 2))
 
 # Without a pooling_size windows follow the strides: keys have none.
 NO_WINDOWS: dict = dict(pooling_size=None)
@@ -66,6 +87,14 @@ TABLES = {
         _base("(2, 8, 8), adaptive", (None, 63.3), key_value_stride=(2, 8, 8)),
         _base("(1, 4, 4)", (None, 70.4), key_value_stride=((1, 4, 4),) * 4),
         _base("(1, 8, 8)", (None, 59.7), key_value_stride=((1, 8, 8),) * 4),
+    ),
+    "blocks of the stages": (
+        *(
+            _base(", ".join(map(str, depths)), None, depths=depths)
+            for depths in STAGES
+        ),
+        dataclasses.replace(BASE, name="1, 2, 11, 2"),
+        SMALL,
     ),
     "pooling function": (
         _base("max", (36_513_232, 70.33), pooling_mode="max"),
@@ -173,6 +202,8 @@ def _gib(number):
 
 
 def _authors(row):
+    if row.authors is None:
+        return ""
     parameters, macs = row.authors
     parameters = "" if parameters is None else f"{parameters:,}, "
     return f"{parameters}{macs:g} G"

@@ -174,9 +174,13 @@ def largest_batch(compile_batch, most: int = MOST):
 
 
 class Measured:
-    """Points measured with JAX on this machine's first device."""
+    """Points measured with JAX on this machine's first device.
 
-    def __init__(self):
+    Args:
+        build: Function of a model's name and the image size.
+    """
+
+    def __init__(self, build=build):
         import jax
         import keras
 
@@ -185,6 +189,7 @@ class Measured:
                 "`here` measures with JAX: set KERAS_BACKEND=jax. Received: "
                 f"{keras.backend.backend()!r}"
             )
+        self.build = build
         self.device = jax.devices()[0]
         self.is_processor = self.device.platform == "cpu"
         self.name = self.device.device_kind.replace(" ", "_").replace("/", "_")
@@ -197,7 +202,7 @@ class Measured:
 
         policy = "float32" if self.is_processor else "mixed_bfloat16"
         keras.config.set_dtype_policy(policy)
-        model = build(name, size)
+        model = self.build(name, size)
         variables = [v.value for v in model.variables]
 
         @jax.jit

@@ -1,6 +1,7 @@
 """Labelled images and videos as tf.data pipelines, for every backend."""
 
 from keras_vit import _installation  # refuses another project's files
+from keras_vit.data.action_files import load_actions
 from keras_vit.data.batches import (
     ClipOptions,
     CropOptions,
@@ -59,6 +60,7 @@ __all__ = [
     "keep_shots",
     "leave_out",
     "load",
+    "load_actions",
     "load_task",
     "load_pairs",
     "pad_objects",

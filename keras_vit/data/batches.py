@@ -17,13 +17,16 @@ class ClipOptions(TypedDict, total=False):
     Attributes:
         num_frames: Frames T of a clip; 0, the default, for images.
         frame_step: Frames of the video from one frame of a clip to the next, by
-            default 1. If a video is too short, its last frame is repeated.
+            default 1. If a video is too short, its last frame is repeated. 0
+            divides the whole video into as many segments as the clip has
+            frames, and takes a random frame of each in training, the middle
+            one in evaluation.
         frame_rate: Frames per second at which `frame_step` counts frames of
             video files; 0, the default, uses the rate of each file.
     """
 
     num_frames: Natural
-    frame_step: Count
+    frame_step: Natural
     frame_rate: float
 
 

@@ -12,7 +12,8 @@ class Sampling:
 
     Attributes:
         num_frames: Number T of frames of a clip.
-        step: Frames of the video from one frame of the clip to the next.
+        step: Frames of the video from one frame of the clip to the next; 0
+            takes a frame of each of T equal segments of the whole video.
         rate: Frames per second in which `step` counts, for video files; 0
             counts each file's own frames.
     """
@@ -49,18 +50,50 @@ def first_frame(place, num_frames, sampling: Sampling):
     return tf.minimum(tf.cast(first, "int32"), latest)
 
 
+def frame_numbers(place, num_frames, sampling: Sampling):
+    """Return the numbers of a clip's frames, `[T]`, ascending.
+
+    They may exceed those of a short video, whose last frame is then repeated.
+
+    Args:
+        place: Position of the clip in the video, from 0 (its start) to 1; of
+            segments that of the frame in its segment, perhaps `[T]`.
+        num_frames: Number of frames of the video.
+        sampling: The frames of a clip.
+
+    Reference:
+        Segments: `get_seq_frames` in slowfast/datasets/ssv2.py of
+        facebookresearch/SlowFast, whose segments share their ends.
+    """
+    tf = tensorflow()
+    count = sampling.num_frames
+    if sampling.step:
+        first = first_frame(place, num_frames, sampling)
+        return first + tf.range(count) * sampling.step
+    size = tf.cast(num_frames - 1, "float32") / count
+    ends = tf.round(size * tf.range(count + 1, dtype="float32"))
+    first, last = ends[:-1], ends[1:]
+    # The middle is rounded down.
+    chosen = tf.math.ceil(place * (last - first + 1)) - 1
+    return tf.cast(first + tf.maximum(chosen, 0), "int32")
+
+
+def random_place(seed, sampling: Sampling):
+    """Return a random position of a clip, or of a frame in each segment."""
+    shape = [] if sampling.step else [sampling.num_frames]
+    return tensorflow().random.stateless_uniform(shape, seed)
+
+
 def take_frames(video, place, sampling: Sampling):
     """Return the frames of a clip; repeat the last one of a short video.
 
     Args:
         video: All frames, `[F, ...]`: pixels, or the bytes of each frame.
-        place: Position of the clip in the video, from 0 (its start) to 1.
-        sampling: The frames of a clip.
+        place, sampling: See `frame_numbers`.
     """
     tf = tensorflow()
     count = tf.shape(video)[0]
-    first = first_frame(place, count, sampling)
-    frames = first + tf.range(sampling.num_frames) * sampling.step
+    frames = frame_numbers(place, count, sampling)
     return tf.gather(video, tf.minimum(frames, count - 1))
 
 

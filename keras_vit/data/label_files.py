@@ -1,4 +1,4 @@
-"""Images with several labels each, or none, listed in a CSV file."""
+"""Images or videos with several labels each, or none, in a CSV file."""
 
 import os
 import pathlib
@@ -6,10 +6,9 @@ import pathlib
 import numpy as np
 
 from keras_vit._paths import why_no_file
-from keras_vit.data.decode import find_broken
-from keras_vit.data.folder import EVALUATION_FOLDERS
+from keras_vit.data.folder import EVALUATION_FOLDERS, find_broken
 from keras_vit.data.split import split
-from keras_vit.data.tables import read_rows
+from keras_vit.data.tables import read_rows, read_text
 
 NAME = "labels.csv"
 SEPARATOR = ";"
@@ -26,10 +25,10 @@ def find(
 ) -> tuple[dict, dict]:
     """Read `train/labels.csv` and `test/labels.csv`, or one to be split.
 
-    A file has the columns `image`, a path relative to the folder of the file,
-    and `labels`, class names separated by semicolons, empty for an image
-    without labels. Other columns are ignored. The classes are those of the
-    training images, sorted.
+    A file has the columns `image` or `video`, a path relative to the folder of
+    the file, and `labels`, class names separated by semicolons, empty for an
+    image without labels. Other columns are ignored. The classes are those of
+    the training images, sorted.
 
     Args:
         path: The folder.
@@ -46,7 +45,8 @@ def find(
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train" / NAME).exists() else root
-    rows = _read(train_root / NAME)
+    kind = _kind_of(train_root / NAME)
+    rows = _read(train_root / NAME, kind)
     names = tuple(sorted({name for _, labels in rows for name in labels}))
     if len(names) < 2:
         raise ValueError(
@@ -59,7 +59,7 @@ def find(
         if (root / name / NAME).exists()
     ]
     if train_root != root and evaluation:
-        others = _read(evaluation[0] / NAME)
+        others = _read(evaluation[0] / NAME, kind)
         unknown = {name for _, labels in others for name in labels} - {*names}
         if unknown:
             raise ValueError(
@@ -68,40 +68,48 @@ def find(
                 f"{sorted(unknown)}"
             )
         return (
-            _fields(train_root, rows, names, broken),
-            _fields(evaluation[0], others, names, broken),
+            _fields(train_root, rows, names, broken, kind),
+            _fields(evaluation[0], others, names, broken, kind),
         )
-    return split(_fields(train_root, rows, names, broken), eval_fraction, seed)
+    whole = _fields(train_root, rows, names, broken, kind)
+    return split(whole, eval_fraction, seed)
 
 
-def _read(path):
+def _kind_of(path):
+    """Return the column of the files, "image" or "video"."""
+    header = read_text(path).partition("\n")[0].strip().split(",")
+    return "video" if "video" in header and "image" not in header else "image"
+
+
+def _read(path, kind):
     """Return (path of an image, its class names) for each line of a file."""
     rows = {}
     remedy = f"Write {SEPARATOR!r} between class names."
-    for line, row in read_rows(path, ("image", "labels"), remedy):
-        image = os.path.join(path.parent, row["image"])
+    for line, row in read_rows(path, (kind, "labels"), remedy):
+        image = os.path.join(path.parent, row[kind])
         # "0.png" and "./0.png" are one image.
         key = os.path.abspath(image)
         reason = why_no_file(image)
         if key in rows or reason:
             raise ValueError(
-                f"`image` in {str(path)!r} must name files, each once. "
-                f"Received: line {line}, {row['image']!r}, "
+                f"`{kind}` in {str(path)!r} must name files, each once. "
+                f"Received: line {line}, {row[kind]!r}, "
                 + (f"which {reason}" if reason else "again")
             )
         names = map(str.strip, row["labels"].split(SEPARATOR))
         rows[key] = image, [name for name in names if name]
     if not rows:
         raise ValueError(
-            f"{str(path)!r} must list images. Received: no line after the first"
+            f"{str(path)!r} must list {kind}s. Received: no line after the "
+            "first"
         )
     return list(rows.values())
 
 
-def _fields(root, rows, names, broken):
+def _fields(root, rows, names, broken, kind):
     skipped = {}
     if broken == "skip":
-        skipped = find_broken([path for path, _ in rows])
+        skipped = find_broken([path for path, _ in rows], kind == "video")
         rows = [row for row in rows if row[0] not in skipped]
     index = {name: i for i, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), "uint8")
@@ -111,6 +119,7 @@ def _fields(root, rows, names, broken):
         name=str(root),
         class_names=names,
         num_examples=len(rows),
+        is_video=kind == "video",
         paths=tuple(path for path, _ in rows),
         labels=labels,
         multi_label=True,

@@ -18,6 +18,7 @@ from keras_vit.data import (
     named,
     records,
     tfds,
+    video_lists,
     vtab,
 )
 from keras_vit.data.optional_imports import optional
@@ -94,8 +95,10 @@ def load(
         dataset: "digits" (scikit-learn's handwritten digits, 8x8x1),
             "moving_digits" (clips of them, see
             `keras_vit.data.moving_digits.find`), a folder of images or of
-            videos (see `keras_vit.data.folder.find`; for images with several
-            labels `keras_vit.data.label_files.find`) or of TFRecords
+            videos (see `keras_vit.data.folder.find`; with several labels each
+            `keras_vit.data.label_files.find`; with the lists of Kinetics,
+            Something-Something v2 or Charades `keras_vit.data.video_lists`) or
+            of TFRecords
             (`keras_vit.data.records`), an npz file, a name of TensorFlow
             Datasets, or "vtab/" and a task of VTAB-1k
             (`keras_vit.data.vtab.TASKS`). "my_module:function" is a function
@@ -144,6 +147,8 @@ def load(
         parts = vtab.find(dataset, *splits, **places)
     elif records.exists(path):
         parts = records.find(path, *splits)
+    elif video_lists.exists(path):
+        parts = video_lists.find(path, broken)
     elif label_files.exists(path):
         parts = label_files.find(path, *held_out, broken)
     elif os.path.isdir(path):

@@ -24,6 +24,9 @@ _TARGETS: dict[str, dict[str, tuple[int, str]]] = {
     ),
     "segmentation": dict(classes=(2, "uint8")),
     "depth": dict(depth=(2, "float32")),
+    "actions": dict(
+        boxes=(2, "float32"), labels=(1, "int64"), actions=(2, "uint8")
+    ),
 }
 
 
@@ -95,7 +98,9 @@ def task_batches(
     Returns:
         A tf.data.Dataset of {"images": float32 `[B, H, W, C]` in [0, 255],
         "labels": targets}: "boxes", `[B, M, 4]`, and "labels", `[B, M]`, -1 for
-        padding; "masks", `[B, M, H, W]`; "classes" or "depth", `[B, H, W]`.
+        padding; "masks", `[B, M, H, W]`; "classes" or "depth", `[B, H, W]`. Of
+        "actions", "images" is {"videos": `[B, T, H, W, C]`, "boxes"}, and the
+        targets are "actions", `[B, M, K]`, and "labels".
 
     Raises:
         ValueError: If an argument is out of range, or, when it is read, an
@@ -120,7 +125,7 @@ def task_batches(
         images = joint.jitter_colours(
             example.pop("images"), example_seed, colours, hue=colours / 10
         )
-        return {"images": images, "labels": form(example)}
+        return _inputs(source, images, form(example))
 
     examples = order.shuffled(_indices(source), reading, prepare)
     batches = examples.batch(shard.element_size, drop_remainder=True)
@@ -185,12 +190,8 @@ def task_eval_batches(
                 x = resized[key]
                 resized[key] = tf.where(counts, x, tf.cast(empty, x.dtype))
         image = decode.resize(image, image_size)
-        return {
-            "images": tf.cast(image, "float32"),
-            "labels": form(resized),
-            "index": index,
-            "sizes": size,
-        }
+        batch = _inputs(source, tf.cast(image, "float32"), form(resized))
+        return batch | {"index": index, "sizes": size}
 
     steps = -(-source.num_examples // batch_size)
     padding = steps * shard.size - (stop - start)
@@ -203,6 +204,18 @@ def task_eval_batches(
     return examples.batch(shard.element_size, drop_remainder=True).prefetch(
         tf.data.AUTOTUNE
     )
+
+
+def _inputs(source, images, targets):
+    """Return the elements of a batch; of clips boxes are an input as well."""
+    if source.task != "actions":
+        return {"images": images, "labels": targets}
+    tf = tensorflow()
+    height, width, depth = images.shape
+    frames = (height, width, source.num_frames, depth // source.num_frames)
+    clip = tf.transpose(tf.reshape(images, frames), (2, 0, 1, 3))
+    boxes = targets.pop("boxes")
+    return {"images": {"videos": clip, "boxes": boxes}, "labels": targets}
 
 
 def _indices(source):
@@ -221,6 +234,7 @@ def _reader(source, channels, max_objects):
     """Return a function from an index to an example of tensors."""
     tf = tensorflow()
     kinds = _TARGETS[source.task]
+    channels *= source.num_frames or 1
 
     def load(index):
         found = dict(source.load(int(index)))
@@ -234,6 +248,9 @@ def _reader(source, channels, max_objects):
                 found["masks"][kept] if "masks" in kinds else None,
                 f"example {int(index)} of {source.name}",
             )
+        if "actions" in kinds:
+            missing = max_objects - len(found["actions"])
+            found["actions"] = np.pad(found["actions"], [(0, missing), (0, 0)])
         image = found["images"]
         is_file = isinstance(image, bytes)
         return (
@@ -247,14 +264,8 @@ def _reader(source, channels, max_objects):
             load, [index], ["string", "uint8", *(k for _, k in kinds.values())]
         )
         image.set_shape([None, None, None])
-        image = tf.cond(
-            tf.strings.length(encoded) > 0,
-            # Not turned by EXIF: the targets are those of the stored pixels.
-            lambda: tf.io.decode_image(
-                encoded, channels, expand_animations=False
-            ),
-            lambda: decode.recolour(image, channels),
-        )
+        if not source.num_frames:  # a clip is decoded, in the colours asked for
+            image = _decoded(encoded, image, channels)
         image.set_shape([None, None, channels])
         found = {"images": image}
         for (key, (rank, _)), value in zip(kinds.items(), values, strict=True):
@@ -263,6 +274,8 @@ def _reader(source, channels, max_objects):
         if "labels" in kinds:
             found["boxes"].set_shape([max_objects, 4])
             found["labels"].set_shape([max_objects])
+        if "actions" in kinds:
+            found["actions"].set_shape([max_objects, len(source.class_names)])
         for key in ("masks", "classes", "depth"):
             if key in found:
                 size = tf.shape(found[key])[-2:]
@@ -280,6 +293,17 @@ def _reader(source, channels, max_objects):
         return found
 
     return read
+
+
+def _decoded(encoded, image, channels):
+    """Return the pixels of a file, or of an array where there is no file."""
+    tf = tensorflow()
+    return tf.cond(
+        tf.strings.length(encoded) > 0,
+        # Not turned by EXIF: the targets are those of the stored pixels.
+        lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+        lambda: decode.recolour(image, channels),
+    )
 
 
 def _former(source, max_objects, options):

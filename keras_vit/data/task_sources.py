@@ -20,7 +20,7 @@ class TaskSource:
         name: Its name in messages.
         task: "detection" (boxes), "instances" (boxes and masks), "panoptic"
             (the same, without overlaps, of regions too), "segmentation"
-            (classes of pixels) or "depth".
+            (classes of pixels), "depth", or "actions" (`load_actions`).
         class_names: Class names by index; () of depth.
         num_examples: Number of images.
         load: Function of an index that returns an example of NumPy arrays:
@@ -30,17 +30,24 @@ class TaskSource:
             `[n, H, W]`; or "classes", uint8 `[H, W]`, 255 where a pixel does
             not count; or "depth", float32 `[H, W]`, 0 where it is unknown. For
             scores perhaps "crowd", bool `[n]`, and "areas", `[n]` in pixels.
+        targets: Function of an index that returns what scores compare with,
+            without images; None for `load`.
         stuff_classes: Classes of "panoptic" that are regions, not objects.
+        unscored_classes: Classes of "actions" that scores leave out.
+        num_frames: Frames of a clip; 0 of images.
         image_shape: (height, width, channels) if all images share it, or None.
         digest: A text that changes if the examples do.
     """
 
     name: str
-    task: Task
+    task: Task | Literal["actions"]
     class_names: tuple[str, ...]
     num_examples: int
     load: Callable[[int], dict]
+    targets: Callable[[int], dict] | None = None
     stuff_classes: tuple[int, ...] = ()
+    unscored_classes: tuple[int, ...] = ()
+    num_frames: int = 0
     image_shape: tuple[int, int, int] | None = None
     digest: str = ""
 

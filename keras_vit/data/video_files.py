@@ -206,7 +206,7 @@ def read_clip(
 
     Args:
         path: The file, a scalar string tensor.
-        place: Position of the clip in the video, from 0 (its start) to 1.
+        place: See `clips.frame_numbers`.
         *seed: Tensors that `plan` takes after height and width.
         sampling, channels, plan, stored: See `to_pixels` and `open_video`.
     """
@@ -215,11 +215,8 @@ def read_clip(
     def read(path, place, *seed):
         file = open_video(_text(path), sampling.rate, stored)
         with tf.device("CPU"), file as video:
-            first = clips.first_frame(place, video.num_frames, sampling)
-            numbers = int(first) + np.arange(sampling.num_frames) * (
-                sampling.step
-            )
-            frames = video.frames(numbers.tolist())
+            numbers = clips.frame_numbers(place, video.num_frames, sampling)
+            frames = video.frames(numbers.numpy().tolist())
             return to_pixels(frames, channels, lambda *size: plan(*size, *seed))
 
     pixels = tf.py_function(read, (path, place, *seed), "uint8")

@@ -83,7 +83,7 @@ class Views:
         tf = tensorflow()
         crop, min_area = cropping.crop, cropping.min_area
         if self.sampling is not None:
-            place = tf.random.stateless_uniform([], fold(seed, 3))
+            place = clips.random_place(fold(seed, 3), self.sampling)
             if self.reads_files and crop == "inception":
                 # Cropped and resized while it is decoded.
                 return self._drawn_of_file(example, place, seed, min_area)

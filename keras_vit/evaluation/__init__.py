@@ -17,6 +17,7 @@ from keras_vit.evaluation.few_shot import (
     FewShotResult,
     few_shot,
 )
+from keras_vit.evaluation.frames import FrameAveragePrecision
 from keras_vit.evaluation.image_index import ImageIndex, index_images
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.multi_label import (
@@ -31,7 +32,7 @@ from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
 from keras_vit.evaluation.pair_scores import PairScores, pair_scores
 from keras_vit.evaluation.real_labels import load_real, real_accuracy
 from keras_vit.evaluation.task_scores import TaskScores, task_scores
-from keras_vit.evaluation.views import average_scores
+from keras_vit.evaluation.views import average_scores, highest_scores
 from keras_vit.evaluation.vtab import vtab_scores
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "DepthErrors",
     "FewShot",
     "FewShotResult",
+    "FrameAveragePrecision",
     "ImageIndex",
     "LeastSquares",
     "MeanAveragePrecision",
@@ -54,6 +56,7 @@ __all__ = [
     "features",
     "few_shot",
     "few_shot_subset",
+    "highest_scores",
     "index_images",
     "load_objectnet",
     "load_real",

@@ -10,6 +10,7 @@ from keras_vit._arguments import checked
 from keras_vit.data import TaskSource
 from keras_vit.evaluation.callback import copy_of, updated
 from keras_vit.evaluation.dense import DepthErrors, MeanIoU
+from keras_vit.evaluation.frames import FrameAveragePrecision
 from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
 from keras_vit.weights.resize import bilinear
 
@@ -22,6 +23,7 @@ BEST_BY = dict(
     panoptic="PQ",
     segmentation="mIoU",
     depth="delta1",
+    actions="mAP",
 )
 
 
@@ -47,7 +49,7 @@ def task_scores(
     Returns:
         Of boxes, or of masks for "instances", "AP", "AP50", "AP75" and AP by
         size; "PQ", "SQ" and "RQ" for "panoptic"; of classes of pixels "mIoU";
-        of depth "AbsRel" and "delta1".
+        of depth "AbsRel" and "delta1"; "mAP" of "actions".
 
     Raises:
         ValueError: If a target has another size than its image.
@@ -58,7 +60,8 @@ def task_scores(
     if padded:
         options |= dict(padded=True)
     for batch in batches:
-        outputs = model.predict_on_batch(np.asarray(batch["images"]))
+        images = keras.tree.map_structure(np.asarray, batch["images"])
+        outputs = model.predict_on_batch(images)
         if "starts" in batch:
             number, classes = _joined(batch, outputs, interpret)
             _count(score, source, number, classes.shape, dict(classes=classes))
@@ -80,6 +83,10 @@ def _score_of(source) -> Any:
         return DepthErrors()
     if source.task == "panoptic":
         return PanopticQuality(len(source.class_names))
+    if source.task == "actions":
+        return FrameAveragePrecision(
+            len(source.class_names), source.unscored_classes
+        )
     return CocoAveragePrecision(masks=source.task == "instances")
 
 
@@ -89,17 +96,24 @@ def _options_of(source) -> dict[str, Any]:
         return dict(kind="panoptic", stuff_classes=source.stuff_classes)
     if source.task == "instances":
         return dict(kind="instance", threshold=0.0, most=MAX_DETECTIONS)
-    return dict(threshold=0.0) if source.task == "detection" else {}
+    if source.task in ("detection", "actions"):
+        return dict(threshold=0.0)
+    return {}
 
 
 def _count(score, source, number, size, found):
-    target = source.load(number)
+    target = (source.targets or source.load)(number)
     if source.task == "segmentation":
         score.update(number, target["classes"], found["classes"])
     elif source.task == "depth":
         score.update(number, target["depth"], found["depth"])
     elif source.task == "panoptic":
         score.update(number, **_segments(target, found))
+    elif source.task == "actions":
+        rows, labels = np.nonzero(target["actions"])
+        boxes = _corners(target, size)[rows]
+        own = (found[name] for name in ("boxes", "labels", "scores"))
+        score.update(number, boxes, labels, *own)
     else:
         key = "masks" if source.task == "instances" else "boxes"
         objects = target["masks"] if key == "masks" else _corners(target, size)

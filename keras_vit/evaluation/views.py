@@ -29,6 +29,30 @@ def average_scores(
         model = keras_vit.ViTB16(classes=8, input_shape=(32, 32, 3))
         of_clips = keras_vit.evaluation.average_scores(model, num_views=16)
     """
+    return _over_views(model, num_views, activation, ops.mean)
+
+
+@checked
+def highest_scores(model: keras.Model, num_views: int) -> keras.Model:
+    """Return a model of the highest score that any of several inputs has.
+
+    For videos in which a class is seen for some of the time.
+
+    Args:
+        model: A functional classifier, from `[B, ...]` to `[B, K]`.
+        num_views: Inputs V of an example, such as the clips of a video.
+
+    Returns:
+        A model that shares the variables, from `[B, V, ...]` to `[B, K]`.
+
+    Example:
+        model = keras_vit.ViTB16(classes=8, input_shape=(32, 32, 3))
+        of_clips = keras_vit.evaluation.highest_scores(model, num_views=16)
+    """
+    return _over_views(model, num_views, None, ops.max)
+
+
+def _over_views(model, num_views, activation, reduce):
     shape = model.input_shape[1:]
     views = keras.Input((num_views, *shape), dtype=model.input.dtype)
     x = layers.EnsureShape(dtype=views.dtype)(views)
@@ -36,4 +60,4 @@ def average_scores(
     if activation is not None:
         scores = keras.activations.get(activation)(scores)
     scores = ops.reshape(scores, (-1, num_views, scores.shape[-1]))
-    return keras.Model(views, ops.mean(scores, axis=1), name=model.name)
+    return keras.Model(views, reduce(scores, axis=1), name=model.name)

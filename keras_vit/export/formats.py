@@ -287,6 +287,7 @@ def _check(model, path, file_format, precision):
             "`model` must be one tower: write `model.image_tower` and "
             f"`model.text_tower`, a file each. Received: {model.name!r}"
         )
+    task_signatures.check_inputs(model)
     is_text = isinstance(model, TextModel)
     inner = model if is_text else ImageModel.find(model)
     is_hybrid = bool(getattr(inner.architecture, "resnet_depths", ()))

@@ -257,6 +257,7 @@ def _check(model, path, overwrite):
             f"Received: {backend}. Save the model as .keras and export it "
             "with KERAS_BACKEND=tensorflow."
         )
+    task_signatures.check_inputs(model)
     inner = ImageModel.find(model)
     if not isinstance(model, TaskModel) and not _is_classifier(model, inner):
         raise ValueError(

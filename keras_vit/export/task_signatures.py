@@ -30,6 +30,19 @@ def _names(model):
     return next(x for x in _OUTPUTS if set(x) <= set(model.output))
 
 
+def check_inputs(model: keras.Model) -> None:
+    """Refuse a model with a head that takes more than images.
+
+    Raises:
+        ValueError: If it also takes boxes, or which patches are visible.
+    """
+    if isinstance(model, TaskModel) and isinstance(model.input, dict):
+        raise ValueError(
+            "`model` must take images alone, as files and requests have them. "
+            f"Received: {model.name!r}, which takes {sorted(model.input)}"
+        )
+
+
 def plan(
     model: TaskModel, top_k: int | None, activation: str | None, interpret: dict
 ) -> dict:

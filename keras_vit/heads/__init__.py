@@ -1,6 +1,7 @@
 """Heads for detection, segmentation, depth and pose on any backbone."""
 
 from keras_vit.heads import released as _released
+from keras_vit.heads.actions import actions as actions
 from keras_vit.heads.beit_masked import beit_masked as beit_masked
 from keras_vit.heads.depth_anything import depth_anything as depth_anything
 from keras_vit.heads.dpt import dpt as dpt

@@ -17,7 +17,7 @@ from keras_vit._arguments import Count, Rate, checked
 from keras_vit.heads import patch_errors, task_model, tokens
 from keras_vit.heads.masked_patches import Mask, MaskTokens, TakePatches
 from keras_vit.heads.patch_errors import PatchErrors, Target
-from keras_vit.heads.task_model import TaskModel
+from keras_vit.heads.task_model import PIXELS, TaskModel
 from keras_vit.layers.core import Dense, LayerNorm
 from keras_vit.layers.sine import (
     FixedPositionEmbs,
@@ -29,9 +29,6 @@ from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.common import wide_dtype
 
-# Names of inputs that are pixels.
-_PIXELS = ("images", "videos")
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedInput(TaskModel):
@@ -39,17 +36,6 @@ class MaskedInput(TaskModel):
 
     Its inputs are a dictionary.
     """
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of its images, or of a video's frames."""
-        return self._pixels.shape[-3:]
-
-    @property
-    def num_frames(self) -> int | None:
-        """Frames of its videos; None where it takes images."""
-        shape = self._pixels.shape
-        return shape[1] if len(shape) == 5 else None
 
     @property
     def blocks(self) -> list[keras.layers.Layer]:
@@ -83,11 +69,6 @@ class MaskedInput(TaskModel):
                 # Of its own: JAX' `predict` gives up the arrays that it reads.
                 weight.assign(ops.copy(values[weight.path].value))
         return model
-
-    @property
-    def _pixels(self):
-        (pixels,) = (x for k, x in self.input.items() if k in _PIXELS)
-        return pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -148,7 +129,7 @@ class MaskedModel(MaskedInput):
                     f"{mask.sum(axis=1).tolist()} masked patches"
                 )
             visible = np.argsort(mask, axis=1, kind="stable")[:, : counts[0]]
-        (name,) = (key for key in self.input if key in _PIXELS)
+        (name,) = (key for key in self.input if key in PIXELS)
         return {name: pixels, "visible": visible.astype("int32")}
 
     def _num_masked(self):

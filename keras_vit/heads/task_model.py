@@ -90,6 +90,10 @@ class Task(keras.layers.Layer):
         return input_shape
 
 
+# Names of the input of pixels where a model takes more.
+PIXELS = ("images", "videos")
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TaskModel(ImageModel):
     """An `ImageModel` with a head for a dense task.
@@ -97,6 +101,17 @@ class TaskModel(ImageModel):
     Its outputs are a dictionary; the functions of `keras_vit.heads` say what
     they are. `interpret` turns them into boxes, masks, depth or keypoints.
     """
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of its images, or of a video's frames."""
+        return self._pixels.shape[-3:]
+
+    @property
+    def num_frames(self) -> int | None:
+        """Frames of its videos; None where it takes images."""
+        shape = self._pixels.shape
+        return shape[1] if len(shape) == 5 else None
 
     @property
     def task(self) -> str:
@@ -195,6 +210,13 @@ class TaskModel(ImageModel):
         """Return the names of classes; their numbers where they have none."""
         names = self.class_names
         return [str(i) if names is None else names[i] for i in labels]
+
+    @property
+    def _pixels(self):
+        if not isinstance(self.input, dict):
+            return self.input
+        (pixels,) = (x for k, x in self.input.items() if k in PIXELS)
+        return pixels
 
     @property
     def _task(self):

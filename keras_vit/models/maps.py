@@ -33,7 +33,8 @@ def feature_maps(
             those of its blocks. None gives all levels, or the last block.
         norm: Whether the model's last norm is applied to each map and to its
             prefix tokens. None applies it where there is one, and not in a
-            pyramid, whose norm has the width of the last level.
+            pyramid, whose norm has the width of the last level: True applies
+            it there to the last level alone.
         prefix_tokens: Whether to return the tokens before the patches as well:
             the class token, then a distillation token or registers.
 
@@ -61,7 +62,9 @@ def feature_maps(
         numbers = range(1, len(ends) + 1) if depths else [-1]
     if not numbers:
         raise ValueError("`numbers` must name at least one map. Received: none")
-    last_norm = _last_norm(inner, norm, is_pyramid=bool(depths))
+    is_last = norm and list(numbers) in ([-1], [len(ends)])
+    is_pyramid = bool(depths) and not is_last
+    last_norm = _last_norm(inner, norm, is_pyramid)
     maps, prefixes = {}, {}
     for number in numbers:
         if not 1 <= abs(number) <= len(ends):

@@ -114,16 +114,26 @@ _accumulates = False
 
 def targets_tpu() -> bool:
     """Return whether JAX traces a program for TPUs."""
+    return _platform().startswith("tpu")
+
+
+def targets_xla_cpu() -> bool:
+    """Return whether JAX traces a program for processors."""
+    return _platform().startswith("cpu")
+
+
+def _platform():
+    """Return the kind of device that JAX traces for; "" without JAX."""
     if keras.backend.backend() != "jax":
-        return False
+        return ""
     import jax
 
     distribution = keras.distribution.distribution()
     if distribution is None:
-        return jax.default_backend() == "tpu"
+        return jax.default_backend()
     # Names such as "tpu:0", or jax.Device objects; of a plan they are absent.
     device = distribution.device_mesh.devices.flat[0]
-    return getattr(device, "platform", device).startswith("tpu")
+    return getattr(device, "platform", device)
 
 
 @contextlib.contextmanager

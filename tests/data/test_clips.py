@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.data import moving_digits
+from keras_vit.data import clips, moving_digits
 
 tf = pytest.importorskip("tensorflow")
 
@@ -234,5 +234,34 @@ def test_what_is_for_videos_is_refused_for_images_and_the_other_way():
         data.eval_batches(images, **sizes, channels=1, num_clips=2)
     with pytest.raises(ValueError, match="needs `resize`"):
         data.eval_batches(clips, **sizes, num_frames=2, num_crops=3)
-    with pytest.raises(ValueError, match="at least 1"):
-        data.eval_batches(clips, **sizes, num_frames=2, frame_step=0)
+    with pytest.raises(ValueError, match="at least 0"):
+        data.eval_batches(clips, **sizes, num_frames=2, frame_step=-1)
+
+
+@pytest.mark.parametrize("num_frames", [3, 8, 10, 41])
+def test_segments_of_the_whole_video_give_a_frame_each(num_frames):
+    sampling = clips.Sampling(num_frames=4, step=0)
+    # As `get_seq_frames` of SlowFast's ssv2.py: the segments share their ends.
+    ends = np.round((num_frames - 1) / 4 * np.arange(5)).astype(int)
+    first, last = ends[:-1], ends[1:]
+    middle = clips.frame_numbers(0.5, num_frames, sampling)
+    np.testing.assert_array_equal(middle, (first + last) // 2)
+    drawn = np.stack(
+        [
+            clips.frame_numbers(
+                clips.random_place((seed, 0), sampling), num_frames, sampling
+            )
+            for seed in range(60)
+        ]
+    )
+    np.testing.assert_array_equal(drawn.min(0), first)
+    np.testing.assert_array_equal(drawn.max(0), last)
+
+
+def test_a_clip_of_segments_spans_the_video():
+    options = PLAIN | dict(num_frames=3, frame_step=0)
+    batches = data.train_batches(numbered(num_frames=9), **options)
+    for images in take(batches, 3):
+        for clip in images[:, :, 0, 0, 0]:
+            frames = clip % 20
+            assert 0 <= frames[0] <= 3 <= frames[1] <= 5 <= frames[2] <= 8

@@ -20,3 +20,7 @@ def test_scores_are_averaged_over_views_after_the_activation():
         np.testing.assert_allclose(
             averaged.predict(x, verbose=0), of_views.mean(axis=1), rtol=1e-5
         )
+    highest = evaluation.highest_scores(model, 5)
+    np.testing.assert_allclose(
+        highest.predict(x, verbose=0), scores.max(axis=1), rtol=1e-5
+    )

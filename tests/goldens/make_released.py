@@ -1,4 +1,4 @@
-"""Writes outputs of libraries for tasks/, towers/ and numerics/mvit_*.
+"""Writes outputs of libraries: tasks/, towers/, numerics/mvit_*, roi_align.
 
     python tests/goldens/make_released.py
 
@@ -24,6 +24,7 @@ for operator in ("nms", "qnms"):
         f"{operator}(Tensor dets, Tensor scores, float t) -> Tensor"
     )
 
+import torchvision  # noqa: E402
 import transformers  # noqa: E402
 from torchvision.models.video import mvit  # noqa: E402
 
@@ -100,7 +101,33 @@ def write_mvit(case: str) -> None:
     np.savez_compressed(path, **data | dict(logits=y))
 
 
+def write_roi_align() -> None:
+    """Write numerics/roi_align.npz anew: boxes in maps of three sizes.
+
+    With the settings of PySlowFast's ResNetRoIHead: 7 x 7 cells, aligned, and
+    as many samples as a cell has pixels. The maps are drawn.
+    """
+    # Corners in shares of the map: of cells of more and of less than a pixel.
+    boxes = np.array(
+        [[0, 0, 1, 1], [0.1, 0.2, 0.35, 0.9], [0.77, 0.5, 1, 0.53], [0.5] * 4],
+        "float32",
+    )
+    found = dict(boxes=boxes)
+    for height, width in ((7, 7), (16, 24), (3, 40)):
+        maps = np.random.default_rng(0).normal(size=(height, width, 3))
+        cells = torchvision.ops.roi_align(
+            torch.tensor(maps.transpose(2, 0, 1)[None], dtype=torch.float32),
+            [torch.tensor(boxes * (width, height, width, height)).float()],
+            7,
+            sampling_ratio=-1,
+            aligned=True,
+        )
+        found[f"{height}x{width}"] = cells.permute(0, 2, 3, 1).numpy()
+    np.savez_compressed(HERE / "numerics" / "roi_align.npz", **found)
+
+
 if __name__ == "__main__":
+    write_roi_align()
     for kind in ("tasks", "towers"):
         for folder in (HERE / kind).iterdir():
             write(folder)

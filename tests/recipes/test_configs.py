@@ -48,6 +48,9 @@ VIDEO = (
     "video:ViT",
     "video:MViT,path/to/videos",
     "video:MViTB16x4,path/to/videos",
+    "video:MViTB24_32x3,path/to/videos,kinetics600",
+    "video:MViTB16x4,path/to/videos,ssv2",
+    "video:MViTB16x4,path/to/videos,charades",
 )
 STUDIES = (
     "figure_4",
@@ -244,6 +247,28 @@ def test_scaling_vision_transformers():
         assert fields.get(config, field) == value, field
     with pytest.raises(ValueError, match="must be a ViT without a ResNet"):
         config_of(pretrain, "R50ViTB16,jft3b")
+
+
+@pytest.mark.backend_independent
+def test_mvit_on_imagenet():
+    config = config_of(pretrain, "MViTB16,imagenet2012")
+    checks.check(config)
+    # configs/ImageNet/MVIT_B_16_CONV.yaml of facebookresearch/SlowFast.
+    for field, value in {
+        "data.batch_size": 8 * 256,
+        "data.image_size": (224,),
+        "model.architecture.drop_path_rate": 0.1,
+        "optim.name": "adam",
+        "optim.base_lr": 8 * 0.00025,
+        "optim.weight_decay": 0.05,
+        "optim.clip_norm": 1.0,
+        "optim.label_smoothing": 0.1,
+        "schedule.num_epochs": 300,
+        "schedule.warmup_steps": 70 * 1_281_167 // 2048,
+        "schedule.final_lr": 1e-6,
+    }.items():
+        assert fields.get(config, field) == value, field
+    assert "RandAugment(num_ops=6, factor=0.27)" in config.data.augment
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "path/to/images"])
@@ -514,7 +539,11 @@ def test_two_steps_with_every_setting_run(tmp_path, recipe, argument):
 
 @pytest.mark.usefixtures("plain_decoding")
 @pytest.mark.filterwarnings("ignore")  # of TFDS, on mocked sets
-@pytest.mark.parametrize(("recipe", "argument"), covering(of_batches)[0])
+@pytest.mark.parametrize(
+    ("recipe", "argument"),
+    # Segments have tests of their own (tests/data/test_clips.py), of less time.
+    [case for case in covering(of_batches)[0] if "ssv2" not in case.id],
+)
 def test_images_of_every_experiment_are_batches_of_one_form(recipe, argument):
     config = trained_config(recipe, argument)
     if recipe is fewshot:

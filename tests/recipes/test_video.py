@@ -5,8 +5,10 @@ import json
 import keras
 import numpy as np
 import pytest
+import videos
 from small_runs import changed, small_vit
 
+import keras_vit
 import keras_vit_cli
 from keras_vit import data, evaluation
 from recipes import (
@@ -16,6 +18,7 @@ from recipes import (
     finetune,
     inputs,
 )
+from recipes.configs import video as configs
 
 SMALL = dict(
     depths=(1, 1),
@@ -196,3 +199,88 @@ def test_frames_of_a_clip_are_the_data_set_s_or_the_model_s_or_as_asked():
     assert frames(digits) == 0
     with pytest.raises(ValueError, match="must be 0 for images"):
         frames(digits, num_frames=4)
+
+
+def small_published(*arguments):
+    """A published config with the architecture and the size of these tests."""
+    config = configs.get_config(",".join(arguments))
+    return changed(
+        config,
+        model="MViT",
+        architecture=experiment.Architecture(**SMALL),
+        weights="",
+        dtype_policy="float32",
+        num_frames=4,
+        frame_step=min(config.data.frame_step, 1),
+        frame_rate=0.0,
+        image_size=(16,),
+        eval_resize=0,
+        batch_size=2,
+        total_steps=2,
+        eval_every=2,
+        checkpoint_every=0,
+        base_lr=0.01,
+    )
+
+
+def test_charades_is_scored_by_the_highest_of_its_views(tmp_path, capsys):
+    pytest.importorskip("av")
+    root = tmp_path / "charades"
+    for name in ("ONE", "TWO"):
+        path = root / "videos" / f"{name}.mp4"
+        videos.write(path, videos.numbered(12, size=(16, 24)))
+    (root / "Charades_v1_classes.txt").write_text("c000 Sit\nc001 Stand up\n")
+    header = "id,actions\n"
+    for part, row in (
+        ("train", "ONE,c000 0 1;c001 1 2"),
+        ("test", "TWO,c001 0 1"),
+    ):
+        (root / f"Charades_v1_{part}.csv").write_text(f"{header}{row}\n")
+    config = small_published("MViTB16x4", str(root), "charades")
+    config.data.repeats = 2  # of one video
+    results = finetune.run(config, str(tmp_path / "run"))
+    capsys.readouterr()
+    path = tmp_path / "run" / "last.keras"
+    arguments = (path, f"--dataset={root}")
+    found = results_of(capsys, *arguments)
+    assert found["kind"] == "videos" and found["classes_with_images"] == 1
+    assert found["mean_average_precision"] == results["mean_average_precision"]
+    views = ("--clips=2", "--crops=3", "--highest", "--resize=16")
+    assert results_of(capsys, *arguments, *views)["images"] == 1
+
+
+def test_actions_of_persons_are_trained_and_scored(tmp_path, capsys):
+    pytest.importorskip("av")
+    pytest.importorskip("matplotlib")
+    root = tmp_path / "ava"
+    videos.write(root / "film.mp4", videos.numbered(20), rate=5)
+    rows = "film,0902,0.1,0.2,0.5,0.8,1,0\nfilm,0903,0.6,0.0,1.0,1.0,2,1\n"
+    for part in ("train", "val"):
+        (root / f"ava_{part}_v2.2.csv").write_text(rows)
+    (root / "ava_val_predicted_boxes.csv").write_text(
+        "film,0902,0.1,0.2,0.5,0.7,,0.9\nfilm,0903,0.0,0.0,0.1,0.1,,0.9\n"
+    )
+    (root / "ava_action_list_v2.2_for_activitynet_2019.pbtxt").write_text(
+        'item { name: "sit" id: 1 }\nitem { name: "stand" id: 2 }\n'
+    )
+    config = small_published("MViTB16x4", str(root), "ava")
+    config.task.max_objects = 2
+    results = finetune.run(config, str(tmp_path / "run"))
+    # One of two persons is found. What it does is the first or the second of
+    # the two boxes with a score for that.
+    assert results["mAP"] in (0.25, 0.5)
+    model = keras.models.load_model(tmp_path / "run" / "last.keras")
+    assert model.task == "actions" and model.class_names == ("sit", "stand")
+    assert (tmp_path / "run" / "predictions.png").stat().st_size > 0
+    assert "shows what the model finds" in capsys.readouterr().out
+    path = str(tmp_path / "run" / "last.keras")
+    assert keras_vit_cli.main(["predict", path, str(root / "film.mp4")]) == 2
+    assert "takes ['boxes', 'videos']" in capsys.readouterr().err
+    onnx = str(tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="must take images alone"):
+        keras_vit.export.export_onnx(model, onnx)
+    again = finetune.run(config, str(tmp_path / "run"))
+    assert again == results
+    config.data.crop = "none"
+    with pytest.raises(ValueError, match="`data.crop` has no effect"):
+        finetune.run(config, str(tmp_path / "other"))

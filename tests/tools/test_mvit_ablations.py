@@ -9,7 +9,7 @@ ROWS = {
     for title, rows in mvit_ablations.TABLES.items()
     for row in rows
     # Others are constructors, whose sizes tests/models/test_mvit.py checks.
-    if row.changes
+    if row.changes and row.authors
 }
 
 
@@ -24,6 +24,13 @@ def test_ablations_cost_what_the_authors_code_does(name):
     assert macs / 1e9 == pytest.approx(billions, rel=1e-3)
 
 
+@pytest.mark.backend("torch")
+def test_mvit_s_has_the_papers_parameters():
+    parameters, macs = mvit_ablations.count(mvit_ablations.SMALL)
+    assert parameters / 1e6 == pytest.approx(26.1, abs=0.05)
+    assert macs / 1e9 == pytest.approx(30.1, abs=0.05)
+
+
 @pytest.mark.backend_independent
 def test_each_model_is_counted_and_compiled_once(monkeypatch, capsys):
     seen = []
@@ -32,7 +39,7 @@ def test_each_model_is_counted_and_compiled_once(monkeypatch, capsys):
         mvit_ablations.TABLES, lambda row: seen.append(row) or "1.50 GiB"
     )
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5 + 19
+    assert len(lines) == 6 + 26
     [base] = [x for x in lines if "(1, 8, 8), adaptive" in x]
     assert (
         base.split()[3:]
@@ -40,5 +47,5 @@ def test_each_model_is_counted_and_compiled_once(monkeypatch, capsys):
             "adaptive 1,234 70.60 G 1.50 GiB 36,610,672, 70.6 G 36.6 M, 70.5 G"
         ).split()
     )
-    # The base model is a row of four tables.
-    assert len(seen) == 19 - 3
+    # The base model is a row of five tables.
+    assert len(seen) == 26 - 4

@@ -1,0 +1,119 @@
+r"""Clips per second against accuracy on Kinetics-400, of MViT and ViT-B.
+
+python -m tools.mvit_figure v5e-8 --output=mvit_speed.png
+KERAS_BACKEND=jax python -m tools.mvit_figure here --models=MViT-S,MViT-B/16x4
+
+The accuracies are those of the paper (Fan et al. 2021, 2104.11227), of several
+views of each video and from memory; nothing was trained here. The speeds are
+those of single clips: for a slice of bfloat16 on one core, as estimated by the
+TPU compiler of libtpu (pip install -r requirements/tpu-plan.txt; minutes for
+each model), for "here" measured with JAX on this machine's device.
+"""
+
+import functools
+import pathlib
+import sys
+
+from keras_vit_cli import command
+from tools import axial_figure, mvit_ablations, pictures, speed_figure
+from tools.plan_tpu import compiler, slices
+
+# Name, constructor, its arguments, the paper's accuracy and views.
+MODELS = {
+    "MViT-S": ("MViT", mvit_ablations.SMALL.changes, 76.0, "5"),
+    "MViT-B/16x4": ("MViTB16x4", {}, 78.4, "5"),
+    "MViT-B/32x3": ("MViTB32x3", {}, 80.2, "5"),
+    "MViT-B/64x3": ("MViTB64x3", {}, 81.2, "3 x 3"),
+    "ViT-B": ("VideoViTB16", {}, 68.5, "5"),
+}
+HERE = "here"
+
+
+@command.entry
+def main(arguments: list[str]) -> int:
+    """Print a line for each model and draw the figure."""
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("device", help='a slice, such as v5e-8, or "here"')
+    add("--models", default=",".join(MODELS))
+    add("--batches", default="8", help="clips at a time, such as 1,8")
+    add("--output", default="mvit_speed.png", type=pathlib.Path)
+    flags = parser.parse_args(arguments)
+    names = flags.models.split(",")
+    unknown = sorted(set(names) - set(MODELS))
+    if unknown:
+        raise ValueError(
+            f"--models must be of {', '.join(MODELS)}. Received: {unknown}"
+        )
+    batches = tuple(int(number) for number in flags.batches.split(","))
+    measure = _measured if flags.device == HERE else _compiled(flags.device)
+    speeds = {}
+    for name in names:
+        speeds[name], batch, source = measure(name, batches)
+        print(
+            f"{name:<14}{speeds[name]:>10.2f} clips/s with {batch} ({source}); "
+            f"the paper: {MODELS[name][2]} % of {MODELS[name][3]} views",
+            flush=True,
+        )
+    pictures.save(draw(speeds, flags.device), flags.output)
+    return 0
+
+
+def build(name: str, _=None):
+    """Return a model of the figure."""
+    import keras_vit
+
+    constructor, given, *_ = MODELS[name]
+    return getattr(keras_vit, constructor)(**dict(classes=400) | given)
+
+
+def draw(speeds: dict[str, float], device: str):
+    """Draw clips per second against the paper's accuracy.
+
+    Args:
+        speeds: Name -> clips per second.
+        device: What they are of.
+    """
+    from keras_vit.inspection import figures
+
+    figure = figures.new_figure(5.2, 4.2)
+    axes = figure.add_subplot()
+    for name, speed in speeds.items():
+        colour = "#8c8c8c" if name == "ViT-B" else "#4c72b0"
+        axes.plot(speed, MODELS[name][2], "o", color=colour)
+        place = dict(xytext=(6, 4), textcoords="offset points")
+        axes.annotate(name, (speed, MODELS[name][2]), fontsize=9, **place)
+    axes.set_xscale("log")
+    where = "measured here" if device == HERE else f"a core of {device}"
+    axes.set_xlabel(f"clips per second, {where}")
+    axes.set_ylabel("accuracy on Kinetics-400, the paper's (%)")
+    axes.margins(0.2)
+    pictures.plain(axes)
+    return figure
+
+
+def _compiled(device):
+    """Return a function of a model's name and batches to its speed."""
+    from keras_vit.distribution import layouts
+
+    tpu = slices.find(device)
+    slices.prepare(tpu)
+    layout = layouts.distribution("data", slices.devices(tpu))
+
+    def measure(name, batches):
+        with compiler.mixed_bfloat16():
+            inference = compiler.Inference(
+                functools.partial(build, name), layout, tpu
+            )
+            return axial_figure.fastest(inference, tpu, batches)
+
+    return measure
+
+
+def _measured(name, batches):
+    point = speed_figure.Measured(build)(name, 224, list(batches))
+    return point.speed, point.batch, point.source
+
+
+if __name__ == "__main__":
+    sys.exit(main())
