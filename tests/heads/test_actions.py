@@ -19,6 +19,7 @@ SMALL = dict(
     cube_stride=(2, 4, 4),
     key_value_stride=(1, 2, 2),
 )
+pytestmark = pytest.mark.backend("torch")
 GOLDEN = pathlib.Path(__file__).parents[1] / "goldens/numerics/roi_align.npz"
 
 
@@ -43,7 +44,6 @@ def test_boxes_are_read_as_by_torchvision(size):
     np.testing.assert_allclose(numpy(found)[0], expected, atol=1e-5)
 
 
-@pytest.mark.backend("torch")
 def test_scores_are_those_of_slowfasts_head():
     keras.utils.set_random_seed(0)
     backbone = keras_vit.MViT(**SMALL)
@@ -65,7 +65,6 @@ def test_scores_are_those_of_slowfasts_head():
     np.testing.assert_allclose(drawn["boxes"][3], [2, 2, 7, 9], rtol=1e-5)
 
 
-@pytest.mark.backend("torch")
 def test_it_is_trained_saved_and_read(tmp_path):
     names = ("sit", "stand")
     backbone = keras_vit.MViT(**SMALL, head_dropout_rate=0.5)
@@ -86,7 +85,6 @@ def test_it_is_trained_saved_and_read(tmp_path):
     assert "head_dropout" in [layer.name for layer in again.layers]
 
 
-@pytest.mark.backend("torch")
 def test_the_loss_is_the_mean_over_persons_and_actions():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 3, 4)).astype("float32")
@@ -100,7 +98,6 @@ def test_the_loss_is_the_mean_over_persons_and_actions():
     np.testing.assert_allclose(numpy(found), each[labels >= 0].mean(), 1e-5)
 
 
-@pytest.mark.backend("torch")
 def test_a_model_of_images_is_refused():
     backbone = keras_vit.MViT(**SMALL | dict(input_shape=(64, 96, 3)))
     with pytest.raises(ValueError, match="a model of videos"):
