@@ -2,8 +2,8 @@
 
 from keras_vit.training import masked_images, masked_patch
 from keras_vit.training.accumulation import accumulate
-from keras_vit.training.adafactor import MomentumAdafactor
 from keras_vit.training.action_loss import ActionLoss
+from keras_vit.training.adafactor import MomentumAdafactor
 from keras_vit.training.averages import SwapAverages
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.clipping import (
