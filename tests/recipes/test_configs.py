@@ -225,7 +225,6 @@ def test_better_plain_vit_baselines():
         config_of(pretrain, "MixerB16,imagenet2012,plain")
 
 
-@pytest.mark.backend_independent
 def test_scaling_vision_transformers():
     config = config_of(pretrain, "ViTg14,jft3b")
     # big_vision/configs/proj/scaling_laws/train_vit_g.py.
@@ -249,7 +248,6 @@ def test_scaling_vision_transformers():
         config_of(pretrain, "R50ViTB16,jft3b")
 
 
-@pytest.mark.backend_independent
 def test_mvit_on_imagenet():
     config = config_of(pretrain, "MViTB16,imagenet2012")
     checks.check(config)
