@@ -10,10 +10,12 @@ from keras_vit._arguments import Count, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
 from keras_vit.layers.core import Dense, GroupNorm
 from keras_vit.layers.resnet_v2_stem import NUMERICS
+from keras_vit.ops import common
 from keras_vit.ops.attention import softmax
-from keras_vit.ops.common import constant
+from keras_vit.ops.common import at_least_float32, constant
 
 Axis = Literal["height", "width"]
+_GROUPS = 32  # of scenic's GroupNorm
 
 
 class AxialAttention(CompositeLayer):
@@ -204,7 +206,7 @@ class AxialAttentionGN(AxialAttention):
         def norm(name, width):
             layer = self.make(
                 GroupNorm,
-                groups=32,
+                groups=_GROUPS,
                 epsilon=NUMERICS["scenic"][0],
                 name=name,
             )
@@ -216,6 +218,15 @@ class AxialAttentionGN(AxialAttention):
 
     def call(self, inputs, training=None):
         inputs = check_shape(self, inputs, self._map_shape)
+        is_plain = self.qkv.quantization_mode is None
+        if (
+            common.targets_tpu()
+            and common.fill_lanes(inputs.shape[0])
+            and is_plain
+            and not self.qkv.lora_enabled
+            and _GROUPS % self.num_heads == 0
+        ):
+            return self._in_tiles(inputs)
         qkv = self._each_sequence(self.gn_qkv, self.qkv(inputs))
         q, k, v = self._heads(qkv)
         r_q, r_k, r_v = self._relative(-1, v.dtype)
@@ -228,6 +239,65 @@ class AxialAttentionGN(AxialAttention):
         x = ops.matmul(weights, v)
         x = x + ops.einsum("bogij,cij->bogic", weights, r_v)
         return self._each_sequence(self.gn_out, self._merge(x))
+
+    def _in_tiles(self, inputs):
+        """Return the same with heads and images innermost, as TPUs store it.
+
+        A TPU computes with tiles of 8 x 128 numbers. A head has as few as 4
+        channels and an axis at most some dozens of tokens: with either of them
+        innermost most of a tile is padding, and each sum of logits is copied,
+        because the products of relative positions, which have a matrix for each
+        token, want another order than those of queries and keys. Here a tile
+        holds 8 heads of 128 images, and products are sums of tiles, which need
+        no matrix unit and no copy.
+        """
+        dtype, half = inputs.dtype, self.head_size // 2
+        width = inputs.shape[-1]
+        kernel = ops.reshape(
+            ops.cast(self.qkv.kernel, dtype), (width, self.num_heads, -1)
+        )
+        order = "whdab" if self.axis == "height" else "hwdab"
+        qkv = ops.einsum(f"bhwc,cad->{order}", inputs, kernel)
+        qkv = self._norm_tiles(self.gn_qkv, qkv)  # [O, N, 2 E, A, B]
+        q, k, v = ops.split(qkv, (half, 2 * half), axis=2)
+        r_q, r_k, r_v = (
+            ops.transpose(r, (1, 2, 0))[None, ..., None, None]
+            for r in self._relative(-1, dtype)
+        )  # [1, N, N, E / 2 or E, 1, 1]
+        # Three products: of two, gradients would need the sums k + r_k.
+        q, k_of_query = q[:, :, None], k[:, :, None]
+        logits = q * k[:, None] + q * r_k + k_of_query * r_q
+        logits = ops.cast(ops.sum(at_least_float32(logits), axis=3), dtype)
+        weights = ops.softmax(at_least_float32(logits), axis=2)
+        weights = ops.cast(weights, dtype)[:, :, :, None]  # [O, N, N, 1, A, B]
+        x = weights * v[:, None] + weights * r_v
+        x = ops.cast(ops.sum(at_least_float32(x), axis=2), dtype)
+        x = self._norm_tiles(self.gn_out, x)  # [O, N, E, A, B]
+        order = (4, 1, 0, 3, 2) if self.axis == "height" else (4, 0, 1, 3, 2)
+        return ops.reshape(ops.transpose(x, order), (-1, *self._map_shape))
+
+    def _norm_tiles(self, norm, x):
+        """Normalize each sequence, `[O, N, D, A, B]`, by groups of a head."""
+        others, length, size, heads, _ = x.shape
+        parts = (_GROUPS // heads, size * heads // _GROUPS)
+        shape = (others, length, *parts, heads, -1)
+        wide = ops.reshape(at_least_float32(x), shape)
+        mean = ops.mean(wide, axis=(1, 3), keepdims=True)
+        if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
+            # As in `keras_vit.ops.norm`.
+            square = ops.mean(ops.square(wide), axis=(1, 3), keepdims=True)
+            variance = ops.maximum(square - ops.square(mean), 0.0)
+        else:
+            square = ops.square(wide - mean)
+            variance = ops.mean(square, axis=(1, 3), keepdims=True)
+
+        def by_part(weight):
+            weight = ops.reshape(ops.cast(weight, wide.dtype), (heads, *parts))
+            return ops.transpose(weight, (1, 2, 0))[None, None, ..., None]
+
+        scale = ops.rsqrt(variance + norm.epsilon) * by_part(norm.gamma)
+        y = (wide - mean) * scale + by_part(norm.beta)
+        return ops.cast(ops.reshape(y, (*x.shape[:-1], -1)), x.dtype)
 
     def _each_sequence(self, norm, x):
         """Normalize each row, or each column, separately."""

@@ -136,6 +136,22 @@ def _platform():
     return getattr(device, "platform", device)
 
 
+def fill_lanes(batch_size) -> bool:
+    """Return whether the examples of a device fill half of a TPU's lanes.
+
+    Args:
+        batch_size: That of all devices; a symbol, or None, fills none.
+    """
+    if not isinstance(batch_size, int):
+        return False
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        mesh = distribution.device_mesh
+        axis = mesh.axis_names.index(distribution.batch_dim_name)
+        batch_size //= mesh.shape[axis]
+    return 2 * batch_size >= _LANES
+
+
 @contextlib.contextmanager
 def accumulation():
     """Mark the gradients traced inside as those of micro-batches.

@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_attention, axial_resnet
+from keras_vit.ops import common
 
 
 def authors_model(case, **kwargs):
@@ -21,6 +22,17 @@ def authors_model(case, **kwargs):
 @pytest.mark.parametrize("case", ["axial_resnet", "axial_resnet_groupnorm"])
 def test_logits_are_the_authors(case):
     assert difference(*authors_model(case)) <= 1e-5
+
+
+@pytest.mark.backend("torch")
+def test_the_form_for_tpus_has_the_authors_numbers(monkeypatch):
+    assert common.fill_lanes(64)
+    assert not common.fill_lanes(63) and not common.fill_lanes(None)
+    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    monkeypatch.setattr(common, "fill_lanes", lambda batch_size: True)
+    # The other form is not used.
+    monkeypatch.delattr(axial_attention.AxialAttentionGN, "_each_sequence")
+    assert difference(*authors_model("axial_resnet_groupnorm")) <= 1e-5
 
 
 @pytest.mark.backend("torch")
