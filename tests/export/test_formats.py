@@ -115,7 +115,9 @@ def needs(file_format):
         pytest.param(
             "onnx", "hybrid", marks=pytest.mark.thorough("tensorflow")
         ),
-        pytest.param("onnx", "video", marks=pytest.mark.thorough("torch")),
+        pytest.param(
+            "onnx", "video", marks=pytest.mark.thorough("tensorflow", "torch")
+        ),
     ],
 )
 def test_file_has_the_models_outputs_and_metadata(file_format, name, tmp_path):
@@ -206,7 +208,11 @@ def metadata_of(file_format, path):
 
 
 @pytest.mark.parametrize(
-    ("file_format", "kind"), [("onnx", "clip"), ("litert", "siglip")]
+    ("file_format", "kind"),
+    [
+        ("onnx", "clip"),
+        pytest.param("litert", "siglip", marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.thorough("torch")
 def test_each_of_two_towers_is_a_file(file_format, kind, tmp_path):
@@ -380,7 +386,7 @@ AS_OPENVINO = ["CLIP"]
 if BACKEND == "tensorflow":
     AS_OPENVINO = list(FAMILIES)[::2]
 WRITTEN = [
-    pytest.param(name, marks=[pytest.mark.thorough("tensorflow")] * (i % 5 > 0))
+    pytest.param(name, marks=[pytest.mark.thorough("tensorflow")] * (i % 8 > 0))
     for i, name in enumerate(FAMILIES)
     if BACKEND == "tensorflow" or name in AS_OPENVINO
 ]

@@ -194,6 +194,7 @@ def check_gradients(model, inputs, library, folder, loss_of=mean_loss):
     "case",
     ["normalised", pytest.param("pixels", marks=torch_only)],
 )
+@pytest.mark.thorough("tensorflow")
 def test_files_have_the_librarys_numbers_and_gradients(
     case, transformers, tmp_path
 ):
@@ -222,7 +223,7 @@ def test_files_have_the_librarys_numbers_and_gradients(
 @pytest.mark.parametrize(
     "case", ["normalised", pytest.param("pixels", marks=torch_only)]
 )
-@pytest.mark.thorough("jax")
+@pytest.mark.thorough("tensorflow", "jax")
 def test_videos_have_the_librarys_numbers_and_gradients(
     case, transformers, tmp_path
 ):

@@ -111,7 +111,9 @@ def test_limits_of_requests_are_options(saved, tmp_path, monkeypatch):
     assert found == [defaults, (7, 0.5)]
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize(
+    "precision", [pytest.param("bfloat16", marks=pytest.mark.thorough), "int8"]
+)
 @pytest.mark.usefixtures("plain_serving")
 def test_other_precisions_are_smaller_and_report_their_errors(
     precision, saved, tmp_path, capsys

@@ -54,7 +54,13 @@ def test_logits_are_the_authors(case):
 
 
 @pytest.mark.backend("tensorflow", "jax")
-@pytest.mark.parametrize("case", ["mvit_video", "mvit_authors_image"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "mvit_video",
+        pytest.param("mvit_authors_image", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.thorough("jax")
 def test_compiled_the_logits_are_the_same(case):
     assert difference(*authors_model(case)) <= 2e-6

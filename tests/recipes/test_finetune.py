@@ -186,7 +186,7 @@ def test_a_workdir_in_use_is_refused_before_anything_is_touched(
 
 @no_pictures
 @pytest.mark.backend("tensorflow", "jax", "torch")
-@pytest.mark.thorough("jax")
+@pytest.mark.thorough("tensorflow", "jax")
 def test_evaluated_and_saved_weights_are_the_polyak_average(
     tmp_path, make_config, monkeypatch
 ):

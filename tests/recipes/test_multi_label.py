@@ -81,6 +81,7 @@ def test_softmax_is_refused(folder, tmp_path, make_config):
         finetune.run(config, str(tmp_path))
 
 
+@pytest.mark.usefixtures("plain_decoding")
 @pytest.mark.thorough("jax", "torch")
 def test_precision_of_the_trained_weights_is_logged(folder):
     """On each backend `fit` leaves the weights elsewhere meanwhile."""
