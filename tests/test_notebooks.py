@@ -11,8 +11,11 @@ from tests.documented import NOTEBOOKS
 
 # Each on one backend, the notebooks being the same on all.
 BACKENDS = {
+    "build_vit": "torch",
+    "dictionary": "torch",
     "finetune": "torch",
     "inside": "torch",
+    "mixers": "torch",
     "serving": "tensorflow",
     "tasks": "torch",
     "words": "torch",
@@ -75,8 +78,9 @@ def test_the_outputs_of_the_notebook_are_stored_and_small(path):
     assert all(each["output_type"] != "error" for each in outputs)
     for cell in cells:
         source = "".join(cell["source"])
-        shows = "print(" in source or "plt.show" in source
-        assert bool(cell["outputs"]) == shows, source
+        # Some notebooks print in functions of these names.
+        shows = re.search(r"print\(|plt\.show|\b(check|train)\(", source)
+        assert bool(cell["outputs"]) == bool(shows), source
     assert path.stat().st_size < 150_000
     text = path.read_text()
     assert os.sep + "tmp" not in text and "/home" not in text

@@ -66,7 +66,8 @@ def notebook_page(notebook: dict, name: str) -> tuple[str, dict[str, bytes]]:
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            # Of other notebooks, their pages.
+            parts.append(re.sub(r"\((\w+)\.ipynb\)", r"(\1.md)", source))
             continue
         parts.append(f"```python\n{source}\n```")
         for output in cell["outputs"]:
