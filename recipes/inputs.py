@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Callable
@@ -275,7 +276,8 @@ def pipelines(
             num_replicas=num_replicas,
         )
 
-    return train_batches, eval_batches
+    # What checks them leaves them to the run.
+    return functools.cache(train_batches), functools.cache(eval_batches)
 
 
 def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:

@@ -345,7 +345,7 @@ def pipelines(config, info, train, evaluated):
             num_replicas=num_replicas,
         )
 
-    return train_batches, eval_batches
+    return functools.cache(train_batches), functools.cache(eval_batches)
 
 
 def _head(config):
