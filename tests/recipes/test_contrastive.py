@@ -34,7 +34,7 @@ def small(**changes):
     return fields.changed(config, changes)
 
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = pytest.mark.usefixtures("no_pictures", "plain_decoding")
 
 
 @pytest.mark.thorough("tensorflow", "jax")

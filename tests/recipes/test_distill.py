@@ -53,6 +53,8 @@ def linear_teacher(path):
     return found.score(others, evaluated.labels)
 
 
+# docs/recipes/distill.md has the same of photographs, with three seeds.
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.backend("torch")
 @pytest.mark.usefixtures("no_pictures")

@@ -20,7 +20,9 @@ def config_of(argument, **changes):
     words = ["", f"--config={study.DEFAULT_CONFIG}:{argument}"]
     config, *_ = cli.parse(words, study.DEFAULT_CONFIG)
     tiny = dict(num_layers=2, hidden_size=8, num_heads=2, mlp_dim=8)
-    if config.run.model.name == "ViT":
+    if config.run.model.name == "BiT":
+        tiny = dict(depths=(1,), width_factor=0.5)
+    if config.run.model.name in ("ViT", "BiT"):
         config.run.model.architecture = dataclasses.replace(
             config.run.model.architecture, **tiny
         )

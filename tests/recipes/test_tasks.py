@@ -14,6 +14,7 @@ from keras_vit import data
 from recipes import cli, experiment, fields, finetune, tasks
 from recipes.configs import depth, detect, segment
 
+pytestmark = pytest.mark.usefixtures("plain_decoding")
 CONFIGS = dict(
     detection=detect,
     segmentation=segment,
