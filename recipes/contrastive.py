@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import pathlib
 import re
 import shlex
@@ -272,7 +273,7 @@ def pipelines(config, info, parts, tokenizer):
             num_replicas=num_replicas,
         )
 
-    return train_batches, eval_batches
+    return functools.cache(train_batches), functools.cache(eval_batches)
 
 
 def objective(

@@ -157,7 +157,8 @@ def _train(config, workdir, devices):
     images = inputs.prepare(config, workdir)
     objective = own.objective(config, images.info)
     built = begin.build(config, devices, images, objective)
-    batches = own.batches(config, images, built)
+    train_batches, eval_batches = own.batches(config, images, built)
+    batches = functools.cache(train_batches), functools.cache(eval_batches)
     eval_steps = fitting.check_batches(batches)
     size = "x".join(map(str, images.info.input_shape))
     size = f"{own.describe(config, built)}, {size} pixels"

@@ -43,6 +43,7 @@ def small_config(**changes):
             mlp_dim=16,
             dropout_rate=0.1,
         ),
+        eval_fraction=0.05,
     )
     return fields.changed(config, SMALL | changes)
 

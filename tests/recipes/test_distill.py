@@ -90,6 +90,7 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
         ),
         augment=("MixUp(alpha=0.5)",),
         checkpoint_every=2,
+        eval_fraction=0.05,
     )
     finetune.run(small(**tiny, total_steps=2), str(tmp_path / "teacher"))
     path = tmp_path / "teacher/last.keras"
@@ -121,6 +122,7 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
         ),
         augment=("MixUp(alpha=0.5)",),
         total_steps=3,
+        eval_fraction=0.05,
     )
     linear_teacher(tmp_path / "teacher.keras")
     config = small("DeiT", tmp_path / "teacher.keras", "soft", **tiny)

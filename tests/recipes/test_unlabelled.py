@@ -51,6 +51,7 @@ OF_MAE = {
     "mae.decoder_mlp_dim": 16,
     "probe.dataset": "digits",
     "fewshot_dataset": "",
+    "eval_fraction": 0.05,
 }
 
 OF_DINO = {
