@@ -237,6 +237,7 @@ class Block(CompositeLayer):
     def __init__(self, remat: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.remat = remat
+        self.program: Callable | None = None  # of `compile_blocks`
 
     def call(self, inputs, training=None):
         return self._run(inputs, training)
@@ -250,7 +251,12 @@ class Block(CompositeLayer):
         def forward(inputs):
             return self._forward(inputs, training, **given)
 
-        if self.remat and training:
+        recomputes = self.remat and training
+        if self.program is not None and not (recomputes or given):
+            outputs = self.program(inputs, training)
+            if outputs is not None:
+                return outputs
+        if recomputes:
             return gradient_barrier(rematerialize(self, forward, inputs))
         return gradient_barrier(forward(inputs))
 

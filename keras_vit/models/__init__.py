@@ -2,6 +2,7 @@
 
 from keras_vit.models import constructors as _constructors
 from keras_vit.models.arguments import ModelArguments as ModelArguments
+from keras_vit.models.compile_blocks import compile_blocks as compile_blocks
 from keras_vit.models.construct import from_pretrained as from_pretrained
 from keras_vit.models.construct import show_arguments as _show_arguments
 from keras_vit.models.constructors import *

@@ -121,6 +121,9 @@ def prepare(name: str) -> None:
 
 def _keras_call(model, adam, case, images, labels, is_compiled):
     jit_compile = True if is_compiled else "auto"
+    if is_compiled and keras.backend.backend() == "torch":
+        keras_vit.models.compile_blocks(model)
+        jit_compile = "auto"
     if case.task == "inference":
         model.compile(jit_compile=jit_compile)
         return lambda: model.predict_on_batch(images)
