@@ -46,7 +46,7 @@ def compile_blocks(model: keras.Model, **options) -> None:
     if not blocks:
         raise ValueError(
             "`model` must have layers of the class TransformerBlock, such as "
-            f"those of ViT, DeiT, DINOv2 and SigLIP. Received: {getattr(model, 'name', model)!r}"
+            f"those of ViT, DeiT, DINOv2 and SigLIP. Received: {model!r}"
         )
     if keras.backend.backend() != "torch":
         return

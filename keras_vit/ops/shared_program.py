@@ -20,7 +20,9 @@ class SharedProgram:
         **options: Those of torch.compile.
     """
 
-    def __init__(self, function: Callable, layer: keras.layers.Layer, **options):
+    def __init__(
+        self, function: Callable, layer: keras.layers.Layer, **options
+    ):
         self._function = function
         self._weights = list(layer.weights)
         self._options = options
@@ -69,7 +71,10 @@ class SharedProgram:
         recorded = torch.export.export(
             Stateless(),
             (example, [value.detach() for value in values]),
-            dynamic_shapes=({0: torch.export.Dim("batch")}, [None] * len(values)),
+            dynamic_shapes=(
+                {0: torch.export.Dim("batch")},
+                [None] * len(values),
+            ),
             strict=False,
         )
         return torch.compile(recorded.module(), **self._options)

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import sys
+import types
 
+import numpy as np
 import pytest
 
 import keras_vit
@@ -87,6 +90,34 @@ def test_each_library_is_measured(task, precision, tmp_path, monkeypatch):
     (row,) = json.loads(path.read_text())["batches"]
     assert row["images"] == 3
     assert ("keras_vit", 2**29) in found and len(set(found)) == len(found)
+
+
+@pytest.mark.backend("jax")
+def test_the_authors_model_is_called_with_the_same_sizes(monkeypatch):
+    class Model:
+        """Has the methods of flax that are called."""
+
+        def __init__(self, classes, *, width, pool_type, **sizes):
+            self.classes = classes
+            assert (width, pool_type) == (8, "tok")
+
+        def init(self, key, images):
+            return {"params": {"kernel": np.ones((self.classes,), "float32")}}
+
+        def apply(self, variables, images):
+            kernel = variables["params"]["kernel"]
+            assert kernel.dtype == "bfloat16"
+            return images.mean(axis=(1, 2, 3))[:, None] * kernel, {}
+
+    names = ("big_vision", "big_vision.models", "big_vision.models.vit")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setattr(sys.modules[names[-1]], "Model", Model, raising=False)
+    case = cases.Case("ViTTi16", 32, 2, "inference", "bfloat16")
+    run = implementations.make("big_vision", tiny_model(case), case)
+    logits = run()
+    assert logits.shape == (2, implementations.CLASSES)
+    assert logits.dtype == "float32"
 
 
 @pytest.mark.backend_independent

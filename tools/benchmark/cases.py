@@ -14,6 +14,7 @@ IMPLEMENTATIONS = (
     "timm_compiled",
     "transformers",
     "torchvision",
+    "big_vision",
 )
 
 

@@ -7,8 +7,9 @@ python -m tools.benchmark --backends=jax --models=ViTB16,ViTL16 \
 
 Measures keras_vit, keras-hub, timm, transformers and torchvision, as far as
 they are installed and have the model: `predict_on_batch`, `train_on_batch`
-with AdamW, for PyTorch's libraries a plain loop. Each backend is one process,
-in which the implementations are called in turns; a ratio is the speed of
+with AdamW, for PyTorch's libraries a plain loop; with JAX also big_vision, the
+authors' code, of a checkout in PYTHONPATH. Each backend is one process, in
+which the implementations are called in turns; a ratio is the speed of
 keras_vit divided by that of the other in the same round. The peak of memory is
 that of a process of its own for each implementation and case, and so is the
 largest batch, for which --measures=batch doubles batches until memory ends.

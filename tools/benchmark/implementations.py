@@ -15,6 +15,7 @@ import numpy as np
 import keras_vit
 from tools.benchmark import cases, tasks
 from tools.benchmark.cases import Case
+from tools.plan_tpu import authors
 
 CLASSES = 1000
 LEARNING_RATE = 1e-4
@@ -59,6 +60,8 @@ def available(name: str, model: keras.Model, case: Case) -> bool:
         return case.model in TORCHVISION
     if case.model in tasks.MODELS:
         return library == "transformers"
+    if library == "big_vision" and keras.backend.backend() != "jax":
+        return False
     return (
         model.family == "vit"
         and model.architecture.resnet_depths is None
@@ -98,6 +101,8 @@ def make(name: str, model: keras.Model, case: Case) -> Callable:
         else:
             made = _keras_hub(model, case)
         return _keras_call(made, adam, case, images, labels, is_compiled)
+    if library == "big_vision":
+        return _flax_call(model, case, images, labels)
     module = globals()[f"_{library}"](model, case)
     return _torch_call(module, case, images, labels, is_compiled)
 
@@ -158,6 +163,43 @@ def _keras_hub(model, case):
         activation="linear",
         dtype=case.dtype_policy,
     )
+
+
+def _flax_call(model, case, images, labels):
+    """Return a call of big_vision's ViT, a checkout on the path of modules."""
+    import jax
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    settings = authors.Settings(
+        architecture=model.architecture,
+        representation_size=0,
+        num_classes=CLASSES,
+        image_shape=images.shape[1:],
+        dtype=case.precision,
+        loss=loss,
+        learning_rate=lambda step: LEARNING_RATE,
+        weight_decay=WEIGHT_DECAY,
+        clip_norm=0.0,
+    )
+    vit = importlib.import_module("big_vision.models.vit")
+    flax = authors.model("big_vision", vit, settings)
+    key = jax.random.key(0)
+    parameters = jax.jit(flax.init)(key, images)["params"]
+    if case.task == "inference":
+        dtype = case.precision
+        parameters = jax.tree.map(lambda x: x.astype(dtype), parameters)
+        infer = jax.jit(lambda p, x: flax.apply({"params": p}, x)[0])
+        return lambda: np.asarray(infer(parameters, images), "float32")
+    optimizer = authors.adamw(settings)
+    step = jax.jit(authors.make_step(flax, optimizer, loss), donate_argnums=0)
+    state = parameters, optimizer.init(parameters)
+
+    def train():
+        nonlocal state
+        state, value = step(state, (images, labels), key)
+        return float(value)
+
+    return train
 
 
 def _timm(model, case):

@@ -142,13 +142,13 @@ def compile_step(
         jax.ShapeDtypeStruct((batch_size, settings.num_classes), "float32"),
     )
     key = jax.ShapeDtypeStruct((2,), "uint32")
-    optimizer = _optimizer(settings)
+    optimizer = adamw(settings)
     initialize = functools.partial(model.init, train=False)
     parameters = jax.eval_shape(initialize, key, batch[0])["params"]
     state = (parameters, jax.eval_shape(optimizer.init, parameters))
     start = time.monotonic()
     lowered = jax.jit(
-        _step(model, optimizer, settings.loss),
+        make_step(model, optimizer, settings.loss),
         donate_argnums=0,
         out_shardings=(everywhere, everywhere),
     ).lower(
@@ -192,7 +192,8 @@ def _check(name, settings):
         )
 
 
-def _optimizer(settings):
+def adamw(settings: Settings):
+    """Return their AdamW, as Optax' parts."""
     import jax
     import optax
 
@@ -212,7 +213,8 @@ def _optimizer(settings):
     return optax.chain(*parts)
 
 
-def _step(model, optimizer, loss):
+def make_step(model, optimizer, loss) -> typing.Callable:
+    """Return a function of the state, a batch and a key: state and loss."""
     import jax
     import optax
 
