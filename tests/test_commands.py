@@ -32,6 +32,9 @@ pre-commit python torchrun""".split()
 NO_COMMANDS = {
     "README.md": ["@inproceedings"],
     "docs/finetune.md": ["path/to/images/train"],
+    "docs/notebooks/build_vit.ipynb": ["z_0", "[q,", "MSA(z)", "z'_l", "y"],
+    "docs/notebooks/dictionary.ipynb": ["answer", "q"],
+    "docs/notebooks/mixers.ipynb": ["u"],
     "docs/serving.md": ["serving/vit/", "prometheus_config"],
 }
 # Options of programs that are not ours, and of their pages.
