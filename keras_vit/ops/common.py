@@ -114,26 +114,16 @@ _accumulates = False
 
 def targets_tpu() -> bool:
     """Return whether JAX traces a program for TPUs."""
-    return _platform().startswith("tpu")
-
-
-def targets_xla_cpu() -> bool:
-    """Return whether JAX traces a program for processors."""
-    return _platform().startswith("cpu")
-
-
-def _platform():
-    """Return the kind of device that JAX traces for; "" without JAX."""
     if keras.backend.backend() != "jax":
-        return ""
+        return False
     import jax
 
     distribution = keras.distribution.distribution()
     if distribution is None:
-        return jax.default_backend()
+        return jax.default_backend() == "tpu"
     # Names such as "tpu:0", or jax.Device objects; of a plan they are absent.
     device = distribution.device_mesh.devices.flat[0]
-    return getattr(device, "platform", device)
+    return getattr(device, "platform", device).startswith("tpu")
 
 
 def fill_lanes(batch_size) -> bool:

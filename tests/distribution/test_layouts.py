@@ -72,6 +72,10 @@ class TestLayouts:
             for i in range(2):
                 cut = ["model", None, None]
                 expected[f"encoderblock_{i}/{path}"] = cut
+        if name == "map":
+            for path, axes in TENSOR.items():
+                if path.startswith("MlpBlock_0/"):
+                    expected[f"attention_pooling/{path}"] = axes
         found = axes_of(layout, model.weights)
         assert {p: a for p, a in found.items() if any(a)} == expected
 
