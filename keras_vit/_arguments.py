@@ -27,6 +27,7 @@ Rate = Annotated[float, "a number in [0, 1)", lambda x: 0 <= x < 1]
 Epsilon = Annotated[
     float, "a number between 0 and 1, such as 1e-6", lambda x: 0 < x < 1
 ]
+NotNegative = Annotated[float, "a number, at least 0", lambda x: x >= 0]
 Positive = Annotated[float, "a positive number", lambda x: x > 0]
 Pair = Annotated[
     Count | tuple[Count, Count],

@@ -39,6 +39,7 @@ class Architecture:
     drop_path_rate: float = 0.0
     # Positions.
     position_embedding: str = ""
+    embedding_init: str = ""
     position_placement: str = ""
     position_prefix: int = 0
     position_table_size: int = 0

@@ -11,7 +11,6 @@ from keras_vit.models import (
     axial_attention,
     axial_resnet,
     axial_vit,
-    beit,
     bit,
     conv_mlp,
     cycle_mlp,
@@ -234,12 +233,12 @@ LAYERS = {
         (5, 6),
     ),
     "BEiTAttention": (
-        beit.BEiTAttention,
+        layers.BEiTAttention,
         dict(num_heads=2, grid_size=(2, 2), qkv_bias="qv"),
         (5, 6),
     ),
     "BEiTAttention computed": (
-        beit.BEiTAttention,
+        layers.BEiTAttention,
         dict(num_heads=2, grid_size=(2, 2), relative_dim=3),
         (6, 8),
     ),

@@ -2,6 +2,7 @@
 
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.attention_pooling import AttentionPooling
+from keras_vit.layers.beit_attention import BEiTAttention
 from keras_vit.layers.core import (
     ClassificationHead,
     EnsureShape,
@@ -33,6 +34,7 @@ from keras_vit.ops.attention import set_attention_implementation
 __all__ = [
     "AddPositionEmbs",
     "AttentionPooling",
+    "BEiTAttention",
     "BottleneckUnit",
     "ClassToken",
     "ClassificationHead",

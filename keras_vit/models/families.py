@@ -3,8 +3,8 @@
 A family is a module `models/<family>.py` with
 
 1. the dataclass of its architecture, made by `@architecture`, whose docstring
-   has a section `Args`; all fields but those of training, "..._rate", are taken
-   from the weights unless the caller gives them;
+   has a section `Args`; all fields but those of training, "..._rate" and
+   "..._init", are taken from the weights unless the caller gives them;
 2. `forward(config, x)`, from scaled images `[B, H, W, C]` to the
    representation, `[B, D]`, or `[B, 2, D]` of two tokens that each have a
    classifier (`layers.DistilledHead`); or from videos `[B, T, H, W, C]`, with
@@ -89,7 +89,7 @@ def architecture(config: type[_T]) -> type[_T]:
 
 def is_of_training(field: dataclasses.Field) -> bool:
     """Return whether a field of an architecture is no property of weights."""
-    return field.name.endswith("_rate")
+    return field.name.endswith(("_rate", "_init"))
 
 
 def drop_path_rates(config) -> list[float]:

@@ -54,7 +54,8 @@ __all__ = [
 ]
 
 Pooling = Literal["token", "gap", "gap_norm", "map", "unpooled"]
-Positions = Literal["learned_1d", "learned_2d", "relative", "none"]
+Positions = Literal["learned_1d", "learned_2d", "relative", "local", "none"]
+EmbeddingInit = Literal["lecun_normal", "whitening"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
 
@@ -124,7 +125,12 @@ class ViTConfig(EncoderConfig):
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
-            (Table 8); "learned_1d".
+            (Table 8); or "local", "learned_1d" and in each block a learned bias
+            for the distance of two patches, whose first values make attention
+            local (ConViT, `layers.beit_attention.local_table`), for training
+            from scratch on few images; "learned_1d".
+        embedding_init: First kernel of the patches' embedding, "lecun_normal"
+            or "whitening" (`layers.embedding.whitening`); "lecun_normal".
         position_placement: Where embeddings are added: "stem" (once, before
             the encoder), "every_layer" (a table for each block) or
             "every_layer_shared" (one table, before each block); "stem".
@@ -140,6 +146,7 @@ class ViTConfig(EncoderConfig):
     dropout_rate: Rate = 0.0
     attention_dropout_rate: Rate = 0.0
     position_embedding: Positions = "learned_1d"
+    embedding_init: EmbeddingInit = "lecun_normal"
     position_placement: Placement = "stem"
     gelu_approximate: bool = True
     resnet_depths: tuple[Count, ...] | None = None
@@ -152,9 +159,13 @@ class ViTConfig(EncoderConfig):
         return self.pooling == "token" or bool(self.class_token)
 
     @property
-    def is_relative(self) -> bool:
-        """Whether attention has relative positions."""
-        return self.position_embedding == "relative"
+    def table(self) -> Literal["learned_1d", "learned_2d"] | None:
+        """The kind of the table of positions that is added to the tokens."""
+        if self.position_embedding == "local":
+            return "learned_1d"
+        if self.position_embedding in ("learned_1d", "learned_2d"):
+            return self.position_embedding
+        return None
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
@@ -165,8 +176,7 @@ class ViTConfig(EncoderConfig):
                 "False with pooling='gap_norm', and False otherwise. Received: "
                 f"class_token={self.class_token}, pooling={self.pooling!r}"
             )
-        learned = self.position_embedding in ("learned_1d", "learned_2d")
-        if not learned and self.position_placement != "stem":
+        if not self.table and self.position_placement != "stem":
             raise ValueError(
                 "`position_placement` says where embeddings are added to "
                 "tokens; with "
@@ -184,6 +194,7 @@ class ViTArguments(EncoderArguments, total=False):
     dropout_rate: Rate | None
     attention_dropout_rate: Rate | None
     position_embedding: Positions | None
+    embedding_init: EmbeddingInit | None
     position_placement: Placement | None
     gelu_approximate: bool | None
     resnet_depths: tuple[Count, ...] | None
@@ -202,7 +213,10 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             name="resnet",
         )(x)
     embedding = layers.PatchEmbedding(
-        config.patch_size, config.hidden_size, name="embedding"
+        config.patch_size,
+        config.hidden_size,
+        initializer=config.embedding_init,
+        name="embedding",
     )
     x = embedding(x)  # [B, N, D]
     if config.has_class_token:
@@ -212,13 +226,11 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         return layers.AddPositionEmbs(
             embedding.grid_size,
             class_token=config.has_class_token,
-            kind=config.position_embedding,  # type: ignore[arg-type]
+            kind=config.table or "learned_1d",
             name=f"posembed_{suffix}",
         )
 
-    placement = config.position_placement
-    if config.position_embedding not in ("learned_1d", "learned_2d"):
-        placement = None
+    placement = config.position_placement if config.table else None
     if placement in ("stem", "every_layer_shared"):
         shared_positions = positions("input")
     if placement == "stem":
@@ -229,7 +241,14 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         )
 
     # Equations 2 and 3: the encoder.
-    attention = "RelativeAttention" if config.is_relative else None
+    attention: dict = dict(dropout_rate=config.attention_dropout_rate)
+    if config.position_embedding == "relative":
+        attention |= dict(layer="RelativeAttention")
+    elif config.position_embedding == "local":
+        grid_size = embedding.grid_size
+        attention |= dict(
+            layer="BEiTAttention", grid_size=grid_size, locality=1
+        )
     activation = "gelu_tanh" if config.gelu_approximate else "gelu"
     for i, rate in enumerate(drop_path_rates(config)):
         if placement == "every_layer":
@@ -242,9 +261,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             dropout_rate=config.dropout_rate,
             drop_path_rate=rate,
             layer_norm_epsilon=config.layer_norm_epsilon,
-            attention_options=dict(
-                layer=attention, dropout_rate=config.attention_dropout_rate
-            ),
+            attention_options=attention,
             mlp_options=dict(activation=activation),
             name=f"encoderblock_{i}",
         )(x)

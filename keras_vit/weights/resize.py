@@ -100,19 +100,20 @@ def resample_distances(
     """Resample a table of relative positions to another grid of patches.
 
     Args:
-        table: `[(2 H - 1) (2 W - 1) + 3, A]`; the last three rows, those of
-            the class token, are unchanged.
+        table: `[(2 H - 1) (2 W - 1), A]`; further rows, those of the class
+            token, are unchanged.
         source_grid, target_grid: (H, W) of the table and the result.
         method: One of `METHODS`.
     """
     if tuple(source_grid) == tuple(target_grid):
         return table
     height, width = (2 * n - 1 for n in source_grid)
-    distances = table[:-3].reshape(height, width, -1).astype("float64")
+    distances, rest = np.split(table, [height * width])
+    distances = distances.reshape(height, width, -1).astype("float64")
     size = tuple(2 * n - 1 for n in target_grid)
     distances = _resample_axes(distances, size, method)
     distances = distances.reshape(-1, table.shape[1]).astype(table.dtype)
-    return np.concatenate([distances, table[-3:]])
+    return np.concatenate([distances, rest])
 
 
 def _geometric(m, n):

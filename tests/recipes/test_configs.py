@@ -52,6 +52,11 @@ VIDEO = (
     "video:MViTB16x4,path/to/videos,ssv2",
     "video:MViTB16x4,path/to/videos,charades",
 )
+CIFAR10 = (
+    "cifar10:path/to/images",
+    "cifar10:path/to/images,stem",
+    "cifar10:path/to/images,200_epochs",
+)
 STUDIES = (
     "figure_4",
     "figure_8",
@@ -102,6 +107,7 @@ EXPERIMENTS = {
         "BiTR50x1,cifar10",
         "BiTR50x1,imagenet2012",
         *VIDEO,
+        *CIFAR10,
     ],
     sweep: [
         "",
@@ -197,7 +203,7 @@ def test_every_config_file_is_among_the_experiments():
     # These have tests of their own.
     others = {"detect", "segment", "depth", "contrastive", "dino", "distill"}
     recipes = {recipe.DEFAULT_CONFIG.stem for recipe in NAMES}
-    assert files == {*recipes, "video", "masked_patch", *others}
+    assert files == {*recipes, "video", "cifar10", "masked_patch", *others}
 
 
 def test_better_plain_vit_baselines():

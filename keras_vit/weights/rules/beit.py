@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 
-from keras_vit.weights import resize
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, patches, table
 from keras_vit.weights.rules.encoder import formats, timm, transformers
@@ -35,16 +34,8 @@ NAMES: dict = transformers.BERT_NAMES | dict(
 _KINDS = dict(beit=transformers.defaults(1e-12, image_size=224))
 
 
-def _fit_distances(value, fit):
-    if None in (fit.source_grid, fit.grid):
-        return value
-    return resize.resample_distances(
-        value, fit.source_grid, fit.grid, fit.method
-    )
-
-
 RESIZES = formats.RESIZES | {
-    r"encoderblock_\d+/.*/relative_bias": _fit_distances
+    r"encoderblock_\d+/.*/relative_bias": table.fit_distances
 }
 
 

@@ -218,6 +218,14 @@ def fit_positions(value: np.ndarray, fit: Fit) -> np.ndarray:
     return resize.resample_positions(value, source, target, fit.method)
 
 
+def fit_distances(value: np.ndarray, fit: Fit) -> np.ndarray:
+    """Resample a table of a bias by the distance of two patches, `[R, A]`."""
+    source, target = fit.source_grid, fit.grid
+    if source is None or target is None:
+        return value
+    return resize.resample_distances(value, source, target, fit.method)
+
+
 def expand(
     rows: list,
     *,

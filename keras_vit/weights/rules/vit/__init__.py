@@ -54,6 +54,7 @@ def _stem_scale(metadata):
 
 RESIZES = {
     _POSITIONS: table.fit_positions,
+    r"encoderblock_\d+/.*/relative_bias": table.fit_distances,
     "embedding/kernel": table.fit_pixels,
     "resnet/conv_root/kernel": table.fit_pixels,
 }

@@ -44,7 +44,9 @@ def _variables(layer, shape):
             return ("pos_embedding",)
         return "row_embedding", "column_embedding", "class_embedding"
     if last.startswith("MultiHead"):
-        return ("relative_embedding",)
+        # A vector for each distance, or a number.
+        name = "relative_embedding" if len(shape) == 3 else "relative_bias"
+        return (name,)
     return "kernel", "bias"
 
 
@@ -157,8 +159,8 @@ def _positions(layer, block):
     """Return the kind, grid and placement of the position embeddings."""
     if not block:
         return {}
+    options = configs.section(block, "attention_options")
     if not layer:
-        options = configs.section(block, "attention_options")
         relative = options.get("layer") == "RelativeAttention"
         relative = relative or configs.flag(block, "relative_positions")
         return dict(position_embedding="relative" if relative else "none")
@@ -168,9 +170,11 @@ def _positions(layer, block):
         placement = "every_layer"
     elif len(layer.get("inbound_nodes", ())) > 1:
         placement = "every_layer_shared"
-    kinds = ("learned_1d", "learned_2d")
+    kind = configs.choice(config, "kind", ("learned_1d", "learned_2d"))
+    if options.get("layer") == "BEiTAttention":
+        kind = "local"
     return dict(
         grid=configs.pair(config, "grid_size"),
-        position_embedding=configs.choice(config, "kind", kinds),
+        position_embedding=kind,
         position_placement=placement,
     )

@@ -1,0 +1,132 @@
+"""CIFAR-10 from scratch.
+
+cifar10.py:DATASET             a ViT, in half an hour of one core
+cifar10.py:DATASET,stem        a hybrid, in the same time
+cifar10.py:DATASET,200_epochs  ViT-Lite-7/4, for a GPU or TPU
+
+DATASET is cifar10 (of TFDS), or a folder of images or an npz file of 32 pixels
+per side. The first two are fastest with PyTorch; docs/recipes/cifar10.md says
+how they were found.
+
+ViT-Lite: Hassani et al. 2021, "Escaping the Big Data Paradigm with Compact
+Transformers" (2104.05704), which reports 91.4 % after 200 epochs; they were not
+run here.
+"""
+
+from recipes import experiment
+
+
+def get_config(arguments: str) -> experiment.Config:
+    """Return the config of "DATASET" or "DATASET,KIND"."""
+    dataset, _, kind = arguments.partition(",")
+    kinds = {"": _patches, "stem": _stem, "200_epochs": _vit_lite}
+    if not dataset or kind not in kinds:
+        raise ValueError(
+            "The argument of cifar10.py must be DATASET, DATASET,stem or "
+            f"DATASET,200_epochs. Received: {arguments!r}"
+        )
+    return kinds[kind](dataset)
+
+
+def _config(dataset, model, schedule, optim, every=0, **data):
+    return experiment.Config(
+        model=model,
+        data=experiment.Data(
+            dataset=dataset,
+            image_size=(32,),
+            crop="pad",
+            flip=True,
+            cache=True,
+            **data,
+        ),
+        schedule=schedule,
+        optim=optim,
+        evaluation=experiment.Evaluation(every=every),
+    )
+
+
+def _patches(dataset):
+    model = experiment.Model(
+        name="ViT",
+        architecture=experiment.Architecture(
+            patch_size=4,
+            hidden_size=128,
+            num_layers=4,
+            num_heads=4,
+            mlp_dim=256,
+            pooling="gap",
+            position_embedding="local",
+            embedding_init="whitening",
+        ),
+    )
+    return _half_hour(dataset, model, 3_400)
+
+
+def _stem(dataset):
+    model = experiment.Model(
+        name="ViT",
+        architecture=experiment.Architecture(
+            patch_size=1,
+            hidden_size=128,
+            num_layers=4,
+            num_heads=4,
+            mlp_dim=256,
+            pooling="gap",
+            resnet_depths=(2,),
+            resnet_width=0.5,
+        ),
+    )
+    return _half_hour(dataset, model, 3_000)
+
+
+def _half_hour(dataset, model, total_steps):
+    # Muon takes the matrices of the blocks, AdamW all else.
+    return _config(
+        dataset,
+        model,
+        experiment.Schedule(
+            total_steps=total_steps, warmup_steps=200, name="linear"
+        ),
+        experiment.Optim(
+            name="Muon(adam_lr_ratio=0.45,adam_beta_2=0.95,"
+            "adam_weight_decay=0.05,exclude_layers=['head'])",
+            base_lr=0.0045,
+            clip_norm=1.0,
+            label_smoothing=0.1,
+        ),
+        every=total_steps // 2,
+        batch_size=64,
+    )
+
+
+def _vit_lite(dataset):
+    model = experiment.Model(
+        name="ViT",
+        architecture=experiment.Architecture(
+            patch_size=4,
+            hidden_size=256,
+            num_layers=7,
+            num_heads=4,
+            mlp_dim=512,
+            drop_path_rate=0.1,
+        ),
+        dtype_policy="mixed_bfloat16",
+    )
+    return _config(
+        dataset,
+        model,
+        experiment.Schedule(num_epochs=200, warmup_steps=3_900),
+        experiment.Optim(
+            name="AdamW",
+            base_lr=5e-4,
+            weight_decay=0.06,
+            clip_norm=0.0,
+            label_smoothing=0.1,
+        ),
+        batch_size=128,
+        augment=(
+            "RandAugment(num_ops=2,factor=0.45)",
+            "MixUp(alpha=0.8)",
+            "CutMix(factor=1.0)",
+        ),
+    )
