@@ -226,7 +226,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
         return layers.AddPositionEmbs(
             embedding.grid_size,
             class_token=config.has_class_token,
-            kind=config.table or "learned_1d",
+            kind=config.table,  # type: ignore[arg-type]
             name=f"posembed_{suffix}",
         )
 

@@ -72,6 +72,7 @@ def _stem(dataset):
             num_heads=4,
             mlp_dim=256,
             pooling="gap",
+            position_embedding="local",
             resnet_depths=(2,),
             resnet_width=0.5,
         ),

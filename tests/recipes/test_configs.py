@@ -485,8 +485,8 @@ def of_the_page():
     for name, argument in re.findall(rf"configs/(\w+)\.py:{words}", text):
         if name in by_name:
             yield by_name[name], argument
-        elif name == "video":
-            yield finetune, f"video:{argument}"
+        elif name in ("video", "cifar10"):
+            yield finetune, f"{name}:{argument}"
         else:  # an objective
             yield unlabelled, f"{name}:{argument}"
     # Other arguments of a command in the same row.
