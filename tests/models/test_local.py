@@ -46,15 +46,36 @@ def test_files_of_local_attention_are_read(tmp_path, pooling):
     np.testing.assert_array_equal(loaded.predict(images, verbose=0), expected)
     of_keras = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(of_keras.predict(images, verbose=0), expected)
+    # Without a config: the caller says what the model is.
+    plain = dict(SMALL, position_embedding="local", pooling=pooling)
+    plain |= dict(
+        position_grid=(3, 4),
+        gelu_approximate=True,
+        layer_norm_epsilon=1e-6,
+        pixel_mean=127.5,
+        pixel_std=127.5,
+    )
+    of_h5 = keras_vit.ViT(**plain, weights=tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(of_h5.predict(images, verbose=0), expected)
 
 
 def test_bias_of_distance_is_resized(tmp_path):
     arguments = dict(SMALL, position_embedding="local", pooling="gap")
-    keras_vit.ViT(**arguments).save(tmp_path / "model.keras")
+    smaller = keras_vit.ViT(**arguments)
+    smaller.save(tmp_path / "model.keras")
     other = dict(arguments, input_shape=(16, 24, 3))
     model = keras_vit.ViT(**other, weights=tmp_path / "model.keras")
-    (bias,) = (v for v in model.variables if v.name == "relative_bias")
-    assert bias.shape == (7 * 11, 4)
+    old, new = (
+        keras.ops.convert_to_numpy(v)
+        for x in (smaller, model)
+        for v in x.variables
+        if v.name == "relative_bias"
+    )
+    assert old.shape == (5 * 7, 4) and new.shape == (7 * 11, 4)
+    # Distance 0 is in the middle; a head still prefers its neighbour's side.
+    np.testing.assert_allclose(new[38], old[17], atol=1e-5)
+    new = new.reshape(7, 11, 4)
+    assert (new[4, 5, 0] > new[2, 5, 0]) and (new[3, 6, 1] > new[3, 4, 1])
 
 
 def test_embeddings_of_smooth_patches_are_white():
