@@ -40,7 +40,7 @@ class Plan:
     Attributes:
         family: The family.
         config: The architecture.
-        arguments: All of `ModelArguments`, resolved.
+        arguments: All of `ModelArguments` but `weights`, resolved.
         source: The checkpoint; None for random weights.
         takes_head: Whether the head is the checkpoint's.
     """
@@ -75,7 +75,11 @@ def build(
     """
     arguments = with_defaults(given)
     fields = {key: given[key] for key in given if key not in arguments}
-    source = _open(family, fields, arguments, variant)
+    source, weights = None, arguments.pop("weights")
+    if weights is not None:
+        grid = arguments["position_grid"]
+        source = registry.open_weights(weights, variant, grid)
+        source = _complete(family, fields, source)
     plan = _resolve(family, fields, arguments, source, variant)
     with policy(arguments["dtype"]):
         images, x = _assemble(plan)
@@ -89,13 +93,8 @@ def build(
     return feature_maps(model) if arguments["feature_maps"] else model
 
 
-def _open(family, fields, arguments, variant):
-    """Return the checkpoint of a family; None for random weights."""
-    if arguments["weights"] is None:
-        return None
-    source = registry.open_weights(
-        arguments["weights"], variant, arguments["position_grid"]
-    )
+def _complete(family, fields, source):
+    """Return the checkpoint of a model of a family, with its image size."""
     source = checkpoint.encoder_of(source)
     if _files_of(source.family) != _files_of(family.name):
         raise ValueError(
@@ -104,7 +103,13 @@ def _open(family, fields, arguments, variant):
             "with keras_vit.from_pretrained."
         )
     checkpoint.require(source, fields)
-    return checkpoint.with_image_size(source, fields)
+    # Of some families the arrays and these fields show the image size.
+    size_of = getattr(rules.FAMILIES[source.family], "trained_image_size", None)
+    if size_of is None or "image_size" in source.metadata:
+        return source
+    known = {name: value for name, value in fields.items() if value is not None}
+    size = size_of(source.metadata | known)
+    return checkpoint.with_metadata(source, image_size=size)
 
 
 def _files_of(family):
@@ -117,27 +122,32 @@ def _resolve(family, fields, arguments, source, variant):
     metadata = {} if source is None else source.metadata
     config = _resolve_config(family.config, fields, metadata)
     check_feature_maps(arguments["feature_maps"], arguments["include_top"])
-    takes_head = _resolve_head(arguments, source)
+    takes_head = _resolve_head(arguments, source and metadata)
     if arguments["input_shape"] is None:
         default = family.input_shapes.get(variant or "", (224, 224, 3))
         stride = family.stride and family.stride(config)
         arguments["input_shape"] = _input_shape(metadata, stride, default)
     shape = arguments["input_shape"]
     check_input_shape(shape, family.takes_video)
-    if source is not None:
-        config = checkpoint.fit_sizes(source, config, tuple(shape[-3:-1]))
+    fit_sizes = source and getattr(
+        rules.FAMILIES[source.family], "fit_sizes", None
+    )
+    if fit_sizes:
+        # Sizes that depend on that of the image.
+        changes = fit_sizes(metadata, config, tuple(shape[-3:-1]))
+        config = dataclasses.replace(config, **changes)
     return Plan(family, config, arguments, source, takes_head)
 
 
-def _resolve_head(arguments, source):
+def _resolve_head(arguments, metadata):
     """Resolve the arguments of the head; return whether it is the weights'."""
     classes, class_names = arguments["classes"], arguments["class_names"]
     check_class_names(class_names, classes)
     if classes is None and class_names is not None:
         arguments["classes"] = classes = len(class_names)
-    if source is None or not arguments["include_top"]:
+    if metadata is None or not arguments["include_top"]:
         return False
-    found = source.metadata.get("classes")
+    found = metadata.get("classes")
     if found is None and classes is None:
         raise ValueError(
             "`classes` must be given, or include_top=False, since the weights "
@@ -148,7 +158,7 @@ def _resolve_head(arguments, source):
     arguments["classes"] = found
     for name in ("class_names", "representation_size"):
         if arguments[name] is None:
-            arguments[name] = source.metadata.get(name)
+            arguments[name] = metadata.get(name)
     return True
 
 
@@ -237,9 +247,21 @@ def _fill(plan, model):
         wanted,
         resize_patches=plan.arguments["resize_patches"],
     )
-    if plan.takes_head:
-        load.warn_if_zero_head(model, plan.source)
-        _order_classes(model, plan.metadata.get("class_names"))
+    if not plan.takes_head:
+        return
+    if not any(
+        keras.ops.convert_to_numpy(variable).any()
+        for variable in model.get_layer("head").weights
+        if variable.name == "kernel"
+    ):
+        warnings.warn(
+            f"The head of {plan.source.name!r} is all zeros: its classes all "
+            "score alike. The imagenet21k files of 2020 have such a head, "
+            "for fine-tuning: pass `classes=...` or `include_top=False`. The "
+            "weights named 'augreg' have a trained head of the 21k classes.",
+            stacklevel=3,
+        )
+    _order_classes(model, plan.metadata.get("class_names"))
 
 
 def _order_classes(model, before):

@@ -287,40 +287,6 @@ def require(source: Checkpoint, given: dict) -> None:
         )
 
 
-def fit_sizes(source: Checkpoint, config, image_size: tuple[int, int]):
-    """Return an architecture with the sizes that depend on the image size.
-
-    Args:
-        source: The checkpoint.
-        config: The architecture, resolved.
-        image_size: (height, width) of the model's images.
-
-    Raises:
-        ValueError: If the checkpoint cannot be fitted to images of this size.
-    """
-    function = getattr(FAMILIES[source.family], "fit_sizes", None)
-    if function is None:
-        return config
-    changes = function(source.metadata, config, image_size)
-    return dataclasses.replace(config, **changes)
-
-
-def with_image_size(source: Checkpoint, given: dict) -> Checkpoint:
-    """Return the checkpoint with the image size that its arrays show.
-
-    Args:
-        source: The checkpoint.
-        given: Fields of the architecture, which some families need for it;
-            None means not given.
-    """
-    function = getattr(FAMILIES[source.family], "trained_image_size", None)
-    if function is None or "image_size" in source.metadata:
-        return source
-    known = {name: value for name, value in given.items() if value is not None}
-    size = function(source.metadata | known)
-    return with_metadata(source, image_size=size)
-
-
 def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:
     """Return the checkpoint with additional metadata."""
     return dataclasses.replace(source, metadata=source.metadata | metadata)

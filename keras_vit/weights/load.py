@@ -6,10 +6,8 @@ an error lists both sides.
 
 import functools
 import re
-import warnings
 
 import numpy as np
-from keras import ops
 
 from keras_vit.weights.checkpoint import Checkpoint, listing
 from keras_vit.weights.rules import FAMILIES, table
@@ -40,34 +38,37 @@ def fill(
             shapes differ; then nothing is assigned. Also if an array is found
             to be damaged when it is read, or to exceed the variable's dtype.
     """
-    family = FAMILIES[source.family]
-    grid, source_grid = family.grid(wanted), source.metadata.get("grid")
-    if source_grid is None and "image_size" in source.metadata:
-        source_grid = family.grid(source.metadata)
-    try:
-        source.format.check(source.metadata, wanted | dict(grid=grid))
-    except ValueError as error:
-        raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
+    family, file_format = FAMILIES[source.family], source.format
+    arrays, metadata = source.arrays, source.metadata
+    grid, source_grid = family.grid(wanted), metadata.get("grid")
+    if source_grid is None and "image_size" in metadata:
+        source_grid = family.grid(metadata)
     size = functools.partial(
         table.Fit,
         source_grid=source_grid,
         grid=grid,
-        method=source.metadata.get("resampling") or "",
+        method=metadata.get("resampling") or "",
         resize_patches=resize_patches,
     )
 
     def value_of(variable, rule, parts):
         """Return a variable's value, resized if its path has a resize."""
         value = rule.transform.join(*parts)
-        resized = _resize_of(source, variable)
+        resized = _resize_of(family, variable)
         if resized is None:
             return value
         return resized(value, size(shape=tuple(variable.shape)))
 
-    arrays = source.format.adapt(
-        _without_the_top(source, wanted), source.metadata, wanted
-    )
-    for variable, rule in _plan(model, source, wanted, arrays, value_of):
+    if wanted.get("classes") is None:
+        arrays = _without_the_top(arrays, source.rules, wanted)
+    try:
+        file_format.check(metadata, wanted | dict(grid=grid))
+        arrays = file_format.adapt(arrays, metadata, wanted)
+        pairs = _rules_of(model, file_format.rules(wanted), wanted, arrays)
+        plan = _plan(pairs, family, arrays, value_of)
+    except ValueError as error:
+        raise ValueError(f"The checkpoint {source.name!r}: {error}") from None
+    for variable, rule in plan:
         parts = [arrays[name].read() for name in rule.sources]
         value = value_of(variable, rule, parts)
         if not _is_finite_as(value, variable.dtype):
@@ -80,15 +81,15 @@ def fill(
         variable.assign(value)
 
 
-def _plan(model, source, wanted, arrays, value_of):
+def _plan(pairs, family, arrays, value_of):
     """Return each variable to fill with its rule, if all fit."""
     plan, missing, shapes = [], [], []
-    for variable, rule in _rules_of(model, source, wanted, arrays):
+    for variable, rule in pairs:
         absent = [name for name in rule.sources if name not in arrays]
         missing.extend(absent)
         if not absent:
             found = _differences(variable, rule, arrays)
-            if found and _resize_of(source, variable):
+            if found and _resize_of(family, variable):
                 found = _unless_resized(variable, rule, arrays, value_of, found)
             shapes.extend(found)
             plan.append((variable, rule))
@@ -96,8 +97,8 @@ def _plan(model, source, wanted, arrays, value_of):
     unused = [name for name in arrays if name not in used]
     if missing or unused or shapes:
         raise ValueError(
-            f"The checkpoint {source.name!r} does not fit the model. Expected "
-            "the same names and shapes on both sides. Received:\n"
+            "it does not fit the model. Expected the same names and shapes on "
+            "both sides. Received:\n"
             + listing("-", "missing in the checkpoint", missing)
             + listing("+", "in the checkpoint, unused by the model", unused)
             + listing("~", "of another shape", shapes)
@@ -113,27 +114,21 @@ def _is_finite_as(value, dtype):
         return np.isfinite(value.astype(dtype)).all()
 
 
-def _without_the_top(source, wanted):
+def _without_the_top(arrays, rules, wanted):
     """Return the arrays, without a head that the model does not use."""
-    dropped = ()
-    if wanted.get("classes") is None:
-        dropped = table.without_top(wanted)
+    dropped = table.without_top(wanted)
     names = {
         name
-        for rule in source.rules
+        for rule in rules
         if dropped and rule.path.startswith(dropped)
         for name in rule.sources
     }
-    return {
-        name: array
-        for name, array in source.arrays.items()
-        if name not in names
-    }
+    return {name: arrays[name] for name in arrays if name not in names}
 
 
-def _rules_of(model, source, wanted, arrays):
+def _rules_of(model, rules, wanted, arrays):
     """Yield each variable to fill with its rule."""
-    rules = {rule.path: rule for rule in source.format.rules(wanted)}
+    rules = {rule.path: rule for rule in rules}
     for variable in model.weights:
         path = variable.path
         if path.startswith("head/") and wanted.get("classes") is None:
@@ -145,9 +140,9 @@ def _rules_of(model, source, wanted, arrays):
         yield variable, rule
 
 
-def _resize_of(source, variable):
+def _resize_of(family, variable):
     """Return the function that resizes a variable's value, or None."""
-    for pattern, function in FAMILIES[source.family].RESIZES.items():
+    for pattern, function in family.RESIZES.items():
         if re.fullmatch(pattern, variable.path):
             return function
     return None
@@ -172,24 +167,3 @@ def _unless_resized(variable, rule, arrays, value_of, differences):
         return differences
     value = value_of(variable, rule, found)
     return [] if value.shape == tuple(variable.shape) else differences
-
-
-def warn_if_zero_head(model, source: Checkpoint) -> None:
-    """Warns if a checkpoint's head is all zeros, and thus useless as it is.
-
-    Args:
-        model: The model, with the checkpoint's head.
-        source: The checkpoint.
-    """
-    if not any(
-        ops.convert_to_numpy(variable).any()
-        for variable in model.get_layer("head").weights
-        if variable.name == "kernel"
-    ):
-        warnings.warn(
-            f"The head of {source.name!r} is all zeros: its classes all "
-            "score alike. The imagenet21k files of 2020 have such a head, "
-            "for fine-tuning: pass `classes=...` or `include_top=False`. The "
-            "weights named 'augreg' have a trained head of the 21k classes.",
-            stacklevel=4,
-        )
