@@ -7,6 +7,8 @@ missing, the plain form runs, and a debug line says so.
 
 import functools
 import logging
+import math
+import types
 from typing import Any
 
 import keras
@@ -235,6 +237,37 @@ class HeadDecay(_Optimizer):
                     super()._apply_weight_decay(group)
             finally:
                 self.weight_decay = number
+
+
+class MatrixOfKernel(_Optimizer):
+    """Mixin for `keras.optimizers.Muon`: kernels of convolutions are matrices.
+
+    Must precede the optimizer class. A kernel `[h, w, C, D]` is a matrix of
+    h w C rows and D columns. With one column, as in depthwise convolutions, it
+    is no matrix.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        names = "_should_use_adamw", "zeropower_via_newtonschulz5", "lr_adjust"
+        _require(self, MatrixOfKernel, *names)
+
+    def _should_use_adamw(self, variable):
+        *rows, columns = tuple(variable.shape) or (1,)
+        is_kernel = len(rows) >= 3 and variable.path.endswith("/kernel")
+        if is_kernel and columns > 1:
+            shape = (math.prod(rows), columns)
+            variable = types.SimpleNamespace(path=variable.path, shape=shape)
+        return super()._should_use_adamw(variable)
+
+    def zeropower_via_newtonschulz5(self, x, steps: int):
+        matrix = keras.ops.reshape(x, (-1, x.shape[-1]))
+        matrix = super().zeropower_via_newtonschulz5(matrix, steps)
+        return keras.ops.reshape(matrix, x.shape)
+
+    def lr_adjust(self, x):
+        matrix = keras.ops.reshape(x, (-1, x.shape[-1]))
+        return keras.ops.reshape(super().lr_adjust(matrix), x.shape)
 
 
 def _require(optimizer, mixin, *names):

@@ -37,6 +37,7 @@ from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.mask_annealing import MaskAnnealing
 from keras_vit.training.masked_images import OutputLoss
 from keras_vit.training.matching import linear_assignment
+from keras_vit.training.muon import ConvMuon
 from keras_vit.training.progress import Preempted, Progress
 from keras_vit.training.schedules import (
     InverseSquareRoot,
@@ -65,6 +66,7 @@ __all__ = [
     "ActionLoss",
     "Checkpoints",
     "ContrastiveLoss",
+    "ConvMuon",
     "DistillationLoss",
     "DistilledAccuracy",
     "InverseSquareRoot",
