@@ -71,12 +71,11 @@ def seek(position, found, following, most: int = _MAX_BLOCKS):
     return position
 
 
-def require(condition, message: str, *values):
-    """Return a context whose operations fail unless a condition holds."""
+def require(condition, message: str, tensor):
+    """Return a tensor, which raises unless a condition holds."""
     tf = tensorflow()
-    return tf.control_dependencies(
-        [tf.debugging.Assert(condition, [message, *values])]
-    )
+    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+        return tf.identity(tensor)
 
 
 def png(encoded):
@@ -108,11 +107,14 @@ def first_gif_frame(encoded):
         same = tf.argmax(tf.concat([other, [True]], 0))
         return position + same * stride
 
-    def is_empty(position):
-        return number(data, position, 1) == 0
-
     def end_of_blocks(position):
-        return seek(position, is_empty, after_equal_blocks, _MAX_STEPS) + 1
+        last = seek(
+            position,
+            lambda position: number(data, position, 1) == 0,
+            after_equal_blocks,
+            _MAX_STEPS,
+        )
+        return last + 1
 
     begin = 13 + colours(10)
     frame = seek(
@@ -131,10 +133,10 @@ def first_gif_frame(encoded):
         & (number(data, frame + 5, 4) == number(data, 6, 4))
     )
     message = "The first frame of a GIF must fill its screen and be complete."
+    encoded = require(valid, message, encoded)
+    screen = tf.strings.substr(encoded, tf.zeros_like(begin), begin)
+    image = tf.strings.substr(encoded, frame, end - frame)
     width, height = number(data, 6, 2), number(data, 8, 2)
-    with require(valid, message):
-        screen = tf.strings.substr(encoded, tf.zeros_like(begin), begin)
-        image = tf.strings.substr(encoded, frame, end - frame)
     return tf.strings.join([screen, image, b";"]), height, width
 
 
@@ -150,9 +152,9 @@ def still_webp(encoded):
         for tag in (b"VP8X", b"VP8L", b"VP8 ")
     )
     is_still = lossless | lossy | extended & (number(data, 20, 1) & 2 == 0)
-    with require(is_still, "A WebP must have an image and no animation."):
-        # Some writers omit the last padding byte.
-        padded = tf.strings.join([encoded, b"\0"])
+    message = "A WebP must have an image and no animation."
+    # Some writers omit the last padding byte.
+    padded = tf.strings.join([require(is_still, message, encoded), b"\0"])
     packed = number(data, 21, 4)
     canvas = [number(data, place, 3) + 1 for place in (27, 24)]
     of_lossless = [packed // 2**14 % 2**14 + 1, packed % 2**14 + 1]
@@ -199,8 +201,7 @@ def plain_bmp(encoded):
         & (end <= length)
     )
     message = "A BMP must be complete, unpacked, and of 24 or 32 bits or grey."
-    with require(readable, message):
-        end = tf.identity(end)
+    encoded = require(readable, message, encoded)
     return tf.strings.substr(encoded, tf.zeros_like(end), end), height, width
 
 

@@ -19,12 +19,8 @@ def upright(image, orientation):
 @apart
 def _turn(image, orientation):
     tf = tensorflow()
-    turned = tf.cond(
-        orientation >= 5,
-        lambda: tf.transpose(image, (1, 0, 2)),
-        lambda: image,
-    )
-    return tf.reverse(turned, tf.boolean_mask([0, 1], _flips(orientation)))
+    image = tf.transpose(image, tf.concat([swap([0, 1], orientation), [2]], 0))
+    return tf.reverse(image, tf.boolean_mask([0, 1], _flips(orientation)))
 
 
 def stored_window(begin, size, shape, orientation):

@@ -78,9 +78,9 @@ def claim_of_jpeg(encoded, turned):
     # blocks grey.
     length = tf.cast(tf.strings.length(encoded), tf.float32)
     is_whole = 8 * 64 * length >= height * width
-    with formats.require(is_whole, "The JPEG is cut short."):
-        # The third byte is the high one of the length, which is 6 to 14.
-        scans = _count(encoded, b"\xff\xda\0", MAX_SCANS)
+    encoded = formats.require(is_whole, "The JPEG is cut short.", encoded)
+    # The third byte is the high one of the length, which is 6 to 14.
+    scans = _count(encoded, b"\xff\xda\0", MAX_SCANS)
     is_bomb = scans * height * width > _MAX_SCANNED_PIXELS
     cost = tf.where(is_bomb, float("inf"), (2 + scans) / 4)
     # With several scans all coefficients are in memory, two bytes each.
@@ -93,8 +93,8 @@ def _claim(height, width, cost, turned=False, memory=1.0):
     tf = tensorflow()
     pixels = tf.cast(height, tf.float32) * tf.cast(width, tf.float32)
     cost = tf.cast(cost, tf.float32) + _TURNED * tf.cast(turned, tf.float32)
-    with formats.require(pixels > 0, "The image has no pixels."):
-        return pixels * memory, pixels * cost * _SECONDS_A_PIXEL
+    pixels = formats.require(pixels > 0, "The image has no pixels.", pixels)
+    return pixels * memory, pixels * cost * _SECONDS_A_PIXEL
 
 
 @apart
