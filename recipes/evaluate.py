@@ -156,8 +156,10 @@ def _add_arguments(parser):
 
 def _evaluate(options):
     model = predict.load(options.model)
-    if len(model.output_shape) != 2 or not any(
-        layer.name == "head" for layer in model.layers
+    if (
+        isinstance(model.output_shape, dict)  # boxes and so on
+        or len(model.output_shape) != 2
+        or not any(layer.name == "head" for layer in model.layers)
     ):
         raise ValueError(
             "MODEL must be a classifier of keras_vit, with a layer `head`. "
@@ -172,10 +174,10 @@ def _evaluate(options):
     else:
         source, real_labels = _load_data(options)
     overlap = trained_on.overlap(source, options.dataset, options.model)
-    if options.shuffle_frames and not source.is_video:
+    if options.shuffle_frames and (not source.is_video or source.multi_label):
         raise ValueError(
-            "--shuffle_frames needs a data set of videos. Received: "
-            f"--dataset={options.dataset}"
+            "--shuffle_frames needs a data set of videos of one class each. "
+            f"Received: --dataset={options.dataset}"
         )
     num_frames = inputs.num_frames(model, source, options.num_frames)
     num_classes = len(source.class_names)

@@ -1,6 +1,7 @@
 """AVA: what persons do, in boxes at key frames of videos."""
 
 import hashlib
+import os
 import pathlib
 import re
 import warnings
@@ -9,7 +10,7 @@ import numpy as np
 
 from keras_vit._arguments import Count, checked
 from keras_vit.data import video_files
-from keras_vit.data.tables import read_text
+from keras_vit.data.tables import read_cells, read_text
 from keras_vit.data.task_sources import TaskSource
 from keras_vit.data.video_lists import videos_below
 
@@ -42,7 +43,8 @@ def load_actions(
     An example is a clip around a key frame, and the boxes of its persons: of
     training the true ones, of evaluation those of a detector, of at least 0.8.
     Without a file of these the true ones are taken, with a warning. Videos that
-    are not there are left out.
+    are not there are left out, and without the file of excluded seconds none
+    is, both with a warning.
 
     Args:
         dataset: A folder with the published lists in it or in its
@@ -66,6 +68,7 @@ def load_actions(
         ValueError: If a file is missing or wrong, or none of its videos is
             there.
     """
+    dataset = os.path.expanduser(dataset)
     root = _annotations(dataset)
     names, scored = _classes(root)
     videos = videos_below(dataset)
@@ -108,50 +111,76 @@ def _annotations(path):
 
 
 def _classes(root):
-    """Return the names by class, and the classes that are scored."""
-    files = sorted(root.glob(_CLASSES))
+    """Return the names by class, and the classes that are scored.
+
+    Of two lists that of the longer name, "_for_activitynet_2019", has those
+    that are scored, and the other one all names.
+    """
+    files = sorted(root.glob(_CLASSES), key=lambda file: len(file.name))
     if not files:
         raise ValueError(f"{str(root)!r} must hold {_CLASSES}")
-    pattern = r'name:\s*"([^"]*)"\s*(?:label_)?id:\s*(\d+)'
-    found = {int(n): x for x, n in re.findall(pattern, read_text(files[0]))}
+    lists = [_named(file) for file in files]
+    found = {n: name for each in lists for n, name in each.items()}
+    names = (found.get(n, f"action {n}") for n in range(1, max(found) + 1))
+    return tuple(names), {n - 1 for n in lists[-1]}
+
+
+def _named(file):
+    found = {}
+    for block in re.findall(r"\{([^}]*)\}", read_text(file)):
+        name = re.search(r'\bname:\s*"([^"]*)"', block)
+        number = re.search(r"\b(?:label_)?id:\s*(\d+)", block)
+        if name is None or number is None or int(number[1]) < 1:
+            raise ValueError(
+                f"{str(file)!r} must have a `name` and a `label_id` of at "
+                f"least 1 of each action. Received: {block.strip()!r}"
+            )
+        found[int(number[1])] = name[1]
     if not found:
         raise ValueError(
-            f"{str(files[0])!r} must have a `name` and a `label_id` of each "
+            f"{str(file)!r} must have a `name` and a `label_id` of each "
             "action. Received: none"
         )
-    names = (found.get(n, f"action {n}") for n in range(1, max(found) + 1))
-    return tuple(names), {n - 1 for n in found}
+    return found
 
 
-def _rows(file):
-    for line, text in enumerate(read_text(file).splitlines(), start=1):
-        cells = text.split(",")
+def _rows(file, score=False):
+    """Yield (video, second), a box and its action, or its score."""
+    for line, cells in read_cells(file):
         try:
-            if not text:
-                continue
-            key = cells[0], int(float(cells[1]))
-            x1, y1, x2, y2 = map(float, cells[2:6])
-            action, *others = cells[6:]
-        except (IndexError, ValueError) as error:
+            key = cells[0], _second(cells[1])
+            box = tuple(map(float, cells[2:6]))
+            action = float(cells[7]) if score else int(cells[6])
+            x1, y1, x2, y2 = box
+            # Detected boxes end a little beyond the frame.
+            if not -0.1 <= x1 <= x2 <= 1.1 or not -0.1 <= y1 <= y2 <= 1.1:
+                raise ValueError
+        except (IndexError, OverflowError, ValueError) as error:
             raise ValueError(
-                f"Each line of {str(file)!r} must have a video, a second, four "
-                f"numbers of a box and an action. Received: line {line}, "
-                f"{text!r}"
+                f"Each line of {str(file)!r} must have a video, a second, the "
+                "left, top, right and bottom of a box, in shares of the frame, "
+                f"and an action{' or none, and a score' if score else ''}. "
+                f"Received: line {line}, {','.join(cells)!r}"
             ) from error
-        yield key, (x1, y1, x2, y2), (action, *others)
+        yield key, box, action
+
+
+def _second(text):
+    if float(text) != int(float(text)):
+        raise ValueError(text)
+    return int(float(text))
 
 
 def _boxes(file, count):
     """Return {(video, second): {box: its actions}}."""
     found: dict = {}
-    for key, box, (action, *_) in _rows(file):
-        if not 1 <= int(action or 0) <= count:
+    for key, box, action in _rows(file):
+        if not 1 <= action <= count:
             raise ValueError(
                 f"Actions of {str(file)!r} must be 1 to {count}. Received: "
                 f"{action!r} in {key}"
             )
-        own = found.setdefault(key, {}).setdefault(box, [])
-        own.append(int(action) - 1)
+        found.setdefault(key, {}).setdefault(box, []).append(action - 1)
     return found
 
 
@@ -159,8 +188,8 @@ def _detected(root):
     for name in _DETECTIONS:
         if (root / name).is_file():
             found: dict = {}
-            for key, box, cells in _rows(root / name):
-                if float(cells[1]) >= LEAST_SCORE:
+            for key, box, score in _rows(root / name, score=True):
+                if score >= LEAST_SCORE:
                     found.setdefault(key, {})[box] = []
             return found
     return None
@@ -168,9 +197,23 @@ def _detected(root):
 
 def _excluded(file):
     if not file.is_file():
+        warnings.warn(
+            f"{str(file)!r} is not there: seconds that the published "
+            "evaluation leaves out are counted",
+            stacklevel=3,
+        )
         return set()
-    lines = (line.split(",") for line in read_text(file).splitlines() if line)
-    return {(video, int(float(second))) for video, second in lines}
+    found = set()
+    for line, cells in read_cells(file):
+        try:
+            video, second = cells
+            found.add((video, _second(second)))
+        except (OverflowError, ValueError) as error:
+            raise ValueError(
+                f"Each line of {str(file)!r} must have a video and a second. "
+                f"Received: line {line}, {','.join(cells)!r}"
+            ) from error
+    return found
 
 
 def _source(name, keys, given, true, names, videos, clip):
@@ -182,6 +225,16 @@ def _source(name, keys, given, true, names, videos, clip):
             f"{len({video for video, _ in keys})}, such as "
             f"{keys[0][0] if keys else None!r}"
         )
+    missing = {video for video, _ in keys} - {*videos}
+    if missing:
+        warnings.warn(
+            f"{len(missing)} videos of {name!r} are not there, such as "
+            f"{min(missing)!r}: they are left out",
+            stacklevel=4,
+        )
+    last: dict = {}
+    for video, second in kept:
+        last[video] = max(second, last.get(video, 0))
 
     def objects(boxes):
         corners = np.array([*boxes], "float32").reshape(-1, 4).clip(0, 1)
@@ -197,7 +250,7 @@ def _source(name, keys, given, true, names, videos, clip):
 
     def load(index):
         video, second = kept[index]
-        frames = _clip(videos[video], second, *clip)
+        frames = _clip(videos[video], second, last[video], *clip)
         return dict(images=frames) | objects(given.get(kept[index], {}))
 
     content = repr([(key, given.get(key), true.get(key)) for key in kept])
@@ -213,8 +266,11 @@ def _source(name, keys, given, true, names, videos, clip):
     )
 
 
-def _clip(path, second, count, step, rate, channels):
-    """Return the frames around a second, `[H, W, T C]`."""
+def _clip(path, second, last, count, step, rate, channels):
+    """Return the frames around a second, `[H, W, T C]`.
+
+    A video that ends before `last`, the last listed second, was cut.
+    """
 
     def plan(height, width):
         scale = min(1.0, SIDE / min(height, width))
@@ -224,7 +280,7 @@ def _clip(path, second, count, step, rate, channels):
         )
 
     with video_files.open_video(path, rate) as video:
-        if video.seconds < second:  # cut
+        if video.seconds < last:
             second -= CUT_AT
         numbers = round(second * video.rate) - count * step // 2
         numbers = numbers + np.arange(count) * step

@@ -41,25 +41,39 @@ def read_rows(
     Raises:
         ValueError: If a line is lost otherwise.
     """
+    rows = read_cells(path)
+    _, header = next(rows, (1, []))
+    if [header.count(name) for name in columns] != [1] * len(columns):
+        names = " and ".join(f"`{name}`" for name in columns)
+        raise ValueError(
+            f"{os.fspath(path)!r} must have the columns {names}, each "
+            f"once, between commas. Received: {header}"
+        )
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise ValueError(
+                f"Each line of {os.fspath(path)!r} must have the "
+                f"{len(header)} cells of {header}. Received: line "
+                f"{line}, {cells}. {remedy}".rstrip()
+            )
+        yield line, dict(zip(header, cells, strict=True))
+
+
+def read_cells(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each line of a CSV file, with its number.
+
+    Args:
+        path: The file. Empty lines are ignored.
+
+    Raises:
+        ValueError: If it is no CSV.
+    """
     text = io.StringIO(read_text(path), newline="")
     reader = csv.reader(text, strict=True)
     try:
-        header = next(reader, [])
-        if [header.count(name) for name in columns] != [1] * len(columns):
-            names = " and ".join(f"`{name}`" for name in columns)
-            raise ValueError(
-                f"{os.fspath(path)!r} must have the columns {names}, each "
-                f"once, between commas. Received: {header}"
-            )
         for cells in reader:
-            if cells and len(cells) != len(header):
-                raise ValueError(
-                    f"Each line of {os.fspath(path)!r} must have the "
-                    f"{len(header)} cells of {header}. Received: line "
-                    f"{reader.line_num}, {cells}. {remedy}".rstrip()
-                )
             if cells:
-                yield reader.line_num, dict(zip(header, cells, strict=True))
+                yield reader.line_num, cells
     except csv.Error as error:
         raise ValueError(
             f"{os.fspath(path)!r} must be CSV. Received: line "

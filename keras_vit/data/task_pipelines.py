@@ -122,9 +122,13 @@ def task_batches(
             keep_ratio=options.get("keep_ratio", True),
         )
         colours = options.get("colours", 0.0)
-        images = joint.jitter_colours(
-            example.pop("images"), example_seed, colours, hue=colours / 10
+        images = example.pop("images")
+        # The frames of a clip are one wide image.
+        wide = tf.reshape(images, (image_size[0], -1, channels))
+        wide = joint.jitter_colours(
+            wide, example_seed, colours, hue=colours / 10
         )
+        images = tf.reshape(wide, images.shape)
         return _inputs(source, images, form(example))
 
     examples = order.shuffled(_indices(source), reading, prepare)

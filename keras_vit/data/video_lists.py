@@ -12,9 +12,11 @@ Charades: `Charades_v1_classes.txt`, `Charades_v1_train.csv` and
 `Charades_v1_test.csv`. A video has all classes of its column `actions`, and is
 called `ID.mp4`.
 
-The lists lie in the folder or in its `annotations`, videos anywhere below it.
+The lists lie in the folder or in its `annotations` or `labels`, videos anywhere
+below it.
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -69,10 +71,11 @@ def find(path: str, broken: str = "error") -> tuple[dict, dict]:
 
 def _form_of(path):
     """Return the folder of the lists and the function that reads them."""
-    for root in (pathlib.Path(path), pathlib.Path(path) / "annotations"):
+    for name in ("", "annotations", "labels"):
+        root = pathlib.Path(path) / name
         if (root / f"{_CHARADES}train.csv").is_file():
             return root, _charades
-        if any((root / f"{name}labels.json").is_file() for name in _SSV2):
+        if _prefix(root) is not None:
             return root, _ssv2
         train = root / "train.csv"
         if train.is_file() and set(_KINETICS) <= set(_header(train)):
@@ -80,15 +83,27 @@ def _form_of(path):
     return None
 
 
+def _prefix(root):
+    """Return what the names of the lists of Something-Something v2 begin with.
+
+    Folders of other kinds may have a labels.json too.
+    """
+    for prefix in _SSV2:
+        files = (root / f"{prefix}{part}.json" for part in ("labels", "train"))
+        if all(file.is_file() for file in files):
+            return prefix
+    return None
+
+
 def _header(file):
     with open(file, encoding="utf-8-sig", errors="replace") as lines:
-        return lines.readline().strip().split(",")
+        return next(csv.reader([lines.readline(4096)]), [])
 
 
 def videos_below(path: str) -> dict[str, str]:
     """Return the path of each video below a folder, by its name."""
     found = {}
-    for parent, folders, files in os.walk(path):
+    for parent, folders, files in os.walk(path, followlinks=True):
         folders.sort()
         for file in sorted(files):
             stem, extension = os.path.splitext(file)
@@ -113,11 +128,16 @@ def _kinetics(root):
         for line, row in read_rows(file, _KINETICS):
             try:
                 seconds = [int(float(row[name])) for name in _KINETICS[2:]]
-            except ValueError as error:
+            except (OverflowError, ValueError) as error:
                 raise ValueError(
                     f"`time_start` and `time_end` of {str(file)!r} must be "
                     f"seconds. Received: line {line}, {row}"
                 ) from error
+            if not row["label"]:
+                raise ValueError(
+                    f"`label` of {str(file)!r} must name a class. Received: "
+                    f"line {line}, {row}"
+                )
             number = row["youtube_id"]
             timed = f"{number}_{seconds[0]:06d}_{seconds[1]:06d}"
             yield (timed, number), [row["label"]]
@@ -128,9 +148,16 @@ def _kinetics(root):
 
 
 def _ssv2(root):
-    prefix = next(p for p in _SSV2 if (root / f"{p}labels.json").is_file())
+    prefix = _prefix(root)
     numbers = _json(root / f"{prefix}labels.json", dict)
-    names = tuple(sorted(numbers, key=lambda name: int(numbers[name])))
+    by_number = {str(number): name for name, number in numbers.items()}
+    if {*by_number} != {*map(str, range(len(numbers)))}:
+        raise ValueError(
+            f"{str(root / f'{prefix}labels.json')!r} must number its "
+            f"{len(numbers)} templates from 0 on. Received: "
+            f"{sorted(by_number)[:5]}"
+        )
+    names = tuple(by_number[str(i)] for i in range(len(numbers)))
 
     def rows(file) -> Iterator[Row]:
         for video in _json(file, list):
@@ -149,11 +176,17 @@ def _ssv2(root):
 
 def _charades(root):
     lines = read_text(root / f"{_CHARADES}classes.txt").splitlines()
-    by_code = dict(line.split(" ", 1) for line in lines if " " in line)
+    both = (line.split(None, 1) for line in lines)
+    by_code = {cells[0]: cells[1] for cells in both if len(cells) == 2}
+    if len({*by_code.values()}) < len(by_code):
+        raise ValueError(
+            f"{_CHARADES}classes.txt in {str(root)!r} must name each class "
+            "once. Received: a name twice"
+        )
 
     def rows(file) -> Iterator[Row]:
         for line, row in read_rows(file, ("id", "actions")):
-            actions = [text for text in row["actions"].split(";") if text]
+            actions = filter(str.strip, row["actions"].split(";"))
             # A code, and the seconds between which it is seen.
             codes = list(dict.fromkeys(text.split()[0] for text in actions))
             unknown = [code for code in codes if code not in by_code]

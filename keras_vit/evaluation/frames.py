@@ -46,6 +46,9 @@ class FrameAveragePrecision(ByExample):
                 bottom. A box of several classes is in several rows.
             target_labels, labels: `[n]`, their classes.
             scores: `[n]`, of the found ones.
+
+        Raises:
+            ValueError: If a label is not one of the K classes.
         """
         targets, found = (
             np.asarray(x, "float64").reshape(-1, 4) for x in (targets, found)
@@ -54,6 +57,12 @@ class FrameAveragePrecision(ByExample):
             np.asarray(x, int).reshape(-1) for x in (target_labels, labels)
         )
         scores = np.asarray(scores, "float64").reshape(-1)
+        both = np.concatenate([target_labels, labels])
+        if ((both < 0) | (both >= self.num_classes)).any():
+            raise ValueError(
+                f"Labels must be from 0 to {self.num_classes - 1}. Received: "
+                f"{both.min()} to {both.max()} in {key!r}"
+            )
         right = np.zeros(len(found), bool)
         for label in np.unique(labels):
             own = np.flatnonzero(labels == label)

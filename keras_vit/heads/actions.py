@@ -30,7 +30,8 @@ class RoIAlign(keras.layers.Layer):
     The value of a cell is the mean of bilinear samples, as many along each axis
     as its extent in pixels of the map, rounded up. As these are the same for
     all rows and all columns of a cell, a box is A_y x A_x^T with a matrix for
-    each axis, `[cells, pixels]`, and no pixel is gathered.
+    each axis, `[cells, pixels]`, and no pixel is gathered. Samples become no
+    more once a side of a box is twice that of the map.
 
     Args:
         resolution: Cells along each side of a box.
@@ -69,9 +70,10 @@ class RoIAlign(keras.layers.Layer):
         # A pixel's value is that at its centre.
         start = (centre - extent / 2) * size - 0.5
         cell = extent * size / cells
-        given = ops.ceil(cell)[..., None, None]  # none where a box has no area
+        most = -(-2 * size // cells)  # of a box twice as large as the image
+        # None where a box has no area.
+        given = ops.minimum(ops.ceil(cell), float(most))[..., None, None]
         count = ops.maximum(given, 1.0)
-        most = -(-size // cells)  # of a box as large as the image
         sample = ops.arange(most, dtype="float32")  # [S]
         place = ops.arange(cells, dtype="float32")[:, None]  # [R, 1]
         place = place + (sample + 0.5) / count

@@ -5,6 +5,7 @@ import pytest
 import videos
 
 from keras_vit import data
+from keras_vit.data import action_files
 
 pytest.importorskip("av")
 
@@ -19,14 +20,15 @@ item {
   id: 3
 }
 """
+CLASS_LIST = "ava_action_list_v2.2_for_activitynet_2019.pbtxt"
+EXCLUDED = "ava_val_excluded_timestamps_v2.2.csv"
 LISTS = {
     "ava_train_v2.2.csv": "film,0902,0.1,0.2,0.5,0.8,1,0\n"
-    "film,0902,0.1,0.2,0.5,0.8,3,0\nfilm,0902,0.6,0.0,1.0,1.0,2,1\n"
-    "gone,0902,0.6,0.0,1.0,1.0,2,1\n",
+    "film,0902,0.1,0.2,0.5,0.8,3,0\nfilm,0902,0.6,0.0,1.0,1.0,2,1\n",
     "ava_val_v2.2.csv": "whole,0903,0.0,0.0,0.5,1.0,3,7\n"
     "whole,0904,0.0,0.0,0.5,1.0,3,7\nwhole,0905,0.0,0.0,0.5,1.0,3,7\n",
-    "ava_action_list_v2.2_for_activitynet_2019.pbtxt": CLASSES,
-    "ava_val_excluded_timestamps_v2.2.csv": "whole,0905\n",
+    CLASS_LIST: CLASSES,
+    EXCLUDED: "whole,0905\n",
     "ava_val_predicted_boxes.csv": "whole,0903,0.0,0.0,0.4,1.0,,0.95\n"
     "whole,0903,0.5,0.0,0.9,1.0,,0.7\n",
 }
@@ -98,6 +100,32 @@ def test_batches_have_clips_and_boxes_that_move_together(tmp_path):
     assert batch["sizes"][0].tolist() == [32, 48]
 
 
+def test_frames_of_a_clip_get_the_colours_of_an_image():
+    image = np.random.default_rng(0).integers(0, 255, (8, 8, 3), "uint8")
+
+    def frames(count):
+        example = dict(
+            images=np.tile(image, (1, 1, count)),
+            boxes=[[0.5, 0.5, 1.0, 1.0]],
+            labels=[0],
+            actions=[[1]],
+        )
+        source = data.TaskSource(
+            name="clip",
+            task="actions",
+            class_names=("sit",),
+            num_examples=1,
+            load=lambda index: example,
+            num_frames=count,
+        )
+        options = dict(batch_size=1, image_size=(8, 8), max_objects=1)
+        batches = data.task_batches(source, **options, colours=0.8)
+        return next(batches.as_numpy_iterator())["images"]["videos"][0]
+
+    for frame in frames(2):
+        np.testing.assert_allclose(frame, frames(1)[0], atol=1e-2)
+
+
 def test_without_detected_persons_the_true_boxes_are_taken(tmp_path):
     root = make_folder(tmp_path)
     (tmp_path / "annotations" / "ava_val_predicted_boxes.csv").unlink()
@@ -106,12 +134,50 @@ def test_without_detected_persons_the_true_boxes_are_taken(tmp_path):
     assert len(evaluation.load(1)["boxes"]) == 1
 
 
+def test_what_is_not_there_is_named(tmp_path):
+    root = make_folder(tmp_path)
+    (tmp_path / "annotations" / EXCLUDED).unlink()
+    with open(tmp_path / "annotations" / "ava_train_v2.2.csv", "a") as file:
+        file.write("gone,0902,0.6,0.0,1.0,1.0,2,1\n")
+    with (
+        pytest.warns(UserWarning, match="leaves out are counted"),
+        pytest.warns(UserWarning, match="1 videos .* such as 'gone'"),
+    ):
+        train, evaluation = data.load_actions(root)
+    assert (train.num_examples, evaluation.num_examples) == (1, 3)
+
+
+def test_a_list_of_all_actions_does_not_say_which_are_scored(tmp_path):
+    root = make_folder(tmp_path)
+    every = CLASSES + 'item {\n  id: 2\n  name: "crawl"\n}\n'
+    (tmp_path / "annotations" / "ava_action_list_v2.2.pbtxt").write_text(every)
+    train, _ = data.load_actions(root)
+    assert train.class_names[1] == "crawl" and train.unscored_classes == (1,)
+
+
+def test_a_cut_video_may_be_longer_than_its_first_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(action_files, "CUT_AT", 2)
+    root = make_folder(tmp_path)
+    rows = "film,0003,0,0,1,1,1,0\nfilm,0005,0,0,1,1,1,0\n"
+    (tmp_path / "annotations" / "ava_train_v2.2.csv").write_text(rows)
+    train, _ = data.load_actions(root, num_frames=1, frame_rate=5.0)
+    shades = [train.load(i)["images"].mean() / 5 for i in range(2)]
+    np.testing.assert_allclose(shades, [5, 15], atol=2.1)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("ava_train_v2.2.csv", "film,0902,0.1\n", "Received: line 1, 'film,"),
         ("ava_train_v2.2.csv", "film,0902,0,0,1,1,9,0\n", "must be 1 to 3"),
+        ("ava_train_v2.2.csv", "film,0902,0,0,1,1,sit,0\n", "and an action"),
         ("ava_train_v2.2.csv", "gone,0902,0,0,1,1,1,0\n", "such as 'gone'"),
+        # Pixels, and corners in another order.
+        ("ava_train_v2.2.csv", "film,0902,10,20,90,80,1,0\n", "in shares of"),
+        ("ava_train_v2.2.csv", "film,0902,0.9,0,0.1,1,1,0\n", "in shares of"),
+        ("ava_val_predicted_boxes.csv", "whole,0903,0,0,1,1,\n", "and a score"),
+        (EXCLUDED, "whole,0905,x\n", "a video and a second"),
+        (CLASS_LIST, 'item { name: "sit" }', "a `name` and a `label_id`"),
     ],
 )
 def test_a_wrong_list_is_refused(tmp_path, name, text, message):

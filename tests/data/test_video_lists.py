@@ -33,7 +33,8 @@ def test_kinetics_names_videos_by_their_seconds(tmp_path):
     make_videos(tmp_path / "train", "a_000010_000020", "b")
     make_videos(tmp_path / "other" / "val", "c")
     (tmp_path / "train.csv").write_text(
-        f"{KINETICS}running,a,10,20,train\nswimming,b,0,10,train\n"
+        '"label","youtube_id","time_start","time_end","split"\n'
+        "running,a,10,20,train\nswimming,b,0,10,train\n"
         "running,gone,5,15,train\n"
     )
     (tmp_path / "validate.csv").write_text(f"{KINETICS}running,c,0,10,val\n")
@@ -50,8 +51,10 @@ def test_kinetics_names_videos_by_their_seconds(tmp_path):
 
 
 def test_something_something_takes_the_class_of_a_template(tmp_path):
-    make_videos(tmp_path / "videos", "7", "12", suffix=".webm")
-    prefix = tmp_path / "something-something-v2-"
+    make_videos(tmp_path / "far", "7", "12", suffix=".webm")
+    (tmp_path / "set" / "labels").mkdir(parents=True)
+    prefix = tmp_path / "set" / "labels" / "something-something-v2-"
+    (tmp_path / "set" / "videos").symlink_to(tmp_path / "far")
     names = {"Pushing something": "1", "Holding something next to": "0"}
     lists = dict(
         labels=names,
@@ -66,7 +69,7 @@ def test_something_something_takes_the_class_of_a_template(tmp_path):
     for name, content in lists.items():
         with open(f"{prefix}{name}.json", "w") as file:
             json.dump(content, file)
-    train, evaluation = data.load(str(tmp_path))
+    train, evaluation = data.load(str(tmp_path / "set"))
     assert train.class_names == tuple(reversed(names))
     assert train.labels.tolist() == [1]
     assert evaluation.labels.tolist() == [0]
@@ -78,6 +81,17 @@ def test_something_something_takes_the_class_of_a_template(tmp_path):
     np.testing.assert_allclose(shades, [2, 5], atol=0.7)
 
 
+def test_a_labels_json_alone_is_no_list_of_videos(tmp_path):
+    make_videos(tmp_path / "run", "a", "b")
+    make_videos(tmp_path / "jump", "c", "d")
+    (tmp_path / "labels.json").write_text('{"run": "1", "jump": "3"}')
+    train, _ = data.load(str(tmp_path))
+    assert train.class_names == ("jump", "run")
+    (tmp_path / "train.json").write_text("[]")
+    with pytest.raises(ValueError, match="must number its 2 templates from 0"):
+        data.load(str(tmp_path))
+
+
 def test_charades_has_several_classes_for_a_video(tmp_path):
     make_videos(tmp_path / "Charades_v1_480", "ONE", "TWO")
     (tmp_path / "annotations").mkdir()
@@ -86,7 +100,7 @@ def test_charades_has_several_classes_for_a_video(tmp_path):
         file.write(CLASSES)
     with open(f"{prefix}train.csv", "w") as file:
         file.write(
-            f"{CHARADES}ONE,A,c001 0.00 3.10;c000 1.00 2.00;c001 4.0 5.0,30\n"
+            f"{CHARADES}ONE,A,c001 0.0 3.10;c000 1.0 2.0; c001 4.0 5.0; ,30\n"
         )
     with open(f"{prefix}test.csv", "w") as file:
         file.write(f"{CHARADES}TWO,B,,12\n")
@@ -105,6 +119,8 @@ def test_charades_has_several_classes_for_a_video(tmp_path):
     ("rows", "message"),
     [
         ("running,a,x,20,train\n", "must be seconds. Received: line 2"),
+        ("running,a,inf,20,train\n", "must be seconds. Received: line 2"),
+        (",a,0,10,train\n", "must name a class. Received: line 2"),
         ("running,gone,0,10,train\n", "none of 1, such as 'gone_000000_0000"),
     ],
 )

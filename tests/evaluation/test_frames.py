@@ -42,6 +42,12 @@ def test_half_the_area_in_common_is_enough():
         assert score.result()["mAP"] == is_right
 
 
+def test_a_label_of_no_class_is_refused():
+    score = evaluation.FrameAveragePrecision(2)
+    with pytest.raises(ValueError, match="from 0 to 1. Received: 0 to 2"):
+        score.update("a", [LEFT], [2], [LEFT], [0], [0.3])
+
+
 def test_no_example_is_refused():
     with pytest.raises(ValueError, match="at least one example"):
         evaluation.FrameAveragePrecision(1).result()

@@ -44,6 +44,12 @@ def test_boxes_are_read_as_by_torchvision(size):
     np.testing.assert_allclose(numpy(found)[0], expected, atol=1e-5)
 
 
+def test_cells_of_boxes_beyond_the_image_are_means_too():
+    wide = np.array([[[0.5, 0.5, 1.4, 1.4], [0.5, 0.5, 5.0, 5.0]]], "float32")
+    found = RoIAlign()(np.ones((1, 14, 14, 1), "float32"), wide)
+    np.testing.assert_allclose(numpy(found)[0, :, 3, 3], 1, atol=1e-5)
+
+
 def test_scores_are_those_of_slowfasts_head():
     keras.utils.set_random_seed(0)
     backbone = keras_vit.MViT(**SMALL)

@@ -247,6 +247,9 @@ def test_charades_is_scored_by_the_highest_of_its_views(tmp_path, capsys):
     assert found["mean_average_precision"] == results["mean_average_precision"]
     views = ("--clips=2", "--crops=3", "--highest", "--resize=16")
     assert results_of(capsys, *arguments, *views)["images"] == 1
+    shuffled = [*map(str, arguments), "--shuffle_frames"]
+    assert evaluate.main(shuffled) == 2
+    assert "of one class each" in capsys.readouterr().err
 
 
 def test_actions_of_persons_are_trained_and_scored(tmp_path, capsys):
@@ -260,6 +263,7 @@ def test_actions_of_persons_are_trained_and_scored(tmp_path, capsys):
     (root / "ava_val_predicted_boxes.csv").write_text(
         "film,0902,0.1,0.2,0.5,0.7,,0.9\nfilm,0903,0.0,0.0,0.1,0.1,,0.9\n"
     )
+    (root / "ava_val_excluded_timestamps_v2.2.csv").touch()
     (root / "ava_action_list_v2.2_for_activitynet_2019.pbtxt").write_text(
         'item { name: "sit" id: 1 }\nitem { name: "stand" id: 2 }\n'
     )
