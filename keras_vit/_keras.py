@@ -5,6 +5,7 @@ function takes the public way where there is one. Where a private name is
 missing, the plain form runs, and a debug line says so.
 """
 
+import contextlib
 import functools
 import logging
 import math
@@ -201,12 +202,8 @@ class ScheduledDecay(_Optimizer):
         _require(self, ScheduledDecay, "_apply_weight_decay")
 
     def _apply_weight_decay(self, variables):
-        number = self.weight_decay
-        self.weight_decay = self.decay(self.iterations)
-        try:
+        with _weight_decay(self, self.decay(self.iterations)):
             super()._apply_weight_decay(variables)
-        finally:
-            self.weight_decay = number
 
 
 class HeadDecay(_Optimizer):
@@ -224,19 +221,25 @@ class HeadDecay(_Optimizer):
         _require(self, HeadDecay, "_apply_weight_decay")
 
     def _apply_weight_decay(self, variables):
-        number = self.weight_decay
         for is_head, times in ((False, 1.0), (True, self.times)):
             group = [
                 v
                 for v in variables
                 if ("head" in v.path.split("/")[:-1]) == is_head
             ]
-            self.weight_decay = number * times
-            try:
-                if group:
+            if group:
+                with _weight_decay(self, self.weight_decay * times):
                     super()._apply_weight_decay(group)
-            finally:
-                self.weight_decay = number
+
+
+@contextlib.contextmanager
+def _weight_decay(optimizer, number):
+    """Give an optimizer another weight decay inside."""
+    before, optimizer.weight_decay = optimizer.weight_decay, number
+    try:
+        yield
+    finally:
+        optimizer.weight_decay = before
 
 
 class MatrixOfKernel(_Optimizer):

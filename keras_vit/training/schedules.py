@@ -1,11 +1,23 @@
 """Learning rates as functions of the step."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
 
+@dataclasses.dataclass(eq=False)
+class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule whose fields are the constructor's arguments."""
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return dataclasses.asdict(self)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+@dataclasses.dataclass(eq=False)
+class LinearDecay(_Schedule):
     """A linear rise from 0, then a linear fall to `end`.
 
         progress = clip((step - warmup) / (total - warmup), 0, 1)
@@ -25,24 +37,19 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         `create_learning_rate_schedule` in vit_jax/utils.py.
     """
 
-    def __init__(
-        self,
-        base: float,
-        total_steps: int,
-        warmup_steps: int = 0,
-        end: float = 1e-5,
-    ):
-        super().__init__()
-        if not 0 <= warmup_steps < total_steps:
+    base: float
+    total_steps: int
+    warmup_steps: int = 0
+    end: float = 1e-5
+
+    def __post_init__(self):
+        """Refuse impossible values."""
+        if not 0 <= self.warmup_steps < self.total_steps:
             raise ValueError(
                 "`warmup_steps` must be at least 0 and below `total_steps`. "
-                f"Received: warmup_steps={warmup_steps}, "
-                f"total_steps={total_steps}"
+                f"Received: warmup_steps={self.warmup_steps}, "
+                f"total_steps={self.total_steps}"
             )
-        self.base = base
-        self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.end = end
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -53,18 +60,10 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             rate = rate * ops.minimum(1.0, step / self.warmup_steps)
         return rate
 
-    def get_config(self):
-        """Return the constructor's arguments."""
-        return dict(
-            base=self.base,
-            total_steps=self.total_steps,
-            warmup_steps=self.warmup_steps,
-            end=self.end,
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
+@dataclasses.dataclass(eq=False)
+class StepDecay(_Schedule):
     """A linear rise from 0, then division by 10 at each of the given steps.
 
         rate = base 0.1^(number of `decay_at` already reached)
@@ -84,23 +83,19 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
         `get_lr` in bit_hyperrule.py of google-research/big_transfer.
     """
 
-    def __init__(
-        self,
-        base: float,
-        total_steps: int,
-        decay_at: tuple[float, ...],
-        warmup_steps: int = 0,
-    ):
-        super().__init__()
-        if not all(0 < share < 1 for share in decay_at):
+    base: float
+    total_steps: int
+    decay_at: tuple[float, ...]
+    warmup_steps: int = 0
+
+    def __post_init__(self):
+        """Refuse impossible values."""
+        if not all(0 < share < 1 for share in self.decay_at):
             raise ValueError(
                 "`decay_at` must be shares of all steps, above 0 and below 1. "
-                f"Received: decay_at={decay_at}"
+                f"Received: decay_at={self.decay_at}"
             )
-        self.base = base
-        self.total_steps = total_steps
-        self.decay_at = tuple(decay_at)
-        self.warmup_steps = warmup_steps
+        self.decay_at = tuple(self.decay_at)
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -114,18 +109,10 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
             rate = rate * ops.minimum(1.0, step / self.warmup_steps)
         return rate
 
-    def get_config(self):
-        """Return the constructor's arguments."""
-        return dict(
-            base=self.base,
-            total_steps=self.total_steps,
-            decay_at=self.decay_at,
-            warmup_steps=self.warmup_steps,
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+@dataclasses.dataclass(eq=False)
+class InverseSquareRoot(_Schedule):
     """A slow fall that needs no end, and a linear fall to 0 at the end.
 
         rate = base (1 + step / timescale)^-0.5
@@ -146,18 +133,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         `create_learning_rate_schedule` in big_vision/utils.py, "rsqrt".
     """
 
-    def __init__(
-        self,
-        base: float,
-        total_steps: int,
-        cooldown_steps: int = 0,
-        timescale: float = 10_000,
-    ):
-        super().__init__()
-        self.base = base
-        self.total_steps = total_steps
-        self.cooldown_steps = cooldown_steps
-        self.timescale = timescale
+    base: float
+    total_steps: int
+    cooldown_steps: int = 0
+    timescale: float = 10_000
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -167,15 +146,6 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
             left = ops.maximum(self.total_steps - step, 0.0)
             rate = rate * ops.minimum(1.0, left / cooldown)
         return rate
-
-    def get_config(self):
-        """Return the constructor's arguments."""
-        return dict(
-            base=self.base,
-            total_steps=self.total_steps,
-            cooldown_steps=self.cooldown_steps,
-            timescale=self.timescale,
-        )
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -43,6 +43,7 @@ KERAS = {
     "_momentums",
     "_nodes_by_depth",
     "_run_through_graph",
+    "_should_use_adamw",
     "_velocities",
 }
 # Of Python's own library, documented there.
