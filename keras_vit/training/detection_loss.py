@@ -1,5 +1,7 @@
 """DETR's losses for detection (Carion et al. 2020, 2005.12872), as in YOLOS."""
 
+import dataclasses
+
 import numpy as np
 from keras import ops
 
@@ -13,6 +15,7 @@ _MIDDLE = 0.7
 _OUTSIDE_WEIGHT = 0.2
 
 
+@dataclasses.dataclass(eq=False)
 class SetDetectionLoss(task_loss.TaskLoss):
     """Cross-entropy of classes, L1 and generalized IoU of matched boxes.
 
@@ -52,23 +55,13 @@ class SetDetectionLoss(task_loss.TaskLoss):
         `loss/loss_for_object_detection.py` of transformers.
     """
 
-    def __init__(
-        self,
-        class_cost: float = 1.0,
-        l1_cost: float = 5.0,
-        giou_cost: float = 2.0,
-        no_object_weight: float = 0.1,
-        l1_weight: float = 5.0,
-        giou_weight: float = 2.0,
-        patch_weight: float = 2.0,
-    ):
-        self.class_cost = class_cost
-        self.l1_cost = l1_cost
-        self.giou_cost = giou_cost
-        self.no_object_weight = no_object_weight
-        self.l1_weight = l1_weight
-        self.giou_weight = giou_weight
-        self.patch_weight = patch_weight
+    class_cost: float = 1.0
+    l1_cost: float = 5.0
+    giou_cost: float = 2.0
+    no_object_weight: float = 0.1
+    l1_weight: float = 5.0
+    giou_weight: float = 2.0
+    patch_weight: float = 2.0
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", "l1", "giou", with suffixes of blocks, "patches"."""

@@ -1,5 +1,7 @@
 """Losses for segmentation: sets of masks, and classes of pixels."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
@@ -8,6 +10,7 @@ from keras_vit.training import task_loss
 from keras_vit.training.matching import linear_assignment
 
 
+@dataclasses.dataclass(eq=False)
 class SetSegmentationLoss(task_loss.TaskLoss):
     """Mask2Former's losses, as EoMT uses them.
 
@@ -43,24 +46,17 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         each image and mask.
     """
 
-    def __init__(
-        self,
-        class_weight: float = 2.0,
-        mask_weight: float = 5.0,
-        dice_weight: float = 5.0,
-        no_object_weight: float = 0.1,
-        num_points: int = 12_544,
-        oversample: float = 3.0,
-        importance_share: float = 0.75,
-        seed: int = 0,
-    ):
-        self.class_weight = class_weight
-        self.mask_weight = mask_weight
-        self.dice_weight = dice_weight
-        self.no_object_weight = no_object_weight
-        self.num_points = num_points
-        self.oversample = oversample
-        self.importance_share = importance_share
+    class_weight: float = 2.0
+    mask_weight: float = 5.0
+    dice_weight: float = 5.0
+    no_object_weight: float = 0.1
+    num_points: int = 12_544
+    oversample: float = 3.0
+    importance_share: float = 0.75
+    seed: dataclasses.InitVar[int] = 0
+
+    def __post_init__(self, seed):
+        """Make the generator of the points."""
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def terms(self, targets: dict, outputs: dict) -> dict:
