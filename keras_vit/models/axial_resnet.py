@@ -110,21 +110,11 @@ class AxialUnitBN(Block):
             norm = batch_norm(self, out, norm_name, gamma_initializer=gamma)
             return conv, norm
 
-        def attention(axis):
-            layer = self.make(
-                AxialAttentionBN,
-                axis,
-                self.num_heads,
-                name=f"{axis}_block",
-            )
-            layer.build(maps)
-            return layer
-
         self.conv_down, self.bn1 = conv_and_norm(
             "conv_down", "bn1", input_shape, maps
         )
-        self.height_block = attention("height")
-        self.width_block = attention("width")
+        self.height_block = attention(self, AxialAttentionBN, "height", maps)
+        self.width_block = attention(self, AxialAttentionBN, "width", maps)
         self.pool = average_pool(self)
         # The branch starts as zero, the unit as its shortcut.
         self.conv_up, self.bn2 = conv_and_norm(
@@ -206,19 +196,9 @@ class AxialUnitGN(ResidualUnit):
             norm.build(out)
             return conv, norm
 
-        def attention(axis):
-            layer = self.make(
-                AxialAttentionGN,
-                axis,
-                self.num_heads,
-                name=f"{axis}_block",
-            )
-            layer.build(maps)
-            return layer
-
         self.conv1, self.gn1 = conv_and_norm("1", input_shape, maps)
-        self.height_block = attention("height")
-        self.width_block = attention("width")
+        self.height_block = attention(self, AxialAttentionGN, "height", maps)
+        self.width_block = attention(self, AxialAttentionGN, "width", maps)
         self.pool = average_pool(self)
         # The branch starts as zero, the unit as its shortcut.
         self.conv3, self.gn3 = conv_and_norm(
@@ -246,6 +226,13 @@ def he_normal():
     return keras.initializers.VarianceScaling(
         2.0, "fan_out", "untruncated_normal"
     )
+
+
+def attention(unit, kind, axis, shape):
+    """Return the attention of a unit along an axis, built for a shape."""
+    layer = unit.make(kind, axis, unit.num_heads, name=f"{axis}_block")
+    layer.build(shape)
+    return layer
 
 
 def average_pool(layer):

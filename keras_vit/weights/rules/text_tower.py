@@ -18,12 +18,7 @@ _EMBEDDINGS = {
 }
 _BLOCK = re.compile(r"encoder\.layers\.(\d+)\.")
 # Metadata -> key of a config, and how its value is read.
-_FIELDS = dict(
-    layer_norm_epsilon=("layer_norm_eps", configs.epsilon),
-    num_heads=("num_attention_heads", configs.integer),
-    hidden_size=("hidden_size", configs.integer),
-    num_layers=("num_hidden_layers", configs.integer),
-    mlp_dim=("intermediate_size", configs.integer),
+_FIELDS = transformers.FIELDS | dict(
     vocab_size=("vocab_size", configs.integer),
     context_length=("max_position_embeddings", configs.integer),
 )

@@ -57,15 +57,15 @@ _POOLING = [
 _TEXT = re.compile(
     r"text_model\..*|text_projection\..*|logit_(scale|bias)|.*\.position_ids"
 )
-# Metadata -> key of a config, and how its value is read.
-_FIELDS = dict(
+# Metadata -> key of a config, and how its value is read; of any encoder.
+FIELDS = dict(
     layer_norm_epsilon=("layer_norm_eps", configs.epsilon),
     num_heads=("num_attention_heads", configs.integer),
     hidden_size=("hidden_size", configs.integer),
     num_layers=("num_hidden_layers", configs.integer),
     mlp_dim=("intermediate_size", configs.integer),
-    channels=("num_channels", configs.integer),
 )
+_FIELDS = FIELDS | dict(channels=("num_channels", configs.integer))
 # Processors whose default mean and std are 0.5.
 _HALVES = ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor")
 ACTIVATIONS = {
