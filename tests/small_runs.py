@@ -2,6 +2,9 @@
 
 import shutil
 
+import keras
+import numpy as np
+
 import keras_vit
 from recipes import fields, finetune
 
@@ -34,12 +37,23 @@ def changed(config, **changes):
     return fields.changed(config, changes)
 
 
-def copy_before_the_last_checkpoint(workdir, copy):
-    """Copies a run as if it were killed before its last checkpoint was
-    complete."""
+def assert_resumes(run, config, results, workdir, copy):
+    """Lets a copy of a run end that seems to be killed before its last
+    checkpoint was complete; all ends as before. Returns the model."""
     shutil.copytree(workdir, copy)
     shutil.rmtree(max((copy / "checkpoints").glob("*[0-9]")))
     (copy / "last.keras").unlink()
+    assert run(config, str(copy)) == results
+    for name in ("metrics.csv", "config.json"):
+        assert (workdir / name).read_bytes() == (copy / name).read_bytes()
+    for path in sorted(workdir.glob("*.keras")):  # the last one is last.keras
+        model, other = (
+            keras.models.load_model(folder / path.name, compile=False)
+            for folder in (workdir, copy)
+        )
+        for a, b in zip(model.weights, other.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+    return model
 
 
 def small_vit(**changes):

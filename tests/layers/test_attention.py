@@ -1,6 +1,5 @@
 """The implementations of attention, and the dense layers around it."""
 
-import functools
 import typing
 
 import keras
@@ -230,22 +229,3 @@ def test_an_exported_dense_layer_has_public_operations_alone():
     with torch.no_grad():
         program = torch.export.export(layer, (torch.ones(2, 8),))
     assert "mkldnn" not in str(program.graph)
-
-
-@pytest.mark.backend("torch")
-# Dynamo gives up on layers that differ in a name alone.
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_attention_predicts_as_before(monkeypatch):
-    import torch
-
-    # Tracing is what a model can fail; making code takes a minute more.
-    compile_fast = functools.partial(torch.compile, backend="eager")
-    monkeypatch.setattr(torch, "compile", compile_fast)
-    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
-    inputs = keras.Input(x.shape[1:])
-    model = keras.Model(inputs, layers.MultiHeadSelfAttention(2)(inputs))
-    predictions = []
-    for jit_compile in (False, True):
-        model.compile(jit_compile=jit_compile)
-        predictions.append(model.predict_on_batch(x))
-    np.testing.assert_allclose(*predictions, rtol=0, atol=1e-5)

@@ -44,17 +44,8 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     assert {"accuracy", "ensemble_accuracy", "best_accuracy"} <= set(whole)
     assert np.isfinite(whole["loss"])
     *_, index, search = capsys.readouterr().out.splitlines()
-    small_runs.copy_before_the_last_checkpoint(
-        tmp_path / "whole", tmp_path / "resumed"
-    )
-    assert finetune.run(config, str(tmp_path / "resumed")) == whole
-    models = [
-        keras.models.load_model(tmp_path / name / "last.keras", compile=False)
-        for name in ("whole", "resumed")
-    ]
-    pairs = zip(*(model.weights for model in models), strict=True)
-    for one, other in pairs:
-        np.testing.assert_array_equal(one, other)
+    folders = (tmp_path / name for name in ("whole", "resumed"))
+    small_runs.assert_resumes(finetune.run, config, whole, *folders)
     capsys.readouterr()
     # What the run printed works: the tokenizer is part of the model.
     assert keras_vit_cli.main(shlex.split(index)[1:]) == 0

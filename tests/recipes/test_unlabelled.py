@@ -71,10 +71,6 @@ def rows_of(workdir):
         return list(csv.DictReader(file))
 
 
-def weights_of(path):
-    return keras.models.load_model(path, compile=False).get_weights()
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """(workdir, results) of masked patches"""
@@ -215,17 +211,10 @@ def test_fine_tuning_starts_from_the_trained_weights(
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
     kind, own, request, tmp_path
 ):
-    run = request.getfixturevalue(kind)
-    workdir = tmp_path / "run"
-    small_runs.copy_before_the_last_checkpoint(run[0], workdir)
-    assert unlabelled.run(small_config(**own), str(workdir)) == run[1]
-    for name in ("metrics.csv", "config.json"):
-        ours, theirs = (x / name for x in (workdir, run[0]))
-        assert ours.read_bytes() == theirs.read_bytes()
-    for name in ("best.keras", "last.keras"):
-        ours, theirs = (weights_of(x / name) for x in (workdir, run[0]))
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(a, b)
+    workdir, results = request.getfixturevalue(kind)
+    small_runs.assert_resumes(
+        unlabelled.run, small_config(**own), results, workdir, tmp_path / "run"
+    )
 
 
 @pytest.mark.parametrize(
