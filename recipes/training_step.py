@@ -291,6 +291,7 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
     if settings.head_weight_decay:
+        _check_head(trainer)
         optimizer_class = training.multiply_head_decay(
             optimizer_class,
             settings.head_weight_decay / settings.weight_decay,
@@ -316,6 +317,16 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
         [v for v in trainer.trainable_variables if v.name != "kernel"]
     )
     return optimizer
+
+
+def _check_head(trainer):
+    """Refuse another decay of the head where there is none."""
+    paths = (v.path.split("/")[:-1] for v in trainer.trainable_variables)
+    if not any("head" in path for path in paths):
+        raise ValueError(
+            "`optim.head_weight_decay` must be 0 for a model without a layer "
+            f"`head` that is trained. Received: {trainer.name!r}, without"
+        )
 
 
 def _classification(config, info):

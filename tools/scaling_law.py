@@ -123,6 +123,10 @@ def main(arguments: list[str]) -> int:
     for folder in flags.workdir:
         found |= {run.folder.resolve(): run for run in runs.find(folder)}
     points = points_of(list(found.values()), flags.dataset)
+    if flags.predict is not None and not 0 < flags.predict < np.inf:
+        raise ValueError(
+            f"--predict must be positive exaFLOPs. Received: {flags.predict}"
+        )
     if not 0 <= flags.hold_out < len(points):
         raise ValueError(
             f"--hold_out must be at least 0 and below the {len(points)} "
@@ -159,6 +163,12 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
         compute = cost_figure.cost_of(run.folder)
         if compute:
             groups[run.model, compute, str(run.setting)].append(run)
+        else:
+            print(
+                f"Left out: {run.folder}, whose compute is unknown: no "
+                "last.keras, or weights of another origin.",
+                file=sys.stderr,
+            )
     points = []
     for (model, compute, _), members in groups.items():
         accuracies = [run.accuracy / 100 for run in members]

@@ -5,6 +5,8 @@ import dataclasses
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, Natural, Positive, checked
+
 
 @dataclasses.dataclass(eq=False)
 class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -111,6 +113,7 @@ class StepDecay(_Schedule):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@checked
 @dataclasses.dataclass(eq=False)
 class InverseSquareRoot(_Schedule):
     """A slow fall that needs no end, and a linear fall to 0 at the end.
@@ -128,15 +131,18 @@ class InverseSquareRoot(_Schedule):
         timescale: Step at which the rate is base / sqrt(2), but for the
             cooldown.
 
+    Raises:
+        ValueError: If a number of steps is out of range.
+
     Reference:
         Zhai et al. 2022 (2106.04560), section 3.4; checked against
         `create_learning_rate_schedule` in big_vision/utils.py, "rsqrt".
     """
 
     base: float
-    total_steps: int
-    cooldown_steps: int = 0
-    timescale: float = 10_000
+    total_steps: Count
+    cooldown_steps: Natural = 0
+    timescale: Positive = 10_000
 
     def __call__(self, step):
         step = ops.cast(step, "float32")

@@ -56,6 +56,10 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
     config = make_config(
         optimizer="adam", weight_decay=weight_decay, clip_norm=1.0
     )
+    config.optim.head_weight_decay = 1.0
+    with pytest.raises(ValueError, match="without a layer `head`"):
+        training_step._optimizer(config.optim, rate, layer, layer, 10)
+    config.optim.head_weight_decay = 0.0
     optimizer = training_step._optimizer(config.optim, rate, layer, layer, 10)
     optimizer.build([layer.kernel, layer.bias])
 

@@ -108,16 +108,21 @@ def test_runs_are_fitted_drawn_and_predicted(tmp_path, monkeypatch, capsys):
                 seed,
             )
     write_run(tmp_path / "runs" / "worse" / "seed_0", 0.5, patch_size=8)
+    write_run(tmp_path / "runs" / "unknown" / "seed_0", 0.5)
     monkeypatch.setattr(
-        cost_figure, "cost_of", lambda folder: costs[folder.parent.name]
+        cost_figure, "cost_of", lambda folder: costs.get(folder.parent.name)
     )
     monkeypatch.setattr(scaling_law, "NUM_SAMPLES", 40)
     out = tmp_path / "law.png"
     flags = [str(tmp_path / "runs"), "--hold_out=1", f"--output={out}"]
     assert scaling_law.main(flags) == 0
     assert out.read_bytes()[:4] == b"\x89PNG"
-    text = capsys.readouterr().out
+    printed = capsys.readouterr()
+    text = printed.out
     assert "left out: not on the frontier" in text
+    assert "whose compute is unknown" in printed.err
+    assert scaling_law.main([*flags, "--predict=-1"]) == 2
+    assert "--predict must be positive" in capsys.readouterr().err
     assert "run 7, held out: predicted" in text and "inside" in text
     assert f"At {2 * points[-1].compute:.4g} exaFLOPs" in text
     assert scaling_law.main([*flags, "--hold_out=9"]) == 2

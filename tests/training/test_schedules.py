@@ -64,6 +64,13 @@ def test_the_inverse_square_root_is_the_authors(cooldown):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-10)
 
 
+def test_an_inverse_square_root_of_wrong_steps_is_refused():
+    for wrong in (dict(cooldown_steps=-5), dict(timescale=0)):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"`{name}` must be"):
+            training.InverseSquareRoot(1e-3, 90, **wrong)
+
+
 def test_any_schedule_begins_after_a_rise():
     decay = keras.optimizers.schedules.PolynomialDecay(0.8, 10, 0.0)
     rate = training.WarmUp(decay, 4)
