@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit._paths import why_no_file
 from keras_vit.data.folder import EVALUATION_FOLDERS, find_broken
 from keras_vit.data.split import split
-from keras_vit.data.tables import read_rows, read_text
+from keras_vit.data.tables import read_cells, read_rows
 
 NAME = "labels.csv"
 SEPARATOR = ";"
@@ -77,7 +77,7 @@ def find(
 
 def _kind_of(path):
     """Return the column of the files, "image" or "video"."""
-    header = read_text(path).partition("\n")[0].strip().split(",")
+    _, header = next(read_cells(path), (1, []))
     return "video" if "video" in header and "image" not in header else "image"
 
 

@@ -136,7 +136,7 @@ def test_a_wrong_list_is_refused(tmp_path, rows, message):
 
 def test_a_list_of_labels_may_be_of_videos(tmp_path):
     make_videos(tmp_path, "a", "b", "c")
-    rows = "video,labels\na.mp4,run;jump\nb.mp4,\nc.mp4,jump\n"
+    rows = '"video","labels"\na.mp4,run;jump\nb.mp4,\nc.mp4,jump\n'
     (tmp_path / "labels.csv").write_text(rows)
     train, evaluation = data.load(str(tmp_path), broken="skip")
     assert train.is_video and train.multi_label and not train.skipped

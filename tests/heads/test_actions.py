@@ -50,6 +50,16 @@ def test_cells_of_boxes_beyond_the_image_are_means_too():
     np.testing.assert_allclose(numpy(found)[0, :, 3, 3], 1, atol=1e-5)
 
 
+def test_half_precision_moves_no_box():
+    columns = np.broadcast_to(np.arange(64.0) - 32, (1, 64, 64))[..., None]
+    maps = keras.ops.cast(columns, "bfloat16")
+    # 0.50195 is 0.5 in bfloat16.
+    inside = np.array([[[0.50195, 0.5, 0.5, 0.5]]], "float32")
+    found = RoIAlign(dtype="mixed_bfloat16")(maps, inside)
+    middle = numpy(keras.ops.cast(found, "float32"))[0, 0, 3, 3]
+    np.testing.assert_allclose(middle, 64 * 0.50195 - 0.5 - 32, atol=0.01)
+
+
 def test_scores_are_those_of_slowfasts_head():
     keras.utils.set_random_seed(0)
     backbone = keras_vit.MViT(**SMALL)
