@@ -183,9 +183,6 @@ class BoxesAtPatches(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return super().get_config() | dict(grid_size=self.grid_size)
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class CompareQueries(keras.layers.Layer):
@@ -226,9 +223,6 @@ class CompareQueries(keras.layers.Layer):
 
     def compute_output_shape(self, embeddings_shape, *others, **more):
         return (*embeddings_shape[:-1], self.num_queries or None)
-
-    def get_config(self):
-        return super().get_config() | dict(num_queries=self.num_queries)
 
 
 def _length(x):

@@ -192,11 +192,6 @@ class AnchoredTokens(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return super().get_config() | dict(
-            count=self.count, grid_size=self.grid_size
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Anchors(keras.layers.Layer):

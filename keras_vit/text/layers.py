@@ -127,9 +127,6 @@ class EndOfText(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, ids_shape=None):
         return (inputs_shape[0], inputs_shape[-1])
 
-    def get_config(self):
-        return super().get_config() | dict(token=self.token)
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class UnitLength(keras.layers.Layer):

@@ -69,13 +69,6 @@ class FlexiblePatches(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.hidden_size)
 
-    def get_config(self):
-        return super().get_config() | dict(
-            patch_size=self.patch_size,
-            channels=self.channels,
-            hidden_size=self.hidden_size,
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FlexiblePositions(keras.layers.Layer):
@@ -123,9 +116,6 @@ class FlexiblePositions(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, grids_shape=None):
         return inputs_shape
-
-    def get_config(self):
-        return super().get_config() | dict(grid_size=self.grid_size)
 
 
 def _weights(place, sizes, source):
