@@ -103,7 +103,8 @@ class BEiTAttention(MultiHeadSelfAttention):
     Output shape: `[B, T, D]`
 
     Raises:
-        ValueError: If more tokens than one precede the patches of a table.
+        ValueError: If more tokens than one precede the patches of a table, or
+            an MLP is given a locality.
 
     Reference:
         Checked against `Attention` in timm/models/beit.py and `RelPosMlp` in
@@ -121,6 +122,11 @@ class BEiTAttention(MultiHeadSelfAttention):
         locality: NotNegative = 0.0,
         **kwargs,
     ):
+        if relative_dim and locality:
+            raise ValueError(
+                "`locality` must be 0 with an MLP, which has no table. "
+                f"Received: relative_dim={relative_dim}, locality={locality}"
+            )
         super().__init__(num_heads, **kwargs)
         rows, columns = grid_size
         self.grid_size = (rows, columns)

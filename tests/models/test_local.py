@@ -32,6 +32,11 @@ def test_strong_locality_makes_attention_a_shift():
     assert weights[:, 0].max() < 0.5
 
 
+def test_an_mlp_has_no_table_to_begin_local():
+    with pytest.raises(ValueError, match="`locality` must be 0 with an MLP"):
+        BEiTAttention(4, (3, 4), relative_dim=8, locality=1.0)
+
+
 @pytest.mark.parametrize("pooling", ["gap", "token"])
 def test_files_of_local_attention_are_read(tmp_path, pooling):
     local = dict(position_embedding="local", embedding_init="whitening")
