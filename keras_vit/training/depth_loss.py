@@ -1,5 +1,7 @@
 """Losses for depth: relative, up to scale and shift, and in metres."""
 
+import dataclasses
+
 from keras import ops
 
 from keras_vit.training import task_loss
@@ -8,6 +10,7 @@ from keras_vit.training import task_loss
 _LEAST = 1e-6
 
 
+@dataclasses.dataclass(eq=False)
 class RelativeDepthLoss(task_loss.TaskLoss):
     """A loss that scale and shift of either map leave unchanged.
 
@@ -39,15 +42,9 @@ class RelativeDepthLoss(task_loss.TaskLoss):
         (2401.10891, 2406.09414).
     """
 
-    def __init__(
-        self,
-        gradient_weight: float = 0.5,
-        num_scales: int = 4,
-        inverse: bool = False,
-    ):
-        self.gradient_weight = gradient_weight
-        self.num_scales = num_scales
-        self.inverse = inverse
+    gradient_weight: float = 0.5
+    num_scales: int = 4
+    inverse: bool = False
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "depth" and "gradient"."""
@@ -74,6 +71,7 @@ class RelativeDepthLoss(task_loss.TaskLoss):
         return {"depth": found, "gradient": self.gradient_weight * gradient}
 
 
+@dataclasses.dataclass(eq=False)
 class MetricDepthLoss(task_loss.TaskLoss):
     """Scale-invariant logarithmic loss.
 
@@ -100,8 +98,7 @@ class MetricDepthLoss(task_loss.TaskLoss):
         over all images of a batch.
     """
 
-    def __init__(self, variance_focus: float = 0.5):
-        self.variance_focus = variance_focus
+    variance_focus: float = 0.5
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "depth"."""

@@ -34,6 +34,7 @@ class LateRise:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@dataclasses.dataclass(eq=False)
 class DepthFactor:
     """A function from a variable's path to its share of the learning rate.
 
@@ -47,17 +48,10 @@ class DepthFactor:
         warmup: See `depth_factor`.
     """
 
-    def __init__(
-        self,
-        depths: dict[str, int],
-        num_layers: int,
-        decay: float,
-        warmup: tuple[int, int] | None = None,
-    ):
-        self.depths = dict(depths)
-        self.num_layers = num_layers
-        self.decay = decay
-        self.warmup = None if warmup is None else tuple(warmup)
+    depths: dict[str, int]
+    num_layers: int
+    decay: float
+    warmup: tuple[int, int] | None = None
 
     def __call__(self, path: str) -> float | LateRise:
         last = self.num_layers + 1
@@ -68,12 +62,7 @@ class DepthFactor:
         return 1.0
 
     def get_config(self):
-        return dict(
-            depths=self.depths,
-            num_layers=self.num_layers,
-            decay=self.decay,
-            warmup=self.warmup,
-        )
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config):

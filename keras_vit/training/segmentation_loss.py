@@ -150,6 +150,7 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         return ops.concatenate([points, rest], axis=2)
 
 
+@dataclasses.dataclass(eq=False)
 class PixelCrossentropy(task_loss.TaskLoss):
     """Cross-entropy of the classes of pixels, without the ignored ones.
 
@@ -168,9 +169,8 @@ class PixelCrossentropy(task_loss.TaskLoss):
         ValueError: If the target or the output is missing.
     """
 
-    def __init__(self, ignored: int = 255, output: str = "logits"):
-        self.ignored = ignored
-        self.output = output
+    ignored: int = 255
+    output: str = "logits"
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", with the suffix of the block."""
