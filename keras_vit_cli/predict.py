@@ -5,6 +5,7 @@ import csv
 import difflib
 import glob
 import json
+import math
 import os
 import sys
 
@@ -31,10 +32,11 @@ def run(options) -> int:
     Raises:
         ValueError: If an argument is invalid.
     """
-    for name in ("top_k", "batch_size", "frame_step"):
-        if getattr(options, name) < 1:
+    least = dict(top_k=1, batch_size=1, frame_step=1, frame_rate=0)
+    for name, number in least.items():
+        if not number <= getattr(options, name) < math.inf:
             raise ValueError(
-                f"--{name} must be at least 1. Received: "
+                f"--{name} must be at least {number}. Received: "
                 f"--{name}={getattr(options, name)}"
             )
     if not any(

@@ -2,7 +2,7 @@
 
 from typing import TypedDict, Unpack
 
-from keras_vit._arguments import Count, Natural, checked
+from keras_vit._arguments import Count, Natural, NotNegative, checked
 from keras_vit.data import augment as augmentation
 from keras_vit.data import crops, order
 from keras_vit.data.optional_imports import tensorflow, unconverted
@@ -27,7 +27,7 @@ class ClipOptions(TypedDict, total=False):
 
     num_frames: Natural
     frame_step: Natural
-    frame_rate: float
+    frame_rate: NotNegative
 
 
 class ShardOptions(TypedDict, total=False):

@@ -187,6 +187,15 @@ def test_a_wrong_list_is_refused(tmp_path, name, text, message):
         data.load_actions(root)
 
 
+def test_a_negative_frame_rate_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`frame_rate` must be a number, at"):
+        data.load_actions(str(tmp_path), frame_rate=-30.0)
+    source, _ = data.load("moving_digits")
+    options = dict(batch_size=1, image_size=(16, 16), num_frames=2)
+    with pytest.raises(ValueError, match="`frame_rate` must be a number, at"):
+        data.eval_batches(source, **options, channels=1, frame_rate=-30.0)
+
+
 def test_a_folder_without_lists_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must hold ava_train_v2.2.csv"):
         data.load_actions(str(tmp_path))

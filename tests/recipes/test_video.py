@@ -112,7 +112,10 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert len(scores) == 5 and scores == sorted(scores, reverse=True)
     assert "does not decode as a video" in refused["error"]
     assert str(broken) in printed.err and picture.stat().st_size > 0
-    assert keras_vit_cli.main(["predict", model, videos[1], "--top_k=1"]) == 0
+    again = ["predict", model, videos[1], "--top_k=1"]
+    assert keras_vit_cli.main([*again, "--frame_rate=-1"]) == 2
+    assert "--frame_rate must be at least 0" in capsys.readouterr().err
+    assert keras_vit_cli.main(again) == 0
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 5 and " 0.80 to 1.60 s" in table[3]
 
