@@ -24,6 +24,7 @@ import numpy as np
 Count = Annotated[int, "an integer, at least 1", lambda n: n >= 1]
 Natural = Annotated[int, "an integer, at least 0", lambda n: n >= 0]
 Rate = Annotated[float, "a number in [0, 1)", lambda x: 0 <= x < 1]
+Share = Annotated[float, "a number between 0 and 1", lambda x: 0 < x < 1]
 Epsilon = Annotated[
     float, "a number between 0 and 1, such as 1e-6", lambda x: 0 < x < 1
 ]

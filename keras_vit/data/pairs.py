@@ -21,7 +21,7 @@ import pathlib
 
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Share, checked
 from keras_vit._paths import require_file
 from keras_vit.data import digit_sentences, shards, tables
 from keras_vit.data import tfds as classification
@@ -83,7 +83,7 @@ def load_pairs(
     *,
     train_split: str = "",
     eval_split: str = "",
-    eval_fraction: float = 0.2,
+    eval_fraction: Share = 0.2,
     seed: int = 0,
     data_dir: str | os.PathLike = "",
     manual_dir: str | os.PathLike = "",
@@ -106,11 +106,6 @@ def load_pairs(
         ValueError: If there is no such data set, or a file is missing or wrong;
             the message names file and line.
     """
-    if not 0 < eval_fraction < 1:
-        raise ValueError(
-            "`eval_fraction` must lie between 0 and 1. "
-            f"Received: eval_fraction={eval_fraction}"
-        )
     path = os.path.expanduser(dataset)
     splits = (train_split, eval_split)
     if dataset == "digit_sentences":

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Share, checked
 from keras_vit.data import (
     arrays,
     folder,
@@ -82,7 +82,7 @@ def load(
     *,
     train_split: str = "",
     eval_split: str = "",
-    eval_fraction: float = 0.2,
+    eval_fraction: Share = 0.2,
     seed: int = 0,
     data_dir: str | os.PathLike = "",
     manual_dir: str | os.PathLike = "",
@@ -124,11 +124,6 @@ def load(
         ValueError: If there is no such data set (with the nearest names), or
             it is empty, has fewer than two classes, or wrong labels.
     """
-    if not 0 < eval_fraction < 1:
-        raise ValueError(
-            "`eval_fraction` must lie between 0 and 1. "
-            f"Received: eval_fraction={eval_fraction}"
-        )
     path = os.path.expanduser(dataset)
     # A version of TFDS begins with a digit: "cifar10:3.*.*".
     if re.match(r"[\w.]+:[^\W\d]", dataset) and not os.path.exists(path):

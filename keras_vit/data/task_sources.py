@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Literal
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Share, checked
 from keras_vit.data import digit_scenes, panoptic, task_files, task_tfds
 
 Task = Literal["detection", "instances", "panoptic", "segmentation", "depth"]
@@ -59,7 +59,7 @@ def load_task(
     *,
     train_split: str = "",
     eval_split: str = "",
-    eval_fraction: float = 0.2,
+    eval_fraction: Share = 0.2,
     seed: int = 0,
     data_dir: str | os.PathLike = "",
     broken: Literal["error", "skip"] = "error",
