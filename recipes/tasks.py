@@ -50,8 +50,13 @@ UNUSED = (
         ).split()
     ),
 )
-# And what only videos have.
+# And what only videos have, or only images.
 OF_CLIPS = ("data.num_frames", "data.frame_step", "data.frame_rate")
+OF_IMAGES = (
+    *("data.train_split", "data.eval_split", "data.data_dir", "data.broken"),
+    *("data.eval_fraction", "data.split_seed"),
+    *("task.zero_is_ignored", "task.depth_unit"),
+)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -207,8 +212,11 @@ def check(config: Config) -> None:
             "`task.auxiliary_blocks` empty. Received: task.head="
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
-    unused = UNUSED if task.name == "actions" else UNUSED + OF_CLIPS
-    scored.refuse_unused(config, unused, "a task")
+    scored.refuse_unused(config, UNUSED, "a task")
+    if task.name == "actions":
+        scored.refuse_unused(config, OF_IMAGES, "actions in videos")
+    else:
+        scored.refuse_unused(config, OF_CLIPS, "a task of images")
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "

@@ -228,11 +228,18 @@ def _fields(path, file, rows, names, several, there, broken):
             f"are trained. Received also: {sorted(unknown)[:5]}"
         )
     paths, classes = [], []
+    found: dict = {}
     for video, own in rows:
         known = [there[name] for name in video if name in there]
         if known:
             paths.append(known[0])
             classes.append([index[name] for name in own])
+            if found.setdefault(known[0], own) != own:
+                raise ValueError(
+                    f"A video of {str(file)!r} must have the same classes "
+                    f"everywhere. Received: {known[0]!r} as "
+                    f"{found[known[0]]} and {own}"
+                )
     if not paths:
         raise ValueError(
             f"A video of {str(file)!r} must lie below {str(path)!r}. Received: "

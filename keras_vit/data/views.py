@@ -237,8 +237,3 @@ def _check_sampling(source, sampling):
             "`num_frames` must be given for videos, and only for videos. "
             f"Received: {sampling} for {source.name!r}, a set of {kind}"
         )
-    if sampling is not None and sampling.rate < 0:
-        raise ValueError(
-            "`frame_rate` must be at least 0. Received: "
-            f"frame_rate={sampling.rate}"
-        )

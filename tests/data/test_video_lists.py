@@ -121,6 +121,10 @@ def test_charades_has_several_classes_for_a_video(tmp_path):
         ("running,a,x,20,train\n", "must be seconds. Received: line 2"),
         ("running,a,inf,20,train\n", "must be seconds. Received: line 2"),
         (",a,0,10,train\n", "must name a class. Received: line 2"),
+        (
+            "running,a,0,10,train\nswimming,a,20,30,train\n",
+            r"a.mp4' as \['running'\] and \['swimming'\]",
+        ),
         ("running,gone,0,10,train\n", "none of 1, such as 'gone_000000_0000"),
     ],
 )

@@ -288,6 +288,9 @@ def test_actions_of_persons_are_trained_and_scored(tmp_path, capsys):
         keras_vit.export.export_onnx(model, onnx)
     again = finetune.run(config, str(tmp_path / "run"))
     assert again == results
+    config.data.broken = "skip"
+    with pytest.raises(ValueError, match="`data.broken` has no effect"):
+        finetune.run(config, str(tmp_path / "other"))
     config.data.crop = "none"
     with pytest.raises(ValueError, match="`data.crop` has no effect"):
         finetune.run(config, str(tmp_path / "other"))
