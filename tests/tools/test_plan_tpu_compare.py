@@ -95,8 +95,10 @@ def test_a_config_with_another_step_is_refused():
     config = changed(
         experiment.Config(), strategy="fsdp", dtype_policy="float16"
     )
+    config.optim.head_weight_decay = 3.0
     tpu = slices.find("v3-8")
-    with pytest.raises(ValueError, match=r"strategy='fsdp'.*dtype_policy"):
+    named = r"strategy='fsdp'.*head_weight_decay=3.0.*dtype_policy"
+    with pytest.raises(ValueError, match=named):
         compare.make(config, tpu, "nowhere")
 
 
@@ -106,7 +108,7 @@ def test_their_optimizer_is_keras_adam_with_decay():
     start = dict(
         kernel=np.full((3, 2), 2, "float32"), bias=np.ones(2, "float32")
     )
-    optimizer = authors._optimizer(settings())
+    optimizer = authors.adamw(settings())
     state = optimizer.init(start)
     gradients = jax.tree.map(lambda x: np.full_like(x, 5), start)
     updates, _ = optimizer.update(gradients, state, start)
