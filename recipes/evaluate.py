@@ -106,17 +106,6 @@ OPTIONS = (
         "shorter side in pixels before a central crop; 0 for no crop",
     ),
     ("num_frames", 0, "frames of a clip (the model's own)"),
-    (
-        "frame_step",
-        1,
-        "frames of a video between those of a clip (1); 0 takes the middle of "
-        "as many segments of the whole video",
-    ),
-    (
-        "frame_rate",
-        0.0,
-        "frames per second of --frame_step; 0 for each file's own",
-    ),
     ("clips", 1, "clips of each video (1)"),
     ("crops", 1, "crops of each clip along its longer side (1)"),
     ("batch_size", 64, "images at a time (64)"),
@@ -148,6 +137,18 @@ def _add_arguments(parser):
         "--split_seed",
         type=int,
         help="seed of drawing the held-out part (that of the run, or 0)",
+    )
+    parser.add_argument(
+        "--frame_step",
+        type=int,
+        help="frames of a video between those of a clip (that of the run of "
+        "MODEL, or 1); 0 takes the middle of as many segments of the video",
+    )
+    parser.add_argument(
+        "--frame_rate",
+        type=float,
+        help="frames per second of --frame_step (that of the run of MODEL, or "
+        "0, each file's own)",
     )
     parser.add_argument(
         "--output", metavar="RESULTS.json", help="write JSON to a file as well"
@@ -267,14 +268,16 @@ def _views(model, source, num_frames, activation, options):
 
     The activation is the one that the model's scores still need.
     """
+    run = trained_on.config_beside(options.model) or experiment.Config()
+    step, rate = options.frame_step, options.frame_rate
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
         image_size=model.input_shape[-3:-1],
         channels=model.input_shape[-1],
         num_frames=num_frames,
-        frame_step=options.frame_step,
-        frame_rate=options.frame_rate,
+        frame_step=run.data.frame_step if step is None else step,
+        frame_rate=run.data.frame_rate if rate is None else rate,
         num_clips=options.clips,
         num_crops=options.crops,
         resize=options.resize,

@@ -226,7 +226,9 @@ def small_published(*arguments):
     )
 
 
-def test_charades_is_scored_by_the_highest_of_its_views(tmp_path, capsys):
+def test_charades_is_scored_by_the_highest_of_its_views(
+    tmp_path, capsys, monkeypatch
+):
     pytest.importorskip("av")
     root = tmp_path / "charades"
     for name in ("ONE", "TWO"):
@@ -241,11 +243,21 @@ def test_charades_is_scored_by_the_highest_of_its_views(tmp_path, capsys):
         (root / f"Charades_v1_{part}.csv").write_text(f"{header}{row}\n")
     config = small_published("MViTB16x4", str(root), "charades")
     config.data.repeats = 2  # of one video
+    config.data.frame_step = 3
     results = finetune.run(config, str(tmp_path / "run"))
     capsys.readouterr()
     path = tmp_path / "run" / "last.keras"
     arguments = (path, f"--dataset={root}")
+    asked, eval_batches = [], data.eval_batches
+
+    def spy(*args, **kwargs):
+        asked.append(kwargs["frame_step"])
+        return eval_batches(*args, **kwargs)
+
+    monkeypatch.setattr(data, "eval_batches", spy)
     found = results_of(capsys, *arguments)
+    assert results_of(capsys, *arguments, "--frame_step=1")["images"] == 1
+    assert asked == [3, 1]  # that of the run, or as asked
     assert found["kind"] == "videos" and found["classes_with_images"] == 1
     assert found["mean_average_precision"] == results["mean_average_precision"]
     views = ("--clips=2", "--crops=3", "--highest", "--resize=16")
