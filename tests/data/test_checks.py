@@ -8,6 +8,8 @@ import pytest
 
 from keras_vit import data
 
+pytestmark = pytest.mark.backend("torch")
+
 
 def make_images(low, high):
     return np.random.default_rng(0).uniform(low, high, (4, 8, 8, 3))

@@ -7,8 +7,9 @@ from keras import ops
 
 from keras_vit.layers.core import MaxPooling2D
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 @pytest.mark.parametrize(
     ("size", "padding"), [((6, 8), "same"), ((7, 5), "same"), ((7, 6), "valid")]
 )

@@ -8,8 +8,9 @@ from keras import ops
 
 from keras_vit.models import as_mlp
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_shift_rolls_groups_of_channels_over_zeros(axis):
     x = np.random.default_rng(0).normal(size=(1, 4, 3, 8)).astype("float32")
@@ -22,7 +23,6 @@ def test_a_shift_rolls_groups_of_channels_over_zeros(axis):
     np.testing.assert_array_equal(found, np.concatenate(expected, axis=-1))
 
 
-@pytest.mark.backend("torch")
 def test_a_model_of_open_size_takes_images_of_any_size():
     arguments = dict(remat=False, include_preprocessing=False)
     image = np.random.default_rng(0).normal(size=(1, 16, 24, 3))
@@ -39,7 +39,6 @@ def test_a_model_of_open_size_takes_images_of_any_size():
     )
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -53,7 +52,6 @@ def test_impossible_arguments_are_refused(changes, message):
         catalogue.make_model("as mlp", **changes)
 
 
-@pytest.mark.backend("torch")
 def test_checkpoints_have_the_authors_names(tmp_path):
     check_authors_names(
         catalogue.make_model("as mlp"),

@@ -8,8 +8,9 @@ from keras import ops
 
 from keras_vit.models import conv_mlp
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 def test_the_depthwise_convolution_has_no_residual():
     block = conv_mlp.ConvMLPBlock(mlp_ratio=2)
     block.build((None, 4, 5, 6))
@@ -19,7 +20,6 @@ def test_the_depthwise_convolution_has_no_residual():
     np.testing.assert_array_equal(y, np.broadcast_to(y[:1, :1, :1], y.shape))
 
 
-@pytest.mark.backend("torch")
 def test_checkpoints_have_the_authors_names(tmp_path):
     check_authors_names(
         catalogue.make_model("conv mlp"),

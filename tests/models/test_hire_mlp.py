@@ -9,8 +9,9 @@ from keras import ops
 
 from keras_vit.models import hire_mlp
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 def test_blocks_of_a_level_roll_further_until_the_period_ends():
     model = catalogue.make_model(
         "hire mlp",
@@ -24,7 +25,6 @@ def test_blocks_of_a_level_roll_further_until_the_period_ends():
     assert [b.region_size for b in model.blocks] == [2] * 3 + [3] * 4
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_region_is_rolled_filled_up_and_mixed_as_one_vector(axis):
     block = hire_mlp.HireMLPBlock(region_size=3, roll=1)
@@ -51,7 +51,6 @@ def test_a_region_is_rolled_filled_up_and_mixed_as_one_vector(axis):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.backend("torch")
 def test_checkpoints_have_the_authors_names(tmp_path):
     check_authors_names(
         catalogue.make_model("hire mlp"),

@@ -8,6 +8,8 @@ import keras_vit
 from keras_vit.layers import BEiTAttention
 from keras_vit.layers.embedding import whitening
 
+pytestmark = pytest.mark.backend("torch")
+
 SMALL = dict(
     input_shape=(12, 16, 3),
     include_top=False,
@@ -19,6 +21,7 @@ SMALL = dict(
 )
 
 
+@pytest.mark.backend("tensorflow", "jax", "torch")
 def test_strong_locality_makes_attention_a_shift():
     layer = BEiTAttention(num_heads=4, grid_size=(3, 4), locality=100.0)
     layer.build((None, 13, 8))

@@ -6,8 +6,9 @@ from keras import ops
 
 from keras_vit.models import s2_mlp
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 def test_quarters_of_channels_move_by_one_cell_and_borders_stay():
     x = np.random.default_rng(0).normal(size=(1, 3, 4, 8)).astype("float32")
     expected = x.copy()

@@ -200,6 +200,7 @@ def test_relative_bias_is_the_query_times_the_distance_embedding():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 def test_position_placements_have_their_tables():
     def tables(**kwargs):
         return sum(
@@ -213,6 +214,7 @@ def test_position_placements_have_their_tables():
     assert tables(position_embedding="relative") == 3
 
 
+@pytest.mark.backend("torch")
 def test_shared_positions_are_added_before_every_block():
     model = tiny(position_placement="every_layer_shared")
     layer = model.get_layer("posembed_input")
@@ -236,6 +238,7 @@ WRONG_SHAPES = {
 }
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("name", WRONG_SHAPES)
 def test_images_of_another_shape_are_refused_with_a_sentence(name):
     shape, words = WRONG_SHAPES[name]
@@ -245,6 +248,7 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
     assert words in str(error.value)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -293,6 +297,7 @@ def test_arguments_without_a_possible_value_are_named(arguments, words):
         assert word in str(error.value)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("constructor", ["ViT", "ViTB16", "R50ViTL32"])
 def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
     with pytest.raises(TypeError) as error:

@@ -11,6 +11,8 @@ import pytest
 
 from recipes import choices, cli, finetune
 
+pytestmark = pytest.mark.backend("torch")
+
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "finetune.md"
 
 
@@ -34,7 +36,6 @@ def run(*flags):
     finetune.run(config, workdir)
 
 
-@pytest.mark.backend("torch")
 def test_the_pages_example_trains(mine, tmp_path):
     run(mine, "--config.schedule.num_epochs=1")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -42,14 +43,12 @@ def test_the_pages_example_trains(mine, tmp_path):
     assert (tmp_path / "run" / "last.keras").is_file()
 
 
-@pytest.mark.backend_independent
 def test_what_a_module_of_the_user_lacks_is_named_itself(mine, tmp_path):
     (tmp_path / "minetoo.py").write_text("import min")
     with pytest.raises(ModuleNotFoundError, match="'min'"):
         choices.find_optimizer("minetoo:Signs")
 
 
-@pytest.mark.backend_independent
 def test_names_of_keras_and_of_the_user_are_found(mine):
     found, keywords = choices.find_optimizer("Lion(beta_1=0.95)")
     assert (found, keywords) == (keras.optimizers.Lion, {"beta_1": 0.95})
@@ -60,7 +59,6 @@ def test_names_of_keras_and_of_the_user_are_found(mine):
     np.testing.assert_allclose([rate(4), rate(5)], [0.8, 0.4], rtol=1e-6)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("find", "text", "words"),
     [
@@ -79,7 +77,6 @@ def test_other_names_are_refused(mine, find, text, words):
         find(text)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("flag", "words"),
     [

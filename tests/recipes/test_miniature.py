@@ -21,6 +21,8 @@ from recipes import (
     training_step,
 )
 
+pytestmark = pytest.mark.backend("torch")
+
 RUN = changed(experiment.Config(), num_epochs=1)
 SIZES = {"ResNet": "BiT", "Hybrid": "ViT", "ViT": "ViT"}
 
@@ -57,7 +59,6 @@ def verdicts(results):
     return [verdict for *_, verdict in miniature_claims.claims(results)]
 
 
-@pytest.mark.backend_independent
 def test_all_models_cost_the_same():
     macs = []
     for model, sizes in miniature.MODELS.values():
@@ -69,7 +70,6 @@ def test_all_models_cost_the_same():
     assert max(macs) / min(macs) < 1.05
 
 
-@pytest.mark.backend_independent
 def test_a_model_without_positions_and_two_of_averages_are_planned():
     config = miniature.Config(
         run=changed(experiment.Config(), base_lr=0.8, num_epochs=1, seed=3),
@@ -96,7 +96,6 @@ def test_a_model_without_positions_and_two_of_averages_are_planned():
     )
 
 
-@pytest.mark.backend_independent
 def test_similarity_that_falls_with_distance_is_seen():
     found = miniature_report.position_structure(grid_similarity(5, 7))
     assert found["correlation"] == pytest.approx(-1)
@@ -114,7 +113,6 @@ def test_similarity_that_falls_with_distance_is_seen():
     assert found["nearest_adjacent"] < 0.3
 
 
-@pytest.mark.backend_independent
 def test_claims_are_judged_by_differences_beyond_their_error():
     paper = results_of(
         (0.5, 0.6), (0.45, 0.8), (0.4, 0.7), no_positions=0.6, average=0.6
@@ -144,7 +142,6 @@ def test_claims_are_judged_by_differences_beyond_their_error():
     assert verdicts(near)[4] == miniature_claims.NO
 
 
-@pytest.mark.backend("torch")
 def test_the_miniature_trains_all_and_reports(
     tmp_path, make_config, monkeypatch, capsys
 ):
@@ -180,7 +177,6 @@ def test_the_miniature_trains_all_and_reports(
         assert (tmp_path / f"{name}.png").stat().st_size > 5_000
 
 
-@pytest.mark.backend("torch")
 def test_runs_share_processes_and_an_error_ends_all(monkeypatch):
     # A function of the standard library, which a new process can import.
     with miniature._processes(2) as start:
@@ -192,7 +188,6 @@ def test_runs_share_processes_and_an_error_ends_all(monkeypatch):
     assert futures[-1].cancelled()
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

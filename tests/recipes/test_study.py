@@ -12,7 +12,10 @@ from small_runs import changed
 from recipes import cli, experiment, study, study_figures, uncertainty
 from recipes.study import Times, Variant
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = [
+    pytest.mark.backend("torch"),
+    pytest.mark.usefixtures("no_pictures"),
+]
 
 
 def config_of(argument, **changes):
@@ -49,7 +52,6 @@ def results_in(workdir):
     return json.loads((workdir / "results.json").read_text())["rows"]
 
 
-@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_a_study_trains_all_variants_and_resumes(tmp_path, monkeypatch, capsys):
     config = config_of("figure_8,digits")
     chosen = ("base", "patch_size_x0.5")
@@ -70,7 +72,6 @@ def test_a_study_trains_all_variants_and_resumes(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("is finished") == 2
 
 
-@pytest.mark.backend("torch")
 def test_position_embeddings_of_a_variant_are_drawn(tmp_path):
     config = config_of("figure_10,digits")
     config.variants = config.variants[-1:]
@@ -80,7 +81,6 @@ def test_position_embeddings_of_a_variant_are_drawn(tmp_path):
     ]
 
 
-@pytest.mark.backend("torch")
 def test_a_model_of_sgd_is_fine_tuned(tmp_path):
     config = config_of("table_7,digits")
     config.variants = config.variants[1:]
@@ -122,7 +122,6 @@ def fake_run(accuracy_of):
     return run
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "name",
     ["figure_4", "figure_8", "figure_9", "figure_13", "table_5", "table_8"],
@@ -173,7 +172,6 @@ def grey_points(axes):
     return [bar[0].get_color() == uncertainty.GREY for bar in bars]
 
 
-@pytest.mark.backend_independent
 def test_what_one_seed_and_few_images_cannot_show_is_grey(axes_of):
     rows = [
         row_of("a", 1, 0.90),
@@ -204,7 +202,6 @@ def test_what_one_seed_and_few_images_cannot_show_is_grey(axes_of):
     assert "no difference is shown" in axes.get_title("left")
 
 
-@pytest.mark.backend_independent
 def test_errors_are_those_of_images_and_of_seeds():
     error = uncertainty.standard_error
     assert error([0.5], 100) == pytest.approx(0.05, rel=0.03)
@@ -220,7 +217,6 @@ def test_errors_are_those_of_images_and_of_seeds():
     assert text == "95 % interval, of 2 seeds"
 
 
-@pytest.mark.backend_independent
 def test_early_stopping_reports_the_best_evaluation(tmp_path, monkeypatch):
     curve = [0.25, 0.75, 0.5]
     monkeypatch.setattr(study.finetune, "run", fake_run(lambda _: curve))
@@ -232,7 +228,6 @@ def test_early_stopping_reports_the_best_evaluation(tmp_path, monkeypatch):
         assert {row["accuracy"] for row in rows} == {accuracy}
 
 
-@pytest.mark.backend_independent
 def test_few_shot_accuracy_counts_where_it_is_measured(tmp_path, monkeypatch):
     def run(config, workdir):
         fake_run(lambda _: [0.1, 0.9, 0.2, 0.3])(config, workdir)
@@ -254,7 +249,6 @@ def test_few_shot_accuracy_counts_where_it_is_measured(tmp_path, monkeypatch):
         assert rows[0]["eval_images"] == 359
 
 
-@pytest.mark.backend_independent
 def test_a_variant_multiplies_what_the_run_has():
     run = changed(
         experiment.Config(),
@@ -281,7 +275,6 @@ def test_a_variant_multiplies_what_the_run_has():
     assert run == before
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -309,7 +302,6 @@ def test_what_is_no_study_is_refused(tmp_path, changes, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "argument", ["figure_7,digits", "figure_8", "figure_8,"]
 )

@@ -9,7 +9,10 @@ import pytest
 
 from recipes import sweep
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = [
+    pytest.mark.backend("torch"),
+    pytest.mark.usefixtures("no_pictures"),
+]
 
 
 def last_accuracy(workdir):
@@ -21,7 +24,6 @@ def config_in(workdir):
     return json.loads((workdir / "config.json").read_text())
 
 
-@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     tmp_path, make_config, monkeypatch, capsys
 ):
@@ -68,7 +70,6 @@ def test_a_sweep_chooses_by_the_dev_split_and_trains_on_everything(
     assert one["accuracies"] == tested[:1]
 
 
-@pytest.mark.backend_independent
 def test_the_pair_is_chosen_by_the_dev_split_alone(
     tmp_path, make_config, monkeypatch
 ):

@@ -15,6 +15,7 @@ from tests.mocked import mocked_tfds
 pytest.importorskip("tensorflow_datasets")
 # Of TFDS itself, on reading mocked sets.
 pytestmark = [
+    pytest.mark.backend("torch"),
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("no_pictures"),
 ]
@@ -59,7 +60,6 @@ def test_an_incomplete_argument_is_refused(argument):
         config_of(argument)
 
 
-@pytest.mark.backend("torch")  # the fastest; nothing here is the backend's
 def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
     run = make_config(
         crop="resize",
@@ -104,7 +104,6 @@ def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
         vtab.run(other, str(tmp_path))
 
 
-@pytest.mark.backend_independent
 def test_rate_and_steps_are_selected_by_validation_images(
     tmp_path, make_config, monkeypatch
 ):
@@ -151,7 +150,6 @@ def test_rate_and_steps_are_selected_by_validation_images(
     assert [each.optim.base_lr for each, _ in runs] == [0.1, 0.1]
 
 
-@pytest.mark.backend_independent
 def test_the_config_file_makes_the_config_of_the_program(
     tmp_path, monkeypatch, capsys
 ):

@@ -8,8 +8,9 @@ import keras_vit
 from tests import realistic
 from tools import attention_picture
 
+pytestmark = pytest.mark.backend("torch")
 
-@pytest.mark.backend("torch")
+
 def test_the_picture_has_two_photographs_and_eight_maps(tmp_path):
     model = keras_vit.ViT(
         patch_size=4,
@@ -28,7 +29,6 @@ def test_the_picture_has_two_photographs_and_eight_maps(tmp_path):
         assert picture.size == (1250, 350)
 
 
-@pytest.mark.backend_independent
 def test_a_patch_is_lit_by_its_share_of_attention():
     image = np.full((4, 6, 3), 100.0)
     shares = np.zeros((2, 3))

@@ -12,6 +12,8 @@ import keras_vit
 import keras_vit_cli
 from keras_vit.weights import augreg, registry, released
 
+pytestmark = pytest.mark.backend("torch")
+
 TOKEN = (
     pathlib.Path(__file__).parents[1] / "goldens/numerics/vit_token.ckpt.npz"
 )
