@@ -17,7 +17,7 @@ from keras_vit.heads import task_model
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 # Cells of a box along each side.
 RESOLUTION = 7
@@ -137,7 +137,7 @@ def actions(
         classes,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
         name="head",
-        dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        dtype=wide_policy(),
     )(x)
     return task_model.finish(
         features,

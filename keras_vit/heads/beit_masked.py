@@ -17,7 +17,7 @@ from keras_vit.heads import task_model, tokens
 from keras_vit.heads.masked import MaskedInput
 from keras_vit.layers.core import Dense, LayerNorm
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -98,7 +98,7 @@ def beit_masked(
     logits = Dense(
         vocab_size,
         name="visual_tokens",
-        dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        dtype=wide_policy(),
     )(x)
     return task_model.finish(
         inner,

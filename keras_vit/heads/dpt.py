@@ -20,7 +20,7 @@ from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.tokens import num_prefix_tokens
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import resize
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 from keras_vit.ops.linear import gelu, gelu_tanh, quick_gelu
 
 ACTIVATIONS = dict(gelu=gelu, gelu_tanh=gelu_tanh, quick_gelu=quick_gelu)
@@ -265,7 +265,7 @@ def depth_of(x, size: tuple[int, int], width: int, activation) -> dict:
         width: Of the hidden layer.
         activation: Of the depth.
     """
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     x = Resize(size, align_corners=True, name="depth_resize")(x)
     x = ops.relu(convolution(x, width, 3, "depth_1"))
     # About half of all random heads would give 0 everywhere, from
@@ -276,7 +276,7 @@ def depth_of(x, size: tuple[int, int], width: int, activation) -> dict:
 
 def _classes(x, classes, dropout_rate):
     """Return the scores of classes, at twice the size of the fused map."""
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     x = convolution(x, x.shape[-1], 3, "segmentation_0", use_bias=False)
     x = ops.relu(batch_norm(x, "segmentation_norm"))
     x = keras.layers.Dropout(dropout_rate, name="segmentation_dropout")(x)

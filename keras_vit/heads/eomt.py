@@ -23,7 +23,7 @@ from keras_vit.layers.core import (
 )
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import linear
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 _ACTIVATIONS = dict(
     gelu=linear.gelu,
@@ -216,7 +216,7 @@ def _made_layers(inner, classes, num_upscale_blocks):
     head = ClassHead(
         classes + 1,
         name="head",
-        dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        dtype=wide_policy(),
     )
     mlp = [
         Dense(width, activation if i < 2 else None, name=f"mask_mlp_{i}")

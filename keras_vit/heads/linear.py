@@ -16,7 +16,7 @@ from keras_vit.heads.resizing import resized
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 
 @checked
@@ -66,7 +66,7 @@ def linear(
         classes,
         kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
         name="head",
-        dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        dtype=wide_policy(),
     )(x)  # [B, h, w, K]
     return task_model.finish(
         features,

@@ -27,7 +27,7 @@ from keras_vit.layers.sine import (
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -362,7 +362,7 @@ def _decode(inner, x, visible, options):
 
 def _outputs(inner, x, visible, target):
     """Return the predictions, the mask and the loss of each image."""
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     *_, height, width, channels = inner.input.shape
     grid = inner.metadata["grid"]
     count, (rows, columns) = math.prod(grid), grid[-2:]

@@ -15,7 +15,7 @@ from keras_vit._arguments import Count, Natural, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 
 @checked
@@ -66,7 +66,7 @@ def owl(
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="merged_norm")(
         x[:, 1:] * x[:, :1]
     )
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
 
     def dense(units, layer_name):
         return keras.layers.Dense(units, name=layer_name, dtype=wide)

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 from keras_vit.weights.rules import heads
 
 
@@ -245,7 +245,7 @@ def finish(
         more_inputs: Symbolic inputs by name beside the backbone's.
         kind: The class of the model.
     """
-    dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    dtype = wide_policy()
     outputs = Task(
         head,
         task,

@@ -18,7 +18,7 @@ from keras_vit.heads.maps import Resize, batch_norm, convolution
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 # Pixels by which the released models shift their patches.
 _SHIFT = 2
@@ -101,7 +101,7 @@ def vitpose(
     x = feature_maps(inner, [block]).output
     if shifted_patches:
         x = _shifted(inner, block)
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     if decoder == "simple":
         x = ops.relu(x)
         x = Resize(maps.scaled(x, scale_factor), name="decoder_resize")(x)

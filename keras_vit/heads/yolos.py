@@ -16,7 +16,7 @@ from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 
 
 @checked
@@ -102,7 +102,7 @@ def yolos(
         outputs["patch_logits"] = keras.layers.Dense(
             classes + 1,
             name="patch_head",
-            dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+            dtype=wide_policy(),
         )(tokens.as_map(x, grid))
     return task_model.finish(
         inner,
@@ -133,7 +133,7 @@ def check_blocks(numbers: Sequence[int], last: int) -> None:
 
 def _predictor(classes, width, anchors):
     """Return the function from detection tokens to classes and boxes."""
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
 
     def mlp(name, units, last):
         hidden = [

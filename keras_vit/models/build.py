@@ -23,7 +23,7 @@ from keras_vit.models.arguments import (
 from keras_vit.models.families import Family, is_of_training
 from keras_vit.models.image_model import ImageModel, vector
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 from keras_vit.weights import (
     checkpoint,
     load,
@@ -58,7 +58,10 @@ class Plan:
 
 
 def build(
-    family: Family, given: Mapping[str, Any], variant: str | None = None
+    family: Family,
+    given: Mapping[str, Any],
+    variant: str | None = None,
+    source: checkpoint.Checkpoint | None = None,
 ) -> ImageModel:
     """Build a model of a family: weights, preprocessing, body and head.
 
@@ -67,6 +70,7 @@ def build(
         given: Fields of its configuration, and `ModelArguments`.
         variant: Name of the constructor, whose released weights `weights` may
             name.
+        source: An open checkpoint, in place of `weights`.
 
     Raises:
         ValueError: If an argument has no possible value, if arguments
@@ -75,10 +79,11 @@ def build(
     """
     arguments = with_defaults(given)
     fields = {key: given[key] for key in given if key not in arguments}
-    source, weights = None, arguments.pop("weights")
-    if weights is not None:
+    weights = arguments.pop("weights")
+    if source is None and weights is not None:
         grid = arguments["position_grid"]
         source = registry.open_weights(weights, variant, grid)
+    if source is not None:
         source = _complete(family, fields, source)
     plan = _resolve(family, fields, arguments, source, variant)
     with policy(arguments["dtype"]):
@@ -322,7 +327,7 @@ def _input_shape(metadata, stride, default):
 
 def _wide_dtype():
     """Return the dtype of pixels and scores, never of 16 bits."""
-    dtype = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    dtype = wide_policy()
     if dtype == "float32":
         return dtype
     with warnings.catch_warnings(action="ignore"):

@@ -99,7 +99,7 @@ def from_pretrained(
     ):
         changes["include_top"] = False
     sizes = family.variants.get(variant or "", {})
-    return build(family, {**sizes, **changes, "weights": opened}, variant)
+    return build(family, sizes | changes, variant, opened)
 
 
 def show_arguments(constructor: Callable, family: Family) -> None:

@@ -23,6 +23,11 @@ def wide_dtype(dtype) -> str:
     return name if name == "float64" else "float32"
 
 
+def wide_policy() -> str:
+    """Return the dtype of pixels and scores under the policy of Keras."""
+    return wide_dtype(keras.config.dtype_policy().compute_dtype)
+
+
 def at_least_float32(x):
     """Return `x` in float32, or unchanged in float64."""
     return ops.cast(x, wide_dtype(x.dtype))

@@ -78,9 +78,9 @@ def open_towers(
     else:
         family = getattr(FAMILY_RULES[source.family], "FILES_OF", source.family)
         head = source.metadata.get("classes") is not None
-        own = dict(weights=source, name="image_tower", include_top=head)
+        own = dict(name="image_tower", include_top=head)
         given = {k: v for k, v in changes.items() if k != "max_patches"}
-        image = build(FAMILIES[family], given | own)
+        image = build(FAMILIES[family], given | own, source=source)
         widths = image.output_shape[-1], tower.output_shape[-1]
         if widths[0] != widths[1]:
             raise ValueError(
@@ -116,7 +116,7 @@ def open_naflex(source: Checkpoint, changes: dict):
         return _naflex_tower(source, changes)
     if not {"classes", "class_names", "include_top"} & set(changes):
         changes = dict(changes, include_top=False)
-    return build(FAMILIES["siglip"], dict(changes, weights=source))
+    return build(FAMILIES["siglip"], changes, source=source)
 
 
 def _naflex_tower(source, changes):

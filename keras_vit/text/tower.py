@@ -16,7 +16,7 @@ from keras_vit.models import encoder
 from keras_vit.models.build import policy
 from keras_vit.models.families import architecture, check_heads
 from keras_vit.ops import graph
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 from keras_vit.text.layers import EndOfText, TokenEmbedding
 from keras_vit.text.tokenizers import Tokenizer
 
@@ -286,7 +286,7 @@ def _assemble(config, name):
         x = x[:, -1]
     else:
         x = EndOfText(config.end_token, name="end_of_text")(x, ids)
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     x = TextMetadata(dataclasses.asdict(config), name="metadata", dtype=wide)(x)
     if config.embedding_size:
         x = projection(
@@ -309,6 +309,6 @@ def projection(size: int, width: int, **kwargs) -> keras.layers.Layer:
     return keras.layers.Dense(
         size,
         kernel_initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
-        dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+        dtype=wide_policy(),
         **kwargs,
     )

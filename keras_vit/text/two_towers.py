@@ -10,7 +10,7 @@ from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import graph
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.common import wide_policy
 from keras_vit.text.layers import Similarity, UnitLength
 from keras_vit.text.naflex import NaFlexModel
 from keras_vit.text.tower import TextModel
@@ -211,7 +211,7 @@ def _join(image, images, text, similarity):
     """Return the inputs of texts, and the outputs of both towers."""
     if text.name != "text_tower":
         text = TextModel(text.input, text.output, name="text_tower")
-    wide = wide_dtype(keras.config.dtype_policy().compute_dtype)
+    wide = wide_policy()
     ids = keras.Input(text.input_shape[1:], name="ids", dtype="int32")
     x, y = (
         UnitLength(name=f"{kind}_length", dtype=wide)(tower(inputs))
@@ -246,6 +246,6 @@ def _image_tower(inner, size: Count, projects):
             ),
             frozen=("bias",),  # of zeros: the projection has none
             name="head",
-            dtype=wide_dtype(keras.config.dtype_policy().compute_dtype),
+            dtype=wide_policy(),
         )(x)
     return ImageModel(inner.input, x, name="image_tower")
