@@ -1,6 +1,5 @@
 """What requests of all models have in common."""
 
-from keras_vit.data.formats import require
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import limits
 
@@ -23,11 +22,11 @@ class Requests:
         """Return a scope in which there are not too many images, or videos."""
         number = self._tf.shape(images)[0]
         what = "videos" if len(images.shape) == 5 else "images"
-        return require(
-            number <= self._max_images,
-            f"A request may hold at most {self._max_images} {what}. Received:",
-            number,
+        message = f"A request may hold at most {self._max_images} {what}."
+        few = self._tf.debugging.Assert(
+            number <= self._max_images, [f"{message} Received:", number]
         )
+        return self._tf.control_dependencies([few])
 
     def run(self, images, number):
         """Return the outputs and codes of `limits.REASONS`."""
