@@ -1,5 +1,7 @@
 """Convolutions and max-pooling of channels-last inputs."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -15,6 +17,11 @@ def conv(inputs, kernel, strides, padding):
         strides: See `ops.conv`.
         padding: "same" or "valid".
     """
+    *size, channels, filters = kernel.shape
+    is_product = math.prod(size) == 1 and strides in (1, (1, 1))
+    if is_product and keras.backend.backend() == "torch":
+        # PyTorch computes products faster than convolutions of one pixel.
+        return linear(inputs, ops.reshape(kernel, (channels, filters)))
     return _channels_last(ops.conv, inputs, kernel, strides, padding)
 
 
@@ -85,25 +92,8 @@ def expand(inputs, kernel, bias=None, activation=None):
 def max_pool(inputs, pool_size, strides, padding):
     """Return `ops.max_pool` of channels-last inputs.
 
-    Under PyTorch Keras copies them to channels-first order in memory, in which
-    PyTorch computes one maximum at a time. The result is in that order, in
-    which it normalises groups of channels in a third of the time.
-
     Args:
         inputs: `[B, H, W, C]`
         pool_size, strides, padding: See `ops.max_pool`.
     """
-    if keras.backend.backend() != "torch":
-        return ops.max_pool(
-            inputs, pool_size, strides, padding, data_format="channels_last"
-        )
-    import torch
-
-    outputs = ops.max_pool(
-        torch.movedim(inputs, -1, 1),
-        pool_size,
-        strides,
-        padding,
-        data_format="channels_first",
-    )
-    return torch.movedim(outputs.contiguous(), 1, -1)
+    return _channels_last(ops.max_pool, inputs, pool_size, strides, padding)

@@ -16,6 +16,9 @@ use AutoAugment, for which Keras' RandAugment stands here.
 
 from recipes import experiment
 
+# Of what Muon leaves to AdamW.
+_ADAMW = "adam_beta_2=0.95,adam_weight_decay=0.05,exclude_layers=['head']"
+
 
 def get_config(arguments: str = "") -> experiment.Config:
     """Return the config of "DATASET" or "DATASET,KIND"."""
@@ -47,29 +50,45 @@ def _config(dataset, model, schedule, optim, every=0, **data):
 
 
 def _patches(dataset):
-    return _half_hour(dataset, 3_400, patch_size=4, embedding_init="whitening")
-
-
-def _stem(dataset):
+    # Muon takes the matrices of the blocks, AdamW all else.
     return _half_hour(
-        dataset, 3_000, patch_size=1, resnet_depths=(2,), resnet_width=0.5
+        dataset,
+        f"Muon(adam_lr_ratio=0.45,{_ADAMW})",
+        3_400,
+        patch_size=4,
+        num_layers=4,
+        embedding_init="whitening",
     )
 
 
-def _half_hour(dataset, total_steps, **embedding):
+def _stem(dataset):
+    # A wide stem pays more than further blocks. AdamW is faster here, since it
+    # has to raise a GroupNorm from zero before the unit has a branch.
+    return _half_hour(
+        dataset,
+        f"keras_vit.training:ConvMuon(adam_lr_ratio=2.0,{_ADAMW},"
+        "exclude_embeddings=False)",
+        3_000,
+        pad=2,
+        patch_size=1,
+        num_layers=2,
+        resnet_depths=(1,),
+        resnet_width=2,
+    )
+
+
+def _half_hour(dataset, optimizer, total_steps, pad=4, **architecture):
     model = experiment.Model(
         name="ViT",
         architecture=experiment.Architecture(
             hidden_size=128,
-            num_layers=4,
             num_heads=4,
             mlp_dim=256,
             pooling="gap",
             position_embedding="local",
-            **embedding,
+            **architecture,
         ),
     )
-    # Muon takes the matrices of the blocks, AdamW all else.
     return _config(
         dataset,
         model,
@@ -77,14 +96,11 @@ def _half_hour(dataset, total_steps, **embedding):
             total_steps=total_steps, warmup_steps=200, name="linear"
         ),
         experiment.Optim(
-            name="Muon(adam_lr_ratio=0.45,adam_beta_2=0.95,"
-            "adam_weight_decay=0.05,exclude_layers=['head'])",
-            base_lr=0.0045,
-            clip_norm=1.0,
-            label_smoothing=0.1,
+            name=optimizer, base_lr=0.0045, clip_norm=1.0, label_smoothing=0.1
         ),
         every=total_steps // 2,
         batch_size=64,
+        pad=pad,
     )
 
 
