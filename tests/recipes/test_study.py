@@ -310,7 +310,6 @@ def test_an_unknown_study_is_refused(argument):
         config_of(argument)
 
 
-@pytest.mark.backend_independent
 def test_a_law_of_models_that_are_trained_otherwise_is_refused():
     with pytest.raises(ValueError, match="scaling takes jft3b"):
         config_of("scaling,jft300m")
