@@ -77,7 +77,7 @@ def _stem(dataset):
     )
 
 
-def _half_hour(dataset, optimizer, total_steps, pad=4, **architecture):
+def _half_hour(dataset, optimizer, total_steps, pad=0, **architecture):
     model = experiment.Model(
         name="ViT",
         architecture=experiment.Architecture(
