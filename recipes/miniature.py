@@ -15,28 +15,18 @@ from collections.abc import Callable
 
 import keras
 
-from recipes import checks, experiment, fields, finetune, miniature_report
+from recipes import (
+    checks,
+    experiment,
+    fields,
+    finetune,
+    miniature_report,
+    study,
+)
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "miniature.py"
-# Models of about equal cost for images of 32 pixels: 22.6 to 23.7 million
-# multiply-accumulates. All reduce the image to a grid of 8x8, by patches of 4
-# pixels or by the ResNet's root.
-ENCODER = dict(hidden_size=64, num_heads=2, mlp_dim=256)
-MODELS: dict[str, tuple[str, dict]] = {
-    "ResNet": ("BiT", dict(depths=(2, 2), width_factor=1.0)),
-    "Hybrid": (
-        "ViT",
-        dict(
-            patch_size=1,
-            num_layers=4,
-            resnet_depths=(1,),
-            resnet_width=1.0,
-            **ENCODER,
-        ),
-    ),
-    "ViT": ("ViT", dict(patch_size=4, num_layers=6, **ENCODER)),
-}
+MODELS = ("ResNet", "Hybrid", "ViT")
 # The ratio of the rates of Figure 9, 3e-4 and 8e-4. The average was as good as
 # a class token with the former, and worse with the latter.
 LOW_RATE = 3 / 8
@@ -47,9 +37,9 @@ class Config:
     """The runs to train.
 
     Attributes:
-        run: The config of each run, as in recipes.pretrain. Its model.name,
-            model.architecture and data.train_images are replaced, and its seed
-            is the first seed.
+        run: The config of each run, as in recipes.pretrain. Its
+            data.train_images is replaced, and its seed is the first seed.
+        models: "ResNet", "Hybrid" and "ViT", as changes of the run.
         sizes: Numbers of training images, besides all of them.
         num_seeds: Number of runs of each model and size.
         num_processes: Number of runs at a time, each in its own process with
@@ -60,6 +50,7 @@ class Config:
     run: experiment.Config = dataclasses.field(
         default_factory=experiment.Config
     )
+    models: tuple[study.Variant, ...] = ()
     sizes: tuple[int, ...] = (1_000, 7_000)
     num_seeds: int = 1
     num_processes: int = 2
@@ -108,12 +99,13 @@ def run(config: Config, workdir: str = "") -> dict:
 def plan(config: Config) -> dict[str, experiment.Config]:
     """Return the config of each run by name."""
     planned = {}
+    (vit,) = (model for model in config.models if model.name == "ViT")
     for i in range(config.num_seeds):
         seed = config.run.seed + i
         for size in (0, *sorted(config.sizes, reverse=True)):
-            for name in MODELS:
-                planned[f"{name}_{size or 'all'}_{seed}"] = _changed(
-                    config.run, name, seed, {"data.train_images": size}
+            for model in config.models:
+                planned[f"{model.name}_{size or 'all'}_{seed}"] = _changed(
+                    config, model, seed, {"data.train_images": size}
                 )
         average = {"model.architecture.pooling": "gap"}
         low_rate = config.run.optim.base_lr * LOW_RATE
@@ -122,21 +114,12 @@ def plan(config: Config) -> dict[str, experiment.Config]:
             "average": average,
             "average_low_rate": average | {"optim.base_lr": low_rate},
         }.items():
-            planned[f"ViT_{name}_{seed}"] = _changed(
-                config.run, "ViT", seed, changes
-            )
+            planned[f"ViT_{name}_{seed}"] = _changed(config, vit, seed, changes)
     return planned
 
 
-def _changed(run, name, seed, changes):
-    model, sizes = MODELS[name]
-    architecture = experiment.Architecture(**sizes)
-    common = {
-        "model.name": model,
-        "model.architecture": architecture,
-        "seed": seed,
-    }
-    return fields.changed(run, common | changes)
+def _changed(config, model, seed, changes):
+    return fields.changed(config.run, model.changes | {"seed": seed} | changes)
 
 
 def _train_all(planned, workdir, num_processes):
@@ -199,6 +182,11 @@ def _processes(number):
 def _check(config):
     checks.check_range("num_seeds", config.num_seeds, 1)
     checks.check_range("num_processes", config.num_processes, 0)
+    names = tuple(model.name for model in config.models)
+    if names != MODELS:
+        raise ValueError(
+            f"`models` must be {', '.join(MODELS)}. Received: {names}"
+        )
     sizes = config.sizes
     if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
         raise ValueError(

@@ -130,7 +130,7 @@ EXPERIMENTS = {
         *("ViTB16,imagenet2012", "ViTL16,imagenet2012", "ViTH14,imagenet2012"),
         *("masked_patch:", "masked_patch:ViTB16,jft300m"),
     ],
-    miniature: ["", "digits"],
+    miniature: ["", "digits", "cifar10,cifar10"],
     fewshot: ["", "ViTB16,cifar10"],
     vtab: ["", *(f"ViTB16,{task}" for task in tasks.TASKS)],
 }

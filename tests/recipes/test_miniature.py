@@ -14,24 +14,29 @@ from keras_vit.inspection import costs
 from recipes import (
     checks,
     experiment,
+    fields,
     inputs,
     miniature,
     miniature_claims,
     miniature_report,
     training_step,
 )
+from recipes.configs import cifar10
+from recipes.configs import miniature as configs
 
 pytestmark = pytest.mark.backend("torch")
 
 RUN = changed(experiment.Config(), num_epochs=1)
-SIZES = {"ResNet": "BiT", "Hybrid": "ViT", "ViT": "ViT"}
+SMALL = dataclasses.replace(configs.get_config("digits"), run=RUN)
 
 
 def results_of(resnet, hybrid, vit, **choices):
     """Results with these accuracies for two sizes."""
     sizes = ("100", "all")
     return dict(
-        costs={name: dict(macs=1e6, parameters=10) for name in SIZES},
+        costs={
+            name: dict(macs=1e6, parameters=10) for name in miniature.MODELS
+        },
         sizes=[100, 1000],
         eval_images=1_000,
         accuracies={
@@ -59,20 +64,43 @@ def verdicts(results):
     return [verdict for *_, verdict in miniature_claims.claims(results)]
 
 
-def test_all_models_cost_the_same():
+@pytest.mark.parametrize("arguments", ["digits", "digits,cifar10"])
+def test_all_models_cost_the_same(arguments):
+    config = configs.get_config(arguments)
     macs = []
-    for model, sizes in miniature.MODELS.values():
+    for name in miniature.MODELS:
+        run = miniature.plan(config)[f"{name}_all_0"]
+        sizes = {
+            k: v
+            for k, v in dataclasses.asdict(run.model.architecture).items()
+            if v
+        }
         with costs.shapes_alone():
-            built = getattr(keras_vit, model)(
+            built = getattr(keras_vit, run.model.name)(
                 **sizes, classes=10, input_shape=(32, 32, 3)
             )
         macs.append(keras_vit.cost(built).macs)
     assert max(macs) / min(macs) < 1.05
 
 
+def test_models_are_trained_as_those_of_cifar10():
+    planned = miniature.plan(configs.get_config("digits,cifar10"))
+    assert {run.schedule.total_steps for run in planned.values()} == {1_700}
+    by_kind = {"ViT": "", "Hybrid": ",stem", "ResNet": ",stem"}
+    for name, kind in by_kind.items():
+        run, other = (
+            planned[f"{name}_all_0"],
+            cifar10.get_config("digits" + kind),
+        )
+        assert run.optim == other.optim and run.data.pad == other.data.pad
+    with pytest.raises(ValueError, match="DATASET or DATASET,cifar10"):
+        configs.get_config("digits,short")
+
+
 def test_a_model_without_positions_and_two_of_averages_are_planned():
-    config = miniature.Config(
-        run=changed(experiment.Config(), base_lr=0.8, num_epochs=1, seed=3),
+    config = dataclasses.replace(
+        SMALL,
+        run=changed(RUN, base_lr=0.8, seed=3),
         sizes=(10, 20),
         num_seeds=2,
     )
@@ -159,9 +187,11 @@ def test_the_miniature_trains_all_and_reports(
 
     monkeypatch.setattr(miniature.finetune, "run", run)
     # Sizes of digits, whose 8 pixels are 2x2 patches.
-    config = miniature.Config(
-        run=make_config(channels=3), sizes=(50,), num_processes=0
+    plain = fields.changed(
+        make_config(channels=3),
+        {"model.architecture": experiment.Architecture()},
     )
+    config = dataclasses.replace(SMALL, run=plain, sizes=(50,), num_processes=0)
     results = miniature.run(config, str(tmp_path))
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert results["sizes"] == [50, 1438] and results["eval_images"] == 359
@@ -189,18 +219,20 @@ def test_runs_share_processes_and_an_error_ends_all(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"),
+    ("changes", "named"),
     [
         (dict(sizes=()), "sizes"),
         (dict(sizes=(5, 5)), "sizes"),
         (dict(sizes=(0, 5)), "sizes"),
+        (dict(models=SMALL.models[::-1]), "models"),
         (dict(num_seeds=0), "num_seeds"),
         (dict(num_processes=-1), "num_processes"),
         (dict(run=changed(RUN, base_lr=-1.0)), "optim.base_lr"),
     ],
 )
-def test_what_a_miniature_cannot_be_is_refused(tmp_path, fields, named):
-    fields = dict(run=RUN) | fields
+def test_what_a_miniature_cannot_be_is_refused(tmp_path, changes, named):
     with pytest.raises(ValueError, match=f"`{named}`"):
-        miniature.run(miniature.Config(**fields), str(tmp_path / "new"))
+        miniature.run(
+            dataclasses.replace(SMALL, **changes), str(tmp_path / "new")
+        )
     assert not (tmp_path / "new").exists()
