@@ -65,21 +65,61 @@ def announce(
     overlap = trained_on.overlap(
         evaluation, config.data.dataset, config.model.weights, train
     )
-    num_parameters = built.model.count_params()
+    record(
+        *(config, workdir, devices, info, built, images.described),
+        size=size,
+        examples=kind,
+        ending=left_out and f" {left_out}.",
+        num_frames=info.num_frames,
+        patches=built.model.metadata["grid"],
+        train_images=train.num_examples,
+        eval_images=evaluation.num_examples,
+        overlap=overlap,
+        **left_out_counts,
+    )
+    if config.data.broken == "skip":
+        inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
+    if overlap:
+        notes.append(f"WARNING: {overlap}.")
+    for note in notes:
+        print(note, flush=True)
+
+
+def record(
+    config: experiment.Config,
+    workdir: pathlib.Path,
+    devices: distribution.Devices,
+    info: inputs.DatasetInfo,
+    built: training_step.TrainingStep,
+    data: dict,
+    *,
+    size: str,
+    examples: str,
+    model: str = "",
+    ending: str = "",
+    **derived,
+) -> None:
+    """Write config.json, and print a summary of the run.
+
+    Args:
+        data: What config.json says of the data, by which a run resumes.
+        size: The size of an input, in words.
+        examples: What it is trained on, in words.
+        model: What the model has beside the backbone, in words.
+        ending: A last sentence.
+        **derived: What else config.json has.
+    """
+    if not devices.is_main:
+        return
     workdirs.say_other_backend(workdir)
-    derived = dict(
+    num_parameters = built.model.count_params()
+    common = dict(
         model=built.model_arguments,
         num_parameters=num_parameters,
         image_size=info.image_size,
         channels=info.channels,
-        num_frames=info.num_frames,
-        patches=built.model.metadata["grid"],
-        classes=len(train.class_names),
-        train_images=train.num_examples,
-        eval_images=evaluation.num_examples,
-        data=images.described,
-        overlap=overlap,
-        **left_out_counts,
+        classes=len(info.class_names),
+        data=data,
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,
         eval_every=built.eval_every,
@@ -87,21 +127,16 @@ def announce(
         backend=keras.backend.backend(),
         keras=keras.__version__,
     )
-    workdirs.write_config(workdir, config, derived)
-    if config.data.broken == "skip":
-        inputs.write_skipped(workdir / "skipped.csv", train, evaluation)
+    workdirs.write_config(workdir, config, common | derived)
+    origin = inputs.origin(config.model.weights) + (model and f", {model}")
     print(
-        f"{config.model.name} {inputs.origin(config.model.weights)}, "
-        f"{num_parameters:,} parameters, {size}; {train.num_examples} {kind} "
-        f"to train on, {evaluation.num_examples} to evaluate; "
+        f"{config.model.name} {origin}{':' if model else ','} "
+        f"{num_parameters:,} parameters, {size}; {data['train_images']} "
+        f"{examples} to train on, {data['eval_images']} to evaluate; "
         f"{built.total_steps} steps of {config.data.batch_size}, evaluated "
-        f"every {built.eval_every}." + (left_out and f" {left_out}."),
+        f"every {built.eval_every}.{ending}",
         flush=True,
     )
-    if overlap:
-        notes.append(f"WARNING: {overlap}.")
-    for note in notes:
-        print(note, flush=True)
 
 
 def size_notes(

@@ -13,7 +13,15 @@ import numpy as np
 import keras_vit
 from keras_vit import data, evaluation, text, training
 from keras_vit.inspection import figures
-from recipes import checks, experiment, fitting, inputs, scored, training_step
+from recipes import (
+    begin,
+    checks,
+    experiment,
+    fitting,
+    inputs,
+    scored,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 # Images in predictions.png and in examples/.
@@ -81,14 +89,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         as "best_loss" and so on.
     """
     check(config)
-    devices = fitting.set_up(config)
-    with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(
-            workdir, config, free=experiment.RUNTIME_FIELDS
-        )
-        finished = workdirs.is_finished(workdir, devices)
-        if not finished:
-            inputs.check_weights(config.model)
+    with fitting.opened(config, workdir) as (devices, finished):
         train, evaluated = load(config)
         described = scored.described(train, evaluated)
         workdirs.refuse_other_data(workdir, described)
@@ -105,8 +106,9 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
                 made = objective(config, tokenizer, best_by)
                 built = training_step.build(config, info, devices.kind, made)
             frozen = "frozen, " if config.model.tune == "head" else ""
-            scored.announce(
+            begin.record(
                 *(config, workdir, devices, info, built, described),
+                size=info.pixels,
                 model=f"{frozen}and a text tower",
                 examples="images with captions",
             )
@@ -173,14 +175,7 @@ def load(config: Config) -> tuple[data.PairSource, data.PairSource]:
     """
     source = config.data
     return data.load_pairs(
-        source.dataset,
-        train_split=source.train_split,
-        eval_split=source.eval_split,
-        eval_fraction=source.eval_fraction,
-        seed=source.split_seed,
-        data_dir=source.data_dir,
-        manual_dir=source.manual_dir,
-        try_gcs=source.try_gcs,
+        source.dataset, **inputs.parts(source), **inputs.of_tfds(source)
     )
 
 
@@ -244,7 +239,7 @@ def pipelines(config, info, parts, tokenizer):
         channels=info.channels,
     )
 
-    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+    def train_batches(start_step, *shard):
         return data.pair_batches(
             parts[0],
             tokenizer,
@@ -257,20 +252,16 @@ def pipelines(config, info, parts, tokenizer):
             augment=settings.augment,
             seed=config.seed,
             start_step=start_step,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
-    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+    def eval_batches(*shard):
         return data.pair_eval_batches(
             parts[1],
             tokenizer,
             **common,
             resize=settings.eval_resize,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
     return functools.cache(train_batches), functools.cache(eval_batches)

@@ -111,26 +111,22 @@ def batches(config, images: inputs.Inputs, built) -> method.Batches:
         seed=config.seed,
     )
 
-    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+    def train_batches(start_step, *shard):
         return data.crop_batches(
             images.train,
             crops,
             **common,
             cache=config.data.cache,
             start_step=start_step,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
-    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+    def eval_batches(*shard):
         return data.crop_eval_batches(
             images.evaluation,
             crops,
             **common,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
     return train_batches, eval_batches

@@ -92,14 +92,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         distill.check(config)
     else:
         checks.check(config)
-    devices = fitting.set_up(config)
-    with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(
-            workdir, config, free=experiment.RUNTIME_FIELDS
-        )
-        finished = workdirs.is_finished(workdir, devices)
-        if not finished:
-            inputs.check_weights(config.model)
+    with fitting.opened(config, workdir) as (devices, finished):
         images = inputs.prepare(config, workdir)
         train, evaluation = images.train, images.evaluation
         batches = inputs.pipelines(config, images.info, train, evaluation)
@@ -136,8 +129,7 @@ def _train(config, workdir, devices, images, batches):
     eval_steps = fitting.check_batches(batches)
     built = begin.build(config, devices, images, objective)
     info = images.info
-    size = "x".join(map(str, info.image_shape)) + " pixels"
-    kind = "images"
+    size, kind = info.pixels, "images"
     if info.num_frames:
         size, kind = f"{info.num_frames} frames of {size}", "clips"
     kind = f"{kind} of {len(info.class_names)} classes"

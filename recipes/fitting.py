@@ -17,6 +17,7 @@ from recipes import (
     console,
     experiment,
     fewshot,
+    inputs,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -34,6 +35,27 @@ def set_up(config: experiment.Config) -> distribution.Devices:
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.model.dtype_policy)
     return devices
+
+
+@contextlib.contextmanager
+def opened(config: experiment.Config, workdir: pathlib.Path):
+    """Yield the devices of a run, and whether it has finished.
+
+    No other run may write to the workdir before the context is left.
+
+    Raises:
+        ValueError: If the workdir holds a run with another config, or there are
+            no such weights.
+    """
+    devices = set_up(config)
+    with workdirs.lock(workdir, devices):
+        workdirs.refuse_other_config(
+            workdir, config, free=experiment.RUNTIME_FIELDS
+        )
+        finished = workdirs.is_finished(workdir, devices)
+        if not finished:
+            inputs.check_weights(config.model)
+        yield devices, finished
 
 
 def check_batches(batches: tuple[Callable, Callable]) -> int:

@@ -46,6 +46,11 @@ class DatasetInfo:
         return (*self.image_size, self.channels)
 
     @property
+    def pixels(self) -> str:
+        """The size of an image in words, such as "32x32x3 pixels"."""
+        return "x".join(map(str, self.image_shape)) + " pixels"
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of an image, or (frames, height, width, channels)."""
         frames = (self.num_frames,) if self.num_frames else ()
@@ -133,15 +138,26 @@ def load_source(source: Source) -> tuple[data.Source, data.Source]:
     """
     return data.load(
         source.dataset,
+        broken=source.broken,  # type: ignore[arg-type]
+        **parts(source),
+        **of_tfds(source),
+    )
+
+
+def parts(source: Source) -> dict[str, Any]:
+    """Return how a data set is divided, as `keras_vit.data` takes it."""
+    return dict(
         train_split=source.train_split,
         eval_split=source.eval_split,
         eval_fraction=source.eval_fraction,
         seed=source.split_seed,
         data_dir=source.data_dir,
-        manual_dir=source.manual_dir,
-        try_gcs=source.try_gcs,
-        broken=source.broken,  # type: ignore[arg-type]
     )
+
+
+def of_tfds(source: Source) -> dict[str, Any]:
+    """Return what only TFDS reads, as `keras_vit.data` takes it."""
+    return dict(manual_dir=source.manual_dir, try_gcs=source.try_gcs)
 
 
 def describe(
@@ -247,7 +263,7 @@ def pipelines(
         crop = "resize"
         resize = resize or min(info.image_size) * of_rule // cropped
 
-    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+    def train_batches(start_step, *shard):
         return data.train_batches(
             train,
             **images,
@@ -261,23 +277,30 @@ def pipelines(
             cache=settings.cache,
             seed=config.seed,
             start_step=start_step,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **shard_options(*shard),
         )
 
-    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+    def eval_batches(*shard):
         return data.eval_batches(
             evaluation,
             **images,
             resize=settings.eval_resize,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **shard_options(*shard),
         )
 
     # What checks them leaves them to the run.
     return functools.cache(train_batches), functools.cache(eval_batches)
+
+
+def shard_options(
+    shard_index: int = 0, num_shards: int = 1, num_replicas: int = 1
+) -> dict[str, int]:
+    """Return the arguments by name, as `keras_vit.data` takes them."""
+    return dict(
+        shard_index=shard_index,
+        num_shards=num_shards,
+        num_replicas=num_replicas,
+    )
 
 
 def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:

@@ -61,22 +61,18 @@ def wrapped(
         config, images.info, images.train, images.evaluation
     )
 
-    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+    def train_batches(start_step, *shard):
         return wrap(
-            train(start_step, shard_index, num_shards),
+            train(start_step, *shard[:2]),
             start_step=start_step,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
             **options,
         )
 
-    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+    def eval_batches(*shard):
         return wrap(
-            evaluation(shard_index, num_shards),
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            evaluation(*shard[:2]),
+            **inputs.shard_options(*shard),
             **options,
         )
 

@@ -7,9 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import distribution
-from recipes import experiment, fields, inputs, training_step
-from recipes import workdir as workdirs
+from recipes import experiment, fields
 
 
 def refuse_unused(
@@ -43,54 +41,6 @@ def described(train: Any, evaluated: Any) -> dict:
         eval_images=evaluated.num_examples,
         train=train.digest,
         evaluation=evaluated.digest,
-    )
-
-
-def announce(
-    config: experiment.Config,
-    workdir: pathlib.Path,
-    devices: distribution.Devices,
-    info: inputs.DatasetInfo,
-    built: training_step.TrainingStep,
-    data: dict,
-    *,
-    model: str,
-    examples: str,
-) -> None:
-    """Write config.json, and print a summary of the run.
-
-    Args:
-        data: Of `described`.
-        model: What the model has beside the backbone, in words.
-        examples: What it is trained on, in words.
-    """
-    if not devices.is_main:
-        return
-    workdirs.say_other_backend(workdir)
-    num_parameters = built.model.count_params()
-    derived = dict(
-        model=built.model_arguments,
-        num_parameters=num_parameters,
-        image_size=info.image_size,
-        channels=info.channels,
-        classes=len(info.class_names),
-        data=data,
-        total_steps=built.total_steps,
-        warmup_steps=built.warmup_steps,
-        eval_every=built.eval_every,
-        devices=f"{devices.num_devices} {devices.kind}",
-        backend=keras.backend.backend(),
-        keras=keras.__version__,
-    )
-    workdirs.write_config(workdir, config, derived)
-    size = "x".join(map(str, info.image_shape))
-    print(
-        f"{config.model.name} {inputs.origin(config.model.weights)}, {model}: "
-        f"{num_parameters:,} parameters, {size} pixels; {data['train_images']} "
-        f"{examples} to train on, {data['eval_images']} to evaluate; "
-        f"{built.total_steps} steps of {config.data.batch_size}, evaluated "
-        f"every {built.eval_every}.",
-        flush=True,
     )
 
 

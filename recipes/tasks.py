@@ -15,6 +15,7 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.inspection import figures, task_figures
 from recipes import (
+    begin,
     checks,
     experiment,
     fitting,
@@ -136,14 +137,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         as "best_loss" and so on.
     """
     check(config)
-    devices = fitting.set_up(config)
-    with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(
-            workdir, config, free=experiment.RUNTIME_FIELDS
-        )
-        finished = workdirs.is_finished(workdir, devices)
-        if not finished:
-            inputs.check_weights(config.model)
+    with fitting.opened(config, workdir) as (devices, finished):
         train, evaluated = load(config)
         info = dataset_info(config, train)
         described = scored.described(train, evaluated)
@@ -266,11 +260,7 @@ def load(config: Config) -> tuple[data.TaskSource, data.TaskSource]:
     return data.load_task(
         source.dataset,
         task.name,  # type: ignore[arg-type]
-        train_split=source.train_split,
-        eval_split=source.eval_split,
-        eval_fraction=source.eval_fraction,
-        seed=source.split_seed,
-        data_dir=source.data_dir,
+        **inputs.parts(source),
         broken=source.broken,  # type: ignore[arg-type]
         zero_is_ignored=task.zero_is_ignored,
         depth_unit=task.depth_unit,
@@ -327,7 +317,7 @@ def pipelines(config, info, train, evaluated):
         as_masks=_head(config) == "eomt",
     )
 
-    def train_batches(start_step, shard_index=0, num_shards=1, num_replicas=1):
+    def train_batches(start_step, *shard):
         return data.task_batches(
             train,
             **common,
@@ -338,19 +328,15 @@ def pipelines(config, info, train, evaluated):
             keep_ratio=task.eval_view != "stretched",
             flip=config.data.flip,
             colours=task.colours,
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
-    def eval_batches(shard_index=0, num_shards=1, num_replicas=1):
+    def eval_batches(*shard):
         return data.task_eval_batches(
             evaluated,
             **common,
             padded=task.eval_view == "padded",
-            shard_index=shard_index,
-            num_shards=num_shards,
-            num_replicas=num_replicas,
+            **inputs.shard_options(*shard),
         )
 
     return functools.cache(train_batches), functools.cache(eval_batches)
@@ -438,8 +424,9 @@ def _train(config, workdir, devices, info, sources, described):
         built = training_step.build(
             config, info, devices.kind, objective(config, train.class_names)
         )
-    scored.announce(
+    begin.record(
         *(config, workdir, devices, info, built, described),
+        size=info.pixels,
         model=f"with the head {_head(config)}",
         examples="clips" if info.num_frames else "images",
     )

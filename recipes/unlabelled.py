@@ -108,12 +108,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     name = workdirs.default(config.model.name, config.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-{config.objective}")
     check(config)
-    devices = fitting.set_up(config)
-    with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(
-            workdir, config, free=experiment.RUNTIME_FIELDS
-        )
-        if workdirs.is_finished(workdir, devices):
+    with fitting.opened(config, workdir) as (devices, finished):
+        if finished:
             workdirs.say_finished(workdir, devices)
         else:
             _train(config, workdir, devices)
@@ -153,7 +149,6 @@ def planned(config: Config, info: inputs.DatasetInfo) -> tuple:
 def _train(config, workdir, devices):
     """Build the model, write config.json, and train."""
     own = METHODS[config.objective]
-    inputs.check_weights(config.model)
     images = inputs.prepare(config, workdir)
     objective = own.objective(config, images.info)
     built = begin.build(config, devices, images, objective)
