@@ -5,7 +5,7 @@ from keras_vit.weights.rules import configs
 REQUIRED = "'centered' (DINOv3), 'index' (EVA-02), 'mixed' or 'none'"
 INDEX = dict(rotary="index", rotary_theta=10_000.0)
 # Kind -> the arguments of timm's Eva that have one value here.
-_FIXED = {
+_FIXED: dict[str, dict] = {
     "centered": dict(
         use_rot_pos_emb=True,
         rope_type="dinov3",
@@ -28,7 +28,7 @@ _FIXED = {
 def settings(arguments: dict, found: dict) -> dict:
     """Return the metadata in arguments of timm's Eva, given the others."""
     kind = found.get("rotary")
-    for name, value in _FIXED.get(kind, {}).items():
+    for name, value in _FIXED.get(str(kind), {}).items():
         if arguments.get(name) not in (None, value):
             raise ValueError(
                 f"{name}={arguments[name]!r} is not supported with "
