@@ -248,7 +248,7 @@ def _convert(parser):
     known += "another name lists those of SRC's family"
     add("--format", required=True, help=known)
     add("--model", help="constructor that a name is of")
-    add("--num_heads", type=int, help="where SRC is silent")
+    add("--num_heads", type=_count, help="where SRC is silent")
     add("--position_grid", type=int, nargs=2)
     for name in ("--pixel_mean", "--pixel_std"):
         add(name, type=float, nargs="+", help="where SRC is silent")

@@ -19,6 +19,7 @@ def run(flags) -> int:
         if getattr(flags, name):
             source.metadata[name] = getattr(flags, name)
     if flags.num_heads:
+        _check_heads(source.metadata, flags.num_heads)
         source = checkpoint.with_metadata(source, num_heads=flags.num_heads)
     if flags.format == "keras_vit":
         _save_model(path, source, flags)
@@ -33,6 +34,17 @@ def run(flags) -> int:
         )
     _print(path, source, flags)
     return 0
+
+
+def _check_heads(metadata, heads):
+    """Refuse heads that the checkpoint contradicts, or that do not fit it."""
+    known, width = metadata.get("num_heads"), metadata.get("hidden_size")
+    if known not in (None, heads) or (isinstance(width, int) and width % heads):
+        raise ValueError(
+            "--num_heads must be that of SRC, and divide its width. Received: "
+            f"--num_heads={heads}, but SRC has {known or 'unknown'} heads and "
+            f"a width of {width}"
+        )
 
 
 def _save_model(path, source, flags):

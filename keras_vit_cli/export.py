@@ -14,6 +14,7 @@ from keras_vit import data
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.export import (
     formats,
+    limits,
     precision,
     runtimes,
     savedmodel,
@@ -29,6 +30,15 @@ FILES = dict(
     xml=formats.export_openvino,
     keras=lambda model, path: model.save(path),
 )
+# Options of a SavedModel alone, and their defaults.
+_SERVED = dict(
+    class_names=None,
+    top_k=None,
+    max_images=serving_assets.BATCH_SIZES[-1],
+    decoding_budget=limits.DECODING_BUDGET,
+    weights=None,
+    licence=None,
+)
 
 
 def run(options) -> int:
@@ -42,7 +52,12 @@ def _export(options):
         raise ValueError(
             f"{options.path!r} exists. Pass --overwrite to replace it."
         )
+    kind = os.path.splitext(options.path)[1].removeprefix(".")
+    if kind in FILES:
+        _refuse_served(options)
     model = _load(options)
+    if kind in FILES and options.activation:
+        _check_activation(model, options.activation)
     images = [_read(path, model.input_shape[1:]) for path in options.images]
     metadata = {}
     workdir, name = os.path.split(os.path.abspath(options.model))
@@ -61,7 +76,6 @@ def _export(options):
     else:
         # A copy has no loss to derive this from.
         activation = activation or savedmodel.activation_of(model)
-    kind = os.path.splitext(options.path)[1].removeprefix(".")
     is_int8 = options.precision == "int8"
     if is_int8 and FORMATS.get(kind) in formats.QUANTIZED:
         _export_file(model, options, kind, precision="int8")
@@ -87,6 +101,24 @@ def _export(options):
         _export_file(model, options, kind)
     else:
         _export_version(model, options, images, activation, metadata)
+
+
+def _refuse_served(options):
+    given = [x for x, y in _SERVED.items() if getattr(options, x) != y]
+    if given:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in given)} must be left out for "
+            f"{options.path!r}: only a SavedModel has a place for it"
+        )
+
+
+def _check_activation(model, activation):
+    stated = savedmodel.activation_of(model)
+    if activation != stated:
+        raise ValueError(
+            f"--activation must be that of the model's loss, {stated!r}, for a "
+            f"file, which states this one. Received: {activation!r}"
+        )
 
 
 def _load(options):

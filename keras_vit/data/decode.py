@@ -88,8 +88,10 @@ def _grey(encoded):
 
 def _decode_other(encoded, channels):
     def of(kind, read):
-        # Of other kinds, the decoder converts to no number of channels.
-        image = _decode(read(encoded)[0], channels if kind == "PNG" else 0)
+        # Of other kinds, the decoder converts to no number of channels; of PNG
+        # to grey by the file's gamma, unlike Pillow and its own JPEG.
+        direct = kind == "PNG" and channels == 3
+        image = _decode(read(encoded)[0], 3 if direct else 0)
         image = recolour(image, channels)
         return orientation.upright(image, formats.orientation(encoded, kind))
 

@@ -252,6 +252,14 @@ def test_the_size_of_the_blocks_of_a_gif_does_not_matter():
     np.testing.assert_array_equal(found, read(content))
 
 
+def test_the_gamma_of_a_png_does_not_change_its_grey():
+    chunks = pytest.importorskip("PIL.PngImagePlugin").PngInfo()
+    chunks.add(b"gAMA", (45455).to_bytes(4))  # 1 / 2.2, as many programs write
+    content = encoded(photograph(), "PNG", pnginfo=chunks)
+    grey = np.asarray(photograph("L"), "int32")[..., None]
+    assert abs(read(content, channels=1) - grey).max() <= 1
+
+
 def turned(orientation, kind, endian="<", **arguments):
     exif = pillow.Exif()
     exif.endian = endian

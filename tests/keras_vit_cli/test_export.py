@@ -173,6 +173,18 @@ def test_the_ending_of_a_file_chooses_its_format(saved, tmp_path, capsys):
     assert export(*words, "--overwrite") == 0
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--class_names=a.txt", "--top_k=2", "--max_images=7", "--licence=MIT"]
+    + ["--activation=softmax"],
+)
+def test_a_file_takes_no_option_of_a_server(option, saved, tmp_path, capsys):
+    path = tmp_path / "model.keras"
+    assert export(saved / "model.keras", path, option) == 2
+    assert option.partition("=")[0] in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_onnx(saved, tmp_path, capsys):
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")

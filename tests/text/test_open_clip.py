@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights import checkpoint
 from tests.text.test_two_towers import GOLDENS, golden, near
 
 pytestmark = pytest.mark.backend("torch")
@@ -78,6 +79,7 @@ def test_other_towers_are_refused_by_name(tmp_path):
         ("text_cfg", "hf_model_name", "roberta-base", "'roberta-base'"),
         ("text_cfg", "pool_type", "first", "pool_type='first'"),
         ("vision_cfg", "attentional_pool", True, "attentional_pool=True"),
+        ("vision_cfg", "global_average_pool", True, "average_pool=True"),
         ("vision_cfg", "layers", [3, 4, 6, 3], "a ResNet of OpenCLIP"),
     ):
         config = json.loads(json.dumps(CONFIG))
@@ -85,3 +87,15 @@ def test_other_towers_are_refused_by_name(tmp_path):
         write(tmp_path, config)
         with pytest.raises(ValueError, match=message):
             keras_vit.from_pretrained(tmp_path)
+
+
+def test_the_numerics_of_the_image_tower_are_read(tmp_path):
+    config = json.loads(json.dumps(CONFIG))
+    config["model_cfg"]["quick_gelu"] = False
+    config["model_cfg"]["vision_cfg"] |= dict(
+        norm_kwargs=dict(eps=1e-2), act_kwargs=dict(approximate="tanh")
+    )
+    write(tmp_path, config)
+    metadata = checkpoint.open_checkpoint(tmp_path).metadata
+    assert metadata["layer_norm_epsilon"] == 1e-2
+    assert metadata["activation"] == "gelu_tanh"

@@ -135,6 +135,13 @@ class TestHuggingFace:
         assert metadata["pixel_mean"] == pytest.approx((127.5,) * 3)
         assert metadata["class_names"] == tuple(f"class {i}" for i in range(5))
 
+    @pytest.mark.parametrize(
+        "name", ["do_flip_channel_order", "offset", "rescale_offset"]
+    )
+    def test_another_order_or_offset_of_pixels_is_refused(self, name, tmp_path):
+        path = save_huggingface(tmp_path, processor={name: True})
+        refused(path, f"{name}=True of a processor is not supported")
+
     def test_a_processor_of_another_kind_does_not_specify_its_scale(
         self, tmp_path
     ):

@@ -437,6 +437,21 @@ class TestSafetensors:
         )
         refused(tmp_path, "secret.safetensors")
 
+    def test_an_index_lists_what_no_file_has(self, tmp_path, safetensors):
+        safetensors.save_file({"a": np.ones(2)}, tmp_path / "1.safetensors")
+        index = tmp_path / "model.safetensors.index.json"
+        files = {"a": "1.safetensors", "head.bias": "1.safetensors"}
+        index.write_text(json.dumps(dict(weight_map=files)))
+        refused(tmp_path, "lists ['head.bias'], which no file has")
+
+    def test_the_counted_positions_of_clip_are_not_weights(
+        self, tmp_path, safetensors
+    ):
+        path = tmp_path / "model.safetensors"
+        ids = {"vision_model.embeddings.position_ids": np.arange(5)}
+        safetensors.save_file({"a": np.ones(2)} | ids, path)
+        assert set(formats.read(str(path))[0]) == {"a"}
+
     def test_a_config_that_is_not_json(self, tmp_path, safetensors):
         arrays = {"patch_embed.proj.weight": np.ones((4, 4), "float32")}
         safetensors.save_file(arrays, tmp_path / "model.safetensors")

@@ -1,5 +1,6 @@
 """Names of the authors' files, read and written back bit for bit."""
 
+import contextlib
 import pathlib
 
 import numpy as np
@@ -204,6 +205,17 @@ class TestConvert:
         model = keras.models.load_model(path)
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
         same(arrays_of(tmp_path / "a.npz"), arrays_of(TOKEN))
+
+    @pytest.mark.parametrize("heads", ["4", "0"])
+    def test_other_heads_than_those_of_the_file_are_refused(
+        self, heads, tmp_path, capsys
+    ):
+        out = tmp_path / "a.npz"
+        arguments = [str(TOKEN), str(out), "--format=jax", "--num_heads", heads]
+        with contextlib.suppress(SystemExit):  # of the parser
+            assert keras_vit_cli.main(["convert", *arguments]) == 2
+        assert "--num_heads" in capsys.readouterr().err
+        assert not out.exists()
 
     def test_an_existing_file_is_not_overwritten(self, tmp_path, capsys):
         path = tmp_path / "a.npz"

@@ -1,6 +1,7 @@
 """What the arrays of a file do not show is required, not guessed."""
 
 import dataclasses
+import json
 
 import catalogue
 import numpy as np
@@ -126,3 +127,46 @@ def test_another_activation_of_timm_is_refused(name, monkeypatch):
     config = dict(model_args=dict(act_layer="silu"))
     with pytest.raises(ValueError, match="expected `act_layer`"):
         opened(model, file_format, monkeypatch, config)
+
+
+GATED = dict(activation="swiglu")
+CENTERED = dict(rotary="centered", positions=False)
+INDEXED = dict(post_norm=False, rotary_reference=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "library", "field", "value"),
+    [
+        ("token", {}, "timm", "pool_include_prefix", True),
+        ("dinov2", {}, "timm", "pool_include_prefix", True),
+        ("dinov2", GATED, "timm", "act_layer", "gelu"),
+        ("dinov3", {}, "timm", "use_rot_pos_emb", False),
+        ("dinov3", {}, "timm", "rope_grid_indexing", "ij"),
+        ("dinov3", CENTERED, "timm", "rope_type", "cat"),
+        ("dinov3", CENTERED, "timm", "rope_grid_offset", 0.5),
+        ("eva02", INDEXED, "timm", "rope_rotate_half", True),
+        ("eva02", INDEXED, "timm", "rope_type", "mrope"),
+        ("dinov3", CENTERED | GATED, "huggingface", "hidden_act", "gelu"),
+    ],
+)
+def test_what_no_array_shows_and_no_model_computes_is_refused(
+    name, more, library, field, value, tmp_path
+):
+    if library == "huggingface":
+        more = more | dict(include_top=False)
+    model = catalogue.make_model(name, **more)
+    keras_vit.save_checkpoint(model, tmp_path, library, allow_differences=True)
+    checkpoint.open_checkpoint(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    (config["model_args"] if library == "timm" else config)[field] = value
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=field):
+        checkpoint.open_checkpoint(tmp_path)
+
+
+def test_an_eva02_with_a_norm_before_its_blocks_keeps_its_positions():
+    # Its family is then that of Perception Encoders, with other defaults.
+    read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config
+    found = read(dict(architecture="eva02_tiny_patch14_224"))
+    assert (found["rotary_order"], found["rotary_offset"]) == ("ij", 0.0)

@@ -8,7 +8,12 @@ from keras import ops
 
 from keras_vit._paths import require_file, why_no_file
 from keras_vit.weights.formats import hdf5, npz, safetensors, torch
-from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+from keras_vit.weights.formats.guard import (
+    DERIVED,
+    Guard,
+    Stored,
+    parse_json,
+)
 
 # Endings of a path -> its reader; any other file is read as an npz file.
 _READERS: dict[tuple[str, ...], Callable] = {
@@ -27,11 +32,13 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     Raises:
         ValueError: If there is none, or it is damaged.
     """
+    listed: tuple[str, ...] = ()
     if os.path.isdir(path):
         inside = sorted(os.listdir(path))
         if "model.weights.h5" in inside:
             return _read_keras_directory(path, inside)
-        files = [os.path.join(path, name) for name in _weights(path, inside)]
+        names, listed = _weights(path, inside)
+        files = [os.path.join(path, name) for name in names]
         for file in files:
             require_file(file)
     elif reason := why_no_file(path):
@@ -51,6 +58,12 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         reader = next(known, npz.read)
         others, config = reader(file)
         Guard(path).merge(arrays, others)
+    absent = [n for n in listed if n not in arrays and not n.endswith(DERIVED)]
+    if absent:
+        raise ValueError(
+            f"The checkpoint {path!r} is incomplete: its index lists "
+            f"{absent[:3]}, which no file has. Fetch it again."
+        )
     if reader in (safetensors.read, torch.read) and not config:
         folder, file = os.path.split(files[0])
         if file in _OPEN_CLIP:
@@ -82,13 +95,14 @@ def _json(folder, name):
 
 
 def _weights(path, inside):
-    """Return the names of the files of a directory that have its arrays."""
+    """Return the files of a directory, and the arrays that its index lists."""
     index = "model.safetensors.index.json"
     known = ("model.safetensors", "pytorch_model.bin", *_OPEN_CLIP)
-    names = [name for name in known if name in inside][:1]
+    names, listed = [name for name in known if name in inside][:1], ()
     # As in transformers, a single file takes precedence over shards.
     if index in inside and "model.safetensors" not in inside:
-        names = _shards(path, index)
+        files_of = _shards(path, index)
+        names, listed = sorted(set(files_of.values())), tuple(files_of)
     # No name in an index may point outside of the directory.
     absent = [name for name in names if name not in inside]
     if absent:
@@ -102,11 +116,11 @@ def _weights(path, inside):
             "model.safetensors, pytorch_model.bin or model.weights.h5. "
             f"Received: weights={path!r}, a directory with {inside[:8]}"
         )
-    return names
+    return names, listed
 
 
 def _shards(folder, index):
-    """Return the names of the files that an index lists."""
+    """Return the file of each array that an index lists."""
     files_of = _json(folder, index).get("weight_map")
     if not isinstance(files_of, dict) or not all(
         isinstance(name, str) for name in files_of.values()
@@ -115,7 +129,7 @@ def _shards(folder, index):
             f"{os.path.join(folder, index)!r} must have a `weight_map` from "
             "names to files. Fetch it again."
         )
-    return sorted(set(files_of.values()))
+    return files_of
 
 
 def _read_keras_directory(path, inside):

@@ -20,8 +20,9 @@ MAX_BYTES_MORE = 2**28
 # than this is not read, since each takes time.
 MAX_MEMBERS = 20_000
 _MAX_AXES = 8
-# Endings of names that are not weights: counters of BatchNorm, index tables.
-DERIVED = (".num_batches_tracked", "_index")
+# Endings of names that are not weights: counters of BatchNorm, index tables,
+# and the 0, 1, 2, ... of files of CLIP by transformers 4.
+DERIVED = (".num_batches_tracked", "_index", ".position_ids")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 

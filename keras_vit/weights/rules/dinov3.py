@@ -9,6 +9,7 @@ import re
 
 from keras_vit.weights.rules import (
     configs,
+    heads,
     patches,
     table,
     timm_config,
@@ -155,6 +156,8 @@ def _settings(config):
     found = transformers.settings(config, _KINDS)
     if config.get("model_type") == "dinov3_vit":
         config = _DEFAULTS | config
+    if configs.flag(config, "use_gated_mlp"):
+        heads.refuse(config, hidden_act="silu")
     rope = configs.section(config, "rope_parameters")
     theta = configs.number(rope | config, "rope_theta", 0.0, 1e9)
     return found | configs.known(rotary="centered", rotary_theta=theta)

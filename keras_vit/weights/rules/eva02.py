@@ -27,7 +27,15 @@ _NONE = dict(rotary="none")
 _KNOWN: dict[str, tuple[float, dict]] = {
     r"eva02_enormous_.*": (1e-6, dict(_NONE, post_norm=True)),
     r"eva_giant_.*": (1e-6, _NONE),
-    r"eva02_.*": (1e-6, dict(rotary.INDEX, rotary_reference=(16, 16))),
+    r"eva02_.*": (
+        1e-6,
+        dict(
+            rotary.INDEX,
+            rotary_reference=(16, 16),
+            rotary_order="ij",
+            rotary_offset=0.0,
+        ),
+    ),
     r"vit_pe_\w+": (1e-5, dict(rotary.INDEX, rotary_order="xy")),
     r"beit3_.*": (1e-5, _NONE),
 }

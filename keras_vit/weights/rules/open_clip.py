@@ -32,6 +32,8 @@ _SCALARS = ("logit_scale", "logit_bias")
 # What both kinds of towers may have that is not read, and its one value.
 _PLAIN = dict(
     ls_init_value=None,
+    global_average_pool=False,
+    input_patchnorm=False,
     attentional_pool=False,
     no_ln_pre=False,
     final_ln_after_pool=False,
@@ -91,10 +93,10 @@ def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
     head_width = configs.integer(vision, "head_width") or 64
     tower: dict[str, Any] = dict(
         model_type="clip_vision_model",
-        hidden_act="quick_gelu" if model.get("quick_gelu") else "gelu",
         num_attention_heads=width // head_width,
         patch_size=configs.integer(vision, "patch_size") or 16,
         image_size=size[0] if size[0] == size[1] else list(size),
+        **_numerics(model, vision),
     )
     if processor.get("mean") and processor.get("std"):
         tower["preprocessor"] = dict(
@@ -144,18 +146,22 @@ def text_tower(
         for key in _SCALARS
         if key in arrays
     }
-    gelu = "quick_gelu" if model.get("quick_gelu") else "gelu"
-    if (text.get("act_kwargs") or {}).get("approximate") == "tanh":
-        gelu = "gelu_pytorch_tanh"
-    epsilon = (text.get("norm_kwargs") or {}).get("eps", 1e-5)
     eos = 2 if pool == "argmax" else configs.integer(text, "eos_id", 0)
     tower = dict(
-        hidden_act=gelu,
-        layer_norm_eps=epsilon,
         num_attention_heads=configs.integer(text, "heads") or 8,
         eos_token_id=eos,
+        **_numerics(model, text),
     )
     return f"{kind}_text", own, tower
+
+
+def _numerics(model, tower):
+    """Return the activation and the epsilon of a tower, of transformers."""
+    gelu = "quick_gelu" if model.get("quick_gelu") else "gelu"
+    if configs.section(tower, "act_kwargs").get("approximate") == "tanh":
+        gelu = "gelu_pytorch_tanh"
+    epsilon = configs.epsilon(configs.section(tower, "norm_kwargs"), "eps")
+    return dict(hidden_act=gelu, layer_norm_eps=epsilon or 1e-5)
 
 
 def _sections(config):
@@ -191,7 +197,7 @@ def _prefix_of_timm(arrays, name):
 
 
 def _timm_pooling(vision):
-    pool = vision.get("timm_pool")
+    pool = vision.get("timm_pool", "avg")
     return {} if not pool else dict(global_pool=pool)
 
 

@@ -38,6 +38,8 @@ def read(config: dict) -> dict:
             raise ValueError(f"{part} not supported")
     arguments = configs.section(config, "model_args")
     pretrained = configs.section(config, "pretrained_cfg")
+    if configs.flag(arguments, "pool_include_prefix"):
+        raise ValueError("pool_include_prefix=True is not supported")
     classes = configs.integer(arguments, "num_classes", low=0)
     if classes is None:
         classes = configs.integer(config, "num_classes", low=0)

@@ -10,7 +10,13 @@ import functools
 import math
 import re
 
-from keras_vit.weights.rules import keras_format, patches, table, timm_config
+from keras_vit.weights.rules import (
+    configs,
+    keras_format,
+    patches,
+    table,
+    timm_config,
+)
 from keras_vit.weights.rules.encoder import rows, timm, transformers
 
 REQUIRED = dict(
@@ -135,6 +141,9 @@ def timm_format(
             name = timm_config.architecture_of(config) or ""
             specified["num_heads"] = timm.heads_of(width, name)
         found = own.read_arrays(arrays, config, specified)
+        if found.get("activation") == "swiglu":  # the only gate
+            given = configs.section(config, "model_args")
+            configs.choice(given, "act_layer", ("silu",))
         if found["layer_scale"]:  # not where norms follow the branches
             found["post_norm"] = False
         return found

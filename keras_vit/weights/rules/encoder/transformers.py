@@ -155,6 +155,9 @@ def _pixels(processor):
     """Return a processor's mean and std, for pixels in [0, 255]."""
     if not processor:
         return {}
+    for name in ("do_flip_channel_order", "offset", "rescale_offset"):
+        if configs.flag(processor, name):
+            raise ValueError(f"{name}=True of a processor is not supported")
     factor = 1.0
     if configs.flag(processor, "do_rescale") is not False:
         factor = configs.number(processor, "rescale_factor", 0.0, 1.0)
