@@ -142,6 +142,9 @@ def _load(options):
                 "--activation must be given for a model whose loss does not "
                 f"load. Received: {options.model!r}"
             ) from None
+        if options.activation == "sigmoid":  # files state that of the loss
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+            model.compile("sgd", loss)
     rank = len(model.input_shape)
     if rank not in (4, 5):
         raise ValueError(

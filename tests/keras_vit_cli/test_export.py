@@ -185,6 +185,20 @@ def test_a_file_takes_no_option_of_a_server(option, saved, tmp_path, capsys):
     assert not path.exists()
 
 
+def test_the_activation_of_a_loss_that_does_not_load_is_stated(saved, tmp_path):
+    model = keras.models.load_model(saved / "model.keras")
+
+    def of_the_user(y_true, y_pred):
+        return keras.ops.mean(y_pred)
+
+    model.compile("sgd", of_the_user)
+    model.save(tmp_path / "own.keras")
+    path = tmp_path / "model.keras"
+    assert export(tmp_path / "own.keras", path, "--activation=sigmoid") == 0
+    loss = keras.models.load_model(path).loss
+    assert isinstance(loss, keras.losses.BinaryCrossentropy)
+
+
 def test_onnx(saved, tmp_path, capsys):
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")
