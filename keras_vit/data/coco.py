@@ -73,10 +73,12 @@ class AnnotatedImage:
                     f"Each object must have a mask. Object {i} of "
                     f"{self.path!r} has none"
                 )
-            if isinstance(coded, dict) and tuple(coded.get("size", ())) != self.size:
+            is_coded = isinstance(coded, dict)
+            if is_coded and tuple(coded.get("size", ())) != self.size:
                 raise ValueError(
                     f"A mask must have the size {self.size} of its image. "
-                    f"Received: {coded.get('size')} of object {i} of {self.path!r}"
+                    f"Received: {coded.get('size')} of object {i} of "
+                    f"{self.path!r}"
                 )
             try:
                 if isinstance(coded, list):
