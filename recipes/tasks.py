@@ -55,8 +55,24 @@ OF_CLIPS = ("data.num_frames", "data.frame_step", "data.frame_rate")
 OF_IMAGES = (
     *("data.train_split", "data.eval_split", "data.data_dir", "data.broken"),
     *("data.eval_fraction", "data.split_seed"),
-    *("task.zero_is_ignored", "task.depth_unit"),
 )
+
+# The heads that read a field of `Task`; others refuse it.
+SETS = ("yolos", "eomt")
+READ_BY = {
+    "head_width": ("dpt",),
+    "num_queries": (*SETS, "actions"),
+    "max_objects": (*SETS, "actions"),
+    "auxiliary_blocks": SETS,
+    "num_blocks": ("eomt",),
+    "mid_positions": ("yolos",),
+    "anchors": ("yolos",),
+    "patch_classes": ("yolos",),
+    "num_points": ("eomt",),
+    "no_object_weight": SETS,
+}
+# And those that only one task reads.
+OF_TASK = {"zero_is_ignored": "segmentation", "depth_unit": "depth"}
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -213,6 +229,11 @@ def check(config: Config) -> None:
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
     scored.refuse_unused(config, UNUSED, "a task")
+    head = _head(config)
+    unread = [f"task.{k}" for k, names in READ_BY.items() if head not in names]
+    scored.refuse_unused(config, unread, f"the head {head!r}")
+    unread = [f"task.{k}" for k, name in OF_TASK.items() if name != task.name]
+    scored.refuse_unused(config, unread, f"task.name={task.name!r}")
     if task.name == "actions":
         scored.refuse_unused(config, OF_IMAGES, "actions in videos")
     else:

@@ -114,10 +114,11 @@ def read_coco(
         class names in the order of the categories' numbers.
 
     Raises:
-        ValueError: If the file is not JSON of that form, two images or
-            categories share an id, an image file is missing, or a box is not four finite numbers, has no area, lies
-            outside its image, or has an unknown category or image. The message
-            names the file and the number of the annotation. If most boxes do
+        ValueError: If the file is not JSON of that form, two images or two
+            categories share an id, an image file is missing, or a box is not
+            four finite numbers, has no area, lies outside its image, or has an
+            unknown category or image. The message names the file and the
+            number of the annotation. If most boxes do
             not fit, it names the convention: left, top, width, height in
             pixels.
     """

@@ -46,8 +46,9 @@ def small(task, **changes):
     config.model.architecture = experiment.Architecture(
         patch_size=16, hidden_size=16, num_layers=4, num_heads=2, mlp_dim=16
     )
-    config.task.head_width = 8
-    config.task.num_points = 32
+    changes = dict(depth=dict(head_width=8)).get(task, {}) | changes
+    if task in ("instances", "panoptic") or changes.get("head") == "eomt":
+        changes = dict(num_points=32) | changes
     for name, value in (dict(name=task) | changes).items():
         setattr(config.task, name, value)
     config.data.batch_size = 4
@@ -141,6 +142,15 @@ def test_wrong_settings_are_refused(tmp_path):
     for path, value in (("run.micro_batches", 2), ("data.augment", ("x",))):
         config = fields.changed(small("detection"), {path: value})
         with pytest.raises(ValueError, match=f"`{path}` has no effect"):
+            tasks.run(config, tmp_path)
+    for task, path, value in (
+        ("depth", "task.anchors", True),
+        ("detection", "task.num_blocks", 3),
+        ("segmentation", "task.no_object_weight", 0.5),
+        ("detection", "task.depth_unit", 1.0),
+    ):
+        config = fields.changed(small(task), {path: value})
+        with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
             tasks.run(config, tmp_path)
     with pytest.raises(ValueError, match=r"detect.py must be MODEL,DATASET"):
         detect.get_config("DeiTS16")
