@@ -20,6 +20,7 @@ SMALL = {
     "dino.temperature_steps": 3,
     "dino.momentum": 0.8,
     "dino.distort": False,
+    "data.crop": "inception",
     "optim.weight_decay": 0.04,
     "optim.final_weight_decay": 0.4,
 }
@@ -150,6 +151,7 @@ def test_settings():
         ("run.micro_batches", 2, "`run.micro_batches` must be 1"),
         ("model.tune", "head", "`model.tune` must be 'all'"),
         ("optim.ema_momentum", 0.5, "`optim.ema_momentum` must be 0"),
+        ("data.augment", ("MixUp",), "`data.augment` has no effect on"),
     ):
         with pytest.raises(ValueError, match=message):
             unlabelled.check(small_config(**{path: value}))
