@@ -189,10 +189,14 @@ def _naming_wrong_examples():
     try:
         yield
     except tensorflow().errors.OpError as error:
-        found = re.search(r"ValueError: (.*)", error.message)
+        # Of Python, or of an assertion, whose parts are in brackets.
+        found = re.search(
+            r"ValueError: (.*)|assertion failed: \[(.*)\]", error.message
+        )
         if found is None:
             raise
-        raise ValueError(found[1]) from None
+        text = found[1] or found[2].replace("] [", " ").replace("\\'", "'")
+        raise ValueError(text) from None
 
 
 def check(config: Config) -> None:
@@ -219,6 +223,7 @@ def check(config: Config) -> None:
             f"`task.head` must be one of {HEADS[task.name]} with "
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
+    checks.check_range("task.num_points", task.num_points, 1)
     _check_eval_view(config)
     masks = task.masked_attention
     if masks and (_head(config) != "eomt" or task.auxiliary_blocks):

@@ -127,6 +127,13 @@ def test_a_frozen_backbone_stays(tmp_path):
     assert trained and not any("encoder" in name for name in trained)
 
 
+@pytest.mark.backend("torch")
+def test_assertions_of_the_pipeline_are_errors_of_the_user(tmp_path):
+    few = small("segmentation", head="eomt", max_objects=1)
+    with pytest.raises(ValueError, match=r"of 'digit_scenes'. Received: 1 for"):
+        tasks.run(few, tmp_path)
+
+
 @pytest.mark.backend_independent
 def test_wrong_settings_are_refused(tmp_path):
     for changes, message in (
@@ -136,6 +143,7 @@ def test_wrong_settings_are_refused(tmp_path):
         (dict(name="keypoints"), "task.name"),
         (dict(eval_view="windows"), "task.eval_view"),
         (dict(num_queries=0), "task.num_queries"),
+        (dict(num_points=0), "`task.num_points` must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             tasks.run(small("detection", **changes), tmp_path)
