@@ -228,7 +228,7 @@ def pad_objects(
 
 def _content(path):
     try:
-        content = json.loads(pathlib.Path(path).read_text())
+        content = json.loads(pathlib.Path(path).read_bytes())
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{str(path)!r} must be JSON. Line {error.lineno}: {error.msg}"

@@ -116,6 +116,13 @@ def test_malformed_masks_are_named(tmp_path, segmentation):
         one.masks()
 
 
+def test_names_are_read_in_utf_8_with_a_mark_of_bytes_too(tmp_path):
+    path = written(tmp_path)
+    text = path.read_text().replace('"cat"', '"Kätzchen"')
+    path.write_text(text, encoding="utf-8-sig")
+    assert data.read_coco(path, tmp_path)[1] == ("dog", "Kätzchen")
+
+
 def test_missing_files_and_bad_json_are_named(tmp_path):
     path = written(tmp_path)
     (tmp_path / "b.jpg").unlink()
