@@ -159,6 +159,8 @@ def check(config: Config) -> None:
                 f"`text.{name}` must be one of {allowed}. Received: "
                 f"text.{name}={value!r}"
             )
+    # Three tokens are no words.
+    checks.check_range("text.vocab_size", config.text.vocab_size, 4)
     scored.refuse_unused(config, UNUSED, "pairs")
     if config.model.tune == "lora":
         raise ValueError(
@@ -210,6 +212,12 @@ def make_tokenizer(settings: Text, train: data.PairSource) -> text.Tokenizer:
                 "`text.tokenizer` must be a folder with the files of a "
                 "tokenizer, such as tokenizer.json. Received: "
                 f"text.tokenizer={settings.tokenizer!r}"
+            )
+        if found.vocab_size > settings.vocab_size:
+            raise ValueError(
+                "`text.vocab_size` must be at least the number of tokens of "
+                f"`text.tokenizer`, {found.vocab_size}. Received: "
+                f"text.vocab_size={settings.vocab_size}"
             )
         return found
     if not train.texts:
@@ -278,10 +286,14 @@ def objective(
         best_by: The score of the best evaluation.
     """
     settings = config.text
-    is_words = tokenizer is not None and tokenizer.kind == "words"
     options: dict = {}
-    if settings.kind == "clip" and (is_words or tokenizer is None):
-        options = dict(pooling="end", end_token=2)
+    if settings.kind == "clip" and (
+        tokenizer is None or tokenizer.kind != "clip"
+    ):
+        # CLIP's own has the largest id there, of the others an empty text
+        # begins with it.
+        end = 2 if tokenizer is None else int(tokenizer([""])[0, 0])
+        options = dict(pooling="end", end_token=end)
 
     def add_text(image: keras.Model) -> keras.Model:
         size = settings.embedding_size or image.output_shape[-1]

@@ -7,12 +7,18 @@ import math
 import keras
 
 from keras_vit import data, training
-from recipes import inputs, method, training_step
+from recipes import inputs, method, scored, training_step
 
 # Measures that fall to 0 when a teacher collapses, and below which share of
 # their highest value so far a line is printed.
 MEASURES = ("teacher_entropy", "mean_entropy", "feature_spread")
 FALLEN = 0.1
+# Of other crops; another value than the default is refused. data.crop and
+# data.min_area are not, which the configs of masked autoencoders have, so that
+# --config.objective=dino changes these.
+UNUSED = tuple(
+    f"data.{name}" for name in "pad resize eval_resize augment repeats".split()
+)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -166,6 +172,7 @@ def check(config) -> None:
         ValueError: If a field has an impossible value.
     """
     own = config.dino
+    scored.refuse_unused(config, UNUSED, "the objective 'dino'")
     training.DINO(
         total_steps=1,
         centring=own.centring,

@@ -78,9 +78,16 @@ def check(config: Config) -> None:
     checks.check_range("distill.weight", own.weight, 0, 1)
     checks.check_range("distill.temperature", own.temperature, 0)
     scored.refuse_unused(config, ("optim.loss", "data.num_frames"), "a student")
+    unread = {
+        "hard": ("distill.temperature",),
+        "match": ("distill.weight", "optim.label_smoothing"),
+    }.get(own.method, ())
+    kind = f"distill.method={own.method!r}"
     if not own.teacher:
-        path = "distill.predictions"
-        scored.refuse_unused(config, (path,), "a run without `distill.teacher`")
+        names = ("weight", "temperature", "probabilities", "predictions")
+        unread = tuple(f"distill.{name}" for name in names)
+        kind = "a run without `distill.teacher`"
+    scored.refuse_unused(config, unread, kind)
 
 
 # What a plan reads of the data set, beside `planned`.

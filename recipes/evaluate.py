@@ -37,6 +37,7 @@ if __name__ == "__main__":  # before the imports, which take seconds
 
 import argparse
 import json
+import os
 import sys
 
 import keras
@@ -70,6 +71,12 @@ def main(arguments: list[str]) -> int:
     )
     _add_arguments(parser)
     options = parser.parse_args(arguments)
+    folder = os.path.dirname(options.output or "") or "."
+    if not os.path.isdir(folder):  # before hours of work that would be lost
+        raise ValueError(
+            "--output must be a file in a folder that exists. Received: "
+            f"--output={options.output}"
+        )
     results = _evaluate(options)
     text = json.dumps(results, indent=2)
     if options.output:

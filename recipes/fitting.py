@@ -23,6 +23,10 @@ from recipes import (
 from recipes import workdir as workdirs
 
 
+class Diverged(ValueError):
+    """A loss that is not finite ended the training."""
+
+
 def set_up(config: experiment.Config) -> distribution.Devices:
     """Return the devices of a run; must be the first call of a recipe."""
     devices = distribution.setup(
@@ -99,7 +103,7 @@ def fit(
             training by its step.
 
     Raises:
-        ValueError: If the loss or a weight is not finite.
+        Diverged: If the loss or a weight is not finite.
         OSError: If the disk is full.
         SystemExit: On SIGTERM (143) and Ctrl-C (130), after the state was
             saved.
@@ -207,7 +211,7 @@ def _explaining_ends(config, devices, checkpoints):
     try:
         yield
     except FloatingPointError as error:
-        raise ValueError(
+        raise Diverged(
             f"{error} `optim.base_lr` must be low enough for training to "
             f"converge. Received: optim.base_lr={config.optim.base_lr}. Lower "
             "it, or set `optim.clip_norm` or `schedule.warmup_steps`. The last "

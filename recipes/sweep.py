@@ -49,7 +49,8 @@ def run(config: Config, workdir: str = "") -> dict:
     The pair with the highest accuracy on the held-out images is used to train
     on all training images, once for each seed, and tested on the evaluation
     images, which the selection has not used. The reported accuracy is that of
-    the last evaluation. A stopped sweep resumes when it is started again.
+    the last evaluation; of a rate that diverges it counts as 0. A stopped sweep
+    resumes when it is started again.
 
     Usage:
         python -m recipes.sweep
@@ -98,12 +99,15 @@ def _sweep(config, workdir):
         # images on which it is measured.
         return finetune.run(changed, str(workdir / folder))["accuracy"]
 
-    tried = {
-        name: accuracy(
-            f"lr_{name}", pair, {"data.dev_fraction": config.dev_fraction}
-        )
-        for name, pair in pairs.items()
-    }
+    def on_dev(name, pair):
+        changes = {"data.dev_fraction": config.dev_fraction}
+        try:
+            return accuracy(f"lr_{name}", pair, changes)
+        except fitting.Diverged as error:
+            print(f"{error} Its accuracy counts as 0.", flush=True)
+            return 0.0
+
+    tried = {name: on_dev(name, pair) for name, pair in pairs.items()}
     chosen = max(tried, key=tried.__getitem__)  # the first of equal ones
     setup, base_lr = pairs[chosen]
     seeds = [config.run.seed + i for i in range(config.num_seeds)]

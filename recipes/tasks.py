@@ -56,8 +56,24 @@ OF_CLIPS = ("data.num_frames", "data.frame_step", "data.frame_rate")
 OF_IMAGES = (
     *("data.train_split", "data.eval_split", "data.data_dir", "data.broken"),
     *("data.eval_fraction", "data.split_seed"),
-    *("task.zero_is_ignored", "task.depth_unit"),
 )
+
+# The heads that read a field of `Task`; others refuse it.
+SETS = ("yolos", "eomt")
+READ_BY = {
+    "head_width": ("dpt",),
+    "num_queries": (*SETS, "actions"),
+    "max_objects": (*SETS, "actions"),
+    "auxiliary_blocks": SETS,
+    "num_blocks": ("eomt",),
+    "mid_positions": ("yolos",),
+    "anchors": ("yolos",),
+    "patch_classes": ("yolos",),
+    "num_points": ("eomt",),
+    "no_object_weight": SETS,
+}
+# And those that only one task reads.
+OF_TASK = {"zero_is_ignored": "segmentation", "depth_unit": "depth"}
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -167,10 +183,14 @@ def _naming_wrong_examples():
     try:
         yield
     except tensorflow().errors.OpError as error:
-        found = re.search(r"ValueError: (.*)", error.message)
+        # Of Python, or of an assertion, whose parts are in brackets.
+        found = re.search(
+            r"ValueError: (.*)|assertion failed: \[(.*)\]", error.message
+        )
         if found is None:
             raise
-        raise ValueError(found[1]) from None
+        text = found[1] or found[2].replace("] [", " ").replace("\\'", "'")
+        raise ValueError(text) from None
 
 
 def check(config: Config) -> None:
@@ -197,6 +217,7 @@ def check(config: Config) -> None:
             f"`task.head` must be one of {HEADS[task.name]} with "
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
+    checks.check_range("task.num_points", task.num_points, 1)
     _check_eval_view(config)
     masks = task.masked_attention
     if masks and (_head(config) != "eomt" or task.auxiliary_blocks):
@@ -207,6 +228,11 @@ def check(config: Config) -> None:
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
     scored.refuse_unused(config, UNUSED, "a task")
+    head = _head(config)
+    unread = [f"task.{k}" for k, names in READ_BY.items() if head not in names]
+    scored.refuse_unused(config, unread, f"the head {head!r}")
+    unread = [f"task.{k}" for k, name in OF_TASK.items() if name != task.name]
+    scored.refuse_unused(config, unread, f"task.name={task.name!r}")
     if task.name == "actions":
         scored.refuse_unused(config, OF_IMAGES, "actions in videos")
     else:

@@ -23,6 +23,7 @@ from recipes import (
     mae,
     masked_patch,
     method,
+    scored,
 )
 from recipes import workdir as workdirs
 from recipes.dino import Dino
@@ -30,6 +31,8 @@ from recipes.mae import Mae
 from recipes.masked_patch import MaskedPatch
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "mae.py"
+# What concerns classes; another value than the default is refused.
+UNUSED = ("optim.loss", "model.head_bias", "optim.label_smoothing")
 # Name of an objective -> what differs.
 METHODS: dict[str, method.Method] = {
     "dino": dino.METHOD,
@@ -57,8 +60,8 @@ class Config(experiment.Config):
     """The model, the data, the training and the objective. 0, "" mean off.
 
     The other fields are those of recipes/experiment.py; optim.loss,
-    model.head_bias and optim.label_smoothing, which concern classes, have no
-    effect.
+    model.head_bias and optim.label_smoothing, which concern classes, are
+    refused.
 
     Attributes:
         objective: "mae", "masked_patch" or "dino" (DINOv2 too), whose settings
@@ -133,6 +136,7 @@ def check(config: Config) -> None:
             f"`objective` must be one of {tuple(METHODS)}. Received: "
             f"objective={config.objective!r}"
         )
+    scored.refuse_unused(config, UNUSED, "training without labels")
     METHODS[config.objective].check(config)
 
 

@@ -16,6 +16,14 @@ from keras_vit._arguments import checked
 _MOSTLY = 0.5
 # Pixels by which a box may exceed its image, from rounding.
 _TOLERANCE = 1.0
+# What entries of the file must have.
+_FIELDS: dict[str, dict] = {
+    "images": dict(
+        id=(int, str), file_name=str, height=(int, float), width=(int, float)
+    ),
+    "categories": dict(id=(int, str), name=str),
+    "annotations": {},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,16 +73,25 @@ class AnnotatedImage:
                     f"Each object must have a mask. Object {i} of "
                     f"{self.path!r} has none"
                 )
-            if isinstance(coded, list):
-                coded = mask.merge(mask.frPyObjects(coded, height, width))
-            elif tuple(coded["size"]) != self.size:
+            is_coded = isinstance(coded, dict)
+            if is_coded and tuple(coded.get("size", ())) != self.size:
                 raise ValueError(
                     f"A mask must have the size {self.size} of its image. "
-                    f"Received: {coded['size']} of object {i} of {self.path!r}"
+                    f"Received: {coded.get('size')} of object {i} of "
+                    f"{self.path!r}"
                 )
-            elif isinstance(coded["counts"], list):
-                coded = mask.frPyObjects(coded, height, width)
-            found[i] = mask.decode(coded)
+            try:
+                if isinstance(coded, list):
+                    coded = mask.merge(mask.frPyObjects(coded, height, width))
+                elif isinstance(coded["counts"], list):
+                    coded = mask.frPyObjects(coded, height, width)
+                found[i] = mask.decode(coded)
+            except Exception as error:  # of several types, of pycocotools
+                raise ValueError(
+                    "A mask must be polygons of at least 3 points, or run "
+                    f"lengths. Received: {str(self.segmentations[i])[:60]} of "
+                    f"object {i} of {self.path!r}"
+                ) from error
         return found
 
 
@@ -97,10 +114,11 @@ def read_coco(
         class names in the order of the categories' numbers.
 
     Raises:
-        ValueError: If the file is not JSON of that form, an image file is
-            missing, or a box is not four finite numbers, has no area, lies
-            outside its image, or has an unknown category or image. The message
-            names the file and the number of the annotation. If most boxes do
+        ValueError: If the file is not JSON of that form, two images or two
+            categories share an id, an image file is missing, or a box is not
+            four finite numbers, has no area, lies outside its image, or has an
+            unknown category or image. The message names the file and the
+            number of the annotation. If most boxes do
             not fit, it names the convention: left, top, width, height in
             pixels.
     """
@@ -210,17 +228,35 @@ def pad_objects(
 
 def _content(path):
     try:
-        content = json.loads(pathlib.Path(path).read_text())
+        content = json.loads(pathlib.Path(path).read_bytes())
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{str(path)!r} must be JSON. Line {error.lineno}: {error.msg}"
         ) from error
-    missing = {"images", "annotations", "categories"} - set(content)
+    missing = _FIELDS.keys() - set(content if content else ())
     if missing:
         raise ValueError(
             f"{str(path)!r} must have the keys of COCO. Missing: "
             f"{sorted(missing)}"
         )
+    for key, kinds in _FIELDS.items():
+        entries = content[key] if isinstance(content[key], list) else [None]
+        seen = set()
+        for entry in entries:
+            if not isinstance(entry, dict) or any(
+                not isinstance(entry.get(name), kind)
+                for name, kind in kinds.items()
+            ):
+                raise ValueError(
+                    f"`{key}` must be a list of objects with {[*kinds]}. "
+                    f"Received: {str(entry)[:100]} in {str(path)!r}"
+                )
+            if kinds and entry["id"] in seen:
+                raise ValueError(
+                    f"Each of `{key}` must have an id of its own. Received: "
+                    f"id={entry['id']!r} twice in {str(path)!r}"
+                )
+            seen.add(entry.get("id"))
     return content
 
 

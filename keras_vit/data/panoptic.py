@@ -28,7 +28,7 @@ def read_panoptic(
         ValueError: If the file is not of that form, or an image is missing.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
         categories = sorted(content["categories"], key=lambda c: c["id"])
         names = tuple(each["name"] for each in categories)
         stuff = tuple(i for i, c in enumerate(categories) if not c["isthing"])

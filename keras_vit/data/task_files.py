@@ -72,7 +72,8 @@ def find(
 
         names: tuple[str, ...] = ()
     else:
-        names = _class_names(root)
+        # Pixels are bytes, and 255 is no class.
+        names = _class_names(root, IGNORED - zero_is_ignored)
 
         def read(file):
             classes = read_classes(file, len(names), zero_is_ignored)
@@ -238,7 +239,7 @@ def _fields(name, class_names, load, count, content):
     )
 
 
-def _class_names(root):
+def _class_names(root, most):
     file = root / "classes.txt"
     if not file.is_file():
         raise ValueError(
@@ -251,6 +252,11 @@ def _class_names(root):
         raise ValueError(
             f"{str(file)!r} must name at least two classes, each once. "
             f"Received: {list(names[:5])}"
+        )
+    if len(names) > most:
+        raise ValueError(
+            f"{str(file)!r} must name at most {most} classes. Received: "
+            f"{len(names)}"
         )
     return names
 

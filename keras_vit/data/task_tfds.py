@@ -100,9 +100,13 @@ def _boxes(example, name, broken):
         )
     labels = np.reshape(objects["label"], -1).astype("int64")
     crowd = np.reshape(objects.get("is_crowd", np.zeros(len(labels))), -1)
-    return dict(
+    found = dict(
         images=example["image"],
         boxes=boxes[kept].astype("float32"),
         labels=labels[kept],
         crowd=crowd[kept].astype(bool),
     )
+    if "area" in objects:  # of COCO's masks, by which it groups objects by size
+        areas = np.reshape(objects["area"], -1)
+        found["areas"] = areas[kept].astype("float32")
+    return found

@@ -192,9 +192,8 @@ class CocoAveragePrecision(ByExample):
             for kind in (0, 1)
         )
         names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
-        if not true or not found:
-            # pycocotools cannot read empty results.
-            return dict.fromkeys(names, 0.0 if true else -1.0)
+        if not true:
+            return dict.fromkeys(names, -1.0)
         for number, each in enumerate(true, start=1):
             each["id"] = number
         kind = "segm" if self.masks else "bbox"
@@ -213,7 +212,10 @@ class CocoAveragePrecision(ByExample):
                 "info": {},
             }
             annotations.createIndex()
-            scores = COCOeval(annotations, annotations.loadRes(found), kind)
+            results = COCO()  # which cannot read an empty list
+            if found:
+                results = annotations.loadRes(found)
+            scores = COCOeval(annotations, results, kind)
             scores.evaluate()
             scores.accumulate()
             scores.summarize()

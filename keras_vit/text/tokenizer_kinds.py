@@ -1,9 +1,9 @@
 """The kinds of tokenizers: what each makes of its files.
 
 Each function of `KINDS` takes a `Tokenizer` and returns a function from a text
-and a length to its ids and whether it was cut off, the id of the padding, and
-whether that is on the left. They give the ids of transformers 5.24, whose
-classes they name, by the same libraries.
+and a length to its ids and whether it was cut off, the id of the padding,
+whether that is on the left, and the number of tokens. They give the ids of
+transformers 5.24, whose classes they name, by the same libraries.
 """
 
 import html
@@ -84,7 +84,7 @@ def _by_library(tokenizer, library, padding: str):
     number = library.token_to_id(padding)
     if number is None:
         raise ValueError(f"expected the padding {padding!r} in its vocabulary")
-    return encode, number, is_left
+    return encode, number, is_left, library.get_vocab_size()
 
 
 def _clip(tokenizer):
@@ -223,7 +223,8 @@ def _siglip(tokenizer):
         ids = ids[: length - 1]
         return ids + [end] * (not ids or ids[-1] != end), is_cut
 
-    return encode, padding, config.get("padding_side") == "left"
+    is_left = config.get("padding_side") == "left"
+    return encode, padding, is_left, own.vocab_size()
 
 
 def _words(tokenizer):
@@ -235,7 +236,7 @@ def _words(tokenizer):
         ids = [number.get(word, 1) for word in found[: length - 1]]
         return [*ids, 2], len(found) > length - 1
 
-    return encode, 0, False
+    return encode, 0, False, len(words) + 3
 
 
 KINDS: dict[str, Callable] = {

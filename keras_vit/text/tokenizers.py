@@ -66,7 +66,7 @@ class Tokenizer:
         self._parts: Any = None
 
     def _load(self):
-        """Return the function of a text, the padding, and its side."""
+        """Return what `KINDS` says."""
         if self.kind not in KINDS:
             raise ValueError(
                 f"A tokenizer of the class {self.kind!r} is not supported; "
@@ -83,6 +83,13 @@ class Tokenizer:
                 f"{sorted(self.files)}, are incomplete or damaged: {error!r}. "
                 "Fetch them again."
             ) from error
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, above which there is no id."""
+        if self._parts is None:
+            self._parts = self._load()
+        return self._parts[-1]
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the ids of texts, `[B, L]` of int32.
@@ -102,7 +109,7 @@ class Tokenizer:
                 )
         if self._parts is None:
             self._parts = self._load()
-        encode, padding, is_left = self._parts
+        encode, padding, is_left, _ = self._parts
         length = self.context_length
         ids = np.full((len(texts), length), padding, "int32")
         cut = []

@@ -243,7 +243,12 @@ class SelfDistillation(keras.Model):
             *zip(self.student_heads, self.teacher_heads, strict=True),
         ):
             of_path = {v.path: v for v in teacher.weights}
-            pairs += [(v, of_path[v.path]) for v in student.trainable_weights]
+            # With the averages of a BatchNormalization.
+            pairs += [
+                (v, of_path[v.path])
+                for v in student.weights
+                if v.trainable or v.name.startswith("moving_")
+            ]
         for student, teacher in pairs:
             # JAX would share the array, and give its memory to a result.
             teacher.assign(ops.copy(student.value))
@@ -251,7 +256,7 @@ class SelfDistillation(keras.Model):
 
     @property
     def pairs(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each variable of the student that is trained, and the teacher's."""
+        """Each variable of the student that changes, and the teacher's."""
         return self._pairs()
 
     def _follow(self):

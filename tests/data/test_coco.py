@@ -82,6 +82,47 @@ def test_bad_entries_are_named(tmp_path, changes, message):
         data.read_coco(written(tmp_path, **changes), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "key, entry, message",
+    [
+        ("images", {"id": 1}, "id=1 twice"),
+        ("categories", {"id": 9}, "id=9 twice"),
+        ("images", {"height": None}, "list of objects with .*'height'"),
+        ("categories", {"name": None}, "list of objects with .*'name'"),
+        ("annotations", None, "`annotations` must be a list"),
+    ],
+)
+def test_entries_of_the_file_are_whole_and_have_own_ids(
+    tmp_path, key, entry, message
+):
+    path = written(tmp_path)
+    content = json.loads(path.read_text())
+    content[key] = entry and [*content[key], content[key][-1] | entry]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        data.read_coco(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "segmentation", [[[2, 4, 6, 4]], [[]], {"size": [10, 20], "counts": [900]}]
+)
+def test_malformed_masks_are_named(tmp_path, segmentation):
+    pytest.importorskip("pycocotools")
+    path = written(tmp_path, segmentation=segmentation)
+    (one, _), _ = data.read_coco(path, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"polygons of .* object 0 of .*a\.jpg"
+    ):
+        one.masks()
+
+
+def test_names_are_read_in_utf_8_with_a_mark_of_bytes_too(tmp_path):
+    path = written(tmp_path)
+    text = path.read_text().replace('"cat"', '"Kätzchen"')
+    path.write_text(text, encoding="utf-8-sig")
+    assert data.read_coco(path, tmp_path)[1] == ("dog", "Kätzchen")
+
+
 def test_missing_files_and_bad_json_are_named(tmp_path):
     path = written(tmp_path)
     (tmp_path / "b.jpg").unlink()

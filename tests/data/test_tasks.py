@@ -300,6 +300,11 @@ def test_bad_folders_are_refused(tmp_path):
         train.load(0)
     for part in ("train", "val"):
         Image.new("L", (6, 5), 1).save(tmp_path / part / "masks/a.png")
+    for kept, options in ((255, {}), (254, dict(zero_is_ignored=True))):
+        names = "\n".join(map(str, range(kept + 1)))
+        (tmp_path / "classes.txt").write_text(names)
+        with pytest.raises(ValueError, match=f"at most {kept} classes"):
+            data.load_task(str(tmp_path), "segmentation", **options)
     with pytest.raises(Exception, match="must have its size"):
         first_of(data.task_batches(train, batch_size=1, image_size=(8, 8)))
 
@@ -317,6 +322,7 @@ def test_tfds_boxes_are_read_by_index():
     objects = dict(
         bbox=np.array([[0.1, 0.2, 0.5, 0.8], [0.3, 0.3, 0.3, 0.9]], "float32"),
         label=np.array([4, 5]),
+        area=np.array([2.5, 1.0]),
     )
     example = dict(image=np.zeros((4, 6, 3), "uint8"), objects=objects)
     mock = dict(as_data_source_fn=lambda self, split, **_: [example])
@@ -328,6 +334,7 @@ def test_tfds_boxes_are_read_by_index():
             data.load_task("voc/2012", "segmentation")
     found = train.load(0)
     np.testing.assert_allclose(found["boxes"], [[0.5, 0.3, 0.6, 0.4]])
+    assert found["areas"].tolist() == [2.5]
     assert train.class_names[4] == "bottle" and found["labels"] == [4]
 
 

@@ -175,6 +175,16 @@ def test_average_precision_is_that_of_pycocotools(kind, tmp_path):
     assert empty.result()["AP"] == -1
 
 
+def test_average_precision_where_nothing_is_found():
+    pytest.importorskip("pycocotools")
+    score = evaluation.CocoAveragePrecision()
+    box = [[0.0, 0.0, 200.0, 200.0]]
+    score.update(0, box, [0], [], [], [], crowd=[True])
+    assert set(score.result().values()) == {-1}
+    score.update(1, box, [0], [], [], [])
+    assert list(score.result().values()) == [0, 0, 0, -1, -1, 0]
+
+
 def test_windows_cover_an_image_and_overlaps_are_averaged():
     image = np.random.default_rng(0).random((5, 7, 2))
     found = evaluation.predict_windows(lambda x: x * 2, image, (4, 4), (3, 3))

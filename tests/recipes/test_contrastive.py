@@ -9,7 +9,7 @@ import pytest
 import small_runs
 
 import keras_vit_cli
-from keras_vit import data
+from keras_vit import data, text
 from recipes import (
     cli,
     contrastive,
@@ -181,8 +181,23 @@ def test_settings(tmp_path):
         ("text.loss", "triplet", "`text.loss` must be one of"),
         ("model.tune", "lora", "freeze the image tower"),
         ("data.shots", 2, "`data.shots` has no effect on pairs"),
+        ("text.vocab_size", 3, "`text.vocab_size` must be at least 4"),
     ):
         with pytest.raises(ValueError, match=message):
             contrastive.run(small(**{path: value}), tmp_path)
     with pytest.raises(ValueError, match="a comma and a data set"):
         configs.get_config("clap,coco_captions")
+
+
+@pytest.mark.backend("torch")
+def test_the_text_tower_fits_any_tokenizer(monkeypatch):
+    words = text.word_tokenizer(["a", "red", "cat"], 16)
+    monkeypatch.setattr(text.Tokenizer, "from_directory", lambda *args: words)
+    few = contrastive.Text(tokenizer="folder", vocab_size=5)
+    with pytest.raises(ValueError, match="number of tokens .*, 6. Received"):
+        contrastive.make_tokenizer(few, None)
+    # SentencePiece ends a text with id 1, the least but for the unknown.
+    words.kind, words._parts = "siglip", (lambda *args: ([1], False), 1, 0, 9)
+    made = contrastive.objective(small(**{"text.kind": "clip"}), words)
+    towers = made.add_head(small_runs.small_vit(include_top=False))
+    assert towers.text_tower.architecture.end_token == 1

@@ -150,6 +150,7 @@ def test_settings():
         ("run.micro_batches", 2, "`run.micro_batches` must be 1"),
         ("model.tune", "head", "`model.tune` must be 'all'"),
         ("optim.ema_momentum", 0.5, "`optim.ema_momentum` must be 0"),
+        ("data.augment", ("MixUp",), "`data.augment` has no effect on"),
     ):
         with pytest.raises(ValueError, match=message):
             unlabelled.check(small_config(**{path: value}))

@@ -215,3 +215,12 @@ def test_settings():
     ):
         with pytest.raises(ValueError, match=message):
             distill.check(fields.changed(small(), {path: value}))
+    for teacher, method, path in (
+        ("x", "hard", "distill.temperature"),
+        ("x", "match", "distill.weight"),
+        ("x", "match", "optim.label_smoothing"),
+        ("", "soft", "distill.temperature"),
+    ):
+        config = small(teacher=teacher, method=method)
+        with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
+            distill.check(fields.changed(config, {path: 0.5}))

@@ -258,6 +258,8 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
     assert "absent.keras" in refused(
         capsys, tmp_path / "absent.keras", "--dataset=digits"
     )
+    absent = f"--output={tmp_path / 'absent' / 'results.json'}"
+    assert "in a folder that exists" in refused(capsys, "absent.keras", absent)
     model = keras.models.load_model(best)
     tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
     tokens.save(tmp_path / "tokens.keras")

@@ -98,6 +98,16 @@ def test_the_pair_is_chosen_by_the_dev_split_alone(
     assert {(c.data.batch_size, c.optim.base_lr) for c in ran[4:]} == {(8, 0.1)}
 
 
+def test_a_rate_that_diverges_is_not_chosen(tmp_path, make_config):
+    config = make_config(total_steps=2, optimizer="sgd", clip_norm=0.0)
+    found = sweep.run(
+        sweep.Config(run=config, base_lrs=(1e30, 0.01), num_seeds=1),
+        str(tmp_path),
+    )
+    assert found["dev_accuracies"]["1e+30"] == 0
+    assert found["base_lr"] == 0.01 and found["accuracy_mean"] > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

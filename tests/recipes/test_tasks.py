@@ -46,8 +46,9 @@ def small(task, **changes):
     config.model.architecture = experiment.Architecture(
         patch_size=16, hidden_size=16, num_layers=4, num_heads=2, mlp_dim=16
     )
-    config.task.head_width = 8
-    config.task.num_points = 32
+    changes = dict(depth=dict(head_width=8)).get(task, {}) | changes
+    if task in ("instances", "panoptic") or changes.get("head") == "eomt":
+        changes = dict(num_points=32) | changes
     for name, value in (dict(name=task) | changes).items():
         setattr(config.task, name, value)
     config.data.batch_size = 4
@@ -126,6 +127,13 @@ def test_a_frozen_backbone_stays(tmp_path):
     assert trained and not any("encoder" in name for name in trained)
 
 
+@pytest.mark.backend("torch")
+def test_assertions_of_the_pipeline_are_errors_of_the_user(tmp_path):
+    few = small("segmentation", head="eomt", max_objects=1)
+    with pytest.raises(ValueError, match=r"of 'digit_scenes'. Received: 1 for"):
+        tasks.run(few, tmp_path)
+
+
 @pytest.mark.backend_independent
 def test_wrong_settings_are_refused(tmp_path):
     for changes, message in (
@@ -135,12 +143,22 @@ def test_wrong_settings_are_refused(tmp_path):
         (dict(name="keypoints"), "task.name"),
         (dict(eval_view="windows"), "task.eval_view"),
         (dict(num_queries=0), "task.num_queries"),
+        (dict(num_points=0), "`task.num_points` must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             tasks.run(small("detection", **changes), tmp_path)
     for path, value in (("run.micro_batches", 2), ("data.augment", ("x",))):
         config = fields.changed(small("detection"), {path: value})
         with pytest.raises(ValueError, match=f"`{path}` has no effect"):
+            tasks.run(config, tmp_path)
+    for task, path, value in (
+        ("depth", "task.anchors", True),
+        ("detection", "task.num_blocks", 3),
+        ("segmentation", "task.no_object_weight", 0.5),
+        ("detection", "task.depth_unit", 1.0),
+    ):
+        config = fields.changed(small(task), {path: value})
+        with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
             tasks.run(config, tmp_path)
     with pytest.raises(ValueError, match=r"detect.py must be MODEL,DATASET"):
         detect.get_config("DeiTS16")

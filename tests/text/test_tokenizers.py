@@ -190,6 +190,7 @@ def test_texts_are_padded_and_cut_off(kind, tmp_path):
     tokenizer = Tokenizer.from_directory(tmp_path, 12)
     once = tokenizer(["a Cat"])
     assert once.shape == (1, 12) and once.dtype == "int32"
+    assert once.max() < tokenizer.vocab_size < 1000
     np.testing.assert_array_equal(once, tokenizer(["a cat"]))
     end = once[0, np.flatnonzero(once[0] != once[0, -1])[-1] + 1]
     if kind == "gemma":  # padding has an id of its own

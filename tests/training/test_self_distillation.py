@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import training
+from keras_vit.models.families import FAMILIES
 from keras_vit.models.other_size import at_size
 from keras_vit.training import dino_loss
 from tests.training import distilled, distilled_devices
@@ -228,6 +229,31 @@ def test_between_epochs_the_student_has_the_weights_of_the_teacher():
         verbose=0,
     )
     assert seen == [True, True]
+
+
+@pytest.mark.backend("torch")
+def test_the_averages_of_batches_follow_too():
+    small = FAMILIES["conv_mlp"].small
+    student = keras_vit.ConvMLP(
+        **small, input_shape=(32, 32, 3), include_top=False
+    )
+    settings = training.DINO(
+        total_steps=9,
+        num_prototypes=4,
+        hidden_size=4,
+        bottleneck_size=4,
+        momentum=0.0,
+    )
+    model = training.SelfDistillation(student, settings)
+    model.compile(keras.optimizers.SGD(0.1))
+    crops = np.random.default_rng(0).uniform(0, 255, (4, 2, 32, 32, 3))
+    x = {"global_crops": crops.astype("float32")}
+    model.train_on_batch(x, np.zeros(4))
+    expected = [numpy(v) for v in student.weights if "moving" in v.name]
+    model.train_on_batch(x, np.zeros(4))
+    found = [numpy(v) for v in model.teacher.weights if "moving" in v.name]
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.backend("torch")
