@@ -77,11 +77,14 @@ def open_checkpoint(
         if "open_clip" in config:
             arrays, config = open_clip.image_tower(arrays, config["open_clip"])
         family, format_name = _recognise(arrays, config)
+        found = _describe(family, format_name, arrays, config, position_grid)
     except ValueError as error:
-        raise ValueError(
-            f"The checkpoint {name!r} cannot be read: {error}"
-        ) from None
-    return _describe(name, family, format_name, arrays, config, position_grid)
+        raise _unreadable(name, error) from None
+    return dataclasses.replace(found, name=name)
+
+
+def _unreadable(name, error):
+    return ValueError(f"The checkpoint {name!r} cannot be read: {error}")
 
 
 def open_text(source: Checkpoint) -> Checkpoint | None:
@@ -107,15 +110,24 @@ def open_text(source: Checkpoint) -> Checkpoint | None:
         family, arrays, config = open_clip.text_tower(
             arrays, config["open_clip"]
         )
-        return _describe(source.name, family, "huggingface", arrays, config)
+        return _of_file(source, family, "huggingface", arrays, config)
     if family is None or source.format_name not in FAMILIES[family].FORMATS:
         return None
     if not any("token_embedding." in name for name in arrays):
         return None
-    return _describe(source.name, family, source.format_name, arrays, config)
+    return _of_file(source, family, source.format_name, arrays, config)
 
 
-def _describe(name, family, format_name, arrays, config, position_grid=None):
+def _of_file(source, *of_another):
+    """Return another checkpoint of the file of an open one."""
+    try:
+        found = _describe(*of_another)
+    except ValueError as error:
+        raise _unreadable(source.name, error) from None
+    return dataclasses.replace(found, name=source.name)
+
+
+def _describe(family, format_name, arrays, config, position_grid=None):
     """Return the checkpoint of arrays and a config of a known format."""
     kind = f"{FAMILIES[family].TITLE} of format {format_name!r}"
     file_format = FAMILIES[family].FORMATS[format_name]
@@ -132,13 +144,11 @@ def _describe(name, family, format_name, arrays, config, position_grid=None):
             family = FAMILIES[family].family_of(metadata)
     except KeyError as error:
         raise ValueError(
-            f"The checkpoint {name!r} is not a complete {kind}: expected it to "
-            f"contain `{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
+            f"it is not a complete {kind}, which contains "
+            f"`{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
         ) from None
     except ValueError as error:
-        raise ValueError(
-            f"The checkpoint {name!r} does not read as a {kind}: {error}"
-        ) from None
+        raise ValueError(f"it does not read as a {kind}: {error}") from None
     # A config may contain values of any type.
     except (
         ArithmeticError,
@@ -148,13 +158,10 @@ def _describe(name, family, format_name, arrays, config, position_grid=None):
         TypeError,
     ) as error:
         raise ValueError(
-            f"The checkpoint {name!r} does not read as a {kind}: its config "
-            f"has a value of another kind than expected ({error}). Fetch it "
-            "again."
+            f"it does not read as a {kind}: its config has a value of another "
+            f"kind than expected ({error}). Fetch it again."
         ) from None
-    return Checkpoint(
-        name, family, format_name, arrays, naming_scheme, metadata
-    )
+    return Checkpoint("", family, format_name, arrays, naming_scheme, metadata)
 
 
 def _recognise(arrays, config):
@@ -248,7 +255,7 @@ def encoder_of(source: Checkpoint) -> Checkpoint:
     if family is None:
         return source
     arrays, config = formats.read(source.name)
-    encoder = _describe(source.name, family, source.format_name, arrays, config)
+    encoder = _of_file(source, family, source.format_name, arrays, config)
     return dataclasses.replace(encoder, provenance=source.provenance)
 
 

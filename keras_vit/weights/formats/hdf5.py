@@ -19,31 +19,29 @@ def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
             raise ValueError("it is not an object")
     with guard.at("model.weights.h5"):
         content = archive.read("model.weights.h5")
-    return read(path, content)[0], config
+    return _arrays(guard, lambda: io.BytesIO(content), len(content)), config
 
 
-def read(
-    path: str, content: bytes | None = None
-) -> tuple[dict[str, Stored], dict]:
+def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a weights file of Keras, as `npz.read` does; it has no metadata.
-
-    Every number must be in the file, as in those that Keras writes: compressed
-    arrays are refused, and chunks that were never written, which read as zeros.
-
-    Args:
-        path: The file, or its name in messages.
-        content: Its bytes, if it is inside an archive.
 
     Returns:
         "layer/sublayer/index of the variable" -> array, with the names of the
         layers; and {}.
     """
+    return _arrays(Guard(path), lambda: path, os.path.getsize(path)), {}
+
+
+def _arrays(guard, file_of, size):
+    """Return the arrays of a file, which `file_of` returns, of some bytes.
+
+    Every number must be in the file, as in those that Keras writes: compressed
+    arrays are refused, and chunks that were never written, which read as zeros.
+    """
     import h5py
 
-    guard = Guard(path)
-
     def opened():
-        return h5py.File(path if content is None else io.BytesIO(content), "r")
+        return h5py.File(file_of(), "r")
 
     def values(place, dtype):
         # Opened for each read: an open file could not be overwritten.
@@ -51,7 +49,6 @@ def read(
             # No library accepts the other byte order.
             return file[place].astype(dtype)[()]
 
-    size = os.path.getsize(path) if content is None else len(content)
     arrays, claimed = {}, 0
     with guard.at("its index"), opened() as file:
         for name, item in _variables(guard, file, (), itertools.count()):
@@ -61,7 +58,7 @@ def read(
                 raise guard.too_large(claimed, size)
             read_item = functools.partial(values, item.name, item.dtype.name)
             guard.add(arrays, name, item.shape, item.dtype.name, read_item)
-    return arrays, {}
+    return arrays
 
 
 def _variables(guard, group, layers, visits):
