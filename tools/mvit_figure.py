@@ -94,10 +94,11 @@ def draw(speeds: dict[str, float], device: str):
 
 def _compiled(device):
     """Return a function of a model's name and batches to its speed."""
+    tpu = slices.find(device)
+    slices.prepare(tpu)  # before Keras is imported
+
     from keras_vit.distribution import layouts
 
-    tpu = slices.find(device)
-    slices.prepare(tpu)
     layout = layouts.distribution("data", slices.devices(tpu))
 
     def measure(name, batches):
