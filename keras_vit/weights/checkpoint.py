@@ -144,7 +144,7 @@ def _describe(family, format_name, arrays, config, position_grid=None):
             family = FAMILIES[family].family_of(metadata)
     except KeyError as error:
         raise ValueError(
-            f"it is not a complete {kind}, which contains "
+            f"it is not a complete {kind}: expected it to contain "
             f"`{error.args[0]}`. Found: {sorted(arrays)[:6]} ..."
         ) from None
     except ValueError as error:
