@@ -62,7 +62,7 @@ def test_like_blocks_share_a_program_and_train_the_same(monkeypatch, dtype):
         losses.append([model.train_on_batch(IMAGES, LABELS) for _ in range(3)])
     np.testing.assert_allclose(*losses, rtol=1e-6)
     # Some processors round products of bfloat16 by the order of operands.
-    atol = 1e-5 if dtype == "float32" else 2e-3
+    atol = 1e-5 if dtype == "float32" else 1e-2
     for images in (IMAGES, IMAGES[:1]):
         np.testing.assert_allclose(
             compiled.predict(images, verbose=0),
