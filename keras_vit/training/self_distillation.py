@@ -16,6 +16,7 @@ from keras_vit.models import ImageModel
 from keras_vit.models.other_size import at_size, rebuild
 from keras_vit.ops import replicas
 from keras_vit.training import averages, dino_loss, masked_patch, task_loss
+from keras_vit.training.projection_head import ProjectionHead
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,78 +72,6 @@ class DINO:
                 f"Received: total_steps={self.total_steps}, "
                 f"momentum={self.momentum}"
             )
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
-class ProjectionHead(keras.layers.Layer):
-    """Three dense layers, and the cosines with learned prototypes.
-
-        y_k = x . w_k / |w_k|,   x = MLP(input) / |MLP(input)|
-
-    Args:
-        num_prototypes: Number of outputs K.
-        hidden_size: Width of the first two layers, which GELU follows.
-        bottleneck_size: Width of the third.
-
-    Call arguments:
-        inputs: `[..., D]`.
-        frozen: Whether the prototypes get no gradient, a scalar.
-
-    Output shape: `[..., K]`, float32.
-
-    Reference:
-        Caron et al. 2021, section 3.1; checked against `DINOHead` in
-        dinov2/layers/dino_head.py of facebookresearch/dinov2.
-    """
-
-    def __init__(
-        self,
-        num_prototypes: int,
-        hidden_size: int = 2048,
-        bottleneck_size: int = 256,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_prototypes = num_prototypes
-        self.hidden_size = hidden_size
-        self.bottleneck_size = bottleneck_size
-
-    def build(self, input_shape):
-        def normal():
-            return keras.initializers.TruncatedNormal(stddev=0.02)
-
-        width = input_shape[-1]
-        self.mlp = []
-        sizes = (self.hidden_size, self.hidden_size, self.bottleneck_size)
-        for i, size in enumerate(sizes):
-            dense = keras.layers.Dense(
-                size,
-                activation="gelu" if i < 2 else None,  # exact
-                kernel_initializer=normal(),
-                dtype=self.dtype_policy,
-                name=f"dense_{i}",
-            )
-            dense.build((None, width))
-            self.mlp.append(dense)
-            width = size
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(width, self.num_prototypes),
-            initializer=normal(),
-            autocast=False,
-        )
-
-    def call(self, inputs, frozen=False):
-        x = inputs
-        for dense in self.mlp:
-            x = dense(x)
-        x = _unit(ops.cast(x, "float32"), axis=-1)
-        kernel = ops.convert_to_tensor(self.kernel)
-        kernel = ops.where(frozen, ops.stop_gradient(kernel), kernel)
-        return ops.matmul(x, _unit(kernel, axis=0))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.num_prototypes)
 
 
 class SelfDistillation(keras.Model):
@@ -441,12 +370,6 @@ def _head(settings, width, name):
     )
     head.build((None, width))
     return head
-
-
-def _unit(x, axis):
-    """Return x divided by its norm along an axis."""
-    square = ops.sum(x * x, axis=axis, keepdims=True)
-    return x * ops.rsqrt(square + 1e-24)
 
 
 def _by_image(x, crops):
