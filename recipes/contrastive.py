@@ -290,9 +290,8 @@ def objective(
     if settings.kind == "clip" and (
         tokenizer is None or tokenizer.kind != "clip"
     ):
-        # CLIP's own has the largest id there, of the others an empty text
-        # begins with it.
-        end = 2 if tokenizer is None else int(tokenizer([""])[0, 0])
+        # CLIP's own has the largest id there.
+        end = 2 if tokenizer is None else tokenizer.end_token
         options = dict(pooling="end", end_token=end)
 
     def add_text(image: keras.Model) -> keras.Model:

@@ -65,8 +65,13 @@ class Tokenizer:
         self.canonical = canonical
         self._parts: Any = None
 
-    def _load(self):
+    def _read(self):
         """Return what `KINDS` says."""
+        if self._parts is None:
+            self._parts = self._load()
+        return self._parts
+
+    def _load(self):
         if self.kind not in KINDS:
             raise ValueError(
                 f"A tokenizer of the class {self.kind!r} is not supported; "
@@ -86,10 +91,19 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, above which there is no id."""
-        if self._parts is None:
-            self._parts = self._load()
-        return self._parts[-1]
+        """Number of tokens; ids are below it."""
+        return self._read()[-1]
+
+    @property
+    def end_token(self) -> int:
+        """The id that ends a text."""
+        ids, _ = self._read()[0]("", self.context_length)
+        if not ids:
+            raise ValueError(
+                f"A tokenizer of kind {self.kind!r} must end texts with a "
+                "token. Received: one that makes no ids of an empty text"
+            )
+        return int(ids[-1])
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the ids of texts, `[B, L]` of int32.
@@ -107,9 +121,7 @@ class Tokenizer:
                     f"`texts` must be strings. Received: {text!r}, of "
                     f"{type(text)}"
                 )
-        if self._parts is None:
-            self._parts = self._load()
-        encode, padding, is_left, _ = self._parts
+        encode, padding, is_left, _ = self._read()
         length = self.context_length
         ids = np.full((len(texts), length), padding, "int32")
         cut = []
