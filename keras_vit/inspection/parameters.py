@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.models import ImageModel, raft_mlp_embedding
+from keras_vit.models import ImageModel, raft_mlp_embedding, videomae
 
 
 def filter_components(
@@ -72,7 +72,7 @@ def position_similarity(model: keras.Model) -> dict[str, np.ndarray]:
             tables = layer.position_tables()
             for name, (table, grid) in tables.items():
                 key = name or layer.name
-                found[key] = _cosines(ops.convert_to_numpy(table), grid)
+                found[key] = _cosines(_array(table), grid)
     if not found:
         raise ValueError(
             "`model` must add embeddings of positions. Received: "
@@ -100,7 +100,7 @@ def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
     """
     inner = ImageModel.find(model)
     found = {
-        f"{block.name}/{name}": ops.convert_to_numpy(kernel).T.reshape(
+        f"{block.name}/{name}": _array(kernel).T.reshape(
             -1, *(shape or inner.metadata["grid"])
         )
         for block in inner.blocks
@@ -122,13 +122,20 @@ def _filters(inner):
             layer = layer.conv_root
         if isinstance(layer, raft_mlp_embedding.MultiScaleEmbedding):
             return _summed(layer)
-        kernel = getattr(layer, "kernel", None)
-        if kernel is not None:
-            kernel = ops.convert_to_numpy(kernel)
+        if hasattr(layer, "kernel"):
+            kernel = _array(layer.kernel)
+            if kernel.ndim < 4:
+                break  # it sees tokens
             if isinstance(layer, layers.StdConv2D):
                 axes = (0, 1, 2)
                 kernel = kernel - kernel.mean(axis=axes)
                 kernel = kernel / (kernel.std(axis=axes) + 1e-10)
+            if isinstance(layer, videomae.TubeletEmbedding):
+                # The frames are the first part of the channels.
+                *sides, channels, width = kernel.shape
+                frames = layer.tubelet_size
+                shape = (*sides, frames, channels // frames, width)
+                return np.moveaxis(kernel.reshape(shape), 2, 0)
             is_frame = kernel.ndim == 5 and len(kernel) == 1
             return kernel[0] if is_frame else kernel
     raise ValueError(
@@ -139,7 +146,7 @@ def _filters(inner):
 
 def _summed(layer):
     """Return the single kernel that equals the sum of all scales."""
-    kernel = ops.convert_to_numpy(layer.kernel)
+    kernel = _array(layer.kernel)
     side, start = max(layer.kernel_sizes), 0
     total = np.zeros((side, side, *kernel.shape[1:]), kernel.dtype)
     for k in layer.kernel_sizes:
@@ -150,6 +157,11 @@ def _summed(layer):
         )
         start += k * k
     return total
+
+
+def _array(values):
+    """Return float32, in which half precision is exact."""
+    return ops.convert_to_numpy(values).astype("float32")
 
 
 def _cosines(table, grid):

@@ -41,6 +41,7 @@ def test_components_are_the_factors_of_a_kernel():
         ("raft", (8, 8, 3)),
         ("mvit", (3, 7, 7, 3)),
         ("mvit image", (7, 7, 3)),
+        ("videomae", (2, 4, 4, 3)),
     ],
 )
 def test_every_family_has_filters(name, shape):
@@ -49,6 +50,28 @@ def test_every_family_has_filters(name, shape):
     np.testing.assert_allclose(
         np.linalg.norm(found.reshape(2, -1), axis=1), 1, rtol=1e-5
     )
+
+
+def test_frames_of_a_tubelet_are_not_channels():
+    model = make_model("videomae")
+    kernel = np.zeros((4, 4, 6, 16))
+    kernel[1, 2, 3 + 2, 0] = 1  # the third channel of the second frame
+    model.get_layer("embedding").kernel.assign(kernel)
+    (found,) = inspection.filter_components(model, 1)
+    assert np.argwhere(found > 0.5).tolist() == [[1, 1, 2, 2]]
+
+
+def test_a_kernel_that_sees_no_pixels_is_not_shown():
+    with pytest.raises(ValueError, match="whose filters see the pixels"):
+        inspection.filter_components(make_model("eamlp"))
+
+
+def test_parameters_in_half_precision_are_computed_in_single():
+    model = make_model("token", dtype="float16")
+    assert inspection.filter_components(model, 2).dtype == "float32"
+    (found,) = inspection.position_similarity(model).values()
+    diagonal = found.reshape(8, 8).diagonal()
+    np.testing.assert_allclose(diagonal, 1, atol=1e-6)
 
 
 def test_embeddings_of_several_scales_are_one_kernel():
