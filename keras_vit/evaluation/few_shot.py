@@ -73,7 +73,8 @@ def few_shot(
 
     Raises:
         ValueError: If an argument is out of range, a class has too few
-            images, or none is left to choose `l2` on.
+            images, or none of those to measure, or none is left to choose
+            `l2` on.
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("Metrics").
@@ -87,6 +88,12 @@ def few_shot(
     if num_draws < 1:
         raise ValueError(
             f"`num_draws` must be at least 1. Received: num_draws={num_draws}"
+        )
+    absent = np.setdiff1d(test[1], train[1])
+    if len(absent):
+        raise ValueError(
+            "`train` must have examples of every class of `test`. Received: "
+            f"none of the classes {absent[:5].tolist()}"
         )
     results = []
     for count in shots:

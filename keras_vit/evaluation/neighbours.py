@@ -51,9 +51,10 @@ def nearest_neighbours(
         )
 
     def weights(distances):
-        # A distance is 1 - s: all weights are scaled by the same factor, and
-        # none overflows.
-        return np.exp(-distances / temperature)
+        # A distance is 1 - s. All weights of a vote are scaled by the same
+        # factor, so that the nearest has 1 and none overflows.
+        nearest = distances.min(axis=1, keepdims=True)
+        return np.exp((nearest - distances) / temperature)
 
     classifier = (
         optional("sklearn.neighbors")

@@ -97,6 +97,15 @@ def test_what_cannot_be_drawn_is_refused(changes, message):
         evaluation.few_shot(train, train, num_classes=3, **changes)
 
 
+def test_a_class_that_is_only_measured_is_refused():
+    features, labels = clusters(60, 1)
+    train = features[labels != 1], labels[labels != 1]
+    with pytest.raises(ValueError, match=r"none of the classes \[1\]"):
+        evaluation.few_shot(
+            train, (features, labels), num_classes=3, shots=(1,)
+        )
+
+
 @pytest.mark.parametrize("temperature", [None, 0.07])
 @pytest.mark.parametrize("k", [1, 7])
 def test_neighbours_vote_as_the_formula_says(k, temperature):
@@ -122,6 +131,15 @@ def test_weights_break_a_majority():
         for t in (None, 0.07)
     )
     assert (plain[0], weighted[0]) == (1, 0)
+
+
+def test_far_neighbours_vote_at_a_low_temperature():
+    train = np.array([[-1, 0.1], [-1, 0]], "float32"), np.array([0, 1])
+    asked = np.array([[1, 0.1]], "float32")
+    guesses = evaluation.nearest_neighbours(
+        train, asked, k=2, temperature=0.001
+    )
+    assert guesses.tolist() == [0]
 
 
 def test_similarities_of_all_to_all_are_never_there():
