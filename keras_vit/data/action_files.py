@@ -18,8 +18,9 @@ from keras_vit.data.video_lists import videos_below
 LEAST_SCORE = 0.8
 # Longer shorter sides of frames are reduced to as many pixels.
 SIDE = 320
-# The second of the film with which cut videos begin.
-CUT_AT = 900
+# The second of the film with which cut videos begin, and the most that one
+# lasts: 901 seconds in PySlowFast's instructions, and some before a keyframe.
+CUT_AT, LONGEST_CUT = 900, 910
 _TRAIN, _VALIDATION = "ava_train_v2.2.csv", "ava_val_v2.2.csv"
 _CLASSES = "ava_action_list_v2.2*.pbtxt"
 _EXCLUDED = "ava_val_excluded_timestamps_v2.2.csv"
@@ -53,7 +54,7 @@ def load_actions(
             `ava_val_excluded_timestamps_v2.2.csv`, and of detected persons
             `ava_val_predicted_boxes.csv` or
             `ava_detection_val_boxes_and_labels.csv`. The videos, `ID.mp4`, lie
-            anywhere below, whole or cut from second 900 on.
+            anywhere below, whole or cut to seconds 900 to 1801.
         num_frames: Frames T of a clip.
         frame_step: Frames of the video from one frame of a clip to the next.
         frame_rate: Frames per second in which these count.
@@ -281,6 +282,12 @@ def _clip(path, second, last, count, step, rate, channels):
 
     with video_files.open_video(path, rate) as video:
         if video.seconds < last:
+            if not last - CUT_AT <= video.seconds <= LONGEST_CUT:
+                raise ValueError(
+                    f"it lasts {video.seconds:.2f} seconds, neither as long as "
+                    f"its last key frame, second {last}, nor cut to seconds "
+                    f"{CUT_AT} to 1801"
+                )
             second -= CUT_AT
         numbers = round(second * video.rate) - count * step // 2
         numbers = numbers + np.arange(count) * step

@@ -165,6 +165,20 @@ def test_a_cut_video_may_be_longer_than_its_first_second(tmp_path, monkeypatch):
     np.testing.assert_allclose(shades, [5, 15], atol=2.1)
 
 
+@pytest.mark.parametrize("end", [2, 950])
+def test_a_video_that_was_cut_off_is_refused(tmp_path, end):
+    root = make_folder(tmp_path)
+    rows = "film,0902,0,0,1,1,1,0\nfilm,1798,0,0,1,1,1,0\n"
+    (tmp_path / "annotations" / "ava_train_v2.2.csv").write_text(rows)
+    times = [0, end * 1000]
+    videos.write(
+        tmp_path / "film.mp4", videos.numbered(2), milliseconds=times
+    )
+    train, _ = data.load_actions(root, num_frames=1, frame_rate=5.0)
+    with pytest.raises(ValueError, match="film.mp4.*second 1798, nor cut"):
+        train.load(0)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
