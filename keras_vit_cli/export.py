@@ -1,7 +1,6 @@
 """Exports a model for TF Serving, or as one file for another runtime."""
 
 import csv
-import json
 import os
 import pathlib
 import subprocess
@@ -21,6 +20,7 @@ from keras_vit.export import (
     serving_assets,
 )
 from keras_vit.heads import TaskModel
+from keras_vit_cli import runs
 
 # Ending of a file -> its format, and the function that writes it.
 FORMATS = dict(onnx="onnx", tflite="litert", xml="openvino")
@@ -60,9 +60,8 @@ def _export(options):
         _check_activation(model, options.activation)
     images = [_read(path, model.input_shape[1:]) for path in options.images]
     metadata = {}
-    workdir, name = os.path.split(os.path.abspath(options.model))
-    if name in ("best.keras", "last.keras"):
-        metadata = _of_the_run(workdir, name)
+    if os.path.basename(options.model) in ("best.keras", "last.keras"):
+        metadata = _of_the_run(options.model)
     metadata |= dict(licence=options.licence)
     metadata |= dict(weights=options.weights or metadata.get("weights"))
     metadata |= dict(commit=_commit(options.model))
@@ -215,16 +214,15 @@ def _export_version(model, options, images, activation, metadata):
         )
 
 
-def _of_the_run(workdir, name):
+def _of_the_run(model):
     """Return the metadata of a model in its recipe's workdir."""
-    metadata = {}
-    config = os.path.join(workdir, "config.json")
+    config = runs.config_of(model)
+    workdir, name = os.path.split(model)
     metrics = os.path.join(workdir, "metrics.csv")
-    if not (os.path.isfile(config) and os.path.isfile(metrics)):
+    if not config or not os.path.isfile(metrics):
         return {}
+    metadata = {}
     try:
-        with open(config, encoding="utf-8") as file:
-            config = json.load(file)["config"]
         metadata["weights"] = (
             _public(config["weights"]) or "trained from scratch"
         )

@@ -1,6 +1,7 @@
 """The export command, from a saved model to what a server reads."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import keras_vit
 import keras_vit_cli
 from keras_vit.export import limits, serving_assets
 from keras_vit_cli import export as export_command
+from recipes import experiment
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "export"))
 import images  # noqa: E402
@@ -51,7 +53,7 @@ def version(saved):
     (saved / "run").mkdir()
     for name in ("best.keras", "last.keras"):
         shutil.copy(saved / "model.keras", saved / "run" / name)
-    config = dict(config=dict(weights="", dataset="digits"))
+    config = dict(config=dataclasses.asdict(experiment.Config()))
     (saved / "run" / "config.json").write_text(json.dumps(config))
     (saved / "run" / "metrics.csv").write_text(
         "step,val_accuracy,val_loss\n10,0.5,2.0\n20,0.75,1.5\n30,0.7,1.0\n"
@@ -86,7 +88,7 @@ def test_a_version_has_all_serving_assets(saved, version):
     assert card["metrics"] == dict(val_accuracy=0.75, val_loss=1.5, step=20)
     assert card["weights"] == "trained from scratch"
     assert card["dataset"] == "digits"
-    last = export_command._of_the_run(str(saved / "run"), "last.keras")
+    last = export_command._of_the_run(str(saved / "run" / "last.keras"))
     assert last["metrics"] == dict(val_accuracy=0.7, val_loss=1.0, step=30)
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     image = (saved / "0.jpg").read_bytes()
