@@ -135,14 +135,16 @@ def _predict(parser):
     add = parser.add_argument
     add("model", metavar="MODEL")
     add("images", metavar="IMAGE", nargs="+")
-    add("--top_k", type=int, default=5, help="classes to print (5)")
+    # What some models do not read has no default here: it is refused there.
+    add("--top_k", type=int, help="classes to print (5)")
     add("--batch_size", type=int, default=32, help="images at a time (32)")
-    step = "frames of a video from one of a clip to the next (1)"
-    add("--frame_step", type=int, default=1, help=step)
-    rate = "frames per second of --frame_step; 0 for each video's own"
-    add("--frame_rate", type=float, default=0.0, help=rate)
-    formats: dict = dict(choices=("table", "csv", "jsonl"), default="table")
-    add("--format", **formats, help="of the output")
+    step = "frames of a video from one of a clip to the next (those of the run "
+    step += "of MODEL); 0 takes the middle of as many segments of the video"
+    add("--frame_step", type=int, help=step)
+    rate = "frames per second of --frame_step; 0 for each video's own (that of "
+    add("--frame_rate", type=float, help=f"{rate}the run, or 0)")
+    kinds = ("table", "csv", "jsonl")
+    add("--format", choices=kinds, help="of the output (table)")
     add("--attention", metavar="OUT.png", help="where to draw the attention")
     shown = "where to draw boxes, classes of pixels or depth"
     add("--drawing", metavar="OUT.png", help=shown)
@@ -150,7 +152,7 @@ def _predict(parser):
     words = "names with commas between, for a model with a text tower"
     add("--classes", metavar="'A CAT,A DOG'", help=words)
     prompts = "prompts: a name of keras_vit.text.TEMPLATES, or one with {}"
-    add("--templates", default=TEMPLATE, help=f"{prompts} ({TEMPLATE!r})")
+    add("--templates", help=f"{prompts} ({TEMPLATE!r})")
 
 
 def _index(parser):

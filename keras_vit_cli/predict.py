@@ -32,13 +32,7 @@ def run(options) -> int:
     Raises:
         ValueError: If an argument is invalid.
     """
-    least = dict(top_k=1, batch_size=1, frame_step=1, frame_rate=0)
-    for name, number in least.items():
-        if not number <= getattr(options, name) < math.inf:
-            raise ValueError(
-                f"--{name} must be at least {number}. Received: "
-                f"--{name}={getattr(options, name)}"
-            )
+    _check_options(options)
     if not any(
         os.path.exists(name) or glob.glob(name, recursive=True)
         for name in options.images
@@ -50,14 +44,19 @@ def run(options) -> int:
         )
     model = None if is_savedmodel(options.model) else load(options.model)
     if isinstance(model, TwoTowers):
-        model = words.model_of(model, options.classes, options.templates)
+        templates = options.templates or words.TEMPLATE
+        model = words.model_of(model, options.classes, templates)
     elif options.classes:
         raise ValueError(
             "--classes needs a model with a text tower, such as CLIP's. "
             f"Received: {options.model!r}"
         )
     classifier = asked(options.model, model)
+    takes_video = getattr(classifier, "takes_video", False)
+    if not takes_video:
+        _refuse(options, ("frame_step", "frame_rate"), "a model of videos")
     if hasattr(classifier, "find"):
+        _refuse(options, ("top_k",), "a classifier")
         return predict_tasks.run(options, classifier, find(options.images))
     if options.drawing or options.score is not None:
         raise ValueError(
@@ -66,8 +65,10 @@ def run(options) -> int:
             f"Received: {options.model!r}"
         )
     if options.attention:
-        _check_attention(options.attention, classifier)
-    if isinstance(classifier, KerasClassifier) and classifier.takes_video:
+        _check_attention(classifier)
+    options.top_k = options.top_k or 5
+    options.format = options.format or "table"
+    if takes_video:
         from keras_vit_cli import predict_video
 
         paths = find(options.images, video_files.EXTENSIONS)
@@ -306,7 +307,58 @@ def _printer(kind):
     return dict(table=print_table, csv=lines, jsonl=objects)[kind]
 
 
-def _check_attention(path, classifier):
+def check_picture(option: str, path: str) -> None:
+    """Refuse a picture that could not be written, before the work.
+
+    Args:
+        option: The option that names the picture.
+        path: The picture.
+
+    Raises:
+        ValueError: If its folder does not exist, or no picture ends so.
+        ImportError: If matplotlib is not installed.
+    """
+    kinds = figures.new_figure(1, 1).canvas.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()
+    if ending not in kinds or not os.path.isdir(os.path.dirname(path) or "."):
+        raise ValueError(
+            f"--{option} must be a file in an existing folder that ends in "
+            f".{', .'.join(kinds)}. Received: {path!r}"
+        )
+
+
+def _check_options(options):
+    """Refuse what is wrong whatever the model is."""
+    least = dict(top_k=1, batch_size=1, frame_step=0, frame_rate=0)
+    for name, number in least.items():
+        value = getattr(options, name)
+        if value is not None and not number <= value < math.inf:
+            raise ValueError(
+                f"--{name} must be at least {number}. Received: "
+                f"--{name}={value}"
+            )
+    for name in ("attention", "drawing"):
+        if getattr(options, name):
+            check_picture(name, getattr(options, name))
+    if options.templates and not options.classes:
+        raise ValueError(
+            "--templates needs --classes, the names to put into them. "
+            f"Received: --templates={options.templates!r} alone"
+        )
+
+
+def _refuse(options, names, needed):
+    """Refuse options that the model would ignore."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            raise ValueError(
+                f"--{name} needs {needed}. Received: --{name}={value} for "
+                f"{options.model!r}, which is none"
+            )
+
+
+def _check_attention(classifier):
     if not isinstance(classifier, KerasClassifier):
         raise ValueError(
             "--attention needs a .keras file or weights: a SavedModel does "
@@ -316,12 +368,6 @@ def _check_attention(path, classifier):
         raise ValueError(
             "--attention needs a model with attention among tokens. "
             f"Received a model named {classifier.model.name}, which has none"
-        )
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise ValueError(
-            "--attention must be a file in an existing folder. "
-            f"Received: {path!r}"
         )
 
 

@@ -83,6 +83,11 @@ def run(options, finder, paths: list[str]) -> int:
             "--attention needs a classifier; --drawing shows what a model with "
             f"a head finds. Received: {options.model!r}"
         )
+    if options.format in ("table", "csv"):
+        raise ValueError(
+            "--format must be jsonl for a model with a head. Received: "
+            f"--format={options.format} for {options.model!r}"
+        )
     limits = {}
     if options.score is not None:
         if finder.task not in ("detection", "pose"):

@@ -8,8 +8,9 @@ import numpy as np
 
 from keras_vit import inspection
 from keras_vit.data import video_files
-from keras_vit.data.clips import Sampling
+from keras_vit.data.clips import Sampling, frame_numbers
 from keras_vit.inspection import figures
+from keras_vit_cli import runs
 from keras_vit_cli.predict import as_objects, best, print_table
 
 # Clips in the figure of attention.
@@ -24,12 +25,11 @@ def run(options, classifier, paths: list[str]) -> int:
 
     Returns:
         The exit status: 1 if a file could not be read, else 0.
+
+    Raises:
+        ValueError: If nothing states the frames of a clip.
     """
-    sampling = Sampling(
-        num_frames=classifier.model.input_shape[1],
-        step=options.frame_step,
-        rate=options.frame_rate,
-    )
+    sampling = _sampling(options, classifier.model.input_shape[1])
     print_video = _printer(options.format)
     drawn, broken = [], 0
     for path in paths:
@@ -57,6 +57,43 @@ def run(options, classifier, paths: list[str]) -> int:
     return 1 if broken else 0
 
 
+def _sampling(options, num_frames):
+    """Return the frames of a clip: as asked, or as the model was trained."""
+    run = runs.config_of(options.model)
+    step, rate = (
+        run.get(name) if asked is None else asked
+        for name, asked in (
+            ("frame_step", options.frame_step),
+            ("frame_rate", options.frame_rate),
+        )
+    )
+    if step is None:
+        raise ValueError(
+            "--frame_step must be that with which MODEL was trained, such as 4 "
+            "for MViTB16x4. Received: none, and no config.json of a run beside "
+            f"{options.model!r}"
+        )
+    return Sampling(num_frames=num_frames, step=step, rate=rate or 0.0)
+
+
+def _clips(count, sampling):
+    """Return the first frame of each clip, its end, and its frames.
+
+    The clips follow each other; the last one ends with the video, and may
+    begin before the end of the one before.
+    """
+    if not sampling.step:
+        numbers = frame_numbers(0.5, count, sampling).numpy()
+        return [(0, count, numbers)]
+    latest = max(0, count - sampling.span)
+    starts = {*range(0, latest, sampling.span), latest}
+    offsets = np.arange(sampling.num_frames) * sampling.step
+    return [
+        (first, min(first + sampling.span, count), first + offsets)
+        for first in sorted(starts)
+    ]
+
+
 def _read(path, model, sampling):
     """Return the start and end of clips in seconds, and the clips."""
     height, width, channels = model.input_shape[2:]
@@ -66,12 +103,9 @@ def _read(path, model, sampling):
 
     with video_files.open_video(path, sampling.rate) as video:
         times, clips = [], []
-        latest = max(0, video.num_frames - sampling.span)
-        for first in range(0, latest + 1, sampling.span):
-            numbers = first + np.arange(sampling.num_frames) * sampling.step
+        for first, end, numbers in _clips(video.num_frames, sampling):
             frames = video.frames(numbers.tolist())
             clips.append(video_files.to_pixels(frames, channels, plan))
-            end = min(first + sampling.span, video.num_frames)
             times.append((first / video.rate, end / video.rate))
     return times, np.stack(clips)
 

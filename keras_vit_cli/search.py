@@ -11,6 +11,7 @@ from keras_vit.data import pillow
 from keras_vit.evaluation import ImageIndex
 from keras_vit.inspection import figures
 from keras_vit_cli.index import two_towers
+from keras_vit_cli.predict import check_picture
 
 # Pixels of a side of an image in the contact sheet.
 SIDE = 192
@@ -23,8 +24,11 @@ def run(options) -> int:
         The exit status, 0.
 
     Raises:
-        ValueError: If the file is no index, or the model is another.
+        ValueError: If the file is no index, the model is another, or an
+            argument is invalid.
     """
+    if options.drawing:
+        check_picture("drawing", options.drawing)
     index = ImageIndex.load(options.index)
     model = two_towers(options.model or index.model)
     if os.path.isfile(options.query):

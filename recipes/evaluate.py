@@ -106,7 +106,6 @@ OPTIONS = (
         "where TFDS keeps data, or the unpacked archive of ObjectNet",
     ),
     ("manual_dir", "", "where TFDS finds archives"),
-    ("seed", 0, "seed of --shuffle_frames (0)"),
     (
         "resize",
         0,
@@ -146,6 +145,9 @@ def _add_arguments(parser):
         help="seed of drawing the held-out part (that of the run, or 0)",
     )
     parser.add_argument(
+        "--seed", type=int, help="seed of --shuffle_frames (0)"
+    )
+    parser.add_argument(
         "--frame_step",
         type=int,
         help="frames of a video between those of a clip (that of the run of "
@@ -182,6 +184,7 @@ def _evaluate(options):
     else:
         source, real_labels = _load_data(options)
     overlap = trained_on.overlap(source, options.dataset, options.model)
+    _refuse_unused(options, source)
     if options.shuffle_frames and (not source.is_video or source.multi_label):
         raise ValueError(
             "--shuffle_frames needs a data set of videos of one class each. "
@@ -215,13 +218,30 @@ def _evaluate(options):
         else _loss_note(options.model),
     )
     if options.shuffle_frames:
-        shuffled = data.shuffle_frames(batches, options.seed)
+        shuffled = data.shuffle_frames(batches, options.seed or 0)
         again = _measure(model, shuffled, num_classes, activation)
         results["shuffled_top_1"] = again["top_1"]
     if real_labels is not None:
         real, counted = evaluation.real_accuracy(found["best"], real_labels)
         results |= dict(real=real, real_images=counted)
     return results
+
+
+def _refuse_unused(options, source):
+    """Refuse options that would have no effect."""
+    several = options.clips * options.crops > 1
+    for name, is_used, needed in (
+        ("frame_step", source.is_video, "a data set of videos"),
+        ("frame_rate", source.is_video, "a data set of videos"),
+        ("seed", options.shuffle_frames, "--shuffle_frames"),
+        ("highest", several, "several views, by --clips or --crops"),
+    ):
+        value = getattr(options, name)
+        if value is not None and value is not False and not is_used:
+            raise ValueError(
+                f"--{name} needs {needed}. Received: --{name}={value} for "
+                f"--dataset={options.dataset} without"
+            )
 
 
 def _loss_note(model):

@@ -49,8 +49,11 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     capsys.readouterr()
     # What the run printed works: the tokenizer is part of the model.
     assert keras_vit_cli.main(shlex.split(index)[1:]) == 0
-    assert keras_vit_cli.main(shlex.split(search)[1:] + ["--top_k=3"]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
+    search = shlex.split(search)[1:]
+    assert keras_vit_cli.main([*search, "--drawing=o.xyz"]) == 2
+    assert "--drawing must be a file" in capsys.readouterr().err
+    assert keras_vit_cli.main([*search, "--top_k=3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     scores = [json.loads(line)["score"] for line in lines]
     assert scores == sorted(scores, reverse=True) and len(scores) == 3
     assert (tmp_path / "whole/found.png").stat().st_size > 1000

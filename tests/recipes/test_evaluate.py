@@ -247,6 +247,22 @@ def test_other_class_names_are_refused(animals, capsys, tmp_path, labels):
     assert "only in the data set: 'bat'" in message or "'cow'" in message
 
 
+@pytest.mark.parametrize(
+    ("option", "needed"),
+    [
+        ("--frame_step=4", "a data set of videos"),
+        ("--frame_step=0", "a data set of videos"),
+        ("--frame_rate=30", "a data set of videos"),
+        ("--seed=1", "--shuffle_frames"),
+        ("--highest", "several views"),
+    ],
+)
+def test_options_without_effect_are_refused(best, capsys, option, needed):
+    name = option.split("=")[0]
+    error = refused(capsys, best, "--dataset=digits", option)
+    assert f"{name} needs {needed}" in error
+
+
 def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
     np.savez(
         tmp_path / "two.npz",

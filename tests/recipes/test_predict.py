@@ -141,6 +141,26 @@ def test_bad_options_are_refused(digits_run, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--frame_step=4", "--frame_step needs a model of videos. Received"),
+        ("--frame_rate=30", "--frame_rate needs a model of videos. Received"),
+        ("--templates={}", "--templates needs --classes"),
+        ("--attention=o.xyz", "--attention must be a file .* ends in .*.png"),
+        ("--attention=picture", "Received: 'picture'"),
+        ("--drawing=o.xyz", "--drawing must be a file"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    digits_run, capsys, option, message
+):
+    pytest.importorskip("matplotlib")
+    words = digits_run[1] / "best.keras", example(digits_run), option
+    assert re.search(message, refused(capsys, *words))
+    assert not capsys.readouterr().out
+
+
 def example(digits_run, n=0):
     return str(sorted((digits_run[1] / "examples").iterdir())[n])
 

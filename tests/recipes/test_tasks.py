@@ -115,6 +115,9 @@ def test_every_task_trains_and_predicts(
     lines = capsys.readouterr().out.splitlines()
     assert [set(json.loads(line)) for line in lines] == [{"image"} | keys] * 3
     assert (tmp_path / "found.png").stat().st_size > 1000
+    for option in ("--top_k=3", "--format=csv", "--frame_step=2"):
+        assert keras_vit_cli.main([*command[1:], option]) == 2
+        assert option in capsys.readouterr().err
 
 
 @pytest.mark.backend("torch")

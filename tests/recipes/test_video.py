@@ -1,6 +1,7 @@
 """Recipes on videos: the same programs, by the data set alone."""
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -98,7 +99,7 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     example = str(min((workdir / "examples").glob("*.mkv")))
     broken = tmp_path / "broken.mp4"
     broken.write_text("no video")
-    # Three clips of eight frames, one after the other.
+    # Three clips of eight frames, one after the other, and the last eight.
     frames = np.zeros((27, 16, 16, 1), "uint8")
     data.video_files.write_video(str(tmp_path / "long.mkv"), frames, rate=10)
     videos = [example, str(tmp_path / "long.mkv"), str(broken)]
@@ -107,7 +108,8 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     printed = capsys.readouterr()
     short, long, refused = map(json.loads, printed.out.splitlines())
     assert short["video"] == example and len(short["clips"]) == 1
-    assert [clip["start"] for clip in long["clips"]] == [0, 0.8, 1.6]
+    starts = [clip["start"] for clip in long["clips"]]
+    assert starts == [0, 0.8, 1.6, 1.9] and long["clips"][3]["end"] == 2.7
     scores = [each["score"] for each in short["predictions"]]
     assert len(scores) == 5 and scores == sorted(scores, reverse=True)
     assert "does not decode as a video" in refused["error"]
@@ -117,7 +119,33 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert "--frame_rate must be at least 0" in capsys.readouterr().err
     assert keras_vit_cli.main(again) == 0
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 5 and " 0.80 to 1.60 s" in table[3]
+    assert len(table) == 6 and " 0.80 to 1.60 s" in table[3]
+
+
+def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
+    pytest.importorskip("av")
+    workdir, _ = video_run
+    (tmp_path / "run").mkdir()
+    model = str(shutil.copy(workdir / "last.keras", tmp_path / "run"))
+    frames = np.zeros((36, 16, 16, 1), "uint8")
+    data.video_files.write_video(str(tmp_path / "a.mkv"), frames, rate=10)
+
+    def starts(*options):
+        words = ["predict", model, str(tmp_path / "a.mkv"), "--format=jsonl"]
+        assert keras_vit_cli.main([*words, *options]) == 0
+        clips = json.loads(capsys.readouterr().out)["clips"]
+        return [(clip["start"], clip["end"]) for clip in clips]
+
+    assert starts("--frame_step=2") == [(0, 1.5), (1.5, 3), (2.1, 3.6)]
+    assert starts("--frame_step=0") == [(0, 3.6)]
+    words = ["predict", model, str(tmp_path / "a.mkv")]
+    assert keras_vit_cli.main(words) == 2
+    assert "--frame_step must be that with which" in capsys.readouterr().err
+    config = json.loads((workdir / "config.json").read_text())
+    config["config"]["data"] |= dict(frame_step=2, frame_rate=5.0)
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert starts() == [(0, 3), (0.6, 3.6)]
+    assert starts("--frame_rate=10") == [(0, 1.5), (1.5, 3), (2.1, 3.6)]
 
 
 def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
