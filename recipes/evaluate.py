@@ -151,7 +151,7 @@ def _add_arguments(parser):
         "--frame_step",
         type=int,
         help="frames of a video between those of a clip (that of the run of "
-        "MODEL, or 1); 0 takes the middle of as many segments of the video",
+        "MODEL); 0 takes the middle of as many segments of the video",
     )
     parser.add_argument(
         "--frame_rate",
@@ -295,8 +295,15 @@ def _views(model, source, num_frames, activation, options):
 
     The activation is the one that the model's scores still need.
     """
-    run = trained_on.config_beside(options.model) or experiment.Config()
+    run = trained_on.config_beside(options.model)
     step, rate = options.frame_step, options.frame_rate
+    if source.is_video and run is None and step is None:
+        raise ValueError(
+            "--frame_step must be that with which MODEL was trained, such as 4 "
+            "for MViTB16x4. Received: none, and no config.json of a run beside "
+            f"{options.model!r}"
+        )
+    run = run or experiment.Config()
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
