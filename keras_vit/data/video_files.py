@@ -160,15 +160,16 @@ def to_pixels(
     graphs, pixels = {}, []
     size = None
     for frame in frames:
-        turns = _turns(frame)
-        key = (frame.width, frame.height, frame.format.name, turns)
+        turns, flips = _turns(frame), _flips(frame)
+        key = (frame.width, frame.height, frame.format.name, turns, flips)
         if key not in graphs:
             shape = (frame.height, frame.width)
             shape = shape[::-1] if turns % 2 else shape
             window, wanted = plan(*shape) if plan else ((0, 0, *shape), shape)
             # All frames get the size of the first one.
             size = size or wanted
-            graphs[key] = _graph(frame, turns, window, size, channels)
+            steps = [("vflip", None)] * flips + [("transpose", "clock")] * turns
+            graphs[key] = _graph(frame, steps, window, size, channels)
         graph = graphs[key]
         graph.push(frame)
         image = graph.pull().to_ndarray()
@@ -247,11 +248,11 @@ def _why_broken(path):
     return None
 
 
-def _graph(frame, turns, window, size, channels):
-    """Return PyAV's filters: turn, crop, resize and convert the format."""
+def _graph(frame, steps, window, size, channels):
+    """Return PyAV's filters: `steps`, crop, resize and convert the format."""
     graph = _av().filter.Graph()
     row, column, rows, columns = window
-    steps = [("transpose", "clock")] * turns + [
+    steps = steps + [
         ("crop", f"{columns}:{rows}:{column}:{row}:exact=1"),
         ("scale", f"{size[1]}:{size[0]}:flags=bilinear"),
         ("format", "gray" if channels == 1 else "rgb24"),
@@ -274,6 +275,15 @@ def _graph(frame, turns, window, size, channels):
 def _turns(frame):
     """Return the clockwise quarter turns that make a frame upright."""
     return -round((frame.rotation or 0) / 90) % 4
+
+
+def _flips(frame):
+    """Return 1 for a frame to flip upside down before it is turned, else 0."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return 0
+    a, b, _, c, d = np.frombuffer(matrix, "int32")[:5].astype("float64")
+    return int(a * d < b * c)  # it mirrors
 
 
 def _content(path, stored):

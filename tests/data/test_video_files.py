@@ -1,5 +1,7 @@
 """Folders of video files: the right frames, or the file that is wrong."""
 
+import struct
+
 import numpy as np
 import pytest
 import videos
@@ -96,6 +98,36 @@ def test_frames_are_cut_resized_and_turned_as_they_are_decoded(
         turned = video_files.to_pixels(found)
         clockwise = np.rot90(frames[[0, 2]], -1, (1, 2))
         np.testing.assert_array_equal(turned, clockwise)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ((0, 1, -1, 0), lambda x: np.rot90(x, -1, (1, 2))),
+        ((-1, 0, 0, -1), lambda x: np.rot90(x, 2, (1, 2))),
+        # Of cameras that show a mirror.
+        ((-1, 0, 0, 1), lambda x: x[:, :, ::-1]),
+        ((1, 0, 0, -1), lambda x: x[:, ::-1]),
+        ((0, 1, 1, 0), lambda x: x.swapaxes(1, 2)),
+    ],
+)
+def test_frames_are_upright_as_the_file_states(tmp_path, matrix, expected):
+    frames = np.zeros((2, 32, 48, 3), "uint8")
+    frames[:, :16, :24], frames[:, 16:, :24] = 200, 100
+    path = videos.write(tmp_path / "a.mp4", frames)
+    content = path.read_bytes()
+    unit = 1 << 16
+    identity = struct.pack(">9i", unit, 0, 0, 0, unit, 0, 0, 0, 1 << 30)
+    a, b, c, d = (unit * x for x in matrix)
+    stated = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    start = content.index(identity, content.index(b"tkhd"))
+    path.write_bytes(
+        content[:start] + stated + content[start + len(stated) :]
+    )
+    with video_files.open_video(str(path)) as video:
+        found = video_files.to_pixels(video.frames([0, 1]))
+    assert found.shape == expected(frames).shape
+    assert np.abs(found - expected(frames).astype("float32")).mean() < 8
 
 
 def test_a_folder_of_videos_is_split_and_read(tmp_path):
