@@ -179,7 +179,7 @@ def _bulk(parser):
     add("output", metavar="OUTPUT")
     add("--embed", action="store_true", help="write embeddings, not classes")
     add("--shards", type=_count, default=100, help="files to write (100)")
-    add("--top_k", type=_count, default=5, help="classes of an image (5)")
+    add("--top_k", type=_count, help="classes of an image (5)")
     add("--batch_size", type=_count, default=32, help="images at a time (32)")
     words = "options of Beam, as --beam='--runner=...'; none: this process"
     add("--beam", default="", metavar="'OPTIONS'", help=words)

@@ -67,10 +67,16 @@ def run(options) -> int:
     """
     library = beam.library("`keras-vit bulk`")
     names = [field.name for field in dataclasses.fields(Job)]
-    job = Job(**{name: getattr(options, name) for name in names})
+    given = {name: getattr(options, name) for name in names}
+    job = Job(**given | dict(top_k=options.top_k or 5))
     patterns = [_pattern(name) for name in options.images]
     _check_there(patterns)
-    _answerer(job.model, job.embed)  # a wrong model is noticed here
+    answerer = _answerer(job.model, job.embed)  # a wrong model is noticed here
+    if options.top_k and (job.embed or hasattr(answerer, "find")):
+        raise ValueError(
+            "--top_k needs a classifier, without --embed. Received: "
+            f"--top_k={options.top_k} for {job.model!r}"
+        )
     _start(job)
     with library.Pipeline(
         options=beam.options(shlex.split(options.beam))
@@ -203,7 +209,11 @@ def _opened(model, embed):
                 )
             return classifier
         opened = predict.load(model)
-        if isinstance(opened, TwoTowers):
+        is_of_both = isinstance(opened, TwoTowers)
+        predict.check_pixels(
+            model, opened.image_tower if is_of_both else opened
+        )
+        if is_of_both:
             return opened
         tower = evaluation.representation(opened)
         tower.image_shape = opened.input_shape[1:]

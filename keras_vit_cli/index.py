@@ -46,7 +46,7 @@ def two_towers(name: str) -> keras.Model:
     """Load a model of two towers by what the command line calls it.
 
     Raises:
-        ValueError: If it has none.
+        ValueError: If it has none, or takes scaled pixels.
     """
     model = predict.load(name)
     if not isinstance(model, TwoTowers):
@@ -59,4 +59,5 @@ def two_towers(name: str) -> keras.Model:
             "MODEL must embed entire images of one shape. Received: "
             f"{name!r}, which opens as a {type(model).__name__}"
         )
+    predict.check_pixels(name, model.image_tower)
     return model

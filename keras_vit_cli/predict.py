@@ -185,12 +185,25 @@ def asked(name: str, model: keras.Model | None = None):
             "MODEL must take images of 1 or 3 channels, as files have. "
             f"Received: {name!r}, which takes {model.input_shape[-1]}"
         )
+    check_pixels(name, model)
+    return KerasClassifier(model)
+
+
+def check_pixels(name: str, model: keras.Model) -> None:
+    """Refuse a model that takes scaled pixels, as no file has them.
+
+    Args:
+        name: What the command line calls the model.
+        model: The model, or its tower of images.
+
+    Raises:
+        ValueError: If it has no layer that scales.
+    """
     if not any(layer.name == "preprocessing" for layer in model.layers):
         raise ValueError(
             "MODEL must scale pixels itself. Received: "
             f"{name!r}, built with include_preprocessing=False"
         )
-    return KerasClassifier(model)
 
 
 def load(name: str) -> keras.Model:

@@ -176,6 +176,7 @@ def _evaluate(options):
             f"Received: {options.model!r}, with output shape "
             f"{model.output_shape}"
         )
+    predict.check_pixels(options.model, model)
     # Derived from the loss, which a reordered model does not have.
     activation = savedmodel.activation_of(model)
     counts_as = real_labels = None

@@ -157,6 +157,19 @@ def test_features_of_any_model_are_embeddings(folder, model, tmp_path):
     )
 
 
+def test_what_embeddings_would_ignore_is_refused(
+    folder, model, tmp_path, capsys
+):
+    words = (folder / "b/*.png", tmp_path / "out", "--embed")
+    assert run(model, *words, "--top_k=2") == 2
+    assert "--top_k needs a classifier" in capsys.readouterr().err
+    scaled = small_vit(input_shape=(8, 8, 3), include_preprocessing=False)
+    scaled.save(tmp_path / "scaled.keras")
+    assert run(tmp_path / "scaled.keras", *words) == 2
+    assert "must scale pixels itself" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [

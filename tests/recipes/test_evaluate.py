@@ -247,6 +247,16 @@ def test_other_class_names_are_refused(animals, capsys, tmp_path, labels):
     assert "only in the data set: 'bat'" in message or "'cow'" in message
 
 
+def test_a_model_of_scaled_pixels_is_refused(capsys, tmp_path):
+    path = tmp_path / "scaled.keras"
+    model = small_vit(
+        input_shape=(8, 8, 1), classes=10, include_preprocessing=False
+    )
+    model.save(path)
+    error = refused(capsys, path, "--dataset=digits")
+    assert "MODEL must scale pixels itself" in error
+
+
 @pytest.mark.parametrize(
     ("option", "needed"),
     [
