@@ -144,9 +144,7 @@ def _add_arguments(parser):
         type=int,
         help="seed of drawing the held-out part (that of the run, or 0)",
     )
-    parser.add_argument(
-        "--seed", type=int, help="seed of --shuffle_frames (0)"
-    )
+    parser.add_argument("--seed", type=int, help="seed of --shuffle_frames (0)")
     parser.add_argument(
         "--frame_step",
         type=int,

@@ -171,9 +171,7 @@ def test_a_video_that_was_cut_off_is_refused(tmp_path, end):
     rows = "film,0902,0,0,1,1,1,0\nfilm,1798,0,0,1,1,1,0\n"
     (tmp_path / "annotations" / "ava_train_v2.2.csv").write_text(rows)
     times = [0, end * 1000]
-    videos.write(
-        tmp_path / "film.mp4", videos.numbered(2), milliseconds=times
-    )
+    videos.write(tmp_path / "film.mp4", videos.numbered(2), milliseconds=times)
     train, _ = data.load_actions(root, num_frames=1, frame_rate=5.0)
     with pytest.raises(ValueError, match="film.mp4.*second 1798, nor cut"):
         train.load(0)

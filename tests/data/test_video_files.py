@@ -121,9 +121,7 @@ def test_frames_are_upright_as_the_file_states(tmp_path, matrix, expected):
     a, b, c, d = (unit * x for x in matrix)
     stated = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     start = content.index(identity, content.index(b"tkhd"))
-    path.write_bytes(
-        content[:start] + stated + content[start + len(stated) :]
-    )
+    path.write_bytes(content[:start] + stated + content[start + len(stated) :])
     with video_files.open_video(str(path)) as video:
         found = video_files.to_pixels(video.frames([0, 1]))
     assert found.shape == expected(frames).shape
