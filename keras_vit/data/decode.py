@@ -86,12 +86,16 @@ def _grey(encoded):
     )
 
 
+def _decode_kind(encoded, kind, read, channels):
+    # Of other kinds, the decoder converts to no number of channels; of PNG
+    # to grey by the file's gamma, unlike Pillow and its own JPEG.
+    direct = kind == "PNG" and channels == 3
+    return _decode(read(encoded)[0], 3 if direct else 0)
+
+
 def _decode_other(encoded, channels):
     def of(kind, read):
-        # Of other kinds, the decoder converts to no number of channels; of PNG
-        # to grey by the file's gamma, unlike Pillow and its own JPEG.
-        direct = kind == "PNG" and channels == 3
-        image = _decode(read(encoded)[0], 3 if direct else 0)
+        image = _decode_kind(encoded, kind, read, channels)
         image = recolour(image, channels)
         return orientation.upright(image, formats.orientation(encoded, kind))
 
@@ -101,6 +105,38 @@ def _decode_other(encoded, channels):
     ]
     # Whatever it is, the decoder says why it does not decode.
     return tensorflow().case(cases, default=lambda: _decode(encoded, channels))
+
+
+def stored_pixels(encoded: bytes, channels: int, name: str) -> np.ndarray:
+    """Decode a file in Python as it is stored, whatever its orientation.
+
+    Args:
+        encoded: The bytes of the file.
+        channels: 1 or 3.
+        name: The file's name, for the message.
+
+    Returns:
+        uint8 `[H, W, C]`, for `recolour` to convert to `channels`.
+
+    Raises:
+        ValueError: If the file does not decode.
+    """
+    tf = tensorflow()
+    try:
+        with tf.device("CPU"):
+            return _stored(encoded, channels).numpy()
+    except tf.errors.OpError as error:
+        raise _undecodable(name, error) from None
+
+
+def _stored(encoded, channels):
+    if formats.is_kind(encoded, "JPEG"):
+        native = 3 if cmyk_to_grey(encoded, channels) else channels
+        return _decode(encoded, native)
+    for kind, read in formats.READERS.items():
+        if formats.is_kind(encoded, kind):
+            return _decode_kind(encoded, kind, read, channels)
+    return _decode(encoded, channels)
 
 
 def cmyk_to_grey(encoded, channels: int):
@@ -201,10 +237,14 @@ def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
             encoded = tf.io.read_file(os.fspath(path))
             return decode_image(encoded, channels).numpy()
     except tf.errors.OpError as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF, BMP or "
-            f"WebP: {_reason(error)}"
-        ) from None
+        raise _undecodable(path, error) from None
+
+
+def _undecodable(path, error):
+    return ValueError(
+        f"{os.fspath(path)!r} does not decode as JPEG, PNG, GIF, BMP or WebP: "
+        f"{_reason(error)}"
+    )
 
 
 def _has_tensorflow():

@@ -57,8 +57,13 @@ def read_panoptic(
 def _reader(image, file, infos):
     def load():
         module = optional("PIL.Image", extra="images")
-        with module.open(file) as opened:
-            pixels = np.asarray(opened.convert("RGB")).astype("int64")
+        try:
+            with module.open(file) as opened:
+                pixels = np.asarray(opened.convert("RGB")).astype("int64")
+        except (OSError, SyntaxError) as error:
+            raise ValueError(
+                f"{str(file)!r} must be an image of segments: {error}"
+            ) from None
         numbers = pixels @ (1, 256, 65536)
         masks = np.array([numbers == number for number, *_ in infos], bool)
         masks = masks.reshape(len(infos), *numbers.shape)
@@ -70,6 +75,7 @@ def _reader(image, file, infos):
                 )
         return dict(
             images=image.read_bytes(),
+            path=str(image),
             boxes=boxes_of(masks),
             labels=np.array([label for _, label, _ in infos], "int64"),
             masks=masks,

@@ -28,6 +28,8 @@ from keras_vit.data.optional_imports import optional
 from keras_vit.data.panoptic import read_panoptic
 
 _TRAIN, _EVAL = ("train", "training"), ("val", "valid", "validation", "test")
+# Other names of one part; "test" stands in for a part that is not there.
+_SAME = (_TRAIN, _EVAL[:-1], _EVAL[-1:])
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 IGNORED = 255
 
@@ -85,20 +87,9 @@ def find(
 
 def _coco_files(root, kind="instances"):
     """Return (JSON file, folder of images) of both parts."""
+    train, evaluation, test = (_of_part(root, kind, names) for names in _SAME)
     found = []
-    for names in (_TRAIN, _EVAL):
-        own = [root / name / "_annotations.coco.json" for name in names]
-        shared = [
-            file
-            for name in names
-            for file in sorted(root.glob(f"annotations/{kind}_{name}*.json"))
-        ]
-        if kind == "panoptic":
-            own = []
-        part = [(file, file.parent) for file in own if file.is_file()]
-        part += [
-            (file, root / file.stem.removeprefix(f"{kind}_")) for file in shared
-        ]
+    for part, names in ((train, _TRAIN), (evaluation or test, _EVAL)):
         if not part:
             file = f"annotations/{kind}_{names[0]}*.json"
             if kind == "instances":
@@ -107,7 +98,24 @@ def _coco_files(root, kind="instances"):
                 f"A folder of objects must hold {file}, and the same of the "
                 f"other part. Received: {str(root)!r}, without"
             )
-        found.append(part[0])
+        if len(part) > 1:
+            raise ValueError(
+                f"A folder of objects must hold one JSON file of the part "
+                f"{names[0]!r}. Received: {sorted(map(str, part))}"
+            )
+        found += part.items()
+    return found
+
+
+def _of_part(root, kind, names):
+    """Return all files of a part: JSON file -> folder of images."""
+    found = {}
+    for name in names:
+        own = root / name / "_annotations.coco.json"
+        if kind == "instances" and own.is_file():
+            found[own] = own.parent
+        for file in root.glob(f"annotations/{kind}_{name}*.json"):
+            found[file] = root / file.stem.removeprefix(f"{kind}_")
     return found
 
 
@@ -134,6 +142,7 @@ def _of_coco(file, images, task, broken, is_train):
         _check_size(encoded, image)
         found = dict(
             images=encoded,
+            path=image.path,
             boxes=image.boxes,
             labels=image.labels,
             crowd=image.crowd,
@@ -220,7 +229,11 @@ def _matched(images, folder):
 def _of_pairs(pairs, read: Callable, class_names):
     def load(index):
         image, target = pairs[index]
-        return {"images": image.read_bytes(), **read(target)}
+        return {
+            "images": image.read_bytes(),
+            "path": str(image),
+            **read(target),
+        }
 
     names = "\n".join(f"{a.name} {b.name} {b.stat().st_size}" for a, b in pairs)
     folder = pairs[0][0].parent

@@ -250,26 +250,32 @@ def _reader(source, channels, max_objects):
                 found["labels"][kept],
                 max_objects,
                 found["masks"][kept] if "masks" in kinds else None,
-                f"example {int(index)} of {source.name}",
+                name_of(source, int(index), found),
             )
         if "actions" in kinds:
             missing = max_objects - len(found["actions"])
             found["actions"] = np.pad(found["actions"], [(0, missing), (0, 0)])
-        image = found["images"]
-        is_file = isinstance(image, bytes)
+        image = pixels_of(source, int(index), found, channels)
+        for key in ("masks", "classes", "depth"):
+            if key in kinds and found[key].shape[-2:] != image.shape[:2]:
+                raise ValueError(
+                    f"The {key} of an image must have its size. Received: "
+                    f"{found[key].shape[-2:]} for "
+                    f"{name_of(source, int(index), found)!r} of "
+                    f"{image.shape[:2]}"
+                )
         return (
-            image if is_file else b"",
-            np.zeros((1, 1, channels), "uint8") if is_file else image,
+            image,
             *(np.asarray(found[k], kind) for k, (_, kind) in kinds.items()),
         )
 
     def read(index):
-        encoded, image, *values = tf.numpy_function(
-            load, [index], ["string", "uint8", *(k for _, k in kinds.values())]
+        image, *values = tf.numpy_function(
+            load, [index], ["uint8", *(k for _, k in kinds.values())]
         )
         image.set_shape([None, None, None])
-        if not source.num_frames:  # a clip is decoded, in the colours asked for
-            image = _decoded(encoded, image, channels)
+        if not source.num_frames:  # a clip has the colours asked for
+            image = decode.recolour(image, channels)
         image.set_shape([None, None, channels])
         found = {"images": image}
         for (key, (rank, _)), value in zip(kinds.items(), values, strict=True):
@@ -280,34 +286,29 @@ def _reader(source, channels, max_objects):
             found["labels"].set_shape([max_objects])
         if "actions" in kinds:
             found["actions"].set_shape([max_objects, len(source.class_names)])
-        for key in ("masks", "classes", "depth"):
-            if key in found:
-                size = tf.shape(found[key])[-2:]
-                message = f"The {key} of an image of {source.name!r} must have "
-                message += "its size. Received: size of the image and of them"
-                with tf.control_dependencies(
-                    [
-                        tf.debugging.Assert(
-                            tf.reduce_all(size == tf.shape(image)[:2]),
-                            [message, tf.shape(image)[:2], size],
-                        )
-                    ]
-                ):
-                    found[key] = tf.identity(found[key])
         return found
 
     return read
 
 
-def _decoded(encoded, image, channels):
-    """Return the pixels of a file, or of an array where there is no file."""
-    tf = tensorflow()
-    return tf.cond(
-        tf.strings.length(encoded) > 0,
-        # Not turned by EXIF: the targets are those of the stored pixels.
-        lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
-        lambda: decode.recolour(image, channels),
-    )
+def pixels_of(source: TaskSource, index: int, example: dict, channels: int):
+    """Return the image of an example, uint8 `[H, W, C]`.
+
+    Not turned by EXIF: the targets are those of the stored pixels.
+
+    Raises:
+        ValueError: If it is a file that does not decode; the message names it.
+    """
+    image = example["images"]
+    if not isinstance(image, bytes):
+        return image
+    name = name_of(source, index, example)
+    return decode.stored_pixels(image, channels, name)
+
+
+def name_of(source: TaskSource, index: int, example: dict) -> str:
+    """Return the file of an example, or its number."""
+    return example.get("path", f"example {index} of {source.name}")
 
 
 def _former(source, max_objects, options):

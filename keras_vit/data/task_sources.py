@@ -24,7 +24,8 @@ class TaskSource:
         class_names: Class names by index; () of depth.
         num_examples: Number of images.
         load: Function of an index that returns an example of NumPy arrays:
-            "images", uint8 `[H, W, C]`, or the bytes of a file; for objects
+            "images", uint8 `[H, W, C]`, or the bytes of a file, perhaps with
+            its "path", which messages name; for objects
             "boxes", float32 `[n, 4]`, centre x, centre y, width and height in
             shares of the image, and "labels", int64 `[n]`; their "masks", bool
             `[n, H, W]`; or "classes", uint8 `[H, W]`, 255 where a pixel does

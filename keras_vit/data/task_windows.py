@@ -7,6 +7,7 @@ import numpy as np
 from keras_vit._arguments import Count, checked
 from keras_vit.data import decode
 from keras_vit.data.optional_imports import tensorflow, unconverted
+from keras_vit.data.task_pipelines import pixels_of
 from keras_vit.data.task_sources import TaskSource
 
 
@@ -35,9 +36,8 @@ def task_windows(source: TaskSource, *, side: Count, channels: Count = 3):
     tf = tensorflow()
 
     def load(index):
-        image = source.load(int(index))["images"]
-        if isinstance(image, bytes):
-            image = tf.io.decode_image(image, channels, expand_animations=False)
+        example = source.load(int(index))
+        image = pixels_of(source, int(index), example, channels)
         image = tf.convert_to_tensor(image)
         size = tuple(image.shape[:2])
         height, width = (round(n * side / min(size)) for n in size)

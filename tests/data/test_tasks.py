@@ -228,6 +228,9 @@ def test_a_folder_of_panoptic_segments(tmp_path):
     Image.new("RGB", (6, 4), (7, 0, 0)).save(file)
     with pytest.raises(ValueError, match=r"none of segment 70000 in .*b\.png"):
         train.load(0)
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"b\.png' must be an image of segm"):
+        train.load(0)
     file.unlink()
     with pytest.raises(ValueError, match=r"missing: .*b\.png"):
         data.load_task(str(tmp_path), "panoptic")
@@ -252,6 +255,56 @@ def test_windows_of_an_image_cover_its_longer_side():
             window, example["images"][:, left : left + 10]
         )
     assert found["sizes"].tolist() == found["scaled"].tolist() == [10, 25]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("a.jpg", "CMYK"), ("a.png", "RGB"), ("a.bmp", "L")]
+)
+def test_files_have_the_pixels_that_others_read(tmp_path, name, mode, channels):
+    for part in ("train", "val"):
+        for kind in ("images", "masks"):
+            (tmp_path / part / kind).mkdir(parents=True)
+        image = Image.new("RGB", (6, 4), (200, 30, 90)).convert(mode)
+        image.save(tmp_path / part / "images" / name)
+        Image.new("L", (6, 4)).save(tmp_path / part / "masks/a.png")
+    (tmp_path / "classes.txt").write_text("sky\nroad\n")
+    _, evaluated = data.load_task(str(tmp_path), "segmentation")
+    options = dict(channels=channels)
+    (batch,) = data.task_eval_batches(
+        evaluated, batch_size=1, image_size=(4, 6), **options
+    ).as_numpy_iterator()
+    path = tmp_path / "val/images" / name
+    expected = data.read_image(path, (4, 6), **options)
+    np.testing.assert_array_equal(batch["images"][0], expected)
+    (found,) = first_of(data.task_windows(evaluated, side=4, **options))
+    np.testing.assert_array_equal(found["images"][0], expected[:, :4])
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(Exception, match=f"val/images/{name}' does not decode"):
+        first_of(
+            data.task_eval_batches(
+                evaluated, batch_size=1, image_size=(4, 6), **options
+            )
+        )
+    with pytest.raises(Exception, match=f"val/images/{name}' does not decode"):
+        first_of(data.task_windows(evaluated, side=4, **options))
+
+
+def test_several_files_of_one_part_are_refused(tmp_path):
+    write_coco(tmp_path, "train")
+    write_coco(tmp_path, "valid")
+    write_coco(tmp_path, "test")  # not used, since there is valid/
+    data.load_task(str(tmp_path), "detection")
+    (tmp_path / "annotations").mkdir()
+    file = tmp_path / "annotations/instances_train2017.json"
+    file.write_bytes((tmp_path / "train/_annotations.coco.json").read_bytes())
+    with pytest.raises(ValueError, match=r"one .* 'train'.*train2017.*coco"):
+        data.load_task(str(tmp_path), "detection")
+    (tmp_path / "train/_annotations.coco.json").rename(
+        tmp_path / "annotations/instances_train2014.json"
+    )
+    with pytest.raises(ValueError, match=r"one .* 'train'.*2014.*train2017"):
+        data.load_task(str(tmp_path), "detection")
 
 
 def test_bad_folders_are_refused(tmp_path):
