@@ -100,31 +100,34 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         if finished:
             workdirs.say_finished(workdir, devices)
         else:
-            steps = fitting.check_batches(batches)
-            devices.check_batch(config.data.batch_size)
-            with devices.scope():
-                made = objective(config, tokenizer, best_by)
-                built = training_step.build(config, info, devices.kind, made)
-            frozen = "frozen, " if config.model.tune == "head" else ""
-            begin.record(
-                *(config, workdir, devices, info, built, described),
-                size=info.pixels,
-                model=f"{frozen}and a text tower",
-                examples="images with captions",
-            )
-            measured = evaluation.PairScores(
-                evaluated, batches[1](), built.model
-            )
-            fitting.fit(
-                built,
-                config,
-                devices,
-                workdir,
-                batches,
-                eval_steps=steps,
-                train_source=train.images,
-                measurements=(measured,),
-            )
+            with inputs.naming_broken_files(train.images, evaluated.images):
+                steps = fitting.check_batches(batches)
+                devices.check_batch(config.data.batch_size)
+                with devices.scope():
+                    made = objective(config, tokenizer, best_by)
+                    built = training_step.build(
+                        config, info, devices.kind, made
+                    )
+                frozen = "frozen, " if config.model.tune == "head" else ""
+                begin.record(
+                    *(config, workdir, devices, info, built, described),
+                    size=info.pixels,
+                    model=f"{frozen}and a text tower",
+                    examples="images with captions",
+                )
+                measured = evaluation.PairScores(
+                    evaluated, batches[1](), built.model
+                )
+                fitting.fit(
+                    built,
+                    config,
+                    devices,
+                    workdir,
+                    batches,
+                    eval_steps=steps,
+                    train_source=train.images,
+                    measurements=(measured,),
+                )
         log = workdir / "metrics.csv"
         results = fitting.results(workdirs.read_log(log), best_by)
         if devices.is_main:

@@ -5,7 +5,6 @@ from recipes import start
 if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.finetune")
 
-import contextlib
 import importlib.util
 import pathlib
 import re
@@ -96,7 +95,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         images = inputs.prepare(config, workdir)
         train, evaluation = images.train, images.evaluation
         batches = inputs.pipelines(config, images.info, train, evaluation)
-        with naming_broken_files(train, evaluation):
+        with inputs.naming_broken_files(train, evaluation):
             if finished:
                 workdirs.say_finished(workdir, devices)
             else:
@@ -231,19 +230,6 @@ def _report(workdir, results, num_images, examples, with_rollout):
     if with_rollout:
         command += ["--attention", str(workdir / "attention.png")]
     print(f"Use it:\n  {shlex.join(command)}", flush=True)
-
-
-@contextlib.contextmanager
-def naming_broken_files(*sources):
-    """Replace a decoding error by one that names the file."""
-    try:
-        yield
-    except tensorflow().errors.OpError as error:
-        for source in sources:
-            message = data.explain_broken(source, error=error)
-            if message:
-                raise ValueError(message) from None
-        raise
 
 
 def _every_nth(batches, n):

@@ -1,5 +1,6 @@
 """The images or videos of an experiment: their source and their batches."""
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_vit import data
+from keras_vit.data.optional_imports import tensorflow
 from keras_vit.models import families
 from keras_vit.weights import registry
 from recipes import workdir as workdirs
@@ -209,6 +211,19 @@ def write_skipped(
     skipped = train.skipped | evaluation.skipped
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "reason"), *skipped.items()])
+
+
+@contextlib.contextmanager
+def naming_broken_files(*sources):
+    """Replace a decoding error by one that names the file."""
+    try:
+        yield
+    except tensorflow().errors.OpError as error:
+        for source in sources:
+            message = data.explain_broken(source, error=error)
+            if message:
+                raise ValueError(message) from None
+        raise
 
 
 def dataset_info(config: Config, train: data.Source) -> DatasetInfo:

@@ -17,7 +17,6 @@ from recipes import (
     dino,
     experiment,
     fewshot,
-    finetune,
     fitting,
     inputs,
     mae,
@@ -174,7 +173,7 @@ def _train(config, workdir, devices):
                 seed=config.seed,
             ),
         )
-    with finetune.naming_broken_files(images.train, images.evaluation):
+    with inputs.naming_broken_files(images.train, images.evaluation):
         fitting.fit(
             built,
             config,

@@ -101,8 +101,8 @@ def explain_broken(
     kind = "video" if source.is_video else "image"
     return (
         f"{len(broken)} of {source.num_examples} {kind} files of "
-        f"{source.name!r} do not decode:\n{shown}\nRepair or remove them, or "
-        "skip them with broken='skip'."
+        f"{source.name!r} do not decode:\n{shown}\nRepair or remove them; "
+        "`load` skips them with broken='skip'."
     )
 
 

@@ -8,7 +8,7 @@ import videos
 
 from keras_vit import data
 from keras_vit.data import video_files
-from recipes import finetune
+from recipes import inputs
 
 pytest.importorskip("av")
 
@@ -220,7 +220,7 @@ def test_a_broken_file_stops_the_run_and_is_named(tmp_path):
         train, _ = data.load(str(tmp_path), eval_fraction=0.01)
         held_out, _ = data.load(str(tmp_path), eval_fraction=0.01, seed=1)
         for source in (train, held_out):  # it may be held out of one
-            with finetune.naming_broken_files(source):
+            with inputs.naming_broken_files(source):
                 batches = data.train_batches(
                     source, batch_size=4, image_size=(8, 8), num_frames=2
                 )

@@ -83,9 +83,8 @@ def test_a_frozen_image_tower_stays(tmp_path):
     assert not any(are_same(before.text_tower, model.text_tower))
 
 
-@pytest.mark.backend("torch")
-def test_captions_are_retrieved_without_classes(tmp_path):
-    images = tmp_path / "images"
+def of_greys(images):
+    """Write a table of captions; return the config of a run on it."""
     images.mkdir()
     rows = ["image,caption"]
     for i in range(12):
@@ -93,13 +92,27 @@ def test_captions_are_retrieved_without_classes(tmp_path):
         keras.utils.save_img(images / f"{i}.png", pixels, scale=False)
         rows.append(f"{i}.png,the grey number {i}")
     (images / "captions.csv").write_text("\n".join(rows))
-    config = small(
+    return small(
         **{
             "data.dataset": str(images / "captions.csv"),
             "data.batch_size": 8,
             "data.eval_fraction": 0.5,
         }
     )
+
+
+@pytest.mark.backend("torch")
+def test_an_image_that_does_not_decode_is_named(tmp_path):
+    config = of_greys(tmp_path / "images")
+    (tmp_path / "images/3.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"images/3\.png: Unknown image"):
+        finetune.run(config, str(tmp_path / "run"))
+
+
+@pytest.mark.backend("torch")
+def test_captions_are_retrieved_without_classes(tmp_path):
+    images = tmp_path / "images"
+    config = of_greys(images)
     found = finetune.run(config, str(tmp_path / "run"))
     assert {"recall", "text_recall", "image_recall"} <= set(found)
     assert 0 <= found["recall"] <= 1
