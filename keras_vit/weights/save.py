@@ -264,11 +264,12 @@ def _write_files(path, arrays, config):
     with _atomic(os.path.join(path, "model.safetensors")) as file:
         safetensors.write(file, arrays)
     _write_json(os.path.join(path, "config.json"), config)
-    file = os.path.join(path, "preprocessor_config.json")
+    names = ["processor_config.json", "preprocessor_config.json"]
     if processor:
-        _write_json(file, processor)
-    elif os.path.exists(file):  # of another model
-        os.remove(file)
+        _write_json(os.path.join(path, names.pop()), processor)
+    for name in names:  # of another model
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(path, name))
 
 
 def _check_path(path, target, format):

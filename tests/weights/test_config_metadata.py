@@ -123,6 +123,22 @@ class TestHuggingFace:
         with pytest.raises(ValueError, match="`num_heads`, `gelu_approximate`"):
             save.convert(source, tmp_path / "a.npz", "jax")
 
+    def test_the_processor_within_another_takes_precedence(self, tmp_path):
+        # As in transformers 5, whose processors of images and texts write it.
+        path = save_huggingface(tmp_path)
+        first = checkpoint.open_checkpoint(path)
+        inner = dict(image_mean=[0.2] * 3, image_std=[0.4] * 3)
+        file = tmp_path / "processor_config.json"
+        file.write_text(json.dumps({"image_processor": inner}))
+        source = checkpoint.open_checkpoint(path)
+        assert source.metadata["pixel_mean"] == pytest.approx((51,) * 3)
+        file.write_text('{"processor_class": "ViTProcessor"}')
+        assert checkpoint.open_checkpoint(path).metadata == first.metadata
+        file.write_text(json.dumps({"image_processor": inner}))
+        save.convert(first, path, "huggingface")  # over another model
+        written = checkpoint.open_checkpoint(path).metadata
+        assert written["pixel_mean"] == first.metadata["pixel_mean"]
+
     def test_a_config_has_the_defaults_of_its_class(self, tmp_path):
         path = save_huggingface(
             tmp_path,
