@@ -238,6 +238,16 @@ def test_a_file_of_a_training_script_has_its_arguments_beside(tmp_path):
     released.check(tmp_path / "model_best.pth.tar")
     model = keras_vit.EAMLP(weights=tmp_path / "model_best.pth.tar")
     assert_same_values(model, open_case("eamlp"))
+    # The scripts of DeiT and of timm save an average beside the weights.
+    saved = dict(model=state, model_ema=None)
+    torch.save(saved, tmp_path / "checkpoint.pth")
+    released.check(tmp_path / "checkpoint.pth")
+    for key in ("state_dict", "model"):
+        average = {name: 0 * value for name, value in state.items()}
+        torch.save({key: state, f"{key}_ema": average}, tmp_path / "both.pth")
+        with pytest.warns(UserWarning, match=f"`{key}` is .* not .*`{key}_ema"):
+            model = keras_vit.EAMLP(weights=tmp_path / "both.pth")
+        assert_same_values(model, open_case("eamlp"))
 
 
 def test_the_state_dict_of_the_axial_authors_is_opened(tmp_path):

@@ -3,6 +3,8 @@
 import argparse
 import json
 import pickle
+import re
+import warnings
 import zipfile
 
 import numpy as np
@@ -13,7 +15,10 @@ from keras_vit.weights.formats.guard import DERIVED, Guard, Stored
 def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a state dict, as `npz.read` does.
 
-    It may be the value of "model", "state_dict", "model_state" or "net".
+    It may be the value of "model", "state_dict", "model_state" or "net". Where
+    an average of the weights, such as "model_ema", is beside, a warning says
+    that it is not read: the scripts of DeiT and BEiT evaluate the weights, timm
+    the average, and the results differ.
     Integers that PyTorch's modules count or derive from sizes are ignored.
 
     Returns:
@@ -25,6 +30,7 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
 
     for key in ("model", "state_dict", "model_state", "net"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
+            _warn_of_average(path, state, key)
             state = state[key]
     if not isinstance(state, dict):
         raise guard.refuse(
@@ -55,6 +61,18 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         dtype = str(tensor.dtype).removeprefix("torch.")
         guard.add(arrays, name, tuple(tensor.shape), dtype, values)
     return arrays, _slowfast_config(guard, content)
+
+
+def _warn_of_average(path, content, key):
+    for name, value in content.items():
+        if isinstance(value, dict) and re.search("(^|_)ema(_|$)", str(name)):
+            warnings.warn(
+                f"{path!r} has two sets of weights: `{key}` is read, and not "
+                f"its average `{name}`, which timm would read. To use that one "
+                "save it alone, torch.save(torch.load(path)"
+                f"[{name!r}], 'average.pth').",
+                stacklevel=2,
+            )
 
 
 def _slowfast_config(guard, content):
