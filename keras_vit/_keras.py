@@ -63,6 +63,14 @@ def source(tensor) -> tuple | None:
     return history.operation, history.tensor_index
 
 
+def has_other_values() -> bool:
+    """Return whether variables have the values of a `keras.StatelessScope`."""
+    with keras.StatelessScope(initialize_variables=False) as scope:
+        if not hasattr(scope, "original_scope"):
+            say_once("scopes have no `original_scope`")
+    return getattr(scope, "original_scope", None) is not None
+
+
 def draw_from(layer, generator: keras.random.SeedGenerator) -> None:
     """Make an augmentation layer draw from another generator.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit._keras import has_other_values
 from keras_vit.ops.linear import is_compiled, is_transformed
 
 
@@ -32,8 +33,9 @@ class SharedProgram:
         """Return a function of the inputs and the mode of a layer like it.
 
         It returns None where the layer has to compute itself: with dropout in
-        training, with other weights than it had, such as those of LoRA, and
-        where PyTorch computes shapes, or records or transforms operations.
+        training, with other weights than it had, such as those of LoRA or of
+        `stateless_call`, and where PyTorch computes shapes, or records or
+        transforms operations.
         """
         # Read now, since within a call Keras casts them to the layer's type.
         values = [weight.value for weight in layer.weights]
@@ -43,6 +45,7 @@ class SharedProgram:
             if (
                 (training and has_dropout)
                 or len(layer.weights) != len(values)
+                or has_other_values()
                 or inputs.is_meta
                 or is_compiled()
                 or is_transformed(inputs)

@@ -105,6 +105,11 @@ def test_blocks_compute_themselves_where_a_program_does_not_fit(monkeypatch):
     assert not called
     compiled(IMAGES)
     assert len(called) == 3
+    halves = [0.5 * v.value.detach() for v in plain.trainable_variables]
+    values = halves, [v.value for v in plain.non_trainable_variables]
+    outputs = [m.stateless_call(*values, IMAGES)[0] for m in (plain, compiled)]
+    np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, outputs))
+    assert len(called) == 3
     for model in (plain, compiled):
         keras_vit.training.train_low_rank(model, rank=2)
         for weight in model.trainable_variables:
