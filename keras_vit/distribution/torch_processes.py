@@ -88,7 +88,9 @@ def synchronize(model: keras.Model) -> None:
     and logs count the examples of all processes. Every process gets the
     variables of the main one, and draws random numbers of its own. The moving
     averages of a BatchNormalization are averaged; it normalises by the part of
-    the batch of its process. Elsewhere nothing is changed.
+    the batch of its process. With TensorFlow its averages over the replicas of
+    a strategy are averaged too: Keras keeps one for each, evaluates with all,
+    and saves the first. Elsewhere nothing is changed.
 
     `setup` has an example.
 
@@ -96,6 +98,10 @@ def synchronize(model: keras.Model) -> None:
         model: The compiled model, restored if the run resumes. Its loss is a
             mean over examples, or one of `keras_vit.training`.
     """
+    moving = [v for v in model.non_trainable_variables if v.name in MOVING]
+    if keras.backend.backend() == "tensorflow" and moving:
+        step = functools.partial(_averaging, moving, model.train_step)
+        model.train_step = step  # type: ignore[method-assign]
     count, index = processes()
     if count == 1:
         return
@@ -114,7 +120,6 @@ def synchronize(model: keras.Model) -> None:
         return apply(grads, trainable_variables)
 
     optimizer.apply = apply_mean
-    moving = [v for v in model.non_trainable_variables if v.name in MOVING]
     for name in ("train_step", "test_step"):
         step = functools.partial(_run, model, moving, getattr(model, name))
         setattr(model, name, step)
@@ -137,6 +142,21 @@ def _draw_apart(model, index):
             state = keras.ops.convert_to_numpy(variable).astype("uint32")
             state[0] += np.uint32(index * SEEDS_APART % 2**32)
             variable.assign(state.view("int32"))
+
+
+def _averaging(moving, step, data):
+    """Run a step of TensorFlow; average what its replicas have moved."""
+    import tensorflow as tf
+
+    logs = step(data)
+    replica = tf.distribute.get_replica_context()
+    if replica.num_replicas_in_sync > 1:
+        means = replica.all_reduce(
+            tf.distribute.ReduceOp.MEAN, [v.value for v in moving]
+        )
+        for variable, mean in zip(moving, means, strict=True):
+            variable.assign(mean)
+    return logs
 
 
 def _run(model, moving, step, data):

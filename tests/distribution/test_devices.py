@@ -1,8 +1,12 @@
 """One call onto the devices there are, or a sentence that says why not."""
 
 import keras
+import numpy as np
+import processes
 import pytest
+import start_recipe
 
+import keras_vit
 from keras_vit import distribution
 
 BACKEND = keras.backend.backend()
@@ -144,3 +148,29 @@ def test_a_batch_is_shared_evenly():
         devices.check_batch(12)
     with pytest.raises(ValueError, match="multiple of 32.*4 micro_batches"):
         devices.check_batch(16, micro_batches=4)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tensorflow")
+def test_replicas_have_the_same_moving_averages():
+    processes.call(move_averages)
+
+
+def move_averages():
+    start_recipe.pretend_devices(2)
+    devices = distribution.setup()
+    images = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    with devices.scope():
+        norm = keras.layers.BatchNormalization(momentum=0.5)
+        inputs = keras.Input((3,))
+        model = keras.Model(inputs, norm(inputs))
+        trained = keras_vit.training.accumulate(model, 2)
+        trained.compile("sgd", "mse", jit_compile=False)
+    distribution.synchronize(trained)
+    trained.fit(images, images, batch_size=8, shuffle=False, verbose=0)
+    first, second = norm.moving_mean.value.values
+    np.testing.assert_array_equal(first, second)
+    # Each of the two parts of a device moves the average by half.
+    parts = images.reshape(2, 2, 2, 3).mean(1)  # device, part
+    mean = (parts[:, 0] / 4 + parts[:, 1] / 2).mean(0)
+    np.testing.assert_allclose(first, mean, atol=1e-6)
