@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import Dense
+from keras_vit.layers.core import Dense, LayerNorm
 from keras_vit.models.mvit_pooling import TokenPooling
 from keras_vit.ops.attention import fused_attention, softmax
 
@@ -30,7 +30,7 @@ def dense(layer, units, name, activation=None):
 def layer_norm(layer, name):
     """Return a LayerNorm with the authors' epsilon and initialisers."""
     return layer.make(
-        keras.layers.LayerNormalization,
+        LayerNorm,
         epsilon=1e-6,
         beta_initializer=keras.initializers.Constant(0.02),
         name=name,

@@ -120,13 +120,16 @@ class TokenPooling(CompositeLayer):
         if keras.backend.backend() == "torch" or common.targets_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return conv(x, kernel, self.strides, "valid")
-        # Convolutions accumulate in float32, or in float64.
-        kernel, total = at_least_float32(kernel), 0
-        for j, rows in enumerate(self._slices(x, 2)):
-            for k, columns in enumerate(self._slices(rows, 3)):
-                for i, part in enumerate(self._slices(columns, 1)):
-                    total = total + at_least_float32(part) * kernel[i, j, k]
-        return ops.cast(total, self.compute_dtype)
+        # Convolutions accumulate in float32, or in float64. The windows of
+        # space are shared by the frames of a window.
+        kernel = at_least_float32(kernel)
+        totals = [0] * self.kernel_size[0]
+        for j, rows in enumerate(self._slices(at_least_float32(x), 2)):
+            for k, part in enumerate(self._slices(rows, 3)):
+                for i, total in enumerate(totals):
+                    totals[i] = total + part * kernel[i, j, k]
+        frames = [list(self._slices(x, 1))[i] for i, x in enumerate(totals)]
+        return ops.cast(sum(frames), self.compute_dtype)
 
     def _reduce(self, x):
         combine = ops.maximum if self.mode == "max" else ops.add

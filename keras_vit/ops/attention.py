@@ -282,8 +282,20 @@ def softmax(x, dtype=None):
     """
     if keras.backend.backend() == "torch" and _dtype(x) == dtype:
         return ops.softmax(x, axis=-1)  # computes in float32 what is shorter
-    y = ops.softmax(at_least_float32(x), axis=-1)
+    y = _softmax(at_least_float32(x))
     return y if dtype is None else ops.cast(y, dtype)
+
+
+def _derive_softmax(primals, tangents):
+    (x,), (change,) = primals, tangents
+    y = _softmax(x)
+    return y, y * (change - ops.sum(y * change, axis=-1, keepdims=True))
+
+
+# JAX derives the division, for which it writes two more arrays of this size.
+@with_derivative(_derive_softmax)
+def _softmax(x):
+    return ops.softmax(x, axis=-1)
 
 
 def weighted_sum(logits, values):

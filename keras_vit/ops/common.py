@@ -119,16 +119,43 @@ _accumulates = False
 
 def targets_tpu() -> bool:
     """Return whether JAX traces a program for TPUs."""
+    return _target().startswith("tpu")
+
+
+def targets_xla_cpu() -> bool:
+    """Return whether JAX traces a program for CPUs."""
+    return _target().startswith("cpu")
+
+
+def _target():
+    """Return the name of the devices of JAX' program, "" on other backends."""
     if keras.backend.backend() != "jax":
-        return False
+        return ""
     import jax
 
     distribution = keras.distribution.distribution()
     if distribution is None:
-        return jax.default_backend() == "tpu"
+        return jax.default_backend()
     # Names such as "tpu:0", or jax.Device objects; of a plan they are absent.
     device = distribution.device_mesh.devices.flat[0]
-    return getattr(device, "platform", device).startswith("tpu")
+    return getattr(device, "platform", device)
+
+
+def by_rows(function, x):
+    """Return `function(x)`, of a matrix of all rows where JAX runs on CPUs.
+
+    For the gradient of a kernel XLA copies inputs with more axes to the order
+    of their transpose, and that of a bias it sums slowly for a single example.
+
+    Args:
+        function: Maps each row by itself, `[..., D]` to `[..., F]`.
+        x: `[..., D]`
+    """
+    *axes, width = x.shape
+    if len(axes) < 2 or not targets_xla_cpu():
+        return function(x)
+    y = function(ops.reshape(x, (-1, width)))
+    return ops.reshape(y, (-1, *axes[1:], y.shape[-1]))
 
 
 def fill_lanes(batch_size) -> bool:

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit._keras import say_once
+from keras_vit.ops.common import by_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -125,9 +126,7 @@ def linear(x, kernel, bias=None, activation=None):
     # On CPUs Keras computes PyTorch's products of float16 in float32.
     fits = dtype in ("float32", "bfloat16")
     if keras.backend.backend() != "torch" or not fits:
-        y = ops.matmul(x, kernel)
-        y = y if bias is None else ops.add(y, bias)
-        return y if activation is None else activation(y)
+        return by_rows(lambda x: _linear(x, kernel, bias, activation), x)
     import torch
 
     kernel = ops.cast(kernel, dtype)
@@ -147,6 +146,12 @@ def linear(x, kernel, bias=None, activation=None):
         y = torch.nn.functional.linear(x, kernel.T, bias)
         if activation in _FUSED and _may_overwrite(x, kernel, bias):
             return torch.ops.aten.gelu_(y, approximate=_FUSED[activation])
+    return y if activation is None else activation(y)
+
+
+def _linear(x, kernel, bias, activation):
+    y = ops.matmul(x, kernel)
+    y = y if bias is None else ops.add(y, bias)
     return y if activation is None else activation(y)
 
 

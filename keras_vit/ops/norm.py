@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.ops.common import wide_dtype, with_derivative
+from keras_vit.ops.common import by_rows, wide_dtype, with_derivative
 from keras_vit.ops.linear import is_transformed
 
 
@@ -24,6 +24,10 @@ def layer_norm(layer: keras.layers.LayerNormalization, inputs, plain):
     """
     if keras.backend.backend() != "jax":
         return plain(inputs)
+    return by_rows(lambda x: _layer_norm(layer, x), inputs)
+
+
+def _layer_norm(layer, inputs):
     dtype = wide_dtype(inputs.dtype)
     x = ops.cast(inputs, dtype)
     mean = ops.mean(x, axis=-1, keepdims=True)

@@ -189,11 +189,30 @@ def test_jax_traces_second_derivatives_for_tpus(monkeypatch):
 
 
 @pytest.mark.backend("jax")
+def test_jax_computes_gradients_of_rows_without_copies():
+    import jax
+
+    inputs, kernel, bias = (
+        np.ones(n, "float32") for n in ((1, 7, 4), (4, 3), 3)
+    )
+
+    def loss(x, kernel, bias):
+        return ops.sum(linear.linear(x, kernel, bias, linear.gelu) ** 2)
+
+    gradient = jax.jit(jax.grad(loss, (0, 1, 2)))
+    program = gradient.lower(inputs, kernel, bias).as_text()
+    # Of products with one axis of examples, and sums over this axis alone.
+    assert "tensor<1x7x3xf32>, tensor<1x7x4xf32>" not in program
+    assert "tensor<7x3xf32>, tensor<7x4xf32>" in program
+
+
+@pytest.mark.backend("jax")
 def test_jax_differentiates_in_any_order(monkeypatch):
     import jax
 
     start, direction = np.random.default_rng(0).normal(size=(2, 2, 3, 5, 5))
     forms = (
+        (attention, "_softmax"),
         (attention, "_weighted_sum"),
         (norm, "_variance"),
         (common, "_gradient_barrier"),
