@@ -89,8 +89,9 @@ def _grey(encoded):
 def _decode_kind(encoded, kind, read, channels):
     # Of other kinds, the decoder converts to no number of channels; of PNG
     # to grey by the file's gamma, unlike Pillow and its own JPEG.
-    direct = kind == "PNG" and channels == 3
-    return _decode(read(encoded)[0], 3 if direct else 0)
+    if kind == "PNG":  # as it is: its header would be read for nothing
+        return _decode(encoded, 3 if channels == 3 else 0)
+    return _decode(read(encoded)[0], 0)
 
 
 def _decode_other(encoded, channels):
@@ -130,13 +131,11 @@ def stored_pixels(encoded: bytes, channels: int, name: str) -> np.ndarray:
 
 
 def _stored(encoded, channels):
-    if formats.is_kind(encoded, "JPEG"):
-        native = 3 if cmyk_to_grey(encoded, channels) else channels
-        return _decode(encoded, native)
+    # Of bytes Python finds the kind faster than operations do.
     for kind, read in formats.READERS.items():
-        if formats.is_kind(encoded, kind):
+        if encoded.startswith(formats.KINDS[kind]):
             return _decode_kind(encoded, kind, read, channels)
-    return _decode(encoded, channels)
+    return _decode(encoded, 3 if cmyk_to_grey(encoded, channels) else channels)
 
 
 def cmyk_to_grey(encoded, channels: int):

@@ -279,7 +279,13 @@ def _turns(frame):
 
 def _flips(frame):
     """Return 1 for a frame to flip upside down before it is turned, else 0."""
-    matrix = frame.side_data.get("DISPLAYMATRIX")
+    side_data = optional("av.sidedata.sidedata", extra="video")
+    try:
+        # A frame and its own `side_data` hold each other: their memory would
+        # wait for Python's collector.
+        matrix = side_data.SideDataContainer(frame).get("DISPLAYMATRIX")
+    except ValueError:  # PyAV does not know all kinds, such as EXIF
+        matrix = None
     if matrix is None:
         return 0
     a, b, _, c, d = np.frombuffer(matrix, "int32")[:5].astype("float64")

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.features import features, labels_of, representation
-from keras_vit.evaluation.few_shot import L2, few_shot
+from keras_vit.evaluation.few_shot import L2, check_classes, few_shot
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.multi_label import (
     mean_average_precision,
@@ -51,7 +51,8 @@ class FewShot(keras.callbacks.Callback):
 
     Raises:
         ValueError: When training begins, if a class has fewer images than
-            `shots`, or variables are sharded over processes.
+            `shots`, or none of those to measure, or variables are sharded over
+            processes.
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("fast on-the-fly evaluation").
@@ -86,7 +87,7 @@ class FewShot(keras.callbacks.Callback):
         self._source: Any = None
 
     def on_train_begin(self, logs=None):
-        self._check(np.concatenate([labels_of(x) for x in self.train]))
+        self._check(_labels(self.train))
         self._source = representation(self.measured or self.model, self.layer)
         self._copy = copy_of(self._source)
 
@@ -110,6 +111,7 @@ class FewShot(keras.callbacks.Callback):
         """Refuse labels when training begins, not after hours."""
         shots, seed = self.options["shots"], self.options["seed"]
         few_shot_subset(labels, max(shots), seed)
+        check_classes(labels, _labels(self.test))
 
     def _measure(self, train, test):
         """Return a value for each of the names."""
@@ -205,6 +207,10 @@ class MeanAveragePrecision(keras.callbacks.Callback):
         with updated(self._copy, self._source):
             found = scores_and_targets(self._copy, self.batches)
         logs["val_mean_average_precision"], _ = mean_average_precision(*found)
+
+
+def _labels(batches):
+    return np.concatenate([labels_of(batch) for batch in batches])
 
 
 def copy_of(source):

@@ -89,12 +89,7 @@ def few_shot(
         raise ValueError(
             f"`num_draws` must be at least 1. Received: num_draws={num_draws}"
         )
-    absent = np.setdiff1d(test[1], train[1])
-    if len(absent):
-        raise ValueError(
-            "`train` must have examples of every class of `test`. Received: "
-            f"none of the classes {absent[:5].tolist()}"
-        )
+    check_classes(train[1], test[1])
     results = []
     for count in shots:
         solvers, accuracies = [], np.zeros(len(l2))
@@ -116,6 +111,20 @@ def few_shot(
             )
         )
     return results
+
+
+def check_classes(train: np.ndarray, test: np.ndarray) -> None:
+    """Refuse labels of which some are only measured.
+
+    Raises:
+        ValueError: If `test` has a class that `train` does not have.
+    """
+    absent = np.setdiff1d(test, train)
+    if len(absent):
+        raise ValueError(
+            "`train` must have examples of every class of `test`. Received: "
+            f"none of the classes {absent[:5].tolist()}"
+        )
 
 
 def _draw(labels, shots, seed, needs_dev):

@@ -1,10 +1,14 @@
 """Folders of video files: the right frames, or the file that is wrong."""
 
+import fractions
+import gc
+import io
 import struct
 
 import numpy as np
 import pytest
 import videos
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import video_files
@@ -126,6 +130,37 @@ def test_frames_are_upright_as_the_file_states(tmp_path, matrix, expected):
         found = video_files.to_pixels(video.frames([0, 1]))
     assert found.shape == expected(frames).shape
     assert np.abs(found - expected(frames).astype("float32")).mean() < 8
+
+
+def test_frames_are_freed_at_once(tmp_path):
+    import av
+
+    path = videos.write(tmp_path / "a.mp4", videos.numbered(4))
+    gc.collect()
+    gc.disable()
+    try:
+        shades_of(path, [0, 2])
+        kept = [x for x in gc.get_objects() if isinstance(x, av.VideoFrame)]
+    finally:
+        gc.enable()
+    assert not kept
+
+
+def test_motion_jpeg_with_exif_is_read(tmp_path):
+    import av
+
+    exif, content = Image.Exif(), io.BytesIO()
+    exif[0x010F] = "maker"
+    Image.new("RGB", (48, 32), (90, 90, 90)).save(content, "JPEG", exif=exif)
+    with av.open(str(tmp_path / "a.mkv"), "w") as container:
+        stream = container.add_stream("mjpeg", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 48, 32, "yuvj420p"
+        packet = av.Packet(content.getvalue())
+        packet.stream, packet.time_base = stream, fractions.Fraction(1, 5)
+        packet.pts = packet.dts = 0
+        packet.is_keyframe = True
+        container.mux(packet)
+    assert shades_of(tmp_path / "a.mkv", [0]).shape == (1,)
 
 
 def test_a_folder_of_videos_is_split_and_read(tmp_path):

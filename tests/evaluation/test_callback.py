@@ -115,6 +115,12 @@ def test_what_cannot_be_measured_is_refused_before_training():
         fit(model, few_shot)
     for one, other in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+    batches = [[dict(labels=np.arange(count))] for count in (9, 10)]
+    few_shot = evaluation.FewShot(
+        "digits", *batches, num_classes=10, shots=(1,)
+    )
+    with pytest.raises(ValueError, match=r"none of the classes \[9\]"):
+        few_shot.on_train_begin()
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         evaluation.FewShot("digits", [], [], num_classes=10, every=0)
 
