@@ -7,16 +7,14 @@ import keras
 from keras import ops
 
 from keras_vit._keras import say_once
-from keras_vit.ops.common import by_rows, targets_xla_cpu
+from keras_vit.ops.common import by_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 def gelu(x):
     """Return the exact GELU."""
-    dtype = keras.backend.standardize_dtype(x.dtype)
-    if dtype == "float64" or (dtype == "float32" and targets_xla_cpu()):
-        # TensorFlow's operation has the root of 2 in float32; that of JAX, for
-        # smaller tails, takes longer on CPUs.
+    if keras.backend.standardize_dtype(x.dtype) == "float64":
+        # TensorFlow's operation has the root of 2 in float32.
         return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
     return ops.gelu(x, approximate=False)
 
