@@ -298,9 +298,9 @@ def _views(model, source, num_frames, activation, options):
     step, rate = options.frame_step, options.frame_rate
     if source.is_video and run is None and step is None:
         raise ValueError(
-            "--frame_step must be that with which MODEL was trained, such as 4 "
-            "for MViTB16x4. Received: none, and no config.json of a run beside "
-            f"{options.model!r}"
+            "--frame_step must be given for a model of no run: that with which "
+            "it was trained, such as 4 for MViTB16x4, and any for one of "
+            f"images. Received: none for {options.model!r}"
         )
     run = run or experiment.Config()
     batches = data.eval_batches(

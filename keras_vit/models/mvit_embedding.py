@@ -10,7 +10,6 @@ from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import check_shape
 from keras_vit.layers.core import uniform
 from keras_vit.models.mvit_pooling import pooled_size
-from keras_vit.ops.common import by_rows
 from keras_vit.ops.convolution import conv
 
 Kind = Literal["separate", "joint", "none"]
@@ -73,10 +72,8 @@ class CubeEmbedding(keras.layers.Layer):
         pads = [(n, n) for n in self._padding()]
         x = ops.pad(inputs, [(0, 0), *pads, (0, 0)])
         x = conv(x, ops.cast(self.kernel, x.dtype), self.strides, "valid")
-        x = by_rows(lambda x: x + ops.cast(self.bias, x.dtype), x)
-        return ops.reshape(  # [B, N, D]
-            x, (-1, math.prod(self.grid_size), self.hidden_size)
-        )
+        x = ops.reshape(x, (-1, math.prod(self.grid_size), self.hidden_size))
+        return x + ops.cast(self.bias, x.dtype)  # [B, N, D]
 
     def compute_output_shape(self, input_shape):
         tokens = math.prod(self._grid_size(input_shape))

@@ -102,12 +102,13 @@ def _means_of_groups(x, groups):
     return ops.repeat(means, channels // groups, axis=-1)
 
 
-def unit_length(x):
+def unit_length(x, axis: int = -1):
     """Return vectors divided by their lengths.
 
     Args:
         x: `[..., D]`
+        axis: The axis of the values of a vector.
     """
-    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    squares = ops.sum(ops.square(x), axis=axis, keepdims=True)
     # Of a vector of zeros the gradient would not be a number.
     return x * ops.rsqrt(ops.maximum(squares, 1e-24))

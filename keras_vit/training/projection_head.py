@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.ops.norm import unit_length
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ProjectionHead(keras.layers.Layer):
@@ -67,16 +69,10 @@ class ProjectionHead(keras.layers.Layer):
         x = inputs
         for dense in self.mlp:
             x = dense(x)
-        x = _unit(ops.cast(x, "float32"), axis=-1)
+        x = unit_length(ops.cast(x, "float32"))
         kernel = ops.convert_to_tensor(self.kernel)
         kernel = ops.where(frozen, ops.stop_gradient(kernel), kernel)
-        return ops.matmul(x, _unit(kernel, axis=0))
+        return ops.matmul(x, unit_length(kernel, axis=0))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_prototypes)
-
-
-def _unit(x, axis):
-    """Return x divided by its norm along an axis."""
-    square = ops.sum(x * x, axis=axis, keepdims=True)
-    return x * ops.rsqrt(square + 1e-24)

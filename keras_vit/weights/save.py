@@ -264,12 +264,12 @@ def _write_files(path, arrays, config):
     with _atomic(os.path.join(path, "model.safetensors")) as file:
         safetensors.write(file, arrays)
     _write_json(os.path.join(path, "config.json"), config)
-    names = ["processor_config.json", "preprocessor_config.json"]
-    if processor:
-        _write_json(os.path.join(path, names.pop()), processor)
-    for name in names:  # of another model
-        with contextlib.suppress(FileNotFoundError):
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        with contextlib.suppress(FileNotFoundError):  # of another model
             os.remove(os.path.join(path, name))
+    if processor:
+        file = os.path.join(path, "preprocessor_config.json")
+        _write_json(file, processor)
 
 
 def _check_path(path, target, format):

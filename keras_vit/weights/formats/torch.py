@@ -69,8 +69,8 @@ def _warn_of_average(path, content, key):
             warnings.warn(
                 f"{path!r} has two sets of weights: `{key}` is read, and not "
                 f"its average `{name}`, which timm would read. To use that one "
-                "save it alone, torch.save(torch.load(path)"
-                f"[{name!r}], 'average.pth').",
+                f"save it alone: `torch.save(content[{name!r}], 'average.pth')`"
+                " with what `torch.load` returns.",
                 stacklevel=2,
             )
 
