@@ -131,11 +131,7 @@ def _filters(inner):
                 kernel = kernel - kernel.mean(axis=axes)
                 kernel = kernel / (kernel.std(axis=axes) + 1e-10)
             if isinstance(layer, videomae.TubeletEmbedding):
-                # The frames are the first part of the channels.
-                *sides, channels, width = kernel.shape
-                frames = layer.tubelet_size
-                shape = (*sides, frames, channels // frames, width)
-                return np.moveaxis(kernel.reshape(shape), 2, 0)
+                return layer.by_frame(kernel)
             is_frame = kernel.ndim == 5 and len(kernel) == 1
             return kernel[0] if is_frame else kernel
     raise ValueError(

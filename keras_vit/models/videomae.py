@@ -9,6 +9,7 @@ transformers. There is no class token; positions are fixed sines and cosines.
 from typing import Literal, Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import layers
@@ -74,6 +75,10 @@ class TubeletEmbedding(layers.PatchEmbedding):
         x = ops.reshape(x, (-1, *self._merged(inputs.shape)[1:]))
         x = super().call(x)  # [B * T / S, N, D]
         return ops.reshape(x, (-1, groups * x.shape[1], self.hidden_size))
+
+    def by_frame(self, kernel):
+        """Return `[h, w, S C, D]` as `[S, h, w, C, D]`, a NumPy array."""
+        return np.stack(np.split(kernel, self.tubelet_size, axis=2))
 
     def compute_output_shape(self, input_shape):
         _, patches, width = super().compute_output_shape(

@@ -267,8 +267,8 @@ class TestTraining:
 
     def test_tensor_parallelism_adds_up_twice_a_block(self, trained):
         found = trained[1]["tensor_4"]["inference"]
-        # A device's examples, tokens, and the whole width.
-        assert found == [["all-reduce", [8, 5, 32]]] * 2
+        # A device's examples times tokens, and the whole width.
+        assert found == [["all-reduce", [8 * 5, 32]]] * 2
 
     def test_a_checkpoint_fills_cut_variables(self, trained):
         results = trained[1]["loaded"]
