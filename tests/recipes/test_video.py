@@ -144,7 +144,7 @@ def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
     config = json.loads((workdir / "config.json").read_text())
     config["config"]["data"] |= dict(frame_step=2, frame_rate=5.0)
     assert evaluate.main([model, "--dataset=moving_digits"]) == 2
-    assert "--frame_step must be that with which" in capsys.readouterr().err
+    assert "--frame_step must be given for a model" in capsys.readouterr().err
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert starts() == [(0, 3), (0.6, 3.6)]
     assert starts("--frame_rate=10") == [(0, 1.5), (1.5, 3), (2.1, 3.6)]
