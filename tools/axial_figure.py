@@ -36,7 +36,7 @@ MODELS = (
     ),
 )
 EPOCHS = 7  # on JFT-300M
-BATCHES = (1, 8, 128, 512)
+BATCHES = (1, 8, 64, 128, 512)
 
 
 @command.entry

@@ -18,8 +18,11 @@ from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, check_heads, register
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.attention import by_token, join_heads, softmax
 
 __all__ = ["AxialViT", "AxialViTB32", "AxialViTB16"]
+
+Axis = Literal["height", "width"]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -84,6 +87,74 @@ class AddAxialPositionEmbs(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class AxialSelfAttention(layers.MultiHeadSelfAttention):
+    """Self-attention of maps within each column, or within each row.
+
+    Each head multiplies queries and keys of one axis where they are. With
+    columns and rows as sequences of a batch, a TPU would copy the map, queries,
+    keys, values and results: a quarter of the time of Axial-ViT-B/16.
+
+    Args:
+        num_heads: Number of heads A; divides the token width D.
+        axis: "height" for columns, "width" for rows.
+        dropout_rate: Share of attention weights set to zero in training.
+        **kwargs: Arguments of layers.
+
+    Input shape: `[B, H, W, D]`
+    Output shape: `[B, H, W, D]`
+    """
+
+    @checked
+    def __init__(
+        self,
+        num_heads: Count,
+        axis: Axis,
+        dropout_rate: Rate = 0.0,
+        **kwargs,
+    ):
+        super().__init__(num_heads, dropout_rate, **kwargs)
+        self.axis = axis
+
+    def build(self, input_shape):
+        self._map_shape = tuple(input_shape[1:])
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):  # type: ignore[override]
+        weights, value = self._weights(inputs)
+        weights = self.dropout(weights, training=training)
+        pairs, keys = _SUBSCRIPTS[self.axis]
+        x = ops.einsum(f"{pairs},{keys}->bhwae", weights, value)
+        return join_heads(self.out, x)
+
+    def _weights(self, inputs):
+        """Return softmax(q k^T / sqrt(E)) along the axis, and values."""
+        inputs = check_shape(self, inputs, self._map_shape)
+        query, key, value = by_token(self.qkv, inputs, self.num_heads)
+        query = query * self.head_size**-0.5
+        pairs, keys = _SUBSCRIPTS[self.axis]
+        logits = ops.einsum(f"bhwae,{keys}->{pairs}", query, key)
+        return softmax(logits, self.compute_dtype), value
+
+    def attention_weights(self, inputs):
+        """Return attention among all tokens, `[B, A, H W, H W]`.
+
+        It is 0 between tokens of different columns, or rows.
+        """
+        weights, _ = self._weights(inputs)
+        rows, columns, _ = self._map_shape
+        if self.axis == "height":
+            x = ops.einsum("bwahg,wv->bahwgv", weights, ops.eye(columns))
+        else:
+            x = ops.einsum("bhawv,hg->bahwgv", weights, ops.eye(rows))
+        tokens = rows * columns
+        return ops.reshape(x, (-1, self.num_heads, tokens, tokens))
+
+
+# Of pairs of tokens, and of keys and values.
+_SUBSCRIPTS = dict(height=("bwahg", "bgwae"), width=("bhawv", "bhvae"))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(Block):
     """Two Transformer blocks: one along columns, one along rows.
 
@@ -123,66 +194,35 @@ class AxialTransformerBlock(Block):
         self.attention_dropout_rate = attention_dropout_rate
 
     def build(self, input_shape):
-        self._map_shape = tuple(input_shape[1:])
-        _, rows, columns, width = input_shape
-
-        def block(length, name):
+        def block(axis, name):
             layer = self.make(
                 layers.TransformerBlock,
                 self.num_heads,
                 self.mlp_dim,
                 dropout_rate=self.dropout_rate,
                 attention_options=dict(
-                    dropout_rate=self.attention_dropout_rate
+                    layer="AxialSelfAttention",
+                    axis=axis,
+                    dropout_rate=self.attention_dropout_rate,
                 ),
                 name=name,
             )
-            layer.build((None, length, width))
+            layer.build(input_shape)
             return layer
 
-        self.row = block(rows, "row")
-        self.col = block(columns, "col")
+        self.row = block("height", "row")
+        self.col = block("width", "col")
 
     def _forward(self, x, training):
-        x = self.row(self._columns(x), training=training)
-        x = self.col(self._rows(x), training=training)
-        return ops.reshape(x, (-1, *self._map_shape))
-
-    def _columns(self, x):
-        """Return the columns of maps as sequences, `[B W, H, D]`."""
-        x = check_shape(self, x, self._map_shape)
-        rows, _, width = self._map_shape
-        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, rows, width))
-
-    def _rows(self, x):
-        """Return the rows of such columns, `[B H, W, D]`."""
-        rows, columns, width = self._map_shape
-        x = ops.reshape(x, (-1, columns, rows, width))
-        x = ops.transpose(x, (0, 2, 1, 3))  # [B, H, W, D]
-        return ops.reshape(x, (-1, columns, width))
+        return self.col(self.row(x, training=training), training=training)
 
     def attention_weights(self, inputs):
         """Return attention along columns and along rows, `[B, A, N, N]` each.
 
         Among all tokens: 0 between tokens of different columns, or rows.
         """
-        rows, columns, _ = self._map_shape
-        x = self._columns(inputs)
-        weights = self.row.attention_weights(x)  # [B W, A, H, H]
-        weights = ops.reshape(
-            weights, (-1, columns, self.num_heads, rows, rows)
-        )
-        along_columns = ops.einsum(
-            "bwaij,wv->baiwjv", weights, ops.eye(columns)
-        )
-        x = self._rows(self.row(x))
-        weights = self.col.attention_weights(x)  # [B H, A, W, W]
-        weights = ops.reshape(
-            weights, (-1, rows, self.num_heads, columns, columns)
-        )
-        along_rows = ops.einsum("bhaij,hg->bahigj", weights, ops.eye(rows))
-        shape = (-1, self.num_heads, rows * columns, rows * columns)
-        return [ops.reshape(w, shape) for w in (along_columns, along_rows)]
+        along_columns = self.row.attention_weights(inputs)
+        return [along_columns, self.col.attention_weights(self.row(inputs))]
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -113,11 +113,10 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
         inputs: `[B, T, D]`
         num_heads: Number of heads A.
     """
-    is_plain = dense.quantization_mode is None and not dense.lora_enabled
-    if common.targets_tpu() and is_plain:
+    if _projects_on_tpu(dense):
         return [
             common.by_queries(ops.transpose(x, (0, 2, 1, 3)))
-            for x in _project_on_tpu(dense, inputs, num_heads)
+            for x in by_token(dense, inputs, num_heads)
         ]
     shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
     qkv = ops.reshape(dense(inputs), shape)  # [B, T, A, 3, E]
@@ -126,15 +125,24 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
     return ops.unstack(qkv, axis=0)
 
 
-def _project_on_tpu(dense, inputs, num_heads):
-    """Return q, k and v of all heads, each `[B, T, A, E]`.
+def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
+    """Return q, k and v of all tokens, each `[B, ..., A, E]`.
 
-    It sorts the columns of the kernel by q, k and v instead of the result,
-    which is much larger, and of which XLA makes two copies more. The biases are
-    added last: XLA computes their gradients where it computes those of q, k
-    and v.
+    On TPUs, it sorts the columns of the kernel by q, k and v instead of the
+    result, which is much larger, and of which XLA makes two copies more. The
+    biases are added last: XLA computes their gradients where it computes those
+    of q, k and v.
+
+    Args:
+        dense: See `by_head`.
+        inputs: `[B, ..., D]`
+        num_heads: Number of heads A.
     """
     columns = _columns(dense, num_heads)
+    if not _projects_on_tpu(dense):
+        shape = (-1, *inputs.shape[1:-1], *columns)
+        qkv = ops.moveaxis(ops.reshape(dense(inputs), shape), -2, 0)
+        return ops.unstack(qkv, axis=0)
     dtype = dense.compute_dtype
     kernel = common.gradient_by_rows(ops.cast(dense.kernel, dtype))
     kernel = ops.reshape(kernel, (-1, *columns))
@@ -143,17 +151,37 @@ def _project_on_tpu(dense, inputs, num_heads):
     if common.are_few(inputs.shape[1]):
         # Each by itself: to put three gradients together takes longer.
         parts = [
-            ops.einsum("btd,dae->btae", inputs, part)
+            ops.einsum("b...d,dae->b...ae", inputs, part)
             for part in ops.unstack(kernel, axis=1)
         ]
     else:
-        qkv = ops.einsum("btd,dqae->btqae", inputs, kernel)
-        parts = ops.unstack(qkv, axis=2)
+        qkv = ops.einsum("b...d,dqae->b...qae", inputs, kernel)
+        parts = ops.unstack(qkv, axis=-3)
     if dense.bias is None:
         return parts
     bias = ops.reshape(ops.cast(dense.bias, dtype), columns)
     biases = ops.unstack(bias, axis=1)
     return [x + b for x, b in zip(parts, biases, strict=True)]
+
+
+def join_heads(dense: keras.layers.Dense, x):
+    """Return the projection of the results of all heads, `[B, ..., D]`.
+
+    Args:
+        dense: A built layer of D units.
+        x: `[B, ..., A, E]`
+    """
+    *_, heads, size = x.shape
+    if not _projects_on_tpu(dense):
+        return dense(ops.reshape(x, (-1, *x.shape[1:-2], heads * size)))
+    kernel = ops.reshape(ops.cast(dense.kernel, x.dtype), (heads, size, -1))
+    y = ops.einsum("...ae,aed->...d", x, kernel)
+    return y if dense.bias is None else y + ops.cast(dense.bias, y.dtype)
+
+
+def _projects_on_tpu(dense):
+    is_plain = dense.quantization_mode is None and not dense.lora_enabled
+    return common.targets_tpu() and is_plain
 
 
 def _columns(dense, num_heads):

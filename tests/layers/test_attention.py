@@ -70,11 +70,11 @@ def test_the_projection_for_tpus_gives_the_same(qkv_bias, tokens, monkeypatch):
     x = np.random.default_rng(1).normal(size=(3, tokens, 8)).astype("float32")
     expected = layer(x)
     used = []
-    on_tpu = attention._project_on_tpu
+    on_tpu = attention.by_token
     monkeypatch.setattr(common, "targets_tpu", lambda: True)
     monkeypatch.setattr(
         attention,
-        "_project_on_tpu",
+        "by_token",
         lambda *arguments: used.append(1) or on_tpu(*arguments),
     )
     np.testing.assert_allclose(layer(x), expected, rtol=1e-5, atol=1e-5)

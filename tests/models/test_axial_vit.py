@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_vit
+from keras_vit.ops import common
 
 
 def authors_model(**kwargs):
@@ -23,6 +24,16 @@ def authors_model(**kwargs):
 
 def test_logits_are_the_authors():
     assert difference(*authors_model()) <= 1e-5
+
+
+@pytest.mark.backend("jax")
+def test_the_form_for_tpus_has_the_authors_numbers(monkeypatch):
+    model, *images_and_logits = authors_model()
+    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    for block in model.blocks:  # the other form is not used
+        monkeypatch.setattr(block.row.attention.qkv, "call", None)
+        monkeypatch.setattr(block.col.attention.out, "call", None)
+    assert difference(model, *images_and_logits) <= 1e-5
 
 
 @pytest.mark.backend("torch")
