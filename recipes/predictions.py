@@ -8,6 +8,7 @@ with the seeds of the augmentation).
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,8 @@ def stored(
 
     Raises:
         ValueError: If the folder has the predictions of other batches or of
-            another teacher, or misses some and several processes run.
+            another teacher, or misses some and several processes run, or
+            another run writes them.
     """
     folder = pathlib.Path(config.distill.predictions).expanduser()
     _refuse_others(folder, config, images)
@@ -56,34 +58,37 @@ def stored(
                 "several processes: write it with a run of one. Received: "
                 f"distill.predictions={config.distill.predictions!r}"
             )
-        size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
-        print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
-        ask = _asker(config.distill.teacher, images.info)
-        _write(folder / "train", counts["train"], shape, train, ask)
-        _write(
-            folder / "evaluation",
-            counts["evaluation"],
-            shape,
-            lambda done: evaluation().skip(done),
-            ask,
-        )
+        # Two runs that write at once would mix their batches.
+        with workdirs.lock(folder, devices, "distill.predictions"):
+            _write_missing(config, images, batches, folder, shape, counts)
         # The student is that of a run which only reads.
         keras.utils.set_random_seed(config.seed)
     return method.wrapped(config, images, _with_stored, folder=folder)
 
 
+def _write_missing(config, images, batches, folder, shape, counts):
+    """Write the predictions of all batches that no file has."""
+    train, evaluation = batches
+    size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
+    print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
+    ask = _asker(config.distill.teacher, images.info)
+    _write(folder / "train", counts["train"], shape, train, ask)
+    _write(
+        folder / "evaluation",
+        counts["evaluation"],
+        shape,
+        lambda done: evaluation().skip(done),
+        ask,
+    )
+
+
 def _refuse_others(folder, config, images):
     """Write what the predictions are of, or compare it."""
-    teacher = pathlib.Path(config.distill.teacher).expanduser()
-    found = str(teacher)
-    if teacher.is_file():
-        with open(teacher, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
     settings = dataclasses.asdict(config.data)
     del settings["cache"], settings["dataset"]  # its digest is compared
     names = ("train", "evaluation")
     here = dict(
-        teacher=found,
+        teacher=identity(config.distill.teacher),
         seed=config.seed,
         data=settings,
         image_shape=images.info.image_shape,
@@ -103,6 +108,27 @@ def _refuse_others(folder, config, images):
             f"the same teacher. Received: {str(folder)!r}, which differs in "
             + ", ".join(differ)
         )
+
+
+def identity(teacher: str | os.PathLike) -> str:
+    """Return the digest of a file or a directory, or a name as it is.
+
+    Args:
+        teacher: A path, or what `keras_vit.from_pretrained` opens.
+    """
+    path = pathlib.Path(teacher).expanduser()
+    if path.is_file():
+        return _digest(path)
+    if not path.is_dir():
+        return str(path)
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    lines = [f"{x.relative_to(path)} {_digest(x)}" for x in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _done(path, shape):

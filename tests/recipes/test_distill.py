@@ -9,7 +9,7 @@ import pytest
 import small_runs
 from sklearn import linear_model
 
-from keras_vit import data, training
+from keras_vit import data, distribution, training
 from recipes import (
     cli,
     distill,
@@ -18,8 +18,10 @@ from recipes import (
     finetune,
     fitting,
     inputs,
+    predictions,
     training_step,
 )
+from recipes import workdir as workdirs
 from recipes.configs import distill as configs
 
 
@@ -125,6 +127,10 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
 
     # As if it were killed while it wrote the second batch.
     os.truncate(tmp_path / "predictions/train", size // 2)
+    with workdirs.lock(tmp_path / "predictions", distribution.setup()):
+        with pytest.raises(ValueError, match="`distill.predictions` must not"):
+            finetune.run(config, str(tmp_path / "at_once"))
+    assert (tmp_path / "predictions/train").stat().st_size == size // 2
     assert finetune.run(config, str(tmp_path / "again")) == written
     assert (tmp_path / "predictions/train").stat().st_size == size
 
@@ -148,6 +154,17 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
     config.seed += 1
     with pytest.raises(ValueError, match="which differs in seed"):
         distill.prepare(config, devices, images, batches)
+
+
+@pytest.mark.backend_independent
+def test_another_teacher_in_the_same_directory_is_seen(tmp_path):
+    before = predictions.identity(tmp_path)
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "variables" / "data").write_bytes(b"weights")
+    after = predictions.identity(tmp_path)
+    (tmp_path / "variables" / "data").write_bytes(b"others ")
+    assert len({before, after, predictions.identity(tmp_path)}) == 3
+    assert predictions.identity("augreg") == "augreg"
 
 
 @pytest.mark.backend("torch")
