@@ -19,7 +19,11 @@ import numpy as np
 from keras_vit import distribution, training
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.training.by_step import by_step
-from keras_vit.training.distillation import INPUT, predicted
+from keras_vit.training.distillation import (
+    INPUT,
+    check_classes,
+    predicted,
+)
 from recipes import fields, inputs, method, training_step
 from recipes import workdir as workdirs
 
@@ -71,7 +75,7 @@ def _write_missing(config, images, batches, folder, shape, counts):
     train, evaluation = batches
     size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
     print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
-    ask = _asker(config.distill.teacher, images.info)
+    ask = _asker(config.distill, images.info)
     _write(folder / "train", counts["train"], shape, train, ask)
     _write(
         folder / "evaluation",
@@ -137,15 +141,18 @@ def _done(path, shape):
     return path.stat().st_size // size if path.exists() else 0
 
 
-def _asker(path, info):
+def _asker(settings, info):
     """Return a function from a batch of images to predictions in NumPy."""
-    teacher: Any = training.open_teacher(path)
-    if training.is_function_of_files(path):
+    teacher: Any = training.open_teacher(settings.teacher)
+    names = tuple(info.class_names)
+    if training.is_function_of_files(settings.teacher):
+        check_classes(teacher, len(names), names, len(names))
         tf = tensorflow()
         return lambda images: teacher(tf.cast(images, "float32")).numpy()
     images = keras.Input(info.image_shape)
-    names = tuple(info.class_names)
-    outputs = predicted(images, teacher, names, len(names))
+    outputs = predicted(
+        images, teacher, names, len(names), settings.probabilities
+    )
     model = keras.Model(images, outputs)
     return lambda images: model.predict_on_batch(images.numpy())
 
