@@ -6,9 +6,7 @@ with the seeds of the augmentation).
 """
 
 import dataclasses
-import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_vit import distribution, training
+from keras_vit._paths import digest
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.training.by_step import by_step
 from keras_vit.training.distillation import (
@@ -88,11 +87,12 @@ def _write_missing(config, images, batches, folder, shape, counts):
 
 def _refuse_others(folder, config, images):
     """Write what the predictions are of, or compare it."""
+    teacher = config.distill.teacher
     settings = dataclasses.asdict(config.data)
     del settings["cache"], settings["dataset"]  # its digest is compared
     names = ("train", "evaluation")
     here = dict(
-        teacher=identity(config.distill.teacher),
+        teacher=digest(teacher) or str(pathlib.Path(teacher).expanduser()),
         seed=config.seed,
         data=settings,
         image_shape=images.info.image_shape,
@@ -112,27 +112,6 @@ def _refuse_others(folder, config, images):
             f"the same teacher. Received: {str(folder)!r}, which differs in "
             + ", ".join(differ)
         )
-
-
-def identity(teacher: str | os.PathLike) -> str:
-    """Return the digest of a file or a directory, or a name as it is.
-
-    Args:
-        teacher: A path, or what `keras_vit.from_pretrained` opens.
-    """
-    path = pathlib.Path(teacher).expanduser()
-    if path.is_file():
-        return _digest(path)
-    if not path.is_dir():
-        return str(path)
-    files = sorted(each for each in path.rglob("*") if each.is_file())
-    lines = [f"{x.relative_to(path)} {_digest(x)}" for x in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _done(path, shape):

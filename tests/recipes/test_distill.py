@@ -18,7 +18,6 @@ from recipes import (
     finetune,
     fitting,
     inputs,
-    predictions,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -154,17 +153,6 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
     config.seed += 1
     with pytest.raises(ValueError, match="which differs in seed"):
         distill.prepare(config, devices, images, batches)
-
-
-@pytest.mark.backend_independent
-def test_another_teacher_in_the_same_directory_is_seen(tmp_path):
-    before = predictions.identity(tmp_path)
-    (tmp_path / "variables").mkdir()
-    (tmp_path / "variables" / "data").write_bytes(b"weights")
-    after = predictions.identity(tmp_path)
-    (tmp_path / "variables" / "data").write_bytes(b"others ")
-    assert len({before, after, predictions.identity(tmp_path)}) == 3
-    assert predictions.identity("augreg") == "augreg"
 
 
 @pytest.mark.backend("torch")
