@@ -231,7 +231,7 @@ class ImageModel(graph.Model):
             self.optimizer.build(self.trainable_variables)
 
     @functools.wraps(keras.Model.fit)
-    def fit(self, *args, **kwargs):
+    def fit(self, *args, **kwargs):  # type: ignore[override]
         if self.compiled and self.optimizer is None:
             raise ValueError(
                 "`model` must be compiled with an optimizer to be trained. "
