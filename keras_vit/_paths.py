@@ -1,6 +1,8 @@
 """Paths that a user names, looked at before they are opened."""
 
+import hashlib
 import os
+import pathlib
 
 
 def why_no_file(path: str | os.PathLike) -> str | None:
@@ -31,3 +33,24 @@ def require_file(path: str | os.PathLike) -> None:
     reason = why_no_file(path)
     if reason:
         raise ValueError(f"{os.fspath(path)!r} must be a file. It {reason}.")
+
+
+def digest(path: str | os.PathLike) -> str | None:
+    """Return the SHA-256 of a file, or of a directory's files and their names.
+
+    Args:
+        path: The path, in which "~" is the home directory.
+
+    Returns:
+        The digest in hex, or None if nothing is there.
+    """
+    found = pathlib.Path(path).expanduser()
+    if found.is_file():
+        with open(found, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if not found.is_dir():
+        return None
+    files = sorted(each for each in found.rglob("*") if each.is_file())
+    lines = [f"{each.relative_to(found)} {digest(each)}\n" for each in files]
+    content = "".join(lines).encode(errors="surrogateescape")
+    return hashlib.sha256(content).hexdigest()

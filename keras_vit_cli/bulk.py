@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from keras_vit import evaluation
+from keras_vit._paths import digest
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.text import TwoTowers
 from keras_vit_cli import beam, predict, predict_tasks
@@ -287,10 +288,13 @@ def _start(job):
     """Make the folder, or check that its job is the same."""
     asked = dataclasses.asdict(job)
     del asked["output"], asked["batch_size"]
+    # Where the model is a file of this machine; it may have been replaced.
+    asked["model_sha256"] = digest(job.model)
     file = job.file("job.json")
     if _files().exists(file):
         before = json.loads(_read(file))
-        if before != asked:
+        # Earlier versions wrote no digest.
+        if asked != {"model_sha256": asked["model_sha256"]} | before:
             raise ValueError(
                 "OUTPUT must be empty, or of the same job. Received: "
                 f"{job.output!r}, which has answers of {before}; asked for "

@@ -11,6 +11,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+# The reason of an image that may be valid in a request without the others.
+OVER_BUDGET = "over the request's budget"
+
 
 class Refused(Exception):
     """The server did not take the request: try its halves."""
@@ -77,18 +80,24 @@ def _classify(batch, ask, options):
             _print_error(batch[0][0], f"refused: {error}", options.json)
             return 1
         # The request has too many images, or too many bytes.
-        half = len(batch) // 2
-        return _classify(batch[:half], ask, options) + _classify(
-            batch[half:], ask, options
-        )
-    failed = 0
-    for (path, _), answer in zip(batch, answers, strict=True):
+        return _classify_halves(batch, ask, options)
+    failed, left = 0, []
+    for (path, image), answer in zip(batch, answers, strict=True):
         if answer["valid"]:
             _print_answer(path, answer, options)
+        elif why(answer) == OVER_BUDGET and len(batch) > 1:
+            left.append((path, image))
         else:
             _print_error(path, f"is not valid: {why(answer)}", options.json)
             failed += 1
+    if left:
+        failed += _classify_halves(left, ask, options)
     return failed
+
+
+def _classify_halves(batch, ask, options):
+    halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
+    return sum(_classify(half, ask, options) for half in halves if half)
 
 
 def _print_answer(path, answer, options):

@@ -73,7 +73,6 @@ def _export(options):
                 f"keras_vit.heads. Received: {options.precision}"
             )
     else:
-        # A copy has no loss to derive this from.
         activation = activation or savedmodel.activation_of(model)
     is_int8 = options.precision == "int8"
     if is_int8 and FORMATS.get(kind) in formats.QUANTIZED:

@@ -264,12 +264,7 @@ def find(
     paths = []
     for name in images:
         if os.path.isdir(name):
-            found = sorted(
-                os.path.join(folder, file)
-                for folder, _, files in os.walk(name)
-                for file in files
-                if file.lower().endswith(extensions)
-            )
+            found = sorted(_files_below(name, extensions))
             if not found:
                 raise ValueError(
                     "IMAGE must be a folder with files of "
@@ -283,6 +278,17 @@ def find(
             found = sorted(glob.glob(name, recursive=True)) or [name]
         paths += found
     return paths
+
+
+def _files_below(name, extensions):
+    """Yield the files of a folder; a link may lead back, and is left out."""
+    for folder, below, files in os.walk(name):
+        for each in (os.path.join(folder, x) for x in below):
+            if os.path.islink(each):
+                print(f"Left out: {each}, a link to a folder", file=sys.stderr)
+        for file in files:
+            if file.lower().endswith(extensions):
+                yield os.path.join(folder, file)
 
 
 def best(names, scores, count: int) -> list[tuple[int, str, float]]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_vit._paths import require_file
 from keras_vit.data import decode
+from keras_vit_cli.classify import OVER_BUDGET
 
 # An output of a model with a head -> its task.
 _TASKS = dict(
@@ -68,7 +69,16 @@ def _ask(loaded, signature: str, images: list[bytes]) -> dict:
         first = _ask(loaded, signature, images[:half])
         rest = _ask(loaded, signature, images[half:])
         return {k: np.concatenate([first[k], rest[k]]) for k in first}
-    return {name: value.numpy() for name, value in found.items()}
+    found = {name: value.numpy() for name, value in found.items()}
+    # The budget of the others suffices for one image at least.
+    reasons = found.get("reason", np.array([]))
+    left = np.flatnonzero(reasons == OVER_BUDGET.encode())
+    if 0 < len(left) < len(images):
+        again = _ask(loaded, signature, [images[i] for i in left])
+        for name, value in again.items():
+            found[name] = found[name].copy()
+            found[name][left] = value
+    return found
 
 
 class Classifier:

@@ -7,6 +7,7 @@ import keras
 
 import keras_vit
 from keras_vit import distribution, training
+from keras_vit.training import distillation
 from keras_vit.weights import registry
 from recipes import (
     checks,
@@ -155,6 +156,8 @@ def prepare(
         batches = predictions.stored(config, devices, images, batches)
     elif training.is_function_of_files(own.teacher):
         in_data, teacher = True, training.open_teacher(own.teacher)
+        names = tuple(info.class_names)
+        distillation.check_classes(teacher, len(names), names, len(names))
         batches = tuple(
             _with_predictions(make, teacher, len(info.class_names))
             for make in batches

@@ -6,7 +6,6 @@ with the seeds of the augmentation).
 """
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable
@@ -16,9 +15,14 @@ import keras
 import numpy as np
 
 from keras_vit import distribution, training
+from keras_vit._paths import digest
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.training.by_step import by_step
-from keras_vit.training.distillation import INPUT, predicted
+from keras_vit.training.distillation import (
+    INPUT,
+    check_classes,
+    predicted,
+)
 from recipes import fields, inputs, method, training_step
 from recipes import workdir as workdirs
 
@@ -39,7 +43,8 @@ def stored(
 
     Raises:
         ValueError: If the folder has the predictions of other batches or of
-            another teacher, or misses some and several processes run.
+            another teacher, or misses some and several processes run, or
+            another run writes them.
     """
     folder = pathlib.Path(config.distill.predictions).expanduser()
     _refuse_others(folder, config, images)
@@ -56,34 +61,38 @@ def stored(
                 "several processes: write it with a run of one. Received: "
                 f"distill.predictions={config.distill.predictions!r}"
             )
-        size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
-        print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
-        ask = _asker(config.distill.teacher, images.info)
-        _write(folder / "train", counts["train"], shape, train, ask)
-        _write(
-            folder / "evaluation",
-            counts["evaluation"],
-            shape,
-            lambda done: evaluation().skip(done),
-            ask,
-        )
+        # Two runs that write at once would mix their batches.
+        with workdirs.lock(folder, devices, "distill.predictions"):
+            _write_missing(config, images, batches, folder, shape, counts)
         # The student is that of a run which only reads.
         keras.utils.set_random_seed(config.seed)
     return method.wrapped(config, images, _with_stored, folder=folder)
 
 
+def _write_missing(config, images, batches, folder, shape, counts):
+    """Write the predictions of all batches that no file has."""
+    train, evaluation = batches
+    size = sum(counts.values()) * np.prod(shape) * DTYPE.itemsize / 1e9
+    print(f"Predictions, {size:.3g} GB, go to {folder}.", flush=True)
+    ask = _asker(config.distill, images.info)
+    _write(folder / "train", counts["train"], shape, train, ask)
+    _write(
+        folder / "evaluation",
+        counts["evaluation"],
+        shape,
+        lambda done: evaluation().skip(done),
+        ask,
+    )
+
+
 def _refuse_others(folder, config, images):
     """Write what the predictions are of, or compare it."""
-    teacher = pathlib.Path(config.distill.teacher).expanduser()
-    found = str(teacher)
-    if teacher.is_file():
-        with open(teacher, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+    teacher = config.distill.teacher
     settings = dataclasses.asdict(config.data)
     del settings["cache"], settings["dataset"]  # its digest is compared
     names = ("train", "evaluation")
     here = dict(
-        teacher=found,
+        teacher=digest(teacher) or str(pathlib.Path(teacher).expanduser()),
         seed=config.seed,
         data=settings,
         image_shape=images.info.image_shape,
@@ -111,15 +120,18 @@ def _done(path, shape):
     return path.stat().st_size // size if path.exists() else 0
 
 
-def _asker(path, info):
+def _asker(settings, info):
     """Return a function from a batch of images to predictions in NumPy."""
-    teacher: Any = training.open_teacher(path)
-    if training.is_function_of_files(path):
+    teacher: Any = training.open_teacher(settings.teacher)
+    names = tuple(info.class_names)
+    if training.is_function_of_files(settings.teacher):
+        check_classes(teacher, len(names), names, len(names))
         tf = tensorflow()
         return lambda images: teacher(tf.cast(images, "float32")).numpy()
     images = keras.Input(info.image_shape)
-    names = tuple(info.class_names)
-    outputs = predicted(images, teacher, names, len(names))
+    outputs = predicted(
+        images, teacher, names, len(names), settings.probabilities
+    )
     model = keras.Model(images, outputs)
     return lambda images: model.predict_on_batch(images.numpy())
 

@@ -145,6 +145,9 @@ def build(
         steps_per_execution=steps_per_execution,
     )
     trainer.optimizer.build(trainer.trainable_variables)
+    if isinstance(loss, training.SigmoidCrossentropy):
+        # In its file the loss states what makes probabilities of the scores.
+        model.compile(optimizer=None, loss=loss)
     return TrainingStep(
         model=model,
         trainer=trainer,

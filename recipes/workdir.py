@@ -56,8 +56,12 @@ def path_of(workdir: str | os.PathLike) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def lock(workdir: pathlib.Path, devices: distribution.Devices):
-    """Hold a workdir for one run, whose processes must all call it.
+def lock(
+    workdir: pathlib.Path,
+    devices: distribution.Devices,
+    argument: str = "workdir",
+):
+    """Hold a folder for one run, whose processes must all call it.
 
     The main process takes an advisory lock of the operating system (`flock`)
     on the file run.lock, which contains its name. The lock ends with its
@@ -65,13 +69,18 @@ def lock(workdir: pathlib.Path, devices: distribution.Devices):
     supports that: NFS 4 does; with Cloud Storage FUSE it only works within one
     machine.
 
+    Args:
+        workdir: The folder.
+        devices: The result of `keras_vit.distribution.setup`.
+        argument: Its name in the error message.
+
     Raises:
         ValueError: If another run holds it; nothing in it is changed then.
     """
     refusal, descriptor = None, None
     if devices.is_main:
         try:
-            descriptor = _lock(workdir)
+            descriptor = _lock(workdir, argument)
         except Exception as error:  # the other processes wait for this one
             refusal = error
     if any(distribution.any_process(devices, refusal is not None)):
@@ -266,7 +275,7 @@ def _complete_lines(path):
     return [line for line in lines if line.endswith("\n")]
 
 
-def _lock(workdir):
+def _lock(workdir, argument="workdir"):
     """Return the descriptor of the locked file."""
     path = workdir / LOCK
     while True:
@@ -282,9 +291,9 @@ def _lock(workdir):
             holder = _holder(descriptor)
             os.close(descriptor)
             raise ValueError(
-                "`workdir` must not be in use by another run. Received: "
+                f"`{argument}` must not be in use by another run. Received: "
                 f"{str(workdir)!r}, in use by {holder}. Wait until that run "
-                "ends, stop it, or give another --workdir."
+                f"ends, stop it, or give another {argument}."
             ) from None
         except OSError as error:
             print(

@@ -119,3 +119,15 @@ def test_what_a_path_is(tmp_path):
     }
     with pytest.raises(ValueError, match="no regular file"):
         download.fetch((tmp_path / "pipe").as_uri(), tmp_path / "copy")
+
+
+def test_the_digest_of_a_directory_is_that_of_its_files(tmp_path):
+    assert _paths.digest(tmp_path / "absent") is None
+    found = [_paths.digest(tmp_path)]
+    (tmp_path / "variables").mkdir()
+    file = tmp_path / "variables" / "data"
+    for content in (b"weights", b"others"):
+        file.write_bytes(content)
+        found += [_paths.digest(tmp_path), _paths.digest(file)]
+    file.rename(tmp_path / "data")
+    assert len({*found, _paths.digest(tmp_path)}) == 6

@@ -158,9 +158,12 @@ def find_broken(paths, is_video: bool) -> dict[str, str]:
 
 def _has_videos(root):
     """Whether a folder has more videos than images in its class folders."""
+    # A class folder may be a link, which `os.walk` does not follow.
+    linked = [x for x in root.iterdir() if x.is_symlink() and x.is_dir()]
     count = collections.Counter(
         _extension(name)
-        for _, _, files in os.walk(root)
+        for folder in (root, *linked)
+        for _, _, files in os.walk(folder)
         for name in files
         if not name.startswith(".")
     )

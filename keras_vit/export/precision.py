@@ -41,8 +41,9 @@ def in_precision(model: keras.Model, precision: Precision) -> keras.Model:
     `export_litert` with `precision="int8"` write files that are faster.
 
     Scores are float32. The output of a model without a head has its compute
-    type. The copy is not compiled, and is saved and loaded like any other
-    model; the 8-bit kernels of an int8 copy cannot be trained.
+    type. The copy has no optimizer, but the loss, which states what makes
+    probabilities of the scores. It is saved and loaded like any other model;
+    the 8-bit kernels of an int8 copy cannot be trained.
 
     Args:
         model: A functional model of this package, in any float precision.
@@ -64,6 +65,8 @@ def in_precision(model: keras.Model, precision: Precision) -> keras.Model:
     copy.set_weights(model.get_weights())
     if precision == "int8":
         copy.quantize("int8", filters=layers.quantizable)
+    if getattr(model, "loss", None) is not None:
+        copy.compile(optimizer=None, loss=model.loss)
     return copy
 
 

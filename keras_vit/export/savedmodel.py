@@ -329,7 +329,9 @@ def activation_of(model: keras.Model) -> str:
     """Return the activation from outputs to probabilities, by the loss.
 
     It is "none" if the model's last layer gives probabilities, and of a model
-    with a head for a task. Any other activation is a part of the logits.
+    with a head for a task. Any other activation is a part of the logits. A
+    single score is no softmax, which would always be 1: without a loss it is a
+    sigmoid, and with the loss of a regression itself.
     """
     if isinstance(model, TaskModel):
         return "none"
@@ -347,8 +349,11 @@ def activation_of(model: keras.Model) -> str:
         if isinstance(loss, str)
         else getattr(loss, "__name__", type(loss).__name__)
     )
-    binary = "binary" in name.lower() or "sigmoid" in name.lower()
-    return "sigmoid" if binary else "softmax"
+    if "binary" in name.lower() or "sigmoid" in name.lower():
+        return "sigmoid"
+    if getattr(last, "units", None) != 1:
+        return "softmax"
+    return "sigmoid" if loss is None else "none"
 
 
 def describe(model: keras.Model, class_names) -> dict:

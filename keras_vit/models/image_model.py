@@ -230,6 +230,16 @@ class ImageModel(graph.Model):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args, **kwargs):  # type: ignore[override]
+        if self.compiled and self.optimizer is None:
+            raise ValueError(
+                "`model` must be compiled with an optimizer to be trained. "
+                f"Received: {self.name!r}, whose file has a loss alone, which "
+                "states what its scores are. Call `model.compile` first."
+            )
+        return super().fit(*args, **kwargs)
+
     def train_step(self, *args, **kwargs):
         """Trains on a batch; see `keras.Model.train_step`."""
         if keras.backend.backend() == "torch":

@@ -1,5 +1,6 @@
 """Learning from the predictions of a teacher: DeiT, and function matching."""
 
+import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Positive, Rate, checked
+from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.data.optional_imports import (
     optional,
     tensorflow,
@@ -145,7 +147,7 @@ def distilled(
 
     Raises:
         ValueError: If the model is no classifier, or the teacher has other
-            classes.
+            classes or contradicts `probabilities`.
 
     Reference:
         Touvron et al. 2021, section 4.
@@ -168,7 +170,9 @@ def distilled(
         found = keras.Input((classes,), name=INPUT, dtype="float32")
         inputs = {"images": images, INPUT: found}
     else:
-        found = predicted(images, teacher, inner.class_names, classes)
+        found = predicted(
+            images, teacher, inner.class_names, classes, probabilities
+        )
         found = ops.stop_gradient(found)
     found = ops.cast(found, "float32")
     if probabilities:
@@ -182,6 +186,7 @@ def predicted(
     teacher: keras.Model,
     class_names: tuple[str, ...] | None,
     classes: int,
+    probabilities: bool = False,
 ) -> keras.KerasTensor:
     """Return what a frozen teacher predicts of images, resized to its size.
 
@@ -190,24 +195,53 @@ def predicted(
         teacher: Its output is `[B, K]`.
         class_names: Those of the student, if it has any.
         classes: Their number K.
+        probabilities: Whether the teacher gives probabilities, not logits.
 
     Raises:
-        ValueError: If the teacher has other classes.
+        ValueError: If the teacher has other classes, or its last layer shows
+            that it gives the other of the two.
     """
-    names = getattr(teacher, "class_names", None)
-    differ = bool(names and class_names) and tuple(names or ()) != class_names
-    if teacher.output_shape[-1] != classes or differ:
+    check_classes(teacher, teacher.output_shape[-1], class_names, classes)
+    given = output_of(last_layer(teacher.output))
+    if given is not None and probabilities != (given in PROBABILITIES):
         raise ValueError(
-            "`teacher` must have the classes of the student, in the same "
-            f"order. Received: {teacher.output_shape[-1]} classes "
-            f"{list(names or ())[:5]}, the student has {classes} "
-            f"{list(class_names or ())[:5]}"
+            "`probabilities` must say whether the teacher gives probabilities "
+            "or logits: their softmax would be another. Received: "
+            f"probabilities={probabilities}, a teacher whose last layer gives "
+            f"{given if given == 'logits' else f'those of a {given}'}"
         )
     teacher.trainable = False
     x, size = images, tuple(teacher.input_shape[1:3])
     if None not in size and size != tuple(images.shape[1:3]):
         x = keras.layers.Resizing(*size, name="resize_for_teacher")(x)
     return teacher(x, training=False)
+
+
+def check_classes(
+    teacher: keras.Model | Callable,
+    found: int,
+    class_names: tuple[str, ...] | None,
+    classes: int,
+) -> None:
+    """Refuse a teacher of other classes, or in another order.
+
+    Args:
+        teacher: A model, or a function of `open_teacher`.
+        found: Number of its classes.
+        class_names: Those of the student, if it has any.
+        classes: Their number.
+
+    Raises:
+        ValueError: If they differ; of names, if both have them.
+    """
+    names = tuple(getattr(teacher, "class_names", None) or ())
+    differ = bool(names and class_names) and names != class_names
+    if found != classes or differ:
+        raise ValueError(
+            "`teacher` must have the classes of the student, in the same "
+            f"order. Received: {found} classes {list(names)[:5]}, the student "
+            f"has {classes} {list(class_names or ())[:5]}"
+        )
 
 
 def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:
@@ -220,7 +254,8 @@ def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:
     Returns:
         A model; of a SavedModel or an ONNX file a function of tensors of
         TensorFlow for `with_predictions`, from pixels, `[B, H, W, C]`, to
-        float32 `[B, K]`.
+        float32 `[B, K]`, with the `class_names` of those that this package
+        exported, or None.
 
     Raises:
         ValueError: If the file has not one input and one output.
@@ -287,7 +322,10 @@ def _of_saved_model(path):
         found = loaded.signatures[served](**{name: tf.cast(images, spec.dtype)})
         return tf.cast(found[outputs[0]], "float32")
 
-    return predict
+    names = pathlib.Path(path) / "assets.extra" / "labels.txt"
+    if names.exists():
+        return _named(predict, names.read_text("utf-8").splitlines())
+    return _named(predict, None)
 
 
 def _of_onnx(path):
@@ -309,6 +347,18 @@ def _of_onnx(path):
         images = _fitted(images, shape)
         return tf.numpy_function(run, [images], "float32")
 
+    stated = session.get_modelmeta().custom_metadata_map.get("class_names")
+    try:
+        return _named(predict, json.loads(stated or "null"))
+    except ValueError:  # of another exporter
+        return _named(predict, None)
+
+
+def _named(predict, names):
+    """Return the function with its names, unless they are mere numbers."""
+    if names == [str(i) for i in range(len(names or ()))]:
+        names = None
+    predict.class_names = names if isinstance(names, list) else None
     return predict
 
 

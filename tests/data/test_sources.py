@@ -93,6 +93,19 @@ def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
     )
 
 
+def test_linked_class_folders_of_videos_are_found(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("run", "walk"):
+        (tmp_path / "elsewhere" / name).mkdir(parents=True)
+        for i in range(5):
+            (tmp_path / "elsewhere" / name / f"{i}.mp4").touch()
+        link = tmp_path / "data" / name
+        link.symlink_to(tmp_path / "elsewhere" / name)
+    train, evaluation = data.load(str(tmp_path / "data"))
+    assert train.is_video
+    assert train.num_examples + evaluation.num_examples == 10
+
+
 @pytest.mark.parametrize("name", ["test", "val", "validation"])
 def test_train_and_test_folders(tmp_path, name):
     make_folder(tmp_path / "train", ("a", "b", "c"))

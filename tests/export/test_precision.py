@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import precision
+from keras_vit.export import precision, savedmodel
 from keras_vit.models.vit import ViT
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
@@ -171,6 +171,15 @@ def test_copy_saves_and_loads(kind, name, tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(images, verbose=0), copy.predict(images, verbose=0)
     )
+
+
+def test_a_copy_states_what_makes_probabilities_of_its_scores(tmp_path):
+    model = make_model()
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    precision.in_precision(model, "bfloat16").save(tmp_path / "copy.keras")
+    copy = keras.models.load_model(tmp_path / "copy.keras")
+    assert savedmodel.activation_of(copy) == "sigmoid"
+    assert copy.optimizer is None
 
 
 @pytest.mark.thorough("tensorflow")

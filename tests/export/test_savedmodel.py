@@ -526,6 +526,15 @@ class TestArguments:
             model = make_model(classifier_activation=own)
             assert savedmodel.activation_of(model) == expected
 
+    def test_a_single_score_is_no_softmax(self):
+        """It would be 1 for every image."""
+        model = make_model(classes=1, class_names=None)
+        assert savedmodel.activation_of(model) == "sigmoid"
+        model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+        assert savedmodel.activation_of(model) == "sigmoid"
+        model.compile("sgd", "mean_squared_error")
+        assert savedmodel.activation_of(model) == "none"
+
 
 @pytest.mark.backend("torch")
 def test_torch_is_refused_by_name(tmp_path):

@@ -107,6 +107,14 @@ def test_a_job_that_is_stopped_goes_on_and_answers_for_each_image_once(
     assert "201 images in 8 shards, of which 7" in capsys.readouterr().out
     assert run(*words, "--top_k=2") == 2
     assert "OUTPUT must be empty, or of the same job" in capsys.readouterr().err
+    # Another model of the same name.
+    content = model.read_bytes()
+    small_vit(input_shape=(8, 8, 3), classes=3, num_layers=2).save(model)
+    try:
+        assert run(*words) == 2
+    finally:
+        model.write_bytes(content)
+    assert "OUTPUT must be empty, or of the same job" in capsys.readouterr().err
 
 
 def test_embeddings_are_indices_of_images(folder, tmp_path, capsys):

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 import threading
+import types
 
 import keras
 import numpy as np
@@ -15,6 +16,9 @@ from PIL import Image
 import keras_vit
 import keras_vit_cli
 from keras_vit import data
+from keras_vit.export import limits
+from keras_vit_cli import classify as client
+from keras_vit_cli import savedmodel_client
 from tests import tf_serving
 
 # The client asks no backend, and the server's model is TensorFlow's.
@@ -171,6 +175,49 @@ def test_an_image_that_is_refused_by_itself_is_said(asked, files, capsys):
     assert classify([*asked.arguments, "--model=strict", path]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"{path}: refused: ") and "t decode" in err
+
+
+class Budget:
+    """Signatures whose budget suffices for two images of a request."""
+
+    def __init__(self):
+        self.signatures = {"predict": self.predict}
+        self.sizes = []
+
+    def predict(self, image_bytes):
+        number = int(tf.size(image_bytes))
+        self.sizes.append(number)
+        valid = np.arange(number) < 2
+        reason = np.where(valid, "", limits.REASONS[limits.OVER_BUDGET])
+        found = tf.strings.to_number(image_bytes)[:, None]
+        return dict(
+            probabilities=tf.where(valid[:, None], found, 0),
+            valid=tf.constant(valid),
+            reason=tf.constant(reason.astype(bytes)),
+        )
+
+
+def test_images_over_the_budget_of_a_request_are_asked_again(tmp_path, capsys):
+    model = Budget()
+    files = [tmp_path / f"{i}" for i in range(5)]
+    for file in files:
+        file.write_text(file.name)
+    classifier = savedmodel_client.Classifier(model, ["a"])
+    found = [scores for _, _, scores in classifier.predict(map(str, files))]
+    np.testing.assert_array_equal(found, np.arange(5)[:, None])
+    assert model.sizes == [5, 3, 1]
+
+    def ask(images, options):
+        found = Budget().predict(tf.constant(images))
+        rows = zip(found["valid"].numpy(), found["reason"].numpy(), strict=True)
+        one = dict(classes=["a"], indices=[0], scores=[1.0])
+        return [dict(one, valid=v, reason=reason) for v, reason in rows]
+
+    options = types.SimpleNamespace(json=False, top_k=1)
+    batch = [(file.name, file.read_bytes()) for file in files]
+    assert client._classify(batch, ask, options) == 0
+    printed = capsys.readouterr()
+    assert not printed.err and printed.out.split("\n")[::2] == [*"01234", ""]
 
 
 def test_json_is_a_valid_object_an_image(asked, served_model, files, capsys):

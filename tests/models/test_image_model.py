@@ -146,3 +146,11 @@ def test_models_are_listed_by_family():
     assert "ViTB16" in keras_vit.list_models(family="vit")
     with pytest.raises(ValueError, match="`family` must be one of"):
         keras_vit.list_models(family="cnn")
+
+
+def test_a_loss_without_an_optimizer_does_not_train():
+    model = make_model()
+    loss = keras_vit.training.SigmoidCrossentropy()
+    model.compile(optimizer=None, loss=loss)
+    with pytest.raises(ValueError, match="compiled with an optimizer"):
+        model.fit(np.zeros((2, *model.input_shape[1:])), np.zeros((2, 5)))

@@ -9,7 +9,7 @@ import pytest
 import small_runs
 from sklearn import linear_model
 
-from keras_vit import data, training
+from keras_vit import data, distribution, training
 from recipes import (
     cli,
     distill,
@@ -20,6 +20,7 @@ from recipes import (
     inputs,
     training_step,
 )
+from recipes import workdir as workdirs
 from recipes.configs import distill as configs
 
 
@@ -125,6 +126,10 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
 
     # As if it were killed while it wrote the second batch.
     os.truncate(tmp_path / "predictions/train", size // 2)
+    with workdirs.lock(tmp_path / "predictions", distribution.setup()):
+        with pytest.raises(ValueError, match="`distill.predictions` must not"):
+            finetune.run(config, str(tmp_path / "at_once"))
+    assert (tmp_path / "predictions/train").stat().st_size == size // 2
     assert finetune.run(config, str(tmp_path / "again")) == written
     assert (tmp_path / "predictions/train").stat().st_size == size
 

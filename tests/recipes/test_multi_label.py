@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data, evaluation
+from keras_vit_cli import predict
 from recipes import evaluate, finetune
 
 
@@ -72,6 +73,11 @@ def test_a_run_learns_several_labels(
     assert found["precision_at_1"] == pytest.approx(results["accuracy"])
     assert evaluate.main(arguments[:2]) == 0
     assert "mAP" in capsys.readouterr().out
+    # The file says that each class is predicted by itself.
+    classifier = predict.asked(str(path))
+    bright_red = [f"{folder}/test/3.png"]
+    ((_, _, scores),) = classifier.predict(bright_red)
+    assert scores.min() > 0.5
 
 
 @pytest.mark.backend("torch")

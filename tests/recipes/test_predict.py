@@ -199,6 +199,11 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
     assert outputs[0].count(".PNG") == 5
+    (tmp_path / "a" / "again").symlink_to(folder)
+    assert predict(model, str(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == outputs[0]
+    assert f"Left out: {tmp_path / 'a' / 'again'}, a link" in printed.err
     (tmp_path / "empty").mkdir()
     assert "has none" in refused(capsys, model, tmp_path / "empty")
 

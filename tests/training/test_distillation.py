@@ -7,6 +7,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import export, training
+from keras_vit.training import distillation
 
 TINY = dict(
     patch_size=4,
@@ -141,7 +142,11 @@ def test_an_onnx_teacher(channels_first, tmp_path):
     )
     opset = [onnx.helper.make_opsetid("", 13)]
     model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    # As `export_onnx` states them.
+    onnx.helper.set_model_props(model, {"class_names": '["a", "b", "c", "d"]'})
     onnx.save(model, tmp_path / "t.onnx")
+    opened = training.open_teacher(tmp_path / "t.onnx")
+    assert opened.class_names == ["a", "b", "c", "d"]
     # Twice its size.
     images = rng.uniform(0, 255, (6, 4, 4, 3)).astype("float32")
     large = images.repeat(2, 1).repeat(2, 2)
@@ -160,6 +165,12 @@ def test_a_savedmodel_is_a_teacher(teacher, tmp_path):
     found = predicted(tmp_path / "1", images)
     expected = teacher.predict(images, verbose=0)
     np.testing.assert_allclose(found, expected, atol=2e-4)
+    assert training.open_teacher(tmp_path / "1").class_names is None
+    path = tmp_path / "1" / "assets.extra" / "labels.txt"
+    path.write_text("a\nb\nc\nd\n")
+    opened = training.open_teacher(tmp_path / "1")
+    with pytest.raises(ValueError, match="in the same order"):
+        distillation.check_classes(opened, 4, ("b", "a", "c", "d"), 4)
 
 
 @pytest.mark.backend("torch")
@@ -194,6 +205,12 @@ def test_other_classes_are_refused(teacher):
     names["class_names"] = ("b", "a", "c", "d")
     with pytest.raises(ValueError, match="in the same order"):
         training.distilled(keras_vit.DeiT(**TINY | names), named)
+    for activation, probabilities in (("softmax", False), (None, True)):
+        sure = keras_vit.ViT(**TINY, classifier_activation=activation)
+        with pytest.raises(ValueError, match="`probabilities` must say"):
+            training.distilled(
+                keras_vit.DeiT(**TINY), sure, probabilities=probabilities
+            )
     headless = keras_vit.DeiT(**TINY | dict(include_top=False))
     with pytest.raises(ValueError, match="must have a head"):
         training.distilled(headless, teacher)
