@@ -29,7 +29,11 @@ def run(options, classifier, paths: list[str]) -> int:
     Raises:
         ValueError: If nothing states the frames of a clip.
     """
-    sampling = _sampling(options, classifier.model.input_shape[1])
+    step, rate = runs.clip_frames(
+        options.model, options.frame_step, options.frame_rate
+    )
+    num_frames = classifier.model.input_shape[1]
+    sampling = Sampling(num_frames=num_frames, step=step, rate=rate)
     print_video = _printer(options.format)
     drawn, broken = [], 0
     for path in paths:
@@ -55,25 +59,6 @@ def run(options, classifier, paths: list[str]) -> int:
         _draw(classifier.model, drawn[:NUM_DRAWN], options.attention)
         print(f"Where the model looked: {options.attention}", file=sys.stderr)
     return 1 if broken else 0
-
-
-def _sampling(options, num_frames):
-    """Return the frames of a clip: as asked, or as the model was trained."""
-    run = runs.config_of(options.model)
-    step, rate = (
-        run.get(name) if asked is None else asked
-        for name, asked in (
-            ("frame_step", options.frame_step),
-            ("frame_rate", options.frame_rate),
-        )
-    )
-    if step is None:
-        raise ValueError(
-            "--frame_step must be that with which MODEL was trained, such as 4 "
-            "for MViTB16x4. Received: none, and no config.json of a run beside "
-            f"{options.model!r}"
-        )
-    return Sampling(num_frames=num_frames, step=step, rate=rate or 0.0)
 
 
 def _clips(count, sampling):

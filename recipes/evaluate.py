@@ -46,7 +46,7 @@ import numpy as np
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
-from keras_vit_cli import command, predict
+from keras_vit_cli import command, predict, runs
 from recipes import experiment, inputs, trained_on
 
 REAL = "imagenet2012_real"
@@ -294,23 +294,19 @@ def _views(model, source, num_frames, activation, options):
 
     The activation is the one that the model's scores still need.
     """
-    run = trained_on.config_beside(options.model)
-    step, rate = options.frame_step, options.frame_rate
-    if source.is_video and run is None and step is None:
-        raise ValueError(
-            "--frame_step must be given for a model of no run: that with which "
-            "it was trained, such as 4 for MViTB16x4, and any for one of "
-            f"images. Received: none for {options.model!r}"
+    clips = {}
+    if source.is_video:
+        step, rate = runs.clip_frames(
+            options.model, options.frame_step, options.frame_rate
         )
-    run = run or experiment.Config()
+        clips = dict(frame_step=step, frame_rate=rate)
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
         image_size=model.input_shape[-3:-1],
         channels=model.input_shape[-1],
         num_frames=num_frames,
-        frame_step=run.data.frame_step if step is None else step,
-        frame_rate=run.data.frame_rate if rate is None else rate,
+        **clips,
         num_clips=options.clips,
         num_crops=options.crops,
         resize=options.resize,

@@ -140,7 +140,7 @@ def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
     assert starts("--frame_step=0") == [(0, 3.6)]
     words = ["predict", model, str(tmp_path / "a.mkv")]
     assert keras_vit_cli.main(words) == 2
-    assert "--frame_step must be that with which" in capsys.readouterr().err
+    assert "--frame_step must be given for a model" in capsys.readouterr().err
     config = json.loads((workdir / "config.json").read_text())
     config["config"]["data"] |= dict(frame_step=2, frame_rate=5.0)
     assert evaluate.main([model, "--dataset=moving_digits"]) == 2
@@ -148,6 +148,34 @@ def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert starts() == [(0, 3), (0.6, 3.6)]
     assert starts("--frame_rate=10") == [(0, 1.5), (1.5, 3), (2.1, 3.6)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [({}, (3, 5.0)), (dict(frame_step=0, frame_rate=0.0), (0, 0.0))],
+)
+def test_few_shot_takes_the_clips_of_the_run_or_as_asked(
+    video_run, tmp_path, monkeypatch, asked, used
+):
+    workdir, _ = video_run
+    model = str(shutil.copy(workdir / "last.keras", tmp_path))
+    config = fewshot.Config(
+        model=fewshot.Model(name="MViT", weights=model),
+        data=fewshot.Data(dataset="moving_digits", **asked),
+    )
+    if not asked:
+        with pytest.raises(ValueError, match="`data.frame_step` must be given"):
+            fewshot.run(config, str(tmp_path / "fewshot"))
+    of_run = json.loads((workdir / "config.json").read_text())
+    of_run["config"]["data"] |= dict(frame_step=3, frame_rate=5.0)
+    (tmp_path / "config.json").write_text(json.dumps(of_run))
+
+    def spy(*_, frame_step, frame_rate, **__):
+        raise OSError(f"{frame_step}, {frame_rate}")
+
+    monkeypatch.setattr(data, "eval_batches", spy)
+    with pytest.raises(OSError, match="{}, {}".format(*used)):
+        fewshot.run(config, str(tmp_path / "fewshot"))
 
 
 def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
