@@ -37,26 +37,29 @@ def run(options, classifier, paths: list[str]) -> int:
     print_video = _printer(options.format)
     drawn, broken = [], 0
     for path in paths:
+        times, scores, shown = [], [], []
         try:
-            times, clips = _read(path, classifier.model, sampling)
+            for batch, clips in _read(
+                path, classifier.model, sampling, options.batch_size
+            ):
+                times += batch
+                scores += [*classifier.scores(clips)]
+                # Of long videos not all clips fit into memory.
+                shown += [*clips[: NUM_DRAWN - len(drawn) - len(shown)]]
         except ValueError as error:
             broken += 1
             print(error, file=sys.stderr)
             if options.format == "jsonl":
                 print(json.dumps(dict(video=path, error=str(error))))
             continue
-        scores = np.concatenate(
-            [
-                classifier.scores(clips[i : i + options.batch_size])
-                for i in range(0, len(clips), options.batch_size)
-            ]
-        )
         rows = [best(classifier.names, each, options.top_k) for each in scores]
-        overall = best(classifier.names, scores.mean(axis=0), options.top_k)
+        mean = np.mean(scores, axis=0)
+        overall = best(classifier.names, mean, options.top_k)
         print_video(path, overall, list(zip(times, rows, strict=True)))
-        drawn += zip(times, clips, [row[0] for row in rows], strict=True)
+        # Of fewer clips than rows, if enough are shown.
+        drawn += zip(times, shown, [row[0] for row in rows], strict=False)
     if options.attention and drawn:
-        _draw(classifier.model, drawn[:NUM_DRAWN], options.attention)
+        _draw(classifier.model, drawn, options.attention)
         print(f"Where the model looked: {options.attention}", file=sys.stderr)
     return 1 if broken else 0
 
@@ -79,20 +82,22 @@ def _clips(count, sampling):
     ]
 
 
-def _read(path, model, sampling):
-    """Return the start and end of clips in seconds, and the clips."""
+def _read(path, model, sampling, batch_size):
+    """Yield the start and end of clips in seconds, and the clips."""
     height, width, channels = model.input_shape[2:]
 
     def plan(*size):
         return (0, 0, *size), (height, width)
 
     with video_files.open_video(path, sampling.rate) as video:
-        times, clips = [], []
-        for first, end, numbers in _clips(video.num_frames, sampling):
-            frames = video.frames(numbers.tolist())
-            clips.append(video_files.to_pixels(frames, channels, plan))
-            times.append((first / video.rate, end / video.rate))
-    return times, np.stack(clips)
+        chosen = _clips(video.num_frames, sampling)
+        for i in range(0, len(chosen), batch_size):
+            times, clips = [], []
+            for first, end, numbers in chosen[i : i + batch_size]:
+                frames = video.frames(numbers.tolist())
+                clips.append(video_files.to_pixels(frames, channels, plan))
+                times.append((first / video.rate, end / video.rate))
+            yield times, np.stack(clips)
 
 
 def _printer(kind):

@@ -12,6 +12,7 @@ from small_runs import changed, small_vit
 import keras_vit
 import keras_vit_cli
 from keras_vit import data, evaluation
+from keras_vit_cli import predict
 from recipes import (
     evaluate,
     experiment,
@@ -92,7 +93,9 @@ def test_evaluation_shuffles_frames_and_averages_views(
     assert "takes videos" in capsys.readouterr().err
 
 
-def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
+def test_videos_are_classified_over_time(
+    video_run, capsys, tmp_path, monkeypatch
+):
     pytest.importorskip("av")
     workdir, _ = video_run
     model, picture = str(workdir / "last.keras"), tmp_path / "attention.png"
@@ -120,6 +123,23 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert keras_vit_cli.main(again) == 0
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 6 and " 0.80 to 1.60 s" in table[3]
+    # Two of the four clips are in memory at a time.
+    held = []
+
+    def spy(classifier, clips, scores=predict.KerasClassifier.scores):
+        held.append(len(clips))
+        assert len(read) == sum(held)
+        return scores(classifier, clips)
+
+    read, to_pixels = [], data.video_files.to_pixels
+    monkeypatch.setattr(predict.KerasClassifier, "scores", spy)
+    monkeypatch.setattr(
+        data.video_files,
+        "to_pixels",
+        lambda *args: read.append(args) or to_pixels(*args),
+    )
+    assert keras_vit_cli.main([*again, "--batch_size=2"]) == 0
+    assert held == [2, 2] and capsys.readouterr().out.splitlines() == table
 
 
 def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
