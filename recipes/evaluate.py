@@ -128,8 +128,11 @@ FLAGS = (
 def _add_arguments(parser):
     parser.add_argument("model", metavar="MODEL")
     for name, default, meaning in OPTIONS:
+        kind = type(default)
+        if kind is int:
+            kind = command.count if default else command.natural
         parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=meaning
+            f"--{name}", type=kind, default=default, help=meaning
         )
     for name, meaning in FLAGS:
         parser.add_argument(f"--{name}", action="store_true", help=meaning)
@@ -141,13 +144,15 @@ def _add_arguments(parser):
     )
     parser.add_argument(
         "--split_seed",
-        type=int,
+        type=command.natural,
         help="seed of drawing the held-out part (that of the run, or 0)",
     )
-    parser.add_argument("--seed", type=int, help="seed of --shuffle_frames (0)")
+    parser.add_argument(
+        "--seed", type=command.natural, help="seed of --shuffle_frames (0)"
+    )
     parser.add_argument(
         "--frame_step",
-        type=int,
+        type=command.natural,
         help="frames of a video between those of a clip (that of the run of "
         "MODEL); 0 takes the middle of as many segments of the video",
     )

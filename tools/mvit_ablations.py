@@ -131,7 +131,12 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("slice", nargs="?", default="v5p-8")
-    add("--clips", type=int, default=1, help="of a training step, each device")
+    add(
+        "--clips",
+        type=command.count,
+        default=1,
+        help="of a training step, each device",
+    )
     add("--no_memory", action="store_true", help="count, and compile nothing")
     flags = parser.parse_args(arguments)
     memory = None

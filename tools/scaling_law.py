@@ -116,7 +116,12 @@ def main(arguments: list[str]) -> int:
         metavar="EXAFLOPS",
         help="default: the next doubling",
     )
-    add("--hold_out", type=int, default=0, help="runs to predict, not to fit")
+    add(
+        "--hold_out",
+        type=command.natural,
+        default=0,
+        help="runs to predict, not to fit",
+    )
     add("--output", default="scaling_law.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
     found = {}

@@ -159,9 +159,9 @@ def _parser():
         if name == "measures":
             given["default"] = ["speed", "memory"]
         add(f"--{name}", help=f"of {', '.join(known)}", **given)
-    add("--rounds", type=int, default=9)
+    add("--rounds", type=command.count, default=9)
     most = "where the search of the largest batch ends"
-    add("--most_images", type=int, default=4096, help=most)
+    add("--most_images", type=command.count, default=4096, help=most)
     add("--output", default="runs/benchmark")
     again = "summarise the files of --output again"
     add("--only_report", action="store_true", help=again)
@@ -176,7 +176,7 @@ def _names(text):
 
 
 def _numbers(text):
-    return [int(number) for number in text.split(",")]
+    return [command.count(number) for number in text.split(",")]
 
 
 def _choices(known):
