@@ -70,7 +70,7 @@ def _decode_any(encoded, channels):
 
 def _decode_jpeg(encoded, channels):
     image = stored_jpeg(encoded, channels)
-    return orientation.upright(image, formats.orientation_of_jpeg(encoded))
+    return orientation.upright(image, formats.orientation(encoded))
 
 
 def stored_jpeg(encoded, channels: int):
