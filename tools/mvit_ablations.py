@@ -129,11 +129,11 @@ TABLES = {
 def main(arguments: list[str]) -> int:
     """Print the tables."""
     parser = command.Parser(description=__doc__)
-    add = parser.add_argument
+    add, count = parser.add_argument, command.count
     add("slice", nargs="?", default="v5p-8")
     add(
         "--clips",
-        type=command.count,
+        type=count,
         default=1,
         help="of a training step, each device",
     )
