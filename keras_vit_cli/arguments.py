@@ -4,7 +4,7 @@ import argparse
 import pathlib
 import re
 
-from keras_vit_cli.command import Parser
+from keras_vit_cli.command import Parser, count, natural
 
 # A copy of the library's value, compared by a test: importing it takes seconds.
 ACTIVATIONS = ("softmax", "sigmoid", "none")
@@ -136,11 +136,11 @@ def _predict(parser):
     add("model", metavar="MODEL")
     add("images", metavar="IMAGE", nargs="+")
     # What some models do not read has no default here: it is refused there.
-    add("--top_k", type=int, help="classes to print (5)")
-    add("--batch_size", type=int, default=32, help="images at a time (32)")
+    add("--top_k", type=count, help="classes to print (5)")
+    add("--batch_size", type=count, default=32, help="images at a time (32)")
     step = "frames of a video from one of a clip to the next (those of the run "
     step += "of MODEL); 0 takes the middle of as many segments of the video"
-    add("--frame_step", type=int, help=step)
+    add("--frame_step", type=natural, help=step)
     rate = "frames per second of --frame_step; 0 for each video's own (that of "
     add("--frame_rate", type=float, help=f"{rate}the run, or 0)")
     kinds = ("table", "csv", "jsonl")
@@ -160,7 +160,7 @@ def _index(parser):
     add("model", metavar="MODEL")
     add("images", metavar="IMAGE", nargs="+")
     add("index", metavar="INDEX.npz")
-    add("--batch_size", type=_count, default=64, help="images a step (64)")
+    add("--batch_size", type=count, default=64, help="images a step (64)")
 
 
 def _search(parser):
@@ -168,7 +168,7 @@ def _search(parser):
     add("index", metavar="INDEX.npz")
     add("query", metavar="QUERY", help="a text, or the file of an image")
     add("--model", help="that of the index, if not given")
-    add("--top_k", type=_count, default=10, help="images to find (10)")
+    add("--top_k", type=count, default=10, help="images to find (10)")
     add("--drawing", metavar="OUT.png", help="where to draw what was found")
 
 
@@ -178,9 +178,9 @@ def _bulk(parser):
     add("images", metavar="FOLDER", nargs="+")
     add("output", metavar="OUTPUT")
     add("--embed", action="store_true", help="write embeddings, not classes")
-    add("--shards", type=_count, default=100, help="files to write (100)")
-    add("--top_k", type=_count, help="classes of an image (5)")
-    add("--batch_size", type=_count, default=32, help="images at a time (32)")
+    add("--shards", type=count, default=100, help="files to write (100)")
+    add("--top_k", type=count, help="classes of an image (5)")
+    add("--batch_size", type=count, default=32, help="images at a time (32)")
     words = "options of Beam, as --beam='--runner=...'; none: this process"
     add("--beam", default="", metavar="'OPTIONS'", help=words)
 
@@ -191,12 +191,12 @@ def _export(parser):
     other = "or a .onnx, .tflite, .xml, .keras file"
     add("path", metavar="NAME/VERSION", help=other)
     add("--class_names", help="file of class names: one per line, or JSON")
-    add("--top_k", type=int, help="classes (5), or boxes (all), in an answer")
+    add("--top_k", type=count, help="classes (5), or boxes (all), in an answer")
     add("--activation", choices=ACTIVATIONS, help="over the outputs")
     add("--precision", choices=PRECISIONS, default="float32")
     compared = "to compare and warm up with; videos for a model of video"
     add("--images", nargs="*", default=[], help=compared)
-    add("--max_images", type=_count, default=32, help="images a request (32)")
+    add("--max_images", type=count, default=32, help="images a request (32)")
     budget = "seconds of one core for the images of a request (3.3)"
     add("--decoding_budget", type=_seconds, default=3.3, help=budget)
     add("--weights", help="source, for the model card")
@@ -213,12 +213,12 @@ def _classify(parser):
     chosen = "auto: gRPC on port 8500, REST on others"
     add("--protocol", **protocols, help=chosen)
     add("--model", default="vit", help="its name (vit)")
-    add("--version", type=int, help="the newest, if not given")
+    add("--version", type=natural, help="the newest, if not given")
     most = (
         "classes to print (5), at most as many as the model was exported with"
     )
-    add("--top_k", type=_count, default=5, help=most)
-    add("--batch_size", type=_count, default=16, help="images a request (16)")
+    add("--top_k", type=count, default=5, help=most)
+    add("--batch_size", type=count, default=16, help="images a request (16)")
     add("--timeout", type=_seconds, default=30.0, help="seconds a request (30)")
     add("--json", action="store_true", help="print a JSON object an image")
 
@@ -239,7 +239,7 @@ def _weights(parser):
     command.add_argument("--ds", default="i21k")
     command.add_argument("--by", default="final_val")
     command.add_argument("--adapt_ds")
-    command.add_argument("--adapt_resolution", type=int)
+    command.add_argument("--adapt_resolution", type=count)
 
 
 def _convert(parser):
@@ -250,21 +250,13 @@ def _convert(parser):
     known += "another name lists those of SRC's family"
     add("--format", required=True, help=known)
     add("--model", help="constructor that a name is of")
-    add("--num_heads", type=_count, help="where SRC is silent")
-    add("--position_grid", type=int, nargs=2)
+    add("--num_heads", type=count, help="where SRC is silent")
+    add("--position_grid", type=count, nargs=2)
     for name in ("--pixel_mean", "--pixel_std"):
         add(name, type=float, nargs="+", help="where SRC is silent")
     add("--overwrite", action="store_true")
     different = "save though the format's library computes other numbers"
     add("--allow_differences", action="store_true", help=different)
-
-
-def _count(text):
-    if not re.fullmatch(r"0*[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(
-            f"must be an integer of at least 1. Received: {text!r}"
-        )
-    return int(text)
 
 
 def _seconds(text):

@@ -19,7 +19,7 @@ from keras_vit import evaluation
 from keras_vit._paths import digest
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.text import TwoTowers
-from keras_vit_cli import beam, predict, predict_tasks
+from keras_vit_cli import beam, index, predict, predict_tasks
 
 # Threads of a worker share the model.
 _LOCK = threading.Lock()
@@ -180,14 +180,14 @@ def _embed(images, job):
         embeddings.append(found.embeddings)
         for path, why in found.skipped.items():
             failures[local[path]] = why.replace(path, local[path])
-    index = evaluation.ImageIndex(
+    embedded = evaluation.ImageIndex(
         paths=tuple(paths),
         embeddings=np.concatenate(embeddings),
         model=job.model,
         skipped=failures,
     )
     with tempfile.TemporaryDirectory() as folder:
-        index.save(os.path.join(folder, "index.npz"))
+        embedded.save(os.path.join(folder, "index.npz"))
         with open(os.path.join(folder, "index.npz"), "rb") as file:
             return file.read(), failures
 
@@ -210,11 +210,8 @@ def _opened(model, embed):
                 )
             return classifier
         opened = predict.load(model)
-        is_of_both = isinstance(opened, TwoTowers)
-        predict.check_pixels(
-            model, opened.image_tower if is_of_both else opened
-        )
-        if is_of_both:
+        index.check_embeds(model, opened)
+        if isinstance(opened, TwoTowers):
             return opened
         tower = evaluation.representation(opened)
         tower.image_shape = opened.input_shape[1:]
@@ -328,8 +325,8 @@ def _written(path, images):
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()
-            index = evaluation.ImageIndex.load(file.name)
-        found, failures = [*index.paths, *index.skipped], index.skipped
+            there = evaluation.ImageIndex.load(file.name)
+        found, failures = [*there.paths, *there.skipped], there.skipped
     else:
         lines = [json.loads(line) for line in content.splitlines()]
         found = [line["image"] for line in lines]

@@ -62,6 +62,24 @@ def _underscored(match):
     return "--" + match[0][2:].replace("-", "_")
 
 
+def count(text: str) -> int:
+    """Return what an option gives, an integer of at least 1."""
+    return _integer(text, 1)
+
+
+def natural(text: str) -> int:
+    """Return what an option gives, an integer of at least 0."""
+    return _integer(text, 0)
+
+
+def _integer(text, least):
+    if not re.fullmatch("[0-9]+", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(
+            f"must be an integer of at least {least}. Received: {text!r}"
+        )
+    return int(text)
+
+
 def entry(main):
     """Decorate `main(arguments)` of a command.
 

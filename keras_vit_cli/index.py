@@ -6,7 +6,7 @@ import sys
 import keras
 
 from keras_vit.evaluation import index_images
-from keras_vit.text import NaFlexTowers, TwoTowers, WordDetector
+from keras_vit.text import NaFlexModel, TwoTowers, WordDetector
 from keras_vit_cli import predict
 
 
@@ -54,10 +54,33 @@ def two_towers(name: str) -> keras.Model:
             "MODEL must have an image tower and a text tower, such as CLIP. "
             f"Received: {name!r}"
         )
-    if isinstance(model, NaFlexTowers | WordDetector):
-        raise ValueError(
-            "MODEL must embed entire images of one shape. Received: "
-            f"{name!r}, which opens as a {type(model).__name__}"
-        )
-    predict.check_pixels(name, model.image_tower)
+    check_embeds(name, model)
     return model
+
+
+def check_embeds(name: str, model: keras.Model) -> None:
+    """Refuse a model that does not embed pixels of entire images of one shape.
+
+    Args:
+        name: What the command line calls the model.
+        model: The model, or two towers.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    tower = model.image_tower if isinstance(model, TwoTowers) else model
+    shape = tower.input_shape
+    if isinstance(tower, NaFlexModel):
+        what = "takes any shape (NaFlex): save it as keras_vit.from_pretrained("
+        what += "..., input_shape=(256, 256, 3)) opens it"
+    elif isinstance(model, WordDetector):
+        what = "finds objects by words"
+    elif not isinstance(shape, tuple) or len(shape) != 4:
+        what = f"takes {shape}"
+    else:
+        predict.check_pixels(name, tower)
+        return
+    raise ValueError(
+        "MODEL must embed entire images of one shape. Received: "
+        f"{name!r}, which {what}"
+    )

@@ -348,14 +348,11 @@ def check_picture(option: str, path: str) -> None:
 
 def _check_options(options):
     """Refuse what is wrong whatever the model is."""
-    least = dict(top_k=1, batch_size=1, frame_step=0, frame_rate=0)
-    for name, number in least.items():
-        value = getattr(options, name)
-        if value is not None and not number <= value < math.inf:
-            raise ValueError(
-                f"--{name} must be at least {number}. Received: "
-                f"--{name}={value}"
-            )
+    rate = options.frame_rate
+    if rate is not None and not 0 <= rate < math.inf:
+        raise ValueError(
+            f"--frame_rate must be at least 0. Received: --frame_rate={rate}"
+        )
     for name in ("attention", "drawing"):
         if getattr(options, name):
             check_picture(name, getattr(options, name))

@@ -29,51 +29,39 @@ def run(options, classifier, paths: list[str]) -> int:
     Raises:
         ValueError: If nothing states the frames of a clip.
     """
-    sampling = _sampling(options, classifier.model.input_shape[1])
+    step, rate = runs.clip_frames(
+        options.model, options.frame_step, options.frame_rate
+    )
+    num_frames = classifier.model.input_shape[1]
+    sampling = Sampling(num_frames=num_frames, step=step, rate=rate)
     print_video = _printer(options.format)
     drawn, broken = [], 0
     for path in paths:
+        times, scores, shown = [], [], []
         try:
-            times, clips = _read(path, classifier.model, sampling)
+            for batch, clips in _read(
+                path, classifier.model, sampling, options.batch_size
+            ):
+                times += batch
+                scores += [*classifier.scores(clips)]
+                # Of long videos not all clips fit into memory.
+                shown += [*clips[: NUM_DRAWN - len(drawn) - len(shown)]]
         except ValueError as error:
             broken += 1
             print(error, file=sys.stderr)
             if options.format == "jsonl":
                 print(json.dumps(dict(video=path, error=str(error))))
             continue
-        scores = np.concatenate(
-            [
-                classifier.scores(clips[i : i + options.batch_size])
-                for i in range(0, len(clips), options.batch_size)
-            ]
-        )
         rows = [best(classifier.names, each, options.top_k) for each in scores]
-        overall = best(classifier.names, scores.mean(axis=0), options.top_k)
+        mean = np.mean(scores, axis=0)
+        overall = best(classifier.names, mean, options.top_k)
         print_video(path, overall, list(zip(times, rows, strict=True)))
-        drawn += zip(times, clips, [row[0] for row in rows], strict=True)
+        # Of fewer clips than rows, if enough are shown.
+        drawn += zip(times, shown, [row[0] for row in rows], strict=False)
     if options.attention and drawn:
-        _draw(classifier.model, drawn[:NUM_DRAWN], options.attention)
+        _draw(classifier.model, drawn, options.attention)
         print(f"Where the model looked: {options.attention}", file=sys.stderr)
     return 1 if broken else 0
-
-
-def _sampling(options, num_frames):
-    """Return the frames of a clip: as asked, or as the model was trained."""
-    run = runs.config_of(options.model)
-    step, rate = (
-        run.get(name) if asked is None else asked
-        for name, asked in (
-            ("frame_step", options.frame_step),
-            ("frame_rate", options.frame_rate),
-        )
-    )
-    if step is None:
-        raise ValueError(
-            "--frame_step must be that with which MODEL was trained, such as 4 "
-            "for MViTB16x4. Received: none, and no config.json of a run beside "
-            f"{options.model!r}"
-        )
-    return Sampling(num_frames=num_frames, step=step, rate=rate or 0.0)
 
 
 def _clips(count, sampling):
@@ -94,20 +82,22 @@ def _clips(count, sampling):
     ]
 
 
-def _read(path, model, sampling):
-    """Return the start and end of clips in seconds, and the clips."""
+def _read(path, model, sampling, batch_size):
+    """Yield the start and end of clips in seconds, and the clips."""
     height, width, channels = model.input_shape[2:]
 
     def plan(*size):
         return (0, 0, *size), (height, width)
 
     with video_files.open_video(path, sampling.rate) as video:
-        times, clips = [], []
-        for first, end, numbers in _clips(video.num_frames, sampling):
-            frames = video.frames(numbers.tolist())
-            clips.append(video_files.to_pixels(frames, channels, plan))
-            times.append((first / video.rate, end / video.rate))
-    return times, np.stack(clips)
+        chosen = _clips(video.num_frames, sampling)
+        for i in range(0, len(chosen), batch_size):
+            times, clips = [], []
+            for first, end, numbers in chosen[i : i + batch_size]:
+                frames = video.frames(numbers.tolist())
+                clips.append(video_files.to_pixels(frames, channels, plan))
+                times.append((first / video.rate, end / video.rate))
+            yield times, np.stack(clips)
 
 
 def _printer(kind):

@@ -90,44 +90,18 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
     """
     check(config)
     with fitting.opened(config, workdir) as (devices, finished):
-        train, evaluated = load(config)
-        described = scored.described(train, evaluated)
-        workdirs.refuse_other_data(workdir, described)
+        parts = train, evaluated = load(config)
+        workdirs.refuse_other_data(workdir, scored.described(*parts))
         info = dataset_info(config, train)
         tokenizer = make_tokenizer(config.text, train)
-        batches = pipelines(config, info, (train, evaluated), tokenizer)
+        batches = pipelines(config, info, parts, tokenizer)
         best_by = "accuracy" if evaluated.class_texts else "recall"
+        made = objective(config, tokenizer, best_by)
         if finished:
             workdirs.say_finished(workdir, devices)
         else:
             with inputs.naming_broken_files(train.images, evaluated.images):
-                steps = fitting.check_batches(batches)
-                devices.check_batch(config.data.batch_size)
-                with devices.scope():
-                    made = objective(config, tokenizer, best_by)
-                    built = training_step.build(
-                        config, info, devices.kind, made
-                    )
-                frozen = "frozen, " if config.model.tune == "head" else ""
-                begin.record(
-                    *(config, workdir, devices, info, built, described),
-                    size=info.pixels,
-                    model=f"{frozen}and a text tower",
-                    examples="images with captions",
-                )
-                measured = evaluation.PairScores(
-                    evaluated, batches[1](), built.model
-                )
-                fitting.fit(
-                    built,
-                    config,
-                    devices,
-                    workdir,
-                    batches,
-                    eval_steps=steps,
-                    train_source=train.images,
-                    measurements=(measured,),
-                )
+                _train(config, workdir, devices, info, made, parts, batches)
         log = workdir / "metrics.csv"
         results = fitting.results(workdirs.read_log(log), best_by)
         if devices.is_main:
@@ -135,6 +109,29 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
             examples = _draw(workdir, evaluated, batches[1])
             _report(workdir, results, best_by, evaluated, examples)
     return results
+
+
+def _train(config, workdir, devices, info, made, parts, batches):
+    """Train the two towers of an objective, and save them."""
+    train, evaluated = parts
+    steps = fitting.check_batches(batches)
+    devices.check_batch(config.data.batch_size)
+    with devices.scope():
+        built = training_step.build(config, info, devices.kind, made)
+    frozen = "frozen, " if config.model.tune == "head" else ""
+    begin.record(
+        *(config, workdir, devices, info, built, scored.described(*parts)),
+        size=info.pixels,
+        model=f"{frozen}and a text tower",
+        examples="images with captions",
+    )
+    scores = evaluation.PairScores(evaluated, batches[1](), built.model)
+    fitting.fit(
+        *(built, config, devices, workdir, batches),
+        eval_steps=steps,
+        train_source=train.images,
+        measurements=(scores,),
+    )
 
 
 def check(config: Config) -> None:
@@ -313,14 +310,13 @@ def objective(
             **options,
         )
         first = training.contrastive_loss
+        start: dict = dict(logit_scale=first.SOFTMAX_LOG_SCALE)
         if settings.loss == "sigmoid":
-            scale, bias = first.SIGMOID_LOG_SCALE, first.SIGMOID_BIAS
-            return keras_vit.two_towers(
-                image, tower, logit_scale=scale, logit_bias=bias
+            start = dict(
+                logit_scale=first.SIGMOID_LOG_SCALE,
+                logit_bias=first.SIGMOID_BIAS,
             )
-        return keras_vit.two_towers(
-            image, tower, logit_scale=first.SOFTMAX_LOG_SCALE
-        )
+        return keras_vit.two_towers(image, tower, **start)
 
     return training_step.Objective(
         predictor=lambda model: keras.Model(

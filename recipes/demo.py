@@ -86,7 +86,9 @@ def main(arguments: list[str]) -> int:
         default="127.0.0.1",
         help="address to listen on (127.0.0.1); 0.0.0.0 lets others in",
     )
-    parser.add_argument("--port", type=int, default=7860, help="(7860)")
+    parser.add_argument(
+        "--port", type=command.natural, default=7860, help="(7860)"
+    )
     options = parser.parse_args(arguments)
     before = [signal.signal(number, _stop) for number in STOPPING]
     try:

@@ -46,7 +46,7 @@ import numpy as np
 from keras_vit import data, evaluation
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
-from keras_vit_cli import command, predict
+from keras_vit_cli import command, predict, runs
 from recipes import experiment, inputs, trained_on
 
 REAL = "imagenet2012_real"
@@ -128,8 +128,11 @@ FLAGS = (
 def _add_arguments(parser):
     parser.add_argument("model", metavar="MODEL")
     for name, default, meaning in OPTIONS:
+        kind = type(default)
+        if kind is int:
+            kind = command.count if default else command.natural
         parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=meaning
+            f"--{name}", type=kind, default=default, help=meaning
         )
     for name, meaning in FLAGS:
         parser.add_argument(f"--{name}", action="store_true", help=meaning)
@@ -141,13 +144,15 @@ def _add_arguments(parser):
     )
     parser.add_argument(
         "--split_seed",
-        type=int,
+        type=command.natural,
         help="seed of drawing the held-out part (that of the run, or 0)",
     )
-    parser.add_argument("--seed", type=int, help="seed of --shuffle_frames (0)")
+    parser.add_argument(
+        "--seed", type=command.natural, help="seed of --shuffle_frames (0)"
+    )
     parser.add_argument(
         "--frame_step",
-        type=int,
+        type=command.natural,
         help="frames of a video between those of a clip (that of the run of "
         "MODEL); 0 takes the middle of as many segments of the video",
     )
@@ -294,23 +299,19 @@ def _views(model, source, num_frames, activation, options):
 
     The activation is the one that the model's scores still need.
     """
-    run = trained_on.config_beside(options.model)
-    step, rate = options.frame_step, options.frame_rate
-    if source.is_video and run is None and step is None:
-        raise ValueError(
-            "--frame_step must be given for a model of no run: that with which "
-            "it was trained, such as 4 for MViTB16x4, and any for one of "
-            f"images. Received: none for {options.model!r}"
+    clips = {}
+    if source.is_video:
+        step, rate = runs.clip_frames(
+            options.model, options.frame_step, options.frame_rate
         )
-    run = run or experiment.Config()
+        clips = dict(frame_step=step, frame_rate=rate)
     batches = data.eval_batches(
         source,
         batch_size=options.batch_size,
         image_size=model.input_shape[-3:-1],
         channels=model.input_shape[-1],
         num_frames=num_frames,
-        frame_step=run.data.frame_step if step is None else step,
-        frame_rate=run.data.frame_rate if rate is None else rate,
+        **clips,
         num_clips=options.clips,
         num_crops=options.crops,
         resize=options.resize,

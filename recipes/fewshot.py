@@ -16,7 +16,15 @@ import keras
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.inspection import figures
-from recipes import checks, experiment, inputs, trained_on, training_step
+from keras_vit_cli import runs
+from recipes import (
+    checks,
+    experiment,
+    fields,
+    inputs,
+    trained_on,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "fewshot.py"
@@ -60,8 +68,13 @@ class Data(experiment.Source):
             files and arrays, or the first ones of a TFDS split; 0 is all.
         num_clips: Clips per video, spread evenly over it; their features are
             averaged.
+        frame_step: As in training; -1 is that of the run of the weights, which
+            other weights must be given.
+        frame_rate: As in training; -1 is that of the run of the weights, or 0.
     """
 
+    frame_step: int = -1
+    frame_rate: float = -1.0
     batch_size: int = 64
     max_train_images: int = 0
     num_clips: int = 1
@@ -124,6 +137,7 @@ def run(config: Config, workdir: str = "") -> dict:
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.model.dtype_policy)
     train, test = inputs.load_source(config.data)
+    config = _with_clip_frames(config, train)
     if config.data.max_train_images:
         train = at_most(train, config.data.max_train_images)
     model = _model(config, train)
@@ -326,6 +340,26 @@ def _reader(model, source, settings, *, layer="", num_clips=1):
         )
 
     return extractor, batches
+
+
+def _with_clip_frames(config, train):
+    """Return the config with the frames of clips that the weights ask for."""
+    asked, weights = config.data, config.model.weights
+    step, rate = asked.frame_step, asked.frame_rate
+    if train.is_video and weights:
+        step, rate = runs.clip_frames(
+            weights,
+            None if step == -1 else step,
+            None if rate == -1 else rate,
+            "`data.frame_step`",
+        )
+    else:  # those with which a training begins
+        usual = experiment.Source()
+        step = usual.frame_step if step == -1 else step
+        rate = usual.frame_rate if rate == -1 else rate
+    return fields.changed(
+        config, {"data.frame_step": step, "data.frame_rate": rate}
+    )
 
 
 def _model(config, train):

@@ -7,8 +7,8 @@ import pathlib
 from keras_vit import data
 from recipes import experiment, fields, inputs
 
-# The fields of a config that select the training images and the frames of
-# clips, and the one of the loss that differs between training and evaluation.
+# The fields of a config that select the training images, and the one of the
+# loss that differs between training and evaluation.
 FIELDS = (
     "data.dataset",
     "data.train_split",
@@ -22,8 +22,6 @@ FIELDS = (
     "data.dev_fraction",
     "data.shots",
     "data.train_images",
-    "data.frame_step",
-    "data.frame_rate",
     "seed",
     "model.weights",
     "optim.label_smoothing",

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("slice", nargs="?", default="v3-8")
-    add("--image_size", type=int, default=224)
+    add("--image_size", type=command.count, default=224)
     each = "images on each device, such as 8,64"
     add("--batches", type=_numbers, default=BATCHES, help=each)
     add("--models", type=_models, default=MODELS, help="such as ViT-B/16")
@@ -126,10 +126,7 @@ def _models(text):
 
 
 def _numbers(text):
-    numbers = tuple(int(number) for number in text.split(","))
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError("numbers of images, at least 1")
-    return tuple(sorted(numbers))
+    return tuple(sorted(command.count(number) for number in text.split(",")))
 
 
 if __name__ == "__main__":

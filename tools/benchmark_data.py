@@ -236,16 +236,16 @@ def _table(report):
 
 def _parser():
     parser = command.Parser(description=__doc__)
-    add = parser.add_argument
+    add, count = parser.add_argument, command.count
     add("--dataset", default="", help="as in data.load; '' synthesises one")
     add("--data_dir", default="", help="where TFDS keeps prepared data")
-    add("--images", type=int, default=256, help="how many to synthesise")
-    add("--image_size", type=int, default=224, help="pixels of a side")
-    add("--batch_size", type=int, default=64)
+    add("--images", type=count, default=256, help="how many to synthesise")
+    add("--image_size", type=count, default=224, help="pixels of a side")
+    add("--batch_size", type=count, default=64)
     add("--augment", nargs="*", default=[], help="layers or settings by name")
     add("--cache", action="store_true", help="keep encoded images in memory")
     add("--seconds", type=float, default=3.0, help="for a stage and round")
-    add("--rounds", type=int, default=3)
+    add("--rounds", type=count, default=3)
     add("--compare", action="store_true", help="to a bare loop")
     add("--accelerator", type=float, default=0.0, help="a model's images/s")
     add("--json", action="store_true", help="print one line of JSON")

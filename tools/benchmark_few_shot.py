@@ -24,9 +24,9 @@ NUM_COMPARED = 50
 def main(arguments: list[str]) -> int:
     """Print time, memory and differences."""
     parser = command.Parser(description=__doc__)
-    parser.add_argument("--classes", type=int, default=10_000)
-    parser.add_argument("--shots", type=int, default=5)
-    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--classes", type=command.count, default=10_000)
+    parser.add_argument("--shots", type=command.count, default=5)
+    parser.add_argument("--width", type=command.count, default=1024)
     options = parser.parse_args(arguments)
     labels = np.repeat(np.arange(options.classes), options.shots)
     features = _features(labels, options.width)

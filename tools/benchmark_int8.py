@@ -30,8 +30,10 @@ def main(arguments: list[str]) -> int:
     """Measure, and print a table."""
     parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTS16")
-    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--batch_sizes", type=command.count, nargs="+", default=[1, 8]
+    )
+    parser.add_argument("--rounds", type=command.count, default=9)
     options = parser.parse_args(arguments)
     keras.utils.set_random_seed(0)
     model = getattr(keras_vit, options.model)(weights=None)

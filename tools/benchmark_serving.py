@@ -29,10 +29,10 @@ def main(arguments: list[str]) -> int:
     """Measure, and print each result."""
     parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTB16")
-    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--requests", type=command.count, default=10_000)
     parser.add_argument("--request_model", default="ViTTi16")
-    parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch_size", type=command.count, default=8)
+    parser.add_argument("--rounds", type=command.count, default=5)
     options = parser.parse_args(arguments)
     print(f"Keras {keras.__version__} on {keras.backend.backend()}")
     with tempfile.TemporaryDirectory() as folder:

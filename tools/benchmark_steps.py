@@ -29,8 +29,8 @@ def main(arguments: list[str]) -> int:
     """Measure, and print a line for each config and their ratio."""
     parser = command.Parser(description=__doc__)
     parser.add_argument("--other", required=True, help="another config")
-    parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch_size", type=command.count, default=8)
+    parser.add_argument("--rounds", type=command.count, default=5)
     options, rest = parser.parse_known_args(arguments)
     calls = {
         name: step(words, options.batch_size)

@@ -39,8 +39,8 @@ TOWERS = ("image", "text")
 def main(arguments: list[str]) -> int:
     """Measure, and print a table."""
     parser = command.Parser(description=__doc__)
-    parser.add_argument("--batch_size", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batch_size", type=command.count, default=4)
+    parser.add_argument("--rounds", type=command.count, default=9)
     parser.add_argument("--tower", choices=TOWERS, help="by default both")
     shared = "measure processor time, where others use the machine: set\n"
     shared += "OMP_NUM_THREADS=1 and TF_NUM_INTRAOP_THREADS=1"

@@ -146,15 +146,15 @@ def write_noise(folder: str, count: int, num_frames: int = 150) -> None:
 
 def _parser():
     parser = command.Parser(description=__doc__)
-    add = parser.add_argument
+    add, count = parser.add_argument, command.count
     add("--dataset", default="", help="folder of videos; '' synthesises one")
-    add("--videos", type=int, default=16, help="how many to synthesise")
-    add("--num_frames", type=int, default=16, help="frames of a clip")
-    add("--frame_step", type=int, default=4, help="frames between them")
-    add("--image_size", type=int, default=224, help="pixels of a side")
-    add("--batch_size", type=int, default=8)
+    add("--videos", type=count, default=16, help="how many to synthesise")
+    add("--num_frames", type=count, default=16, help="frames of a clip")
+    add("--frame_step", type=count, default=4, help="frames between them")
+    add("--image_size", type=count, default=224, help="pixels of a side")
+    add("--batch_size", type=count, default=8)
     add("--seconds", type=float, default=5.0, help="for each in a round")
-    add("--rounds", type=int, default=3)
+    add("--rounds", type=count, default=3)
     add("--json", action="store_true", help="print one line of JSON")
     return parser
 

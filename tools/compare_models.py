@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     add("model", nargs="*")
     add("--slides", action="store_true")
     add("--format", default="text", choices=("text", "csv", "markdown"))
-    add("--batch_size", type=int, default=0)
+    add("--batch_size", type=command.natural, default=0)
     add("--figure", type=pathlib.Path)
     add("--write", action="store_true")
     flags = parser.parse_args(arguments)

@@ -157,10 +157,10 @@ def read_classes(path: str) -> tuple[str, ...]:
 
 def _parse(arguments):
     parser = command.Parser(description=__doc__)
-    add = parser.add_argument
+    add, count = parser.add_argument, command.count
     add("archive", metavar="ARCHIVE")
     add("out", metavar="OUT")
-    add("--shards", type=int, default=1024, help="files to train on (1024)")
+    add("--shards", type=count, default=1024, help="files to train on (1024)")
     share = "share of the images held out (0.004, some 50,000)"
     add("--eval_fraction", type=float, default=0.004, help=share)
     add("--classes", metavar="FILE", help="WordNet ids by index, one a line")

@@ -33,8 +33,8 @@ def main(arguments: list[str]) -> int:
     add("model", metavar="MODEL")
     add("images", metavar="IMAGE", nargs="*")
     add("--out", default="inspection", type=pathlib.Path)
-    add("--num_images", type=int, default=128, help="at most (128)")
-    add("--batch_size", type=int, default=8)
+    add("--num_images", type=command.count, default=128, help="at most (128)")
+    add("--batch_size", type=command.count, default=8)
     flags = parser.parse_args(arguments)
 
     # Before the model, whose weights may be downloaded.

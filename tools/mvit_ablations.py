@@ -129,9 +129,14 @@ TABLES = {
 def main(arguments: list[str]) -> int:
     """Print the tables."""
     parser = command.Parser(description=__doc__)
-    add = parser.add_argument
+    add, count = parser.add_argument, command.count
     add("slice", nargs="?", default="v5p-8")
-    add("--clips", type=int, default=1, help="of a training step, each device")
+    add(
+        "--clips",
+        type=count,
+        default=1,
+        help="of a training step, each device",
+    )
     add("--no_memory", action="store_true", help="count, and compile nothing")
     flags = parser.parse_args(arguments)
     memory = None

@@ -37,7 +37,15 @@ NUM_SAMPLES = 300
 LEAST = 5  # points, of four parameters
 # Of b: beyond them a law is a constant, or no power.
 EXPONENTS = 0.01, 5.0
-COLORS = "#1f5fbf", "#9a9a9a", "#c62828"  # of the law, runs left out, held out
+# Groups of points, and their marks in the figure, in which the law is blue.
+FITTED, HELD_OUT = "runs on the frontier", "held out"
+LEFT_OUT = "left out: not on the frontier"
+MARKS = {
+    FITTED: dict(color="k", marker="o"),
+    LEFT_OUT: dict(color="#9a9a9a", marker="x"),
+    HELD_OUT: dict(color="#c62828", marker="*"),
+}
+BLUE = "#1f5fbf"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +57,14 @@ class Point:
         compute: exaFLOPs.
         error: Share of wrong answers, the mean of the seeds.
         standard_error: That of `error`; NaN if unknown.
-        seeds: Number of runs.
+        group: "held out", or whether it is on the frontier.
     """
 
     name: str
     compute: float
     error: float
     standard_error: float
-    seeds: int = 1
+    group: str = FITTED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +90,7 @@ class Law:
         columns = dict(
             a=np.exp(log_a) * self.unit**b, b=b, c=c, d=d * self.unit
         )
-        return {
-            name: (float(x[0]), *_interval(x[1:]))
-            for name, x in columns.items()
-        }
+        return {k: (x[0], *_interval(x[1:])) for k, x in columns.items()}
 
     def error(self, compute, noise: bool = False):
         """Return the error at some compute, and the ends of its interval.
@@ -100,7 +105,7 @@ class Law:
             rng = np.random.default_rng(1)
             normal = rng.normal(size=(len(drawn), *[1] * x.ndim))
             drawn = drawn * np.exp(self.noise * normal)
-        return _law(self.best, x), *np.quantile(drawn, (0.025, 0.975), axis=0)
+        return _law(self.best, x), *_interval(drawn)
 
 
 @command.entry
@@ -110,35 +115,30 @@ def main(arguments: list[str]) -> int:
     add = parser.add_argument
     add("workdir", nargs="+", type=pathlib.Path)
     add("--dataset", default="", help="that of the runs, if they have several")
-    add(
-        "--predict",
-        type=float,
-        metavar="EXAFLOPS",
-        help="default: the next doubling",
-    )
-    add("--hold_out", type=int, default=0, help="runs to predict, not to fit")
+    asked = "default: the next doubling"
+    add("--predict", type=float, metavar="EXAFLOPS", help=asked)
+    held = "runs to predict, not to fit"
+    add("--hold_out", type=command.natural, default=0, help=held)
     add("--output", default="scaling_law.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    found = {}
-    for folder in flags.workdir:
-        found |= {run.folder.resolve(): run for run in runs.find(folder)}
-    points = points_of(list(found.values()), flags.dataset)
     if flags.predict is not None and not 0 < flags.predict < np.inf:
         raise ValueError(
             f"--predict must be positive exaFLOPs. Received: {flags.predict}"
         )
-    if not 0 <= flags.hold_out < len(points):
+    found = {}
+    for folder in flags.workdir:
+        found |= {run.folder.resolve(): run for run in runs.find(folder)}
+    points = points_of(list(found.values()), flags.dataset)
+    if flags.hold_out >= len(points):
         raise ValueError(
-            f"--hold_out must be at least 0 and below the {len(points)} "
-            f"points. Received: {flags.hold_out}"
+            f"--hold_out must be below the {len(points)} points. Received: "
+            f"{flags.hold_out}"
         )
-    end = len(points) - flags.hold_out
-    points, held_out = points[:end], points[end:]
-    left_out = dominated(points)
-    law = fit([p for p in points if p not in left_out], NUM_SAMPLES)
-    further = flags.predict or 2 * max(p.compute for p in points + held_out)
-    print(report(law, points, left_out, held_out, further))
-    pictures.save(draw(law, points, left_out, held_out, further), flags.output)
+    points = grouped(points, flags.hold_out)
+    law = fit([p for p in points if p.group == FITTED], NUM_SAMPLES)
+    further = flags.predict or 2 * points[-1].compute
+    print(report(law, points, further))
+    pictures.save(draw(law, points, further), flags.output)
     return 0
 
 
@@ -172,36 +172,48 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
     points = []
     for (model, compute, _), members in groups.items():
         accuracies = [run.accuracy / 100 for run in members]
-        content = (members[0].folder / "config.json").read_text()
-        images = json.loads(content)["derived"].get("eval_images", 0)
         folder = members[0].folder
-        is_seed = folder.name.startswith("seed_")
+        content = json.loads((folder / "config.json").read_text())
+        images = content["derived"].get("eval_images", 0)
+        name = f"{model} {folder.name}"
+        if folder.name.startswith("seed_"):
+            name = folder.parent.name
         points.append(
             Point(
-                name=folder.parent.name
-                if is_seed
-                else f"{model} {folder.name}",
+                name=name,
                 compute=compute,
                 error=1 - float(np.mean(accuracies)),
                 standard_error=uncertainty.standard_error(accuracies, images),
-                seeds=len(members),
             )
         )
     return sorted(points, key=lambda point: point.compute)
 
 
-def dominated(points: list[Point]) -> list[Point]:
-    """Return the points that others of no more compute beat clearly."""
+def grouped(points: list[Point], hold_out: int) -> list[Point]:
+    """Return the points with their groups.
 
-    def beats(other, point):
-        results = [(p.error, p.standard_error) for p in (point, other)]
-        return (
-            other.compute <= point.compute
-            and other.error < point.error
-            and uncertainty.differ(*results)
-        )
+    Args:
+        points: The points, in the order of their compute.
+        hold_out: The number of those of the most compute to hold out.
+    """
+    count = len(points) - hold_out
 
-    return [p for p in points if any(beats(other, p) for other in points)]
+    def group(point):
+        beaten = any(_beats(other, point) for other in points[:count])
+        return LEFT_OUT if beaten else FITTED
+
+    groups = [group(point) for point in points[:count]] + hold_out * [HELD_OUT]
+    return [
+        dataclasses.replace(point, group=each)
+        for point, each in zip(points, groups, strict=True)
+    ]
+
+
+def _beats(other, point):
+    """Return whether another point of no more compute is clearly better."""
+    results = [(p.error, p.standard_error) for p in (point, other)]
+    is_lower = other.compute <= point.compute and other.error < point.error
+    return is_lower and uncertainty.differ(*results)
 
 
 def fit(points: list[Point], num_samples: int) -> Law:
@@ -223,21 +235,17 @@ def fit(points: list[Point], num_samples: int) -> Law:
     sigma = np.array([p.standard_error for p in points]) / errors
     sigma = np.where(np.isfinite(sigma), sigma, np.nanmean([*sigma, 1e-2]))
     best = _fitted(x, y, sigma)
-    residuals = (y - np.log(_law(best, x))) / sigma
-    freedom = max(len(points) - 4, 1)
-    sigma = sigma * max(1.0, float(np.sqrt(np.sum(residuals**2) / freedom)))
-    rng = np.random.default_rng(0)
     fitted = np.log(_law(best, x))
+    freedom = max(len(points) - 4, 1)
+    scatter = np.sqrt(np.sum(((y - fitted) / sigma) ** 2) / freedom)
+    sigma = sigma * max(1.0, scatter)
+    rng = np.random.default_rng(0)
     samples = [
         _fitted(x, fitted + sigma * rng.normal(size=len(x)), sigma, best)
         for _ in range(num_samples)
     ]
-    return Law(
-        unit=unit,
-        best=best,
-        samples=np.array(samples),
-        noise=float(np.median(sigma)),
-    )
+    noise = float(np.median(sigma))
+    return Law(unit=unit, best=best, samples=np.array(samples), noise=noise)
 
 
 def _check(points):
@@ -284,18 +292,6 @@ def _fitted(x, y, sigma, start=None):
     def residuals(parameters):
         return (np.log(_law(parameters, x)) - y) / sigma
 
-    def derivatives(parameters):
-        _, b, _, d = parameters
-        error = _law(parameters, x)
-        power = (error - parameters[2]) / error
-        columns = [
-            power,
-            -power * np.log(x + d),
-            1 / error,
-            -b * power / (x + d),
-        ]
-        return np.stack(columns, axis=1) / sigma[:, None]
-
     starts = [start] if start is not None else []
     for share in (0.0, 0.5, 0.9):
         for d in (0.0, float(x.min())):
@@ -306,7 +302,6 @@ def _fitted(x, y, sigma, start=None):
         optimize.least_squares(
             residuals,
             np.clip(each, np.add(low, 1e-9), np.subtract(high, 1e-9)),
-            derivatives,
             bounds=(low, high),
             x_scale=[1.0, 0.1, 0.1 * least, max(float(x.min()), 1e-3)],
             max_nfev=200,
@@ -317,51 +312,27 @@ def _fitted(x, y, sigma, start=None):
 
 
 def _interval(samples):
-    low, high = np.quantile(samples, (0.025, 0.975))
-    return float(low), float(high)
+    """Return the ends of the interval of 95 % of samples, `[S, ...]`."""
+    return np.quantile(samples, (0.025, 0.975), axis=0)
 
 
-def report(
-    law: Law,
-    points: list[Point],
-    left_out: list[Point],
-    held_out: list[Point],
-    further: float,
-) -> str:
+def report(law: Law, points: list[Point], further: float) -> str:
     """Return the runs, the law and its predictions as text."""
-    wide = max(len(point.name) for point in points + held_out)
+    wide = max(len(point.name) for point in points)
     lines = [f"{'':{wide}}{'exaFLOPs':>12}{'error':>18}{'law':>9}"]
-    for point in points + held_out:
-        note = ""
-        if point in left_out:
-            note = "  left out: not on the frontier"
-        elif point in held_out:
-            note = "  held out"
+    for point in points:
+        note = "" if point.group == FITTED else f"  {point.group}"
         error = f"{point.error:.2%} +- {2 * point.standard_error:.2%}"
         lines.append(
             f"{point.name:{wide}}{point.compute:>12.4g}{error:>18}"
             f"{law.error(point.compute)[0]:>9.2%}{note}"
         )
     lines += ["", "E = a (C + d)^-b + c, C in exaFLOPs; intervals of 95 %"]
-    parameters = law.parameters()
-    for name, (value, low, high) in parameters.items():
-        note = ""
-        if name == "b" and (
-            low < 1.1 * EXPONENTS[0] or high > EXPONENTS[1] / 1.1
-        ):
-            note = "  not determined by these runs"
-        if name in "cd" and low == 0:
-            note = "  not distinguishable from 0"
-        lines.append(f"{name} = {value:.4g} ({low:.4g} to {high:.4g}){note}")
+    lines += [_parameter(name, *x) for name, x in law.parameters().items()]
     lines.append("")
-    for point in held_out:
-        value, low, high = law.error(point.compute, noise=True)
-        inside = "inside" if low <= point.error <= high else "outside"
-        lines.append(
-            f"{point.name}, held out: predicted {value:.2%} ({low:.2%} to "
-            f"{high:.2%}), found {point.error:.2%}, a difference of "
-            f"{100 * (point.error - value):+.2f} points, {inside} the interval"
-        )
+    for point in points:
+        if point.group == HELD_OUT:
+            lines.append(_prediction(law, point))
     value, low, high = law.error(further, noise=True)
     lines.append(
         f"At {further:.4g} exaFLOPs: error {value:.2%} ({low:.2%} to "
@@ -370,13 +341,27 @@ def report(
     return "\n".join(lines)
 
 
-def draw(
-    law: Law,
-    points: list[Point],
-    left_out: list[Point],
-    held_out: list[Point],
-    further: float,
-):
+def _parameter(name, value, low, high):
+    note = ""
+    least, most = EXPONENTS
+    if name == "b" and (low < 1.1 * least or high > most / 1.1):
+        note = "  not determined by these runs"
+    if name in "cd" and low == 0:
+        note = "  not distinguishable from 0"
+    return f"{name} = {value:.4g} ({low:.4g} to {high:.4g}){note}"
+
+
+def _prediction(law, point):
+    value, low, high = law.error(point.compute, noise=True)
+    inside = "inside" if low <= point.error <= high else "outside"
+    return (
+        f"{point.name}, held out: predicted {value:.2%} ({low:.2%} to "
+        f"{high:.2%}), found {point.error:.2%}, a difference of "
+        f"{100 * (point.error - value):+.2f} points, {inside} the interval"
+    )
+
+
+def draw(law: Law, points: list[Point], further: float):
     """Draw the errors against compute, the law and its band."""
     from matplotlib import ticker
 
@@ -384,42 +369,31 @@ def draw(
 
     figure = figures.new_figure(6.4, 4.4)
     axes = figure.add_subplot()
-    blue, grey, red = COLORS
-    computes = [point.compute for point in points + held_out] + [further]
+    computes = [point.compute for point in points] + [further]
     x = np.geomspace(min(computes), max(computes), 100)
     value, low, high = law.error(x)
-    axes.fill_between(x, low, high, color=blue, alpha=0.15, linewidth=0)
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0)
     values = {name: each[0] for name, each in law.parameters().items()}
     label = "E = {a:.3g} (C + {d:.2g})^-{b:.3g} + {c:.3g}"
-    axes.plot(x, value, color=blue, linewidth=1.6, label=label.format(**values))
-    fitted = [point for point in points if point not in left_out]
-    for members, color, marker, label in (
-        (fitted, "k", "o", "runs on the frontier"),
-        (left_out, grey, "x", "left out: not on the frontier"),
-        (held_out, red, "*", "held out"),
-    ):
+    axes.plot(x, value, color=BLUE, linewidth=1.6, label=label.format(**values))
+    bars: dict = dict(linestyle="none", capsize=3)
+    for group, mark in MARKS.items():
+        members = [point for point in points if point.group == group]
         if members:
             axes.errorbar(
                 [point.compute for point in members],
                 [point.error for point in members],
                 yerr=[2 * point.standard_error for point in members],
-                linestyle="none",
-                marker=marker,
-                color=color,
-                capsize=3,
-                label=label,
+                label=group,
+                **bars | mark,
             )
     value, low, high = law.error(further, noise=True)
     axes.errorbar(
         further,
         value,
         yerr=[[value - low], [high - value]],
-        marker="D",
-        markerfacecolor="none",
-        color=blue,
-        capsize=3,
-        linestyle="none",
         label=f"predicted: {value:.1%}",
+        **bars | dict(marker="D", markerfacecolor="none", color=BLUE),
     )
     axes.set_xscale("log")
     axes.set_yscale("log")

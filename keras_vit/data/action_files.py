@@ -54,7 +54,8 @@ def load_actions(
             `ava_val_excluded_timestamps_v2.2.csv`, and of detected persons
             `ava_val_predicted_boxes.csv` or
             `ava_detection_val_boxes_and_labels.csv`. The videos, `ID.mp4`, lie
-            anywhere below, whole or cut to seconds 900 to 1801.
+            anywhere below, whole or cut to seconds 900 to 1801. Not cut to the
+            end of the film: such a length does not show where a video begins.
         num_frames: Frames T of a clip.
         frame_step: Frames of the video from one frame of a clip to the next.
         frame_rate: Frames per second in which these count.

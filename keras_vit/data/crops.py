@@ -54,7 +54,7 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
         return decode(begin[:2], size[:2])
 
     def crop_jpeg():
-        turn = formats.orientation_of_jpeg(image)
+        turn = formats.orientation(image)
         stored = tf.io.extract_jpeg_shape(image)
         shape = orientation.swap(stored[:2], turn)
         begin, size = sample_window(

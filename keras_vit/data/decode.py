@@ -70,7 +70,7 @@ def _decode_any(encoded, channels):
 
 def _decode_jpeg(encoded, channels):
     image = stored_jpeg(encoded, channels)
-    return orientation.upright(image, formats.orientation_of_jpeg(encoded))
+    return orientation.upright(image, formats.orientation(encoded))
 
 
 def stored_jpeg(encoded, channels: int):
@@ -92,6 +92,10 @@ def _decode_kind(encoded, kind, read, channels):
     if kind == "PNG":  # as it is: its header would be read for nothing
         return _decode(encoded, 3 if channels == 3 else 0)
     return _decode(read(encoded)[0], 0)
+
+
+# One by one, the operations that read a header take longer than the decoder.
+_decode_kind_apart = apart(_decode_kind)
 
 
 def _decode_other(encoded, channels):
@@ -134,7 +138,8 @@ def _stored(encoded, channels):
     # Of bytes Python finds the kind faster than operations do.
     for kind, read in formats.READERS.items():
         if encoded.startswith(formats.KINDS[kind]):
-            return _decode_kind(encoded, kind, read, channels)
+            encoded = tensorflow().constant(encoded)  # else a graph for each
+            return _decode_kind_apart(encoded, kind, read, channels)
     return _decode(encoded, 3 if cmyk_to_grey(encoded, channels) else channels)
 
 

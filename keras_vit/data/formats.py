@@ -2,14 +2,18 @@
 
 TensorFlow decodes every frame of a GIF to return the first, and places it
 wrongly unless it fills the screen; writes beyond its buffer for some animations
-of WebP (2.21); and reads palettes of BMP as grey. All functions run in a graph,
-on the bytes of a file. They raise `tf.errors.InvalidArgumentError` for a
-malformed file, and for a rare kind that would be read wrongly.
+of WebP (2.21); and reads palettes of BMP as grey. All functions run in a graph.
+They raise `tf.errors.InvalidArgumentError` for a malformed file, and for a rare
+kind that would be read wrongly.
 
 EXIF is read from its first segment (APP1) in a JPEG, if only APP and COM
 segments precede it, from a chunk before the pixels of a PNG, and from a chunk
 of a WebP. XMP and text chunks are not read.
+
+`encoded` is a file, a scalar string, and `data` its bytes, uint8 `[length]`.
 """
+
+import functools
 
 from keras_vit.data.optional_imports import apart, tensorflow
 
@@ -44,31 +48,39 @@ def is_kind(encoded, kind: str):
     return start == KINDS[kind]
 
 
-def number(data, position, count: int, big_endian=False):
-    """Read an unsigned integer of up to 4 bytes; beyond the end are zeros.
-
-    `data` is uint8 `[length]`, `big_endian` also a scalar bool tensor.
-    """
+def number(data, at, count: int, big=False):
+    """Read an unsigned integer of up to 4 bytes, little-endian or `big`."""
     tf = tensorflow()
-    found = tf.cast(data[position : position + count], tf.int64)
-    found = tf.concat([found, tf.zeros(count, tf.int64)], 0)[:count]
     places = tf.constant([256**i for i in range(count)], tf.int64)
-    return tf.reduce_sum(found * tf.where(big_endian, places[::-1], places))
+    places = tf.where(big, places[::-1], places)
+    return tf.reduce_sum(tf.cast(_part(data, at, count), tf.int64) * places)
 
 
-def seek(position, found, following, most: int = _MAX_BLOCKS):
-    """Return the position of the first block for which `found` holds.
+def _has(data, at, content: bytes):
+    """Return whether these bytes stand at a position."""
+    is_same = _part(data, at, len(content)) == [*content]
+    return tensorflow().reduce_all(is_same)
 
-    `following` returns the position of the next one. At most so many are tried.
+
+def _part(data, at, count):
+    """Return `count` bytes from a position on; beyond the end are zeros."""
+    tf = tensorflow()
+    beyond = tf.zeros(count, tf.uint8)
+    return tf.concat([data[at : at + count], beyond], 0)[:count]
+
+
+def _seek(begin, found, following, most: int = _MAX_BLOCKS):
+    """Return where the first block is that is `found`, of at most so many.
+
+    `following` returns the position of the next one.
     """
     tf = tensorflow()
-    (position,) = tf.while_loop(
-        lambda position: ~found(position),
-        lambda position: (following(position),),
-        (tf.cast(position, tf.int64),),
+    return tf.while_loop(
+        lambda at: ~found(at),
+        lambda at: (following(at),),
+        (tf.cast(begin, tf.int64),),
         maximum_iterations=most,
-    )
-    return position
+    )[0]
 
 
 def require(condition, message: str, tensor):
@@ -82,7 +94,7 @@ def png(encoded):
     """Return a PNG as it is, its height and its width."""
     tf = tensorflow()
     data = tf.io.decode_raw(encoded, tf.uint8)
-    height, width = (number(data, at, 4, big_endian=True) for at in (20, 16))
+    height, width = (number(data, at, 4, big=True) for at in (20, 16))
     return encoded, height, width
 
 
@@ -95,37 +107,31 @@ def first_gif_frame(encoded):
     tf = tensorflow()
     data = tf.io.decode_raw(encoded, tf.uint8)
 
-    def colours(place):
-        packed = number(data, place, 1)
+    def colours(at):
+        packed = number(data, at, 1)
         return tf.where(packed >= 128, 3 * 2 ** (packed % 8 + 1), 0)
 
-    def after_equal_blocks(position):
-        stride = number(data, position, 1) + 1
-        sizes = data[position : position + _BLOCKS_A_STEP * stride : stride]
+    def after_equal_blocks(at):
+        stride = number(data, at, 1) + 1
+        sizes = data[at : at + _BLOCKS_A_STEP * stride : stride]
         other = tf.cast(sizes, tf.int64) != stride - 1
         # The first of another size, or their number.
-        same = tf.argmax(tf.concat([other, [True]], 0))
-        return position + same * stride
+        return at + stride * tf.argmax(tf.concat([other, [True]], 0))
 
-    def end_of_blocks(position):
-        last = seek(
-            position,
-            lambda position: number(data, position, 1) == 0,
-            after_equal_blocks,
-            _MAX_STEPS,
-        )
-        return last + 1
+    def end_of_blocks(at):
+        is_last = functools.partial(_has, data, content=b"\0")
+        return 1 + _seek(at, is_last, after_equal_blocks, _MAX_STEPS)
 
     begin = 13 + colours(10)
-    frame = seek(
+    frame = _seek(
         begin,
-        lambda position: number(data, position, 1) != 0x21,  # an extension
-        lambda position: end_of_blocks(position + 2),
+        lambda at: ~_has(data, at, b"\x21"),  # no extension
+        lambda at: end_of_blocks(at + 2),
     )
     # Ten bytes of description, the colours, and the size of a code.
     end = end_of_blocks(frame + 11 + colours(frame + 9))
     valid = (
-        (number(data, frame, 1) == 0x2C)
+        _has(data, frame, b"\x2c")
         & (end <= tf.size(data, tf.int64))
         & (number(data, end - 1, 1) == 0)
         # Left and top, then width and height.
@@ -147,18 +153,16 @@ def still_webp(encoded):
     """
     tf = tensorflow()
     data = tf.io.decode_raw(encoded, tf.uint8)
-    extended, lossless, lossy = (
-        number(data, 12, 4) == int.from_bytes(tag, "little")
-        for tag in (b"VP8X", b"VP8L", b"VP8 ")
-    )
+    tags = b"VP8X", b"VP8L", b"VP8 "
+    extended, lossless, lossy = (_has(data, 12, tag) for tag in tags)
     is_still = lossless | lossy | extended & (number(data, 20, 1) & 2 == 0)
     message = "A WebP must have an image and no animation."
     # Some writers omit the last padding byte.
     padded = tf.strings.join([require(is_still, message, encoded), b"\0"])
     packed = number(data, 21, 4)
-    canvas = [number(data, place, 3) + 1 for place in (27, 24)]
+    canvas = [number(data, at, 3) + 1 for at in (27, 24)]
     of_lossless = [packed // 2**14 % 2**14 + 1, packed % 2**14 + 1]
-    of_lossy = [number(data, place, 2) % 2**14 for place in (28, 26)]
+    of_lossy = [number(data, at, 2) % 2**14 for at in (28, 26)]
     size = tf.where(lossless, of_lossless, of_lossy)
     return padded, *tf.unstack(tf.where(extended, canvas, size))
 
@@ -172,15 +176,8 @@ def plain_bmp(encoded):
     tf = tensorflow()
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data, tf.int64)
-
-    def equals(position, content):
-        # An error of `substr` would contain the bytes, which Python cannot
-        # decode.
-        position = tf.minimum(tf.cast(position, tf.int64), length)
-        return tf.strings.substr(encoded, position, len(content)) == content
-
     offset, header, width, height, packing = (
-        number(data, place, 4) for place in (10, 14, 18, 22, 30)
+        number(data, at, 4) for at in (10, 14, 18, 22, 30)
     )
     bits = number(data, 28, 2)
     # Rows stored from the top have a negative height.
@@ -189,9 +186,9 @@ def plain_bmp(encoded):
     # Limited first: their product may be too large for 64 bits.
     end = offset + tf.minimum(row, length + 1) * tf.minimum(height, length + 1)
     ramp = b"".join(bytes([i, i, i, 0]) for i in range(256))
-    is_grey = (bits == 8) & equals(14 + header, ramp)
+    is_grey = (bits == 8) & _has(data, 14 + header, ramp)
     masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
-    is_masked = (packing == 3) & (bits == 32) & equals(54, masks)
+    is_masked = (packing == 3) & (bits == 32) & _has(data, 54, masks)
     readable = (
         (header >= 40)
         & (is_grey | (bits == 24) | (bits == 32))
@@ -222,73 +219,57 @@ def is_plain_jpeg(encoded):
     is_jfif = tf.strings.substr(start, 0, 6) == b"\xff\xd8\xff\xe0\0\x10"
     segment = tf.strings.substr(start, tf.where(is_jfif, 20, 2), 980)
     marker = tf.strings.substr(segment, 0, 2)
-
-    def has_upright_exif():
-        matches = tf.strings.regex_full_match
-        is_exif = is_kind(start, "JPEG") & (marker == b"\xff\xe1")
-        is_short = matches(segment, _SHORT_EXIF)
-        return is_exif & is_short & ~matches(segment, _TURNED)
-
-    is_plain = is_jfif & (marker == b"\xff\xdb")
-    return tf.cond(is_plain, lambda: True, has_upright_exif)
+    matches = tf.strings.regex_full_match
+    is_exif = is_kind(start, "JPEG") & (marker == b"\xff\xe1")
+    is_upright = matches(segment, _SHORT_EXIF) & ~matches(segment, _TURNED)
+    return is_jfif & (marker == b"\xff\xdb") | is_exif & is_upright
 
 
-def orientation_of_jpeg(encoded):
-    """Return the orientation that EXIF states, scalar int64; 1 without EXIF."""
-    tf = tensorflow()
-    return tf.cond(
-        is_plain_jpeg(encoded),
-        lambda: tf.constant(1, tf.int64),
-        lambda: orientation(encoded, "JPEG"),
-    )
+def orientation(encoded, kind: str = "JPEG"):
+    """Return what EXIF of one of `KINDS` states, 1 without: a scalar int64."""
+    upright = tensorflow().constant(1, "int64")
+    if kind not in _BLOCKS:
+        return upright
+    search = functools.partial(_search, encoded, kind)
+    if kind != "JPEG":
+        return search()
+    return tensorflow().cond(is_plain_jpeg(encoded), lambda: upright, search)
 
 
 @apart
-def orientation(encoded, kind: str):
-    """Do what `orientation_of_jpeg` does, for one of `KINDS`."""
+def _search(encoded, kind):
+    """Do what `orientation` does, block by block."""
     tf = tensorflow()
-    upright = tf.constant(1, tf.int64)
-    if kind not in _BLOCKS:  # without EXIF
-        return upright
     begin, read = _BLOCKS[kind]
     data = tf.io.decode_raw(encoded, tf.uint8)
-    position = seek(
+    at = _seek(
         begin,
-        lambda position: read(data, position)[0] | read(data, position)[1],
-        lambda position: read(data, position)[3],
+        lambda at: read(data, at)[0] | read(data, at)[1],
+        lambda at: read(data, at)[3],
     )
-    is_exif, _, start, end = read(data, position)
-    return tf.cond(is_exif, lambda: _of_tiff(data[start:end]), lambda: upright)
+    is_exif, _, start, end = read(data, at)
+    # "Exif" and two zeros come first in a JPEG, and by some writers of WebP.
+    start += 6 * tf.cast(_has(data, start, b"Exif"), tf.int64)
+    return _of_tiff(data[start : tf.where(is_exif, end, start)])
 
 
-def _segment(data, position):
-    marker, size, name = (
-        number(data, position + at, count, big_endian=True)
-        for at, count in ((0, 2), (2, 2), (4, 4))
-    )
+def _segment(data, at):
+    marker, size = (number(data, at + n, 2, big=True) for n in (0, 2))
+    is_exif = (marker == 0xFFE1) & _has(data, at + 4, b"Exif")
     is_comment = (marker // 16 == 0xFFE) | (marker == 0xFFFE)
-    is_exif = (marker == 0xFFE1) & (name == int.from_bytes(b"Exif"))
-    # Two zeros follow the name.
-    return is_exif, ~is_comment, position + 10, position + 2 + size
+    return is_exif, ~is_comment, at + 4, at + 2 + size
 
 
-def _png_chunk(data, position):
-    size = number(data, position, 4, big_endian=True)
-    name = number(data, position + 4, 4, big_endian=True)
-    is_last = (name == 0) | (name == int.from_bytes(b"IDAT"))
-    is_exif = name == int.from_bytes(b"eXIf")
-    return is_exif, is_last, position + 8, position + 12 + size
+def _png_chunk(data, at):
+    size, names = number(data, at, 4, big=True), (b"eXIf", b"IDAT", bytes(4))
+    is_exif, is_pixels, is_end = (_has(data, at + 4, name) for name in names)
+    return is_exif, is_pixels | is_end, at + 8, at + 12 + size
 
 
-def _webp_chunk(data, position):
-    name = number(data, position, 4, big_endian=True)
-    # Some writers begin with the name, as in a JPEG.
-    first = number(data, position + 8, 4, big_endian=True)
-    named = tensorflow().cast(first == int.from_bytes(b"Exif"), "int64")
-    size = number(data, position + 4, 4)
-    is_exif = name == int.from_bytes(b"EXIF")
-    position += 8
-    return is_exif, name == 0, position + 6 * named, position + size + size % 2
+def _webp_chunk(data, at):
+    size, names = number(data, at + 4, 4), (b"EXIF", bytes(4))
+    is_exif, is_end = (_has(data, at, name) for name in names)
+    return is_exif, is_end, at + 8, at + 8 + size + size % 2
 
 
 # Kind of file -> position of the first block, and a function that returns of
@@ -300,7 +281,7 @@ _BLOCKS = dict(JPEG=(2, _segment), PNG=(8, _png_chunk), WEBP=(12, _webp_chunk))
 def _of_tiff(tiff):
     """Return the orientation of the first image of TIFF data, or 1."""
     tf = tensorflow()
-    big = number(tiff, 0, 2) == int.from_bytes(b"MM")
+    big = _has(tiff, 0, b"MM")
     begin = number(tiff, 4, 4, big) + 2
     # Twelve bytes each: tag, type, count, value. No offset is followed. If the
     # data end in an entry, it does not count.

@@ -39,6 +39,6 @@ def swap(pair, orientation):
 
 def _flips(orientation):
     """Return whether rows and whether columns are flipped, bool `[2]`."""
-    rows = (orientation == 3) | (orientation == 4) | (orientation >= 7)
-    columns = (orientation // 2 == 1) | (orientation // 2 == 3)
-    return tensorflow().stack([rows, columns])
+    tf = tensorflow()
+    flipped = tf.constant([[3, 4, 7, 8], [2, 3, 6, 7]], orientation.dtype)
+    return tf.reduce_any(flipped == orientation, 1)

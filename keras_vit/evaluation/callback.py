@@ -87,7 +87,9 @@ class FewShot(keras.callbacks.Callback):
         self._source: Any = None
 
     def on_train_begin(self, logs=None):
-        self._check(_labels(self.train))
+        labels = _labels(self.train)
+        self._check(labels)
+        check_classes(labels, _labels(self.test))
         self._source = representation(self.measured or self.model, self.layer)
         self._copy = copy_of(self._source)
 
@@ -111,7 +113,6 @@ class FewShot(keras.callbacks.Callback):
         """Refuse labels when training begins, not after hours."""
         shots, seed = self.options["shots"], self.options["seed"]
         few_shot_subset(labels, max(shots), seed)
-        check_classes(labels, _labels(self.test))
 
     def _measure(self, train, test):
         """Return a value for each of the names."""
@@ -130,6 +131,11 @@ class Probe(FewShot):
         num_classes: Number of classes.
         k: Number of neighbours that vote, at most that of labelled images.
         seed: Of the choice of the tenth.
+
+    Raises:
+        ValueError: When training begins, if there are fewer than 20 labelled
+            images, or none of a class to measure, or variables are sharded over
+            processes.
 
     Reference:
         Caron et al. 2021 (2104.14294), section 4.1, for 20 neighbours.

@@ -85,6 +85,9 @@ class LeastSquares:
     ) -> float:
         """Return the share of examples whose class has the highest score.
 
+        Those of a class without labelled images count as wrong: `few_shot` and
+        `Probe` refuse them.
+
         Args:
             features: Representations, `[M, D]`.
             labels: Classes, `[M]`.

@@ -68,11 +68,11 @@ def _decode_one_jpeg(encoded, image_size, channels, budget):
     built for each request, which takes longer than the decoding itself.
     """
     tf = tensorflow()
-    turn = formats.orientation_of_jpeg(encoded)
+    turn = formats.orientation(encoded)
     nothing = tf.zeros((1, 1, channels), tf.uint8)
 
     def stored_pixels(encoded):
-        pixels, seconds = limits.claim_of_jpeg(encoded, turn != 1)
+        pixels, seconds = limits.claim_of_jpeg(encoded, turn)
         length = tf.strings.length(encoded)
         (reason,) = tf.unstack(
             limits.reasons(pixels[None], seconds[None], length[None], budget)

@@ -27,7 +27,7 @@ _SECONDS_A_BYTE, _SECONDS_AN_IMAGE = 256e-9, 0.5e-3
 # The unit of the costs below, the longest that were measured, of content that
 # compresses well, on a core that decodes a baseline JPEG in 1.3 ns a pixel.
 _SECONDS_A_PIXEL = 4e-9
-_TURNED = 3  # pixels that cost as much as turning one by its EXIF orientation
+_TURNED = 3.0  # pixels that cost as much as turning one by its EXIF orientation
 
 
 def claim(encoded):
@@ -42,9 +42,7 @@ def claim(encoded):
     """
     return tensorflow().cond(
         formats.is_kind(encoded, "JPEG"),
-        lambda: claim_of_jpeg(
-            encoded, formats.orientation_of_jpeg(encoded) != 1
-        ),
+        lambda: claim_of_jpeg(encoded, formats.orientation(encoded)),
         lambda: _claim_of_other(encoded),
     )
 
@@ -69,8 +67,8 @@ def reasons(pixels, seconds, lengths, budget: float):
     return tf.where(too_large, TOO_LARGE, tf.where(over, OVER_BUDGET, VALID))
 
 
-def claim_of_jpeg(encoded, turned):
-    """Do what `claim` does, for a JPEG that is `turned` by EXIF or not."""
+def claim_of_jpeg(encoded, orientation):
+    """Do what `claim` does, for a JPEG of an orientation by EXIF."""
     tf = tensorflow()
     shape = tf.cast(tf.io.extract_jpeg_shape(encoded), tf.float32)
     height, width, components = tf.unstack(shape)
@@ -85,14 +83,14 @@ def claim_of_jpeg(encoded, turned):
     cost = tf.where(is_bomb, float("inf"), (2 + scans) / 4)
     # With several scans all coefficients are in memory, two bytes each.
     memory = tf.maximum((3 + 2 * components) / 9, 1)
-    return _claim(height, width, cost, turned, memory)
+    return _claim(height, width, cost, orientation, memory)
 
 
-def _claim(height, width, cost, turned=False, memory=1.0):
+def _claim(height, width, cost, orientation=1, memory=1.0):
     """Return the claim of an image that costs so many passes over pixels."""
     tf = tensorflow()
     pixels = tf.cast(height, tf.float32) * tf.cast(width, tf.float32)
-    cost = tf.cast(cost, tf.float32) + _TURNED * tf.cast(turned, tf.float32)
+    cost = tf.cast(cost, tf.float32) + tf.where(orientation == 1, 0.0, _TURNED)
     pixels = formats.require(pixels > 0, "The image has no pixels.", pixels)
     return pixels * memory, pixels * cost * _SECONDS_A_PIXEL
 
@@ -102,9 +100,7 @@ def _claim_of_other(encoded):
     def of(kind, read):
         _, height, width = read(encoded)
         cost = _cost_of_png(encoded) if kind == "PNG" else 2
-        return _claim(
-            height, width, cost, formats.orientation(encoded, kind) != 1
-        )
+        return _claim(height, width, cost, formats.orientation(encoded, kind))
 
     cases = [
         (formats.is_kind(encoded, kind), functools.partial(of, kind, read))
@@ -131,8 +127,6 @@ def _cost_of_png(encoded):
 def _count(encoded, pattern, most):
     """Count the occurrences of bytes; more than `most` are infinitely many."""
     tf = tensorflow()
-    parts = tf.raw_ops.StringSplitV2(
-        input=encoded[None], sep=pattern, maxsplit=most + 1
-    )
-    number = tf.cast(tf.size(parts.values) - 1, tf.float32)
+    parts = tf.strings.split(encoded, pattern, maxsplit=most + 1)
+    number = tf.cast(tf.size(parts) - 1, tf.float32)
     return tf.where(number > most, float("inf"), number)

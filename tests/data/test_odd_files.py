@@ -328,7 +328,7 @@ TURNED, UPRIGHT = (0x0112, 6), (0x0112, 1)
 OTHERS = [(0x0100 + i % 16, i) for i in range(90)]
 COMMENT = b"\xff\xfe\0\5abc"
 ORIENTATION = tf.function(
-    formats.orientation_of_jpeg,
+    formats.orientation,
     input_signature=[tf.TensorSpec((), tf.string)],
     autograph=False,
 )

@@ -100,53 +100,43 @@ def images_of(batches):
     return images[labels.any(-1)]
 
 
-@pytest.mark.parametrize(
-    ("split", "size"), [("train[:90%]", 21), ("train[20:]+test[:2]", 5)]
-)
-def test_evaluation_sees_each_example_once(data_dir, split, size):
-    count = 2
-    source, _ = data.load(
-        "numbered_images", train_split=split, data_dir=data_dir
-    )
-    assert source.num_examples == size
+def everything_and_shards(source, side):
+    """Images as one process sees them, and joined as two do."""
     everything, *shards = (
         images_of(
             data.eval_batches(
                 source,
                 batch_size=4,
-                image_size=(4, 4),
+                image_size=(side, side),
                 shard_index=index,
                 num_shards=num_shards,
             )
         )
-        for index, num_shards in [(0, 1), *((i, count) for i in range(count))]
+        for index, num_shards in [(0, 1), (0, 2), (1, 2)]
     )
+    return everything, np.concatenate(shards)
+
+
+@pytest.mark.parametrize(
+    ("split", "size"), [("train[:90%]", 21), ("train[20:]+test[:2]", 5)]
+)
+def test_evaluation_sees_each_example_once(data_dir, split, size):
+    source, _ = data.load(
+        "numbered_images", train_split=split, data_dir=data_dir
+    )
+    assert source.num_examples == size
+    everything, shards = everything_and_shards(source, 4)
     assert len(np.unique(everything)) == size
     # The runs of the processes are in the order of the set.
-    np.testing.assert_array_equal(np.concatenate(shards), everything)
+    np.testing.assert_array_equal(shards, everything)
 
 
 def test_sets_that_do_not_state_their_size_are_sharded():
-    count = 2
     with tfds.testing.mock_data(num_examples=10):
         source, _ = data.load("cifar10")
-        everything, *shards = (
-            images_of(
-                data.eval_batches(
-                    source,
-                    batch_size=4,
-                    image_size=(32, 32),
-                    shard_index=index,
-                    num_shards=num_shards,
-                )
-            )
-            for index, num_shards in [
-                (0, 1),
-                *((i, count) for i in range(count)),
-            ]
-        )
+        everything, shards = everything_and_shards(source, 32)
     assert len(everything) == 10
-    np.testing.assert_array_equal(np.concatenate(shards), everything)
+    np.testing.assert_array_equal(shards, everything)
 
 
 def test_sets_of_videos_are_read_by_the_frames_of_a_clip():

@@ -121,6 +121,11 @@ def test_what_cannot_be_measured_is_refused_before_training():
     )
     with pytest.raises(ValueError, match=r"none of the classes \[9\]"):
         few_shot.on_train_begin()
+    batches = [[dict(labels=np.arange(count) % 9)] for count in (27, 9)]
+    batches[1][0]["labels"][0] = 9
+    probe = evaluation.Probe("digits", *batches, num_classes=10)
+    with pytest.raises(ValueError, match=r"none of the classes \[9\]"):
+        probe.on_train_begin()
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         evaluation.FewShot("digits", [], [], num_classes=10, every=0)
 

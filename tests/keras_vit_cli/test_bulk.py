@@ -12,7 +12,7 @@ import keras_vit
 import keras_vit_cli
 from keras_vit import evaluation
 from keras_vit_cli import bulk
-from tests.text import test_two_towers
+from tests.text import test_naflex, test_two_towers
 
 pytest.importorskip("apache_beam")
 pytestmark = pytest.mark.backend("torch")
@@ -175,6 +175,18 @@ def test_what_embeddings_would_ignore_is_refused(
     scaled.save(tmp_path / "scaled.keras")
     assert run(tmp_path / "scaled.keras", *words) == 2
     assert "must scale pixels itself" in capsys.readouterr().err
+    assert run(test_naflex.FOLDER, *words) == 2
+    assert "takes any shape (NaFlex)" in capsys.readouterr().err
+    of_clips = keras_vit.MViT(
+        depths=(1,),
+        hidden_sizes=(8,),
+        num_heads=(1,),
+        cube_stride=(2, 4, 4),
+        input_shape=(2, 16, 16, 3),
+    )
+    of_clips.save(tmp_path / "clips.keras")
+    assert run(tmp_path / "clips.keras", *words) == 2
+    assert "which takes (None, 2, 16, 16, 3)" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

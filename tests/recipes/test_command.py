@@ -96,6 +96,29 @@ def test_flags_have_underscores_and_hyphens_are_read_too():
     assert parser.parse_args(words).images == ["--a-b.jpg"]
 
 
+@pytest.mark.parametrize(
+    ("option", "least"),
+    [("--top_k", 1), ("--batch_size", 1), ("--frame_step", 0)],
+)
+@pytest.mark.parametrize("change", [-1, 0.5])
+def test_numbers_out_of_range_are_refused(option, least, change, capsys):
+    parser = arguments.parser()
+    parser.parse_args(["predict", "m", "a.jpg", f"{option}={least}"])
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(
+            ["predict", "m", "a.jpg", f"{option}={least + change}"]
+        )
+    message = f"argument {option}: must be an integer of at least {least}."
+    assert message in capsys.readouterr().err
+
+
+def test_no_program_takes_integers_of_any_sign():
+    rooms = ("keras_vit_cli", "recipes", "tools")
+    files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
+    assert len(files) > 100
+    assert not [x for x in files if "type=int" in x.read_text("utf-8")]
+
+
 def test_the_version_is_shown(capsys):
     with pytest.raises(SystemExit, match="0"):
         keras_vit_cli.main(["--version"])

@@ -135,7 +135,6 @@ def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
 
 def test_bad_options_are_refused(digits_run, capsys):
     model = digits_run[1] / "best.keras"
-    assert "--top_k" in refused(capsys, model, __file__, "--top_k=0")
     assert "--attention" in refused(
         capsys, model, __file__, "--attention", "nowhere/out.png"
     )

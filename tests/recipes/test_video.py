@@ -12,6 +12,7 @@ from small_runs import changed, small_vit
 import keras_vit
 import keras_vit_cli
 from keras_vit import data, evaluation
+from keras_vit_cli import predict
 from recipes import (
     evaluate,
     experiment,
@@ -92,7 +93,9 @@ def test_evaluation_shuffles_frames_and_averages_views(
     assert "takes videos" in capsys.readouterr().err
 
 
-def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
+def test_videos_are_classified_over_time(
+    video_run, capsys, tmp_path, monkeypatch
+):
     pytest.importorskip("av")
     workdir, _ = video_run
     model, picture = str(workdir / "last.keras"), tmp_path / "attention.png"
@@ -120,6 +123,23 @@ def test_videos_are_classified_over_time(video_run, capsys, tmp_path):
     assert keras_vit_cli.main(again) == 0
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 6 and " 0.80 to 1.60 s" in table[3]
+    # Two of the four clips are in memory at a time.
+    held = []
+
+    def spy(classifier, clips, scores=predict.KerasClassifier.scores):
+        held.append(len(clips))
+        assert len(read) == sum(held)
+        return scores(classifier, clips)
+
+    read, to_pixels = [], data.video_files.to_pixels
+    monkeypatch.setattr(predict.KerasClassifier, "scores", spy)
+    monkeypatch.setattr(
+        data.video_files,
+        "to_pixels",
+        lambda *args: read.append(args) or to_pixels(*args),
+    )
+    assert keras_vit_cli.main([*again, "--batch_size=2"]) == 0
+    assert held == [2, 2] and capsys.readouterr().out.splitlines() == table
 
 
 def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
@@ -140,7 +160,7 @@ def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
     assert starts("--frame_step=0") == [(0, 3.6)]
     words = ["predict", model, str(tmp_path / "a.mkv")]
     assert keras_vit_cli.main(words) == 2
-    assert "--frame_step must be that with which" in capsys.readouterr().err
+    assert "--frame_step must be given for a model" in capsys.readouterr().err
     config = json.loads((workdir / "config.json").read_text())
     config["config"]["data"] |= dict(frame_step=2, frame_rate=5.0)
     assert evaluate.main([model, "--dataset=moving_digits"]) == 2
@@ -148,6 +168,34 @@ def test_frames_are_those_of_the_run_or_asked_for(video_run, capsys, tmp_path):
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert starts() == [(0, 3), (0.6, 3.6)]
     assert starts("--frame_rate=10") == [(0, 1.5), (1.5, 3), (2.1, 3.6)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [({}, (3, 5.0)), (dict(frame_step=0, frame_rate=0.0), (0, 0.0))],
+)
+def test_few_shot_takes_the_clips_of_the_run_or_as_asked(
+    video_run, tmp_path, monkeypatch, asked, used
+):
+    workdir, _ = video_run
+    model = str(shutil.copy(workdir / "last.keras", tmp_path))
+    config = fewshot.Config(
+        model=fewshot.Model(name="MViT", weights=model),
+        data=fewshot.Data(dataset="moving_digits", **asked),
+    )
+    if not asked:
+        with pytest.raises(ValueError, match="`data.frame_step` must be given"):
+            fewshot.run(config, str(tmp_path / "fewshot"))
+    of_run = json.loads((workdir / "config.json").read_text())
+    of_run["config"]["data"] |= dict(frame_step=3, frame_rate=5.0)
+    (tmp_path / "config.json").write_text(json.dumps(of_run))
+
+    def spy(*_, frame_step, frame_rate, **__):
+        raise OSError(f"{frame_step}, {frame_rate}")
+
+    monkeypatch.setattr(data, "eval_batches", spy)
+    with pytest.raises(OSError, match="{}, {}".format(*used)):
+        fewshot.run(config, str(tmp_path / "fewshot"))
 
 
 def test_features_of_clips_are_measured(video_run, tmp_path, capsys):

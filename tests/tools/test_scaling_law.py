@@ -126,4 +126,4 @@ def test_runs_are_fitted_drawn_and_predicted(tmp_path, monkeypatch, capsys):
     assert "run 7, held out: predicted" in text and "inside" in text
     assert f"At {2 * points[-1].compute:.4g} exaFLOPs" in text
     assert scaling_law.main([*flags, "--hold_out=9"]) == 2
-    assert "--hold_out must be at least 0" in capsys.readouterr().err
+    assert "--hold_out must be below the 9 points" in capsys.readouterr().err

@@ -5,8 +5,8 @@ import keras
 import numpy as np
 import pytest
 import realistic
+from small_runs import small_vit
 
-import keras_vit
 from keras_vit import training
 
 pytestmark = pytest.mark.backend("torch")
@@ -19,15 +19,9 @@ LABELS = np.arange(8) % 3
 
 def make_model(**arguments):
     keras.utils.set_random_seed(0)
-    return keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=2,
-        num_heads=2,
-        mlp_dim=16,
-        input_shape=(8, 8, 3),
-        **{"classes": 3, **arguments},
-    )
+    sizes = dict(num_layers=2, num_heads=2, mlp_dim=16)
+    images = dict(classes=3, input_shape=(8, 8, 3))
+    return small_vit(**sizes | images | arguments)
 
 
 def predict(model):

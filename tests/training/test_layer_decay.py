@@ -4,8 +4,8 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+from small_runs import small_vit
 
-import keras_vit
 from keras_vit import training
 
 pytestmark = pytest.mark.backend("torch")
@@ -13,14 +13,9 @@ pytestmark = pytest.mark.backend("torch")
 
 def make_model(**arguments):
     keras.utils.set_random_seed(0)
-    return keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=2,
-        num_heads=2,
-        mlp_dim=16,
-        **{"classes": 3, "input_shape": (8, 8, 3), **arguments},
-    )
+    sizes = dict(num_layers=2, num_heads=2, mlp_dim=16)
+    images = dict(classes=3, input_shape=(8, 8, 3))
+    return small_vit(**sizes | images | arguments)
 
 
 def test_factors_fall_from_the_head_to_the_patches():

@@ -25,7 +25,7 @@ SIZES = ((1, 197), (8, 197), (4, 577), (4, 1025))  # images, tokens
 def main(arguments: list[str]) -> int:
     """Measure and print the table; return 0."""
     parser = command.Parser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=command.count, default=9)
     flags = parser.parse_args(arguments)
     device = measure.device()
     print(f"{keras.backend.backend()} on {device}: fused / explicit")

@@ -147,8 +147,9 @@ def _parser():
     what = "the device that must be there, and its cases"
     add("--device", choices=tuple(DEVICES), help=what)
     add("--models", type=_names, default=["ViTB16"], help="constructors")
-    add("--image_sizes", type=_numbers, default=[224])
-    add("--batch_sizes", type=_numbers, default=[8])
+    add("--image_sizes", type=_numbers(command.count), default=[224])
+    # 0 is the largest that fits.
+    add("--batch_sizes", type=_numbers(command.natural), default=[8])
     for name, known in (
         ("tasks", cases.TASKS),
         ("precisions", cases.PRECISIONS),
@@ -159,9 +160,9 @@ def _parser():
         if name == "measures":
             given["default"] = ["speed", "memory"]
         add(f"--{name}", help=f"of {', '.join(known)}", **given)
-    add("--rounds", type=int, default=9)
+    add("--rounds", type=command.count, default=9)
     most = "where the search of the largest batch ends"
-    add("--most_images", type=int, default=4096, help=most)
+    add("--most_images", type=command.count, default=4096, help=most)
     add("--output", default="runs/benchmark")
     again = "summarise the files of --output again"
     add("--only_report", action="store_true", help=again)
@@ -175,8 +176,8 @@ def _names(text):
     return [name for name in text.split(",") if name]
 
 
-def _numbers(text):
-    return [int(number) for number in text.split(",")]
+def _numbers(kind):
+    return lambda text: [kind(number) for number in text.split(",")]
 
 
 def _choices(known):
