@@ -70,6 +70,7 @@ def flatten(
         apart = math.prod(grid) == tokens
     if apart is None:
         apart = math.isqrt(tokens) ** 2 == tokens
+        metadata["patch_counts"] = (tokens, tokens - 1)
     if apart:
         add_class_row(arrays, "pos_embed")
     return arrays, apart
