@@ -131,7 +131,7 @@ def timm_format(
         refused=timm.refused,
         differences=functools.partial(timm.differences, epsilon=epsilon),
     )
-    requires = (r"(module\.)?patch_embed\.proj\.weight", *requires)
+    requires = (r"patch_embed\.proj\.weight", *requires)
     own = make(names, requires=requires, **(fields | kwargs))
 
     def read_arrays(arrays, config, specified):
