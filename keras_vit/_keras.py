@@ -10,6 +10,7 @@ import functools
 import logging
 import math
 import types
+import warnings
 from typing import Any
 
 import keras
@@ -141,6 +142,31 @@ class WholeGradient(_Optimizer):
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # already summed
+
+
+def check_clipping(model: keras.Model, stacklevel: int) -> None:
+    """Warn of an optimizer that clips the gradient of each replica.
+
+    Args:
+        model: The compiled model.
+        stacklevel: See `warnings.warn`.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return
+    optimizer = model.optimizer
+    # That of mixed float16 has another within.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    names = ("clipnorm", "global_clipnorm", "clipvalue")
+    clips = [name for name in names if getattr(optimizer, name, None)]
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if clips and replicas > 1 and not isinstance(optimizer, WholeGradient):
+        kind = type(optimizer).__name__
+        warnings.warn(
+            f"`{clips[0]}` of {kind} clips the gradient of each of {replicas} "
+            f"replicas, not that of the batch. To clip the sum, make it by "
+            f"keras_vit.training.clip_whole_gradient(keras.optimizers.{kind}).",
+            stacklevel=stacklevel + 1,
+        )
 
 
 class ScaledRates(_Optimizer):

@@ -70,8 +70,8 @@ def run(options) -> int:
     names = [field.name for field in dataclasses.fields(Job)]
     given = {name: getattr(options, name) for name in names}
     job = Job(**given | dict(top_k=options.top_k or 5))
-    patterns = [_pattern(name) for name in options.images]
-    _check_there(patterns)
+    places = [_place(name) for name in options.images]
+    _check_there(options.images, places)
     answerer = _answerer(job.model, job.embed)  # a wrong model is noticed here
     if options.top_k and (job.embed or hasattr(answerer, "find")):
         raise ValueError(
@@ -84,7 +84,7 @@ def run(options) -> int:
     ) as pipeline:
         _ = (
             pipeline
-            | "patterns" >> library.Create(patterns)
+            | "places" >> library.Create(places)
             | "list" >> library.FlatMap(_listed, job.shards)
             | "shards" >> library.GroupByKey()
             | "answer" >> library.Map(answer, job)
@@ -246,11 +246,16 @@ def _batches(images, size, failures) -> Iterator[dict[str, str]]:
                 yield local
 
 
-def _pattern(name):
-    """Return (what matches the images, whether that is a whole folder)."""
-    if os.path.isfile(name) or any(x in name for x in "*?["):
-        return name, False
-    return f"{name.rstrip('/')}/**", True
+def _place(name):
+    """Return (path or pattern, "file", "folder", "pattern" or "remote")."""
+    # What is there is no pattern, whatever its name. Beam cannot quote one.
+    if os.path.isfile(name):
+        return name, "file"
+    if os.path.isdir(name):
+        return name, "folder"
+    if any(x in name for x in "*?["):
+        return name, "pattern"
+    return f"{name.rstrip('/')}/**", "remote"
 
 
 def _files():
@@ -260,24 +265,35 @@ def _files():
     return FileSystems
 
 
-def _check_there(patterns):
-    for pattern, _ in patterns:
-        [found] = _files().match([pattern], limits=[1])
-        if not found.metadata_list:
+def _check_there(names, places):
+    for name, place in zip(names, places, strict=True):
+        if not any(True for _ in _found(place, limit=1)):
             raise ValueError(
                 "FOLDER must be a folder, a file or a pattern. Received: "
-                f"{pattern.removesuffix('/**')!r}, where nothing is"
+                f"{name!r}, where nothing is"
             )
 
 
-def _listed(pattern, shards):
-    """Yield (shard, path) of the images that a pattern matches."""
-    pattern, is_folder = pattern
-    [found] = _files().match([pattern])
-    for each in found.metadata_list:
-        if not is_folder or each.path.lower().endswith(EXTENSIONS):
+def _found(place, limit=None):
+    """Yield the paths at a place, of all kinds of files."""
+    path, kind = place
+    if kind == "file":
+        yield path
+    elif kind == "folder":
+        yield from predict.files_below(path, ("",))
+    else:
+        [found] = _files().match([path], limits=[limit])
+        yield from (each.path for each in found.metadata_list)
+
+
+def _listed(place, shards):
+    """Yield (shard, path) of the images at a place."""
+    for each in _found(place):
+        if place[1] in ("file", "pattern") or (
+            each.lower().endswith(EXTENSIONS)
+        ):
             # Not every name of a file is UTF-8.
-            path = os.fsencode(each.path)
+            path = os.fsencode(each)
             yield zlib.crc32(path) % shards, path
 
 

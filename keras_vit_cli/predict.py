@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -264,7 +265,7 @@ def find(
     paths = []
     for name in images:
         if os.path.isdir(name):
-            found = sorted(_files_below(name, extensions))
+            found = sorted(files_below(name, extensions))
             if not found:
                 raise ValueError(
                     "IMAGE must be a folder with files of "
@@ -280,8 +281,13 @@ def find(
     return paths
 
 
-def _files_below(name, extensions):
-    """Yield the files of a folder; a link may lead back, and is left out."""
+def files_below(name: str, extensions: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files of a folder; a link may lead back, and is left out.
+
+    Args:
+        name: The folder.
+        extensions: Those of the files, in lower case.
+    """
     for folder, below, files in os.walk(name):
         for each in (os.path.join(folder, x) for x in below):
             if os.path.islink(each):

@@ -60,8 +60,9 @@ class ModelArguments(TypedDict, total=False):
         class_names: Class names, `model.class_names`; none. A head of weights
             with the same names in another order is put into this order.
         position_grid: (height, width) of the weights' grid of patches, needed
-            if it is not square and the file does not specify it; for videos
-            (frames, height, width).
+            if it is not square and the file does not specify it, or if as many
+            positions are also the grid of `input_shape`; for videos (frames,
+            height, width).
         resize_patches: Whether to resize the weights to another `patch_size`
             (FlexiViT) instead of refusing them.
         dtype: Policy of the layers, such as "mixed_bfloat16"; the global one.

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._keras import nested_layers
+from keras_vit._keras import check_clipping, nested_layers
 from keras_vit._loss_check import check_losses
 from keras_vit.layers.base import check_shape
 from keras_vit.models.families import FAMILIES
@@ -218,6 +218,7 @@ class ImageModel(graph.Model):
     @functools.wraps(keras.Model.compile)
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
+        check_clipping(self, stacklevel=2)
         signature = inspect.signature(keras.Model.compile)
         given = signature.bind(self, *args, **kwargs).arguments
         keys = ("loss", "metrics", "weighted_metrics")

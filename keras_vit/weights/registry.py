@@ -185,6 +185,7 @@ def open_weights(
     entry = find(provenance, variant)
     if entry:
         provenance = f"{entry.variant}/{entry.name}"
+        source.metadata.pop("patch_counts", None)  # its images are square
         if "grid" not in source.metadata:  # the file does not specify it
             source.metadata["image_size"] = (entry.image_size,) * 2
         names = entry.data and class_names.of_dataset(entry.data)

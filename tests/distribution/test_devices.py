@@ -1,10 +1,13 @@
 """One call onto the devices there are, or a sentence that says why not."""
 
+import warnings
+
 import keras
 import numpy as np
 import processes
 import pytest
 import start_recipe
+from small_runs import small_vit
 
 import keras_vit
 from keras_vit import distribution
@@ -174,3 +177,24 @@ def move_averages():
     parts = images.reshape(2, 2, 2, 3).mean(1)  # device, part
     mean = (parts[:, 0] / 4 + parts[:, 1] / 2).mean(0)
     np.testing.assert_allclose(first, mean, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tensorflow")
+def test_an_optimizer_that_clips_each_replica_is_noticed():
+    processes.call(clip_on_replicas)
+
+
+def clip_on_replicas():
+    start_recipe.pretend_devices(2)
+    own = keras.optimizers.AdamW
+    whole = keras_vit.training.clip_whole_gradient(own)
+    with distribution.setup().scope():
+        model = small_vit()
+        with warnings.catch_warnings(action="error"):
+            for optimizer in (own(), whole(global_clipnorm=1.0)):
+                model.compile(optimizer, "mse")
+        with pytest.warns(UserWarning, match="clips .* each of 2 replicas"):
+            model.compile(own(global_clipnorm=1.0), "mse")
+    with warnings.catch_warnings(action="error"):  # with one replica
+        small_vit().compile(own(global_clipnorm=1.0), "mse")

@@ -190,6 +190,21 @@ def test_what_embeddings_would_ignore_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_there_is_no_pattern(model, tmp_path):
+    images = [
+        tmp_path / "photos [2024]" / "a?" / "1.png",
+        tmp_path / "photos [2024]" / "2.png",
+        tmp_path / "3 [of 4].png",
+    ]
+    for path in images:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(path)
+    words = (tmp_path / "photos [2024]", images[2], tmp_path / "out [1]")
+    assert run(model, *words, "--shards=2") == 0
+    found = [line["image"] for line in lines_of(tmp_path / "out [1]")]
+    assert sorted(found) == sorted(map(str, images))
+
+
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [

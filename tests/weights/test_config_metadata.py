@@ -226,6 +226,25 @@ def test_weights_of_ours_alone_do_not_specify_their_pooling(tmp_path):
     assert len(model.get_layer("encoder_norm").input.shape) == 2
 
 
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+def test_a_quantized_model_is_opened_by_keras(mode, tmp_path):
+    model = keras_vit.ViT(
+        patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
+        input_shape=(4, 4, 3), classes=2,
+    )  # fmt: skip
+    model.quantize(mode)
+    model.save(tmp_path / "a.keras")
+    with pytest.raises(ValueError, match="quantized.*keras.models.load_model"):
+        keras_vit.from_pretrained(tmp_path / "a.keras")
+    model.save_weights(tmp_path / "a.weights.h5")
+    words = "unused by the model" if mode == "float8" else "arrays of floats"
+    refused(
+        tmp_path / "a.weights.h5", words, pooling="token", num_heads=1,
+        gelu_approximate=True, layer_norm_epsilon=1e-6,
+        include_preprocessing=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("grid", [[1], [-3, 3], ["a", 3], [float("nan"), 3]])
 def test_a_grid_that_cannot_be_is_refused(grid, tmp_path):
     import zipfile

@@ -412,6 +412,32 @@ class TestTorchFiles:
         with pytest.raises(ValueError, match="checksum"):
             formats.read(str(path))
 
+    def test_a_tensor_that_is_stored_with_the_other_sign(self, tmp_path, torch):
+        lazy = torch.tensor([1 + 2j, 3 - 4j, 5j]).conj().imag
+        torch.save({"a": lazy}, tmp_path / "state.pth")
+        arrays, _ = formats.read(str(tmp_path / "state.pth"))
+        np.testing.assert_array_equal(arrays["a"].read(), [-2, 4, -5])
+
+    @pytest.mark.parametrize(
+        "prefix",
+        ["module.", "_orig_mod.", "model.", "net.", "model._orig_mod."],
+    )
+    @pytest.mark.parametrize("library", ["timm", "huggingface"])
+    def test_prefixes_of_training_scripts_are_left_out(
+        self, prefix, library, tmp_path, torch
+    ):
+        arrays = getattr(small_checkpoints, library)()[0]
+        state = {f"{prefix}{n}": torch.from_numpy(a) for n, a in arrays.items()}
+        path = tmp_path / "state.pth"
+        torch.save(dict(state_dict=state), path)
+        source = checkpoint.open_checkpoint(path)
+        assert (source.family, source.format_name) == ("vit", library)
+        checkpoint.check_names(source, source.rules)
+        # Not what some names alone have.
+        state["head.weight"] = state.pop(next(iter(state)))
+        torch.save(state, path)
+        assert formats.read(str(path))[0].keys() == state.keys()
+
 
 class TestSafetensors:
     @pytest.fixture(autouse=True)

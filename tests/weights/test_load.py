@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import small_checkpoints as small
 from functional import arrays_of
 from keras import ops
 
@@ -160,6 +161,42 @@ class TestPositions:
         np.testing.assert_array_equal(
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
+
+    @pytest.mark.parametrize("layer_scale", [False, True])
+    def test_a_grid_is_not_taken_for_the_square_of_as_many_rows(
+        self, tmp_path, layer_scale
+    ):
+        # 9 rows are 3 x 3 patches, or 2 x 4 patches and a class token.
+        arrays = small.timm()[0]
+        gelu = dict(gelu_approximate=False)
+        if layer_scale:
+            gelu = dict(activation="gelu", post_norm=False)
+        scale = np.ones(small.WIDTH, "float32")
+        for i in range(small.LAYERS if layer_scale else 0):
+            arrays |= {f"blocks.{i}.ls{n}.gamma": scale for n in (1, 2)}
+        rows = np.random.default_rng(0).normal(size=(1, 9, small.WIDTH))
+        arrays["pos_embed"] = rows.astype("float32")
+        path = small.write(tmp_path / "bare", arrays)
+
+        def opened(*grid, **kwargs):
+            shape = (grid[0] * small.PATCH, grid[1] * small.PATCH, 3)
+            given = dict(
+                num_heads=small.HEADS, layer_norm_epsilon=1e-6, pixel_mean=0,
+                pixel_std=255, input_shape=shape, **kwargs,
+            )  # fmt: skip
+            given |= gelu
+            return keras_vit.from_pretrained(path, **given)
+
+        for grid in ((2, 4), (1, 9)):
+            with pytest.raises(ValueError, match="`position_grid`.*3, 3.*or"):
+                opened(*grid)
+            assert opened(*grid, position_grid=(3, 3)).metadata["grid"] == grid
+        table = value(
+            opened(2, 4, position_grid=(2, 4)), "posembed_input/pos_embedding"
+        )
+        np.testing.assert_array_equal(table, arrays["pos_embed"])
+        assert opened(3, 3).metadata["grid"] == (3, 3)
+        assert opened(5, 6).metadata["grid"] == (5, 6)
 
     def test_a_lost_class_token_is_named(self, tmp_path):
         arrays = arrays_of(TOKEN)

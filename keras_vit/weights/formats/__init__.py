@@ -22,6 +22,9 @@ _READERS: dict[tuple[str, ...], Callable] = {
     (".safetensors",): safetensors.read,
     (".pth", ".pth.tar", ".pt", ".bin", ".pyth"): torch.read,
 }
+# What data parallelism, `torch.compile`, and modules of training scripts, such
+# as Lightning's, put before the names of the model that they hold.
+_WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
 # The names of OpenCLIP's own files.
 _OPEN_CLIP = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
@@ -64,7 +67,10 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             f"The checkpoint {path!r} is incomplete: its index lists "
             f"{absent[:3]}, which no file has. Fetch it again."
         )
-    if reader in (safetensors.read, torch.read) and not config:
+    if reader not in (safetensors.read, torch.read):
+        return arrays, config
+    arrays = _without_wrappers(arrays)
+    if not config:
         folder, file = os.path.split(files[0])
         if file in _OPEN_CLIP:
             found = _json(folder, "open_clip_config.json")
@@ -73,6 +79,17 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         if processor := _processor(folder):
             config["preprocessor"] = processor
     return arrays, config
+
+
+def _without_wrappers(arrays):
+    """Return the arrays without prefixes of wrappers that all names have."""
+    while arrays:
+        first = next(iter(arrays))
+        prefix = next((p for p in _WRAPPERS if first.startswith(p)), None)
+        if prefix is None or not all(n.startswith(prefix) for n in arrays):
+            break
+        arrays = {n.removeprefix(prefix): a for n, a in arrays.items()}
+    return arrays
 
 
 def _json(folder, name):

@@ -8,15 +8,27 @@ import re
 
 from keras_vit.weights.formats.guard import Guard, Stored, parse_json
 
+# Policies of layers whose numbers `keras.Model.quantize` has replaced.
+_QUANTIZED = re.compile(
+    rb'"class_name": *"(Quantized(Float8)?|Int4|GPTQ|AWQ)DTypePolicy"'
+)
+
 
 def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a `.keras` archive; returns its arrays and its config."""
     guard = Guard(path)
     archive = guard.open_zip()
     with guard.at("config.json"):
-        config = parse_json(archive.read("config.json"))
+        text = archive.read("config.json")
+        config = parse_json(text)
         if not isinstance(config, dict):
             raise ValueError("it is not an object")
+    if _QUANTIZED.search(text):
+        raise guard.refuse(
+            "is of a quantized model, which is opened as it is: "
+            "`keras.models.load_model(path)`. For another size, head or "
+            "format open the file from before `quantize`."
+        )
     with guard.at("model.weights.h5"):
         content = archive.read("model.weights.h5")
     return _arrays(guard, lambda: io.BytesIO(content), len(content)), config

@@ -54,7 +54,8 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             )
 
         def values(tensor=tensor):
-            tensor = tensor.detach()
+            # The imaginary part of a conjugate is stored with the other sign.
+            tensor = tensor.detach().resolve_neg()
             half = tensor.dtype == torch.bfloat16
             return (tensor.float() if half else tensor).numpy()
 

@@ -151,9 +151,8 @@ FORMATS = {
         "batch_norm",
         r"layer(\d+)\.(\d+)\.",
         "conv_down",
-        requires=(r"(module\.)?layer1\.0\.hight_block\.relative",),
+        requires=(r"layer1\.0\.hight_block\.relative",),
         read_config=lambda config: dict(imagenet.PIXELS),
-        flatten=table.without_module,
         restore=_restore,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(

@@ -226,7 +226,7 @@ FORMATS = {
         _timm_config_of,
         names=timm.EVA_NAMES,
         requires=(
-            r"(module\.)?(blocks\.0\.attn\.relative_position_bias_table"
+            r"(blocks\.0\.attn\.relative_position_bias_table"
             r"|(blocks\.0\.attn|shared)[._]rel_pos\.mlp\.fc1\.weight)",
         ),
         forbids={

@@ -214,9 +214,8 @@ FORMATS = {
             "head.conv",
         ),
         r"body\.block(\d+)\.unit(\d+)\.",
-        requires=(r"(module\.)?body\.block1\.unit01\.conv3\.weight",),
+        requires=(r"body\.block1\.unit01\.conv3\.weight",),
         read_config=_release_config,
-        flatten=table.without_module,
         naming_schemes={"authors": None},
         config_of=lambda metadata: dict(
             block_units=list(metadata["depths"]),

@@ -71,9 +71,9 @@ FORMATS = {
         known=r"vit_\w+_clip_\w+",
         epsilon=1e-5,
         requires=(
-            r"(module\.)?norm_pre\.weight",
-            r"(module\.)?pos_embed",
-            r"(module\.)?(fc_)?norm\.weight",
+            r"norm_pre\.weight",
+            r"pos_embed",
+            r"(fc_)?norm\.weight",
         ),
         forbids={
             r"attn_pool\..*": "a norm before the blocks with attention "

@@ -68,8 +68,8 @@ FORMATS = {
         _timm_config_of,
         names=_TIMM_NAMES,
         requires=(
-            r"(module\.)?blocks\.0\.norm1\.weight",
-            r"(module\.)?dist_token",
+            r"blocks\.0\.norm1\.weight",
+            r"dist_token",
         ),
         read_config=_timm_settings,
         refused=_timm_refused,

@@ -223,10 +223,10 @@ FORMATS = {
         fields=_FIELDS,
         derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
         requires=(
-            r"(module\.)?(blocks\.0\.(ls1\.gamma"
+            r"(blocks\.0\.(ls1\.gamma"
             r"|in_proj\.weight|attn\.q_norm\.weight"
             r"|attn\.qkv\.weight without bias)|reg_token)",
-            r"(module\.)?pos_embed",
+            r"pos_embed",
         ),
         forbids=_FORBIDS,
         required=dict(post_norm=timm.POST_NORM),

@@ -229,8 +229,8 @@ FORMATS = {
         names=timm.EVA_NAMES,
         fields=_FIELDS,
         requires=(
-            r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
-            r"(module\.)?blocks\.0\.gamma_1",
+            r"blocks\.0\.norm1\.weight",  # ResMLP has alpha
+            r"blocks\.0\.gamma_1",
         ),
         forbids={
             r".*relative_position_bias_table": "rotary positions with "

@@ -150,8 +150,8 @@ def _timm(config_of, requires, forbids, **kwargs):
         fields=_FIELDS,
         derived=lambda metadata: dict(patch_bias=not metadata["pre_norm"]),
         requires=(
-            r"(module\.)?blocks\.0\.norm1\.weight",  # ResMLP has alpha
-            r"(module\.)?pos_embed",
+            r"blocks\.0\.norm1\.weight",  # ResMLP has alpha
+            r"pos_embed",
             *requires,
         ),
         forbids={
@@ -170,7 +170,7 @@ _BRANCHES = "a norm before the blocks with parallel branches is"
 FORMATS = {
     "timm": _timm(
         _config_of,
-        (r"(module\.)?blocks\.0\.attn\.(q_bias|q_proj\.weight|norm\.weight)",),
+        (r"blocks\.0\.attn\.(q_bias|q_proj\.weight|norm\.weight)",),
         {r".*gamma_1": "LayerScale in an EVA-02 is"},
         forms=_forms,
         refused=_refused,

@@ -95,7 +95,7 @@ FORMATS = {
     "timm": formats.timm_format(
         _timm_config_of,
         known=r"vit_\w+_siglip_\w+",
-        requires=(r"(module\.)?attn_pool\.latent", r"(module\.)?pos_embed"),
+        requires=(r"attn_pool\.latent", r"pos_embed"),
         forbids={
             r".*norm_pre\..*": "attention pooling with a norm before the "
             "blocks is",

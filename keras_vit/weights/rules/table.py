@@ -280,11 +280,6 @@ def no_grid(metadata: dict) -> None:
     return None
 
 
-def without_module(arrays: dict, specified: dict) -> tuple[dict, None]:
-    """Remove the prefix that data parallelism adds to names; a `flatten`."""
-    return rename(arrays, lambda name: name.removeprefix("module.")), None
-
-
 def listed(has: dict) -> list[str]:
     """Return the descriptions, keys of `has`, whose value is true."""
     return [description for description, value in has.items() if value]

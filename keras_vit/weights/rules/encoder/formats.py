@@ -33,8 +33,9 @@ RESIZES = {
 }
 
 
-def check_heads(found: dict, wanted: dict) -> None:
-    """Check the number of heads, which shapes do not show."""
+def check(found: dict, wanted: dict) -> None:
+    """Check the heads and the grid of positions, which shapes do not show."""
+    patches.check_grid(found, wanted["grid"])
     heads = found.get("num_heads")
     if heads and heads != wanted["num_heads"]:
         raise ValueError(
@@ -91,7 +92,7 @@ def make(
         required=lambda metadata: REQUIRED,
         requires=requires,
         resampling=resampling,
-        check=check_heads,
+        check=check,
         **kwargs,
     )
 
@@ -130,7 +131,7 @@ def timm_format(
         refused=timm.refused,
         differences=functools.partial(timm.differences, epsilon=epsilon),
     )
-    requires = (r"(module\.)?patch_embed\.proj\.weight", *requires)
+    requires = (r"patch_embed\.proj\.weight", *requires)
     own = make(names, requires=requires, **(fields | kwargs))
 
     def read_arrays(arrays, config, specified):
@@ -387,5 +388,8 @@ def _positions(found, tokens, specified):
         return math.isqrt(patches) ** 2 == patches
 
     prefix = next((n for n in prefixes if fits(tokens - n)), first)
-    grid = patches.grid_of(tokens - prefix, found["stride"], specified)
-    return dict(grid=grid, position_prefix=prefix)
+    own = patches.grid_of(tokens - prefix, found["stride"], specified)
+    read = dict(grid=own, position_prefix=prefix)
+    if grid is None:
+        read["patch_counts"] = tuple(tokens - n for n in prefixes)
+    return read

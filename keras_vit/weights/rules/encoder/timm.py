@@ -101,7 +101,7 @@ def flatten(
     Returns:
         The arrays, and the forms that they had.
     """
-    arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
+    arrays = dict(arrays)
     forms = set()
     if "blocks.0.in_proj.weight" in arrays:
         arrays = _part_parallel(arrays)

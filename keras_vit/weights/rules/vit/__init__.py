@@ -100,7 +100,7 @@ def _format(module, rules_of=None, **kwargs):
             _refused(metadata) + refused(metadata, format)
         ),
         **{
-            "check": formats.check_heads,
+            "check": formats.check,
             "resampling": lambda metadata: "aligned_bilinear",
             **kwargs,
         },
@@ -142,23 +142,9 @@ def _read_arrays(parts, every, arrays, specified):
         axes = len(rule.transform.split(blank)[0].shape)
         tokens = shape_of(_POSITIONS, axes)[1] - fields(parts)["class_token"]
         found["grid"] = patches.grid_of(tokens, found["stride"], specified)
+        if not specified.keys() & {"grid", "image_size"}:
+            found["patch_counts"] = specified.get("patch_counts", (tokens,))
     return found
-
-
-def _check_keras(found, wanted):
-    formats.check_heads(found, wanted)
-    grid, grids = found.get("grid"), (found.get("grid"), wanted["grid"])
-    if (
-        "position_embedding" not in found
-        and grid is not None
-        and len(set(grids)) == 2
-        and len({rows * columns for rows, columns in grids}) == 1
-    ):
-        raise ValueError(
-            "`position_grid` must be given, since the checkpoint does not "
-            f"specify whether its positions are a grid of {grids[0]} or "
-            f"{grids[1]}"
-        )
 
 
 _TIMM_RELATIVES = {
@@ -266,6 +252,5 @@ FORMATS = {
         rules_of=_own_rules,
         requires=("embedding/0", "encoder_norm/0"),
         forbids=_AXIAL | _LATER,
-        check=_check_keras,
     ),
 }

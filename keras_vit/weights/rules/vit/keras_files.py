@@ -24,8 +24,10 @@ def flatten(
         layer, _, index = name.rpartition("/")
         if not layer:  # of the metrics
             continue
-        parts = _variables(layer, array.shape)
-        named[f"{layer}/{parts[int(index)]}"] = array
+        parts, number = _variables(layer, array.shape), int(index)
+        # A quantized layer has more.
+        last = parts[number] if number < len(parts) else index
+        named[f"{layer}/{last}"] = array
     return named, None
 
 

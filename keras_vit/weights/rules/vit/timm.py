@@ -42,7 +42,7 @@ def flatten(
     Returns:
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
-    arrays = table.rename(arrays, lambda name: name.removeprefix("module."))
+    arrays = dict(arrays)
     # Without a config, a state dict of published sizes has the constants of
     # timm's names. All with a class token use erf; some without one do not.
     width = arrays["patch_embed.proj.weight"].shape[0]
@@ -70,6 +70,7 @@ def flatten(
         apart = math.prod(grid) == tokens
     if apart is None:
         apart = math.isqrt(tokens) ** 2 == tokens
+        metadata["patch_counts"] = (tokens, tokens - 1)
     if apart:
         add_class_row(arrays, "pos_embed")
     return arrays, apart
