@@ -279,12 +279,13 @@ def _naming_full_disk(workdir):
     try:
         yield
     except Exception as error:  # of several types, by the library that writes
-        if os.strerror(errno.ENOSPC) not in str(error):
+        full = map(os.strerror, (errno.ENOSPC, errno.EDQUOT))
+        if not any(reason in str(error) for reason in full):
             raise
         raise OSError(
-            f"The disk of {workdir} is full. Free space there, then run the "
-            "same command again: it resumes from the last complete "
-            "checkpoint. `run.keep_checkpoints` limits their number."
+            f"The disk of {workdir} is full, or its quota. Free space there, "
+            "then run the same command again: it resumes from the last "
+            "complete checkpoint. `run.keep_checkpoints` limits their number."
         ) from error
 
 

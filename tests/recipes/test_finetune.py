@@ -1,7 +1,9 @@
 """The fine-tuning recipe, from images to a model that can be used."""
 
 import csv
+import errno
 import json
+import os
 import shutil
 import struct
 
@@ -388,12 +390,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, make_config):
         finetune.run(config, str(tmp_path))
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_refused_by_the_name_of_the_workdir(
-    tmp_path, make_config, monkeypatch
+    code, tmp_path, make_config, monkeypatch
 ):
     def save(*arguments):
-        raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+        raise ValueError(f"RESOURCE_EXHAUSTED: {os.strerror(code)}")
 
     monkeypatch.setattr(training.Checkpoints, "save", save)
-    with pytest.raises(OSError, match="disk of .*/run is full. Free space"):
+    with pytest.raises(
+        OSError, match="disk of .*/run is full, or its quota. Free"
+    ):
         finetune.run(make_config(), str(tmp_path / "run"))
