@@ -157,6 +157,32 @@ def test_other_poolings_come_back(mode, shape, top, positions, tmp_path):
     assert "pixel_mean" not in source.metadata
 
 
+def test_a_grid_is_not_taken_for_the_square_of_as_many_positions(tmp_path):
+    own = dict(
+        cube_stride=(1, 4, 4),
+        query_stride=(1, 2, 2),
+        key_value_stride=(1, 2, 2),
+    )
+    model = keras_vit.MViT(
+        depths=(1, 1),
+        hidden_sizes=(8, 16),
+        num_heads=(1, 2),
+        cube_size=(1, 4, 4),
+        position_embedding="separate",
+        classes=3,
+        input_shape=(16, 16, 3),
+        **own,
+    )
+    keras_vit.save_checkpoint(model, tmp_path, "authors")
+    (tmp_path / "config.json").unlink()
+    own |= dict(input_shape=(8, 32, 3), classes=2, pixel_mean=0, pixel_std=255)
+    with pytest.raises(ValueError, match=r"`position_grid`.*4, 4.*or.*2, 8"):
+        keras_vit.from_pretrained(tmp_path, **own)
+    for grid in ((4, 4), (2, 8)):
+        again = keras_vit.from_pretrained(tmp_path, **own, position_grid=grid)
+        assert again.metadata["grid"] == (2, 8)
+
+
 def test_the_authors_pyth_file_is_read_with_its_config(tmp_path):
     import torch
     import yaml

@@ -119,11 +119,14 @@ def _flatten(arrays, specified):
             f"expected `{_TABLE}` of 3 axes; found shape {stored.shape}"
         )
     _, tokens, width = stored.shape
+    is_specified = bool(specified.keys() & {"grid", "image_size"})
     specified["grid"] = patches.grid_of(tokens - 1, _STRIDE, specified)
     specified["position_embedding"] = "table"
     if np.allclose(stored.read(), _sinusoids(tokens, width), atol=1e-5):
         specified["position_embedding"] = "sinusoid"
         del arrays[_TABLE]
+    elif not is_specified:
+        specified["patch_counts"] = (tokens - 1,)
     return arrays, _scheme(specified | dict(hidden_size=width))
 
 
@@ -171,6 +174,7 @@ FORMATS = {
         read_arrays=_read_arrays,
         flatten=_flatten,
         restore=_restore,
+        check=patches.check_grid,
         **(torch_modules.AUTHORS | dict(naming_schemes={"authors": _scheme})),
     ),
 }

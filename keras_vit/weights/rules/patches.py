@@ -58,25 +58,24 @@ def grid_of(
     )
 
 
-def check_grid(found: dict, grid: tuple[int, ...] | None) -> None:
+def check_grid(found: dict, wanted: dict) -> None:
     """Refuse position embeddings that cover the model's grid in another way.
 
     Args:
         found: Metadata of the checkpoint. Where nothing specifies its grid, a
             square one was assumed, and `patch_counts` has the numbers of
             patches that its rows cover, by the tokens before them.
-        grid: (rows, columns) of the model's patches, or None.
+        wanted: That of the model, with its `grid`, or None.
 
     Raises:
         ValueError: If the model's grid has one of these numbers, and is not
             the square one.
     """
-    if grid is None or None in grid or "grid" not in found:
+    counts, grid = found.get("patch_counts"), wanted["grid"]
+    if not counts or grid is None or None in grid:
         return
     square = tuple(found["grid"])
-    if tuple(grid) == square:
-        return
-    if math.prod(grid) in found.get("patch_counts", ()):
+    if tuple(grid) != square and math.prod(grid) in counts:
         raise ValueError(
             "`position_grid` must be given, since the checkpoint does not "
             f"specify whether its positions are a grid of {square} or "

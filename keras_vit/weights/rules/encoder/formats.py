@@ -35,7 +35,7 @@ RESIZES = {
 
 def check(found: dict, wanted: dict) -> None:
     """Check the heads and the grid of positions, which shapes do not show."""
-    patches.check_grid(found, wanted["grid"])
+    patches.check_grid(found, wanted)
     heads = found.get("num_heads")
     if heads and heads != wanted["num_heads"]:
         raise ValueError(

@@ -55,6 +55,8 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
     published = _published(found)
     metadata = published | found | specified
     found["grid"] = _read_grid(shape_of, paths, metadata, is_image)
+    if found["grid"] and not metadata.keys() & {"grid", "image_size"}:
+        found["patch_counts"] = (math.prod(found["grid"]),)
     for name in ("cube_stride", "query_stride", "key_value_stride"):
         if name in metadata:
             found[name] = metadata[name]
