@@ -276,7 +276,16 @@ def _check_path(path, target, format):
     ending = os.path.splitext(path)[1]
     wrong = ending != ".npz"
     if target.config_of is not None:
-        others = (".npz", ".bin", ".keras", ".h5", ".pt", ".pth", ".pyth")
+        others = (
+            ".npz",
+            ".bin",
+            ".keras",
+            ".h5",
+            ".pt",
+            ".pth",
+            ".pyth",
+            ".ckpt",
+        )
         wrong = ending in others and ending not in _STATE_DICTS.get(format, ())
         wrong |= not ending and os.path.isfile(path)
     if wrong:

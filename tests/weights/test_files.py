@@ -428,8 +428,8 @@ class TestTorchFiles:
     ):
         arrays = getattr(small_checkpoints, library)()[0]
         state = {f"{prefix}{n}": torch.from_numpy(a) for n, a in arrays.items()}
-        path = tmp_path / "state.pth"
-        torch.save(dict(state_dict=state), path)
+        path = tmp_path / "last.ckpt"  # as Lightning calls it
+        torch.save(dict(state_dict=state, epoch=3), path)
         source = checkpoint.open_checkpoint(path)
         assert (source.family, source.format_name) == ("vit", library)
         checkpoint.check_names(source, source.rules)

@@ -20,7 +20,7 @@ _READERS: dict[tuple[str, ...], Callable] = {
     (".keras",): hdf5.read_keras,
     (".h5", ".hdf5"): hdf5.read,
     (".safetensors",): safetensors.read,
-    (".pth", ".pth.tar", ".pt", ".bin", ".pyth"): torch.read,
+    (".pth", ".pth.tar", ".pt", ".bin", ".pyth", ".ckpt"): torch.read,
 }
 # What data parallelism, `torch.compile`, and modules of training scripts, such
 # as Lightning's, put before the names of the model that they hold.
