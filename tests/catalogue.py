@@ -344,6 +344,11 @@ LAYERS = {
         ),
         (4, 3, 6),
     ),
+    "AxialSelfAttention": (
+        axial_vit.AxialSelfAttention,
+        dict(num_heads=2, axis="height", dropout_rate=0.1),
+        (4, 3, 6),
+    ),
     "AxialUnitBN": (
         axial_resnet.AxialUnitBN,
         dict(filters=8, strides=2, num_heads=2),

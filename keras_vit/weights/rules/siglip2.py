@@ -26,7 +26,11 @@ def _settings(config):
     tower = {k: v for k, v in tower.items() if k != "image_size"}
     side = dict(vision_config=tower) if "vision_config" in config else tower
     found = _SIGLIP.read_config(config | side | dict(model_type=kind))
-    found.pop("image_size")  # a default; the table of positions is a square
+    found.pop("image_size")  # a default
+    number = tower.get("num_patches", 256)
+    side = math.isqrt(number)
+    if side**2 == number:  # the library takes the table for a square
+        found["grid"] = (side, side)
     return found
 
 
