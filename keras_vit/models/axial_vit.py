@@ -23,6 +23,8 @@ from keras_vit.ops.attention import by_token, join_heads, softmax
 __all__ = ["AxialViT", "AxialViTB32", "AxialViTB16"]
 
 Axis = Literal["height", "width"]
+# Of pairs of tokens, and of keys and values, where queries are "bhwae".
+_SUBSCRIPTS = dict(height=("bwahg", "bgwae"), width=("bhawv", "bhvae"))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -148,10 +150,6 @@ class AxialSelfAttention(layers.MultiHeadSelfAttention):
             x = ops.einsum("bhawv,hg->bahwgv", weights, ops.eye(rows))
         tokens = rows * columns
         return ops.reshape(x, (-1, self.num_heads, tokens, tokens))
-
-
-# Of pairs of tokens, and of keys and values.
-_SUBSCRIPTS = dict(height=("bwahg", "bgwae"), width=("bhawv", "bhvae"))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
