@@ -15,6 +15,7 @@ from keras_vit.weights import (
     released,
 )
 from keras_vit.weights.download import hub
+from keras_vit.weights.download.cache import without_query
 from keras_vit.weights.released import Released
 
 CHECKPOINTS: tuple[Released, ...] = (*released.files(), *released.of_hub())
@@ -182,6 +183,8 @@ def open_weights(
     if not isinstance(weights, (str, os.PathLike)):
         return source
     provenance = os.fspath(weights)
+    if "://" in provenance:
+        provenance = without_query(provenance)
     entry = find(provenance, variant)
     if entry:
         provenance = f"{entry.variant}/{entry.name}"

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import types
+import urllib.request
 
 import keras
 import pytest
@@ -771,7 +772,24 @@ def test_an_invalid_hash_is_refused_with_the_url(server, path, entry):
         fetch(server, path)
 
 
-def test_a_token_of_the_url_is_not_recorded(server, path):
-    download.fetch(f"{server.url}?token=secret", path, progress=False)
+def test_a_token_of_the_url_is_not_recorded(server, path, capsys):
+    url = f"{server.url}?token=secret"
+    server.statuses = iter([404])
+    with refused(path, r"weights\.npz', which answers: HTTP 404"):
+        download.fetch(url, path)
+    download.fetch(url, path)
     assert_complete(path)
     assert "secret" not in pathlib.Path(f"{path}.json").read_text()
+    assert "weights.npz\n" in capsys.readouterr().out
+
+
+def test_a_redirection_to_an_unencrypted_server_is_refused(
+    server, path, monkeypatch
+):
+    def redirected(request, timeout):
+        return urlopen(server.url, timeout=timeout)
+
+    urlopen = urllib.request.urlopen
+    monkeypatch.setattr(urllib.request, "urlopen", redirected)
+    with refused(path, "an unencrypted server.*leads to http://127"):
+        download.fetch("https://host/weights.npz", path)

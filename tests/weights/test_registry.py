@@ -183,6 +183,12 @@ def test_a_token_in_the_url_of_a_server_stays_a_query(monkeypatch):
     )
 
 
+def test_a_token_of_a_url_is_not_in_the_model(monkeypatch):
+    monkeypatch.setattr(registry.download, "fetch", lambda *a, **b: str(TOKEN))
+    model = keras_vit.ViT(weights="https://a.example/b.npz?token=secret")
+    assert model.provenance == "https://a.example/b.npz"
+
+
 class TestDamage:
     """No released name is ever answered with another file."""
 

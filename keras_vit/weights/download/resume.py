@@ -78,8 +78,8 @@ def fetch(
     if not url.startswith("file:") and servers.is_offline():
         raise ValueError(
             f"{path!r} {damage}, and KERAS_VIT_OFFLINE forbids to download "
-            f"it. Place the file of {url} there by hand, or unset "
-            "KERAS_VIT_OFFLINE."
+            f"it. Place the file of {cache.without_query(url)} there by hand, "
+            "or unset KERAS_VIT_OFFLINE."
         )
     base = os.path.join(folder, "incomplete", name)
     part = f"{base}.part"
@@ -167,7 +167,7 @@ def _download(url, path, part, size, sha256, progress):
             expected["size"] = size
         found = cache.digests(part, **servers.crc32c(url, remote, sha256))
         try:
-            cache.compare(url, expected, found, remedy)
+            cache.compare(cache.without_query(url), expected, found, remedy)
         except ValueError:
             # The beginning of a resumed transfer may belong to another object.
             if last or not resumed:
@@ -199,8 +199,8 @@ def _pull(url, path, part, size, sha256, bar):
             if idle == ATTEMPTS:
                 kept = f"{length} bytes are kept: the same call continues."
                 raise ConnectionError(
-                    f"{url} could not be fetched: {error}; {ATTEMPTS} attempts "
-                    f"in a row brought no new byte. "
+                    f"{cache.without_query(url)} could not be fetched: {error};"
+                    f" {ATTEMPTS} attempts in a row brought no new byte. "
                     f"{kept if length else 'Nothing was kept.'} "
                     f"{servers.ELSEWHERE}. Without a network, place the "
                     f"file at {path!r} by hand."
@@ -221,8 +221,8 @@ def _attempt(url, part, start, size, sha256, bar):
     known = _description(part)
     with opener(url, start, part, known.validator) as (read, begin, remote):
         if None not in (size, remote.size):
-            said = {"size": remote.size}
-            cache.compare(url, {"size": size}, said, f"{servers.ELSEWHERE}.")
+            source, said = cache.without_query(url), {"size": remote.size}
+            cache.compare(source, {"size": size}, said, f"{servers.ELSEWHERE}.")
         same = remote.validator and remote.validator == known.validator
         if begin and same:  # the answer may omit what the first one said
             remote = known._replace(size=remote.size)
@@ -293,7 +293,7 @@ def _bar(url, size, progress):
         import keras
 
         if keras.config.is_interactive_logging_enabled():
-            print(f"Downloading {url}")
+            print(f"Downloading {cache.without_query(url)}")
             bar = keras.utils.Progbar(size, interval=0.5, unit_name="byte")
             return bar.update
     return lambda position, finalize: None

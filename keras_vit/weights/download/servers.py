@@ -62,11 +62,17 @@ def _http(url, start, part, validator):
     except (OSError, http.client.HTTPException) as error:
         raise Lost(getattr(error, "reason", error)) from error
     with answer:
+        if url.startswith("https:") and not answer.url.startswith("https:"):
+            raise ValueError(
+                f"`url` must not lead to an unencrypted server. Received: "
+                f"{cache.without_query(url)}, which leads to "
+                f"{cache.without_query(answer.url)}. {ELSEWHERE}."
+            )
         coding = answer.headers.get("Content-Encoding", "identity")
         if coding != "identity":
             raise ValueError(
-                f"The server of {url} must send plain bytes. Received: "
-                f"Content-Encoding {coding}. {ELSEWHERE}."
+                f"The server of {cache.without_query(url)} must send plain "
+                f"bytes. Received: Content-Encoding {coding}. {ELSEWHERE}."
             )
         begin, total = 0, answer.headers.get("Content-Length")
         if answer.status == 206:
@@ -81,8 +87,9 @@ def _http(url, start, part, validator):
         chunked = answer.headers.get("Transfer-Encoding", "") == "chunked"
         if size is None and not chunked and not hashes.get("md5"):
             raise ValueError(
-                f"The server of {url} must send the length or a hash of the "
-                "file; otherwise a truncated download cannot be detected. "
+                f"The server of {cache.without_query(url)} must send the "
+                "length or a hash of the file; otherwise a truncated download "
+                "cannot be detected. "
                 f"{ELSEWHERE}."
             )
         yield (
@@ -135,8 +142,8 @@ def _refusal(url, start, part, error):
 def _absent(url, answer):
     return ValueError(
         "`url` must be of a file that all may read. Received: "
-        f"url={url!r}, which answers: {answer}. keras_vit.list_weights() lists "
-        f"the names. {ELSEWHERE}."
+        f"url={cache.without_query(url)!r}, which answers: {answer}. "
+        f"keras_vit.list_weights() lists the names. {ELSEWHERE}."
     )
 
 
@@ -150,8 +157,9 @@ def crc32c(url: str, remote: RemoteMetadata, sha256: str | None) -> dict:
         if remote.md5 or sha256:
             return {}
         raise ValueError(
-            f"The server of {url} gives no hash but crc32c, and google_crc32c "
-            "is not installed. Run: pip install google-crc32c"
+            f"The server of {cache.without_query(url)} gives no hash but "
+            "crc32c, and google_crc32c is not installed. Run: pip install "
+            "google-crc32c"
         ) from error
     return {"crc32c": google_crc32c.Checksum()}
 
