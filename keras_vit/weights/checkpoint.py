@@ -1,7 +1,9 @@
 """Opens checkpoints of any family and format, and describes them."""
 
+import contextlib
 import dataclasses
 import os
+import warnings
 
 from keras_vit.weights import formats, preprocessing
 from keras_vit.weights.formats.guard import Stored
@@ -73,14 +75,42 @@ def open_checkpoint(
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = formats.read_model(weights)
+
+    def describe(some):
+        family, format_name = _recognise(some, config)
+        return _describe(family, format_name, some, config, position_grid)
+
     try:
         if "open_clip" in config:
             arrays, config = open_clip.image_tower(arrays, config["open_clip"])
-        family, format_name = _recognise(arrays, config)
-        found = _describe(family, format_name, arrays, config, position_grid)
+        found = _one_model(name, arrays, describe)
     except ValueError as error:
         raise _unreadable(name, error) from None
     return dataclasses.replace(found, name=name)
+
+
+def _one_model(name, arrays, describe):
+    """Describe all arrays or, if that fails, those of the one wrapped model.
+
+    What a training script has beside it is ignored with a warning.
+    """
+    try:
+        return describe(arrays)
+    except ValueError:
+        found = {}
+        for prefix, inner in formats.wrapped(arrays).items():
+            with contextlib.suppress(ValueError):
+                found[prefix] = describe(inner)
+        if len(found) != 1:
+            raise
+    ((prefix, model),) = found.items()
+    others = sorted(n for n in arrays if not n.startswith(prefix))
+    warnings.warn(
+        f"Of the checkpoint {name!r} only `{prefix}*` is read, and not the "
+        f"{len(others)} arrays beside it, such as {others[:3]}.",
+        stacklevel=3,
+    )
+    return model
 
 
 def _unreadable(name, error):
@@ -255,7 +285,11 @@ def encoder_of(source: Checkpoint) -> Checkpoint:
     if family is None:
         return source
     arrays, config = formats.read(source.name)
-    encoder = _of_file(source, family, source.format_name, arrays, config)
+    encoder = _one_model(
+        source.name,
+        arrays,
+        lambda some: _of_file(source, family, source.format_name, some, config),
+    )
     return dataclasses.replace(encoder, provenance=source.provenance)
 
 

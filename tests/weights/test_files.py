@@ -438,6 +438,31 @@ class TestTorchFiles:
         torch.save(state, path)
         assert formats.read(str(path))[0].keys() == state.keys()
 
+    @pytest.mark.parametrize("prefix", ["model.", "net._orig_mod."])
+    def test_what_is_beside_the_model_is_ignored_with_a_warning(
+        self, prefix, tmp_path, torch
+    ):
+        arrays = small_checkpoints.timm()[0]
+        state = {f"{prefix}{n}": torch.from_numpy(a) for n, a in arrays.items()}
+        state |= {"criterion.weight": torch.ones(5), "ema.x": torch.ones(2)}
+        path = tmp_path / "last.ckpt"
+        torch.save(dict(state_dict=state), path)
+        with pytest.warns(UserWarning, match=r"2 arrays .*'criterion\.weight'"):
+            source = checkpoint.open_checkpoint(path)
+        assert source.format_name == "timm"
+        checkpoint.check_names(source, source.rules)
+        # Which of two models is meant?
+        state |= {f"module.{n}": torch.from_numpy(a) for n, a in arrays.items()}
+        torch.save(state, path)
+        with pytest.raises(ValueError, match="is not a complete ViT"):
+            checkpoint.open_checkpoint(path)
+
+    def test_an_averaged_model_counts_its_updates(self, tmp_path, torch):
+        model = torch.optim.swa_utils.AveragedModel(torch.nn.Linear(2, 3))
+        torch.save(model.state_dict(), tmp_path / "state.pth")
+        arrays, _ = formats.read(str(tmp_path / "state.pth"))
+        assert set(arrays) == {"weight", "bias"}
+
 
 class TestSafetensors:
     @pytest.fixture(autouse=True)

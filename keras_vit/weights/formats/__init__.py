@@ -83,13 +83,23 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
 
 def _without_wrappers(arrays):
     """Return the arrays without prefixes of wrappers that all names have."""
-    while arrays:
-        first = next(iter(arrays))
-        prefix = next((p for p in _WRAPPERS if first.startswith(p)), None)
-        if prefix is None or not all(n.startswith(prefix) for n in arrays):
-            break
-        arrays = {n.removeprefix(prefix): a for n, a in arrays.items()}
+    for inner in wrapped(arrays).values():
+        if len(inner) == len(arrays):
+            return _without_wrappers(inner)
     return arrays
+
+
+def wrapped(arrays: dict[str, Stored]) -> dict[str, dict[str, Stored]]:
+    """Return the arrays under each prefix of a wrapper, without it."""
+    found = {
+        prefix: {
+            name.removeprefix(prefix): array
+            for name, array in arrays.items()
+            if name.startswith(prefix)
+        }
+        for prefix in _WRAPPERS
+    }
+    return {p: _without_wrappers(a) for p, a in found.items() if a}
 
 
 def _json(folder, name):

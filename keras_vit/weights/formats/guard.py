@@ -20,9 +20,10 @@ MAX_BYTES_MORE = 2**28
 # than this is not read, since each takes time.
 MAX_MEMBERS = 20_000
 _MAX_AXES = 8
-# Endings of names that are not weights: counters of BatchNorm, index tables,
-# and the 0, 1, 2, ... of files of CLIP by transformers 4.
-DERIVED = (".num_batches_tracked", "_index", ".position_ids")
+# Endings of names that are not weights: counters of BatchNorm and of PyTorch's
+# `AveragedModel`, index tables, and the 0, 1, 2, ... of files of CLIP by
+# transformers 4.
+DERIVED = (".num_batches_tracked", "_index", ".position_ids", "n_averaged")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
