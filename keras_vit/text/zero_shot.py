@@ -98,7 +98,8 @@ def zero_shot(
 
     Raises:
         ValueError: If there are no such templates, or one has no place for a
-            name, if names repeat, or if the model has no tokenizer.
+            name, if names repeat, also as tokens, or if the model has no
+            tokenizer.
 
     Example:
         text = keras_vit.text.text_tower(
@@ -192,6 +193,16 @@ def class_embeddings(
         for name in class_names
         for prompt in templates
     ]
-    each = model.encode_texts(prompts)
+    ids = np.asarray(model.ids_of(prompts))
+    rows, firsts = ids.reshape(len(class_names), -1), {}
+    for name, row in zip(class_names, rows, strict=True):
+        first = firsts.setdefault(row.tobytes(), name)
+        if first != name:
+            raise ValueError(
+                "`class_names` must have other tokens each. Received: "
+                f"{name!r}, whose prompts have those of {first!r}. Are its "
+                "words unknown to the tokenizer, or cut off?"
+            )
+    each = model.encode_texts(ids)
     mean = each.reshape(len(class_names), len(templates), -1).mean(axis=1)
     return mean / np.linalg.norm(mean, axis=-1, keepdims=True)

@@ -53,6 +53,21 @@ def test_the_embedding_of_a_class_is_the_mean_of_its_prompts():
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore:.*is cut off")
+@pytest.mark.parametrize(
+    ("names", "templates"),
+    [
+        (("red", "Red"), "name"),
+        (("red", "apple", "pear"), "photo"),  # of no known words
+        (("red", "car"), (f"{'a ' * 12} {{}}",)),  # cut off before the name
+    ],
+)
+def test_classes_of_the_same_tokens_are_refused(names, templates):
+    with pytest.raises(ValueError, match="whose prompts have those of"):
+        keras_vit.zero_shot(make("clip"), names, templates)
+
+
+@pytest.mark.backend("torch")
 def test_a_classifier_is_the_start_of_others(tmp_path):
     images = np.random.default_rng(0).uniform(0, 255, (3, 16, 16, 3))
     classifier = keras_vit.zero_shot(make("clip"), NAMES, "name")
