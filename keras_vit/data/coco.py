@@ -38,7 +38,8 @@ class AnnotatedImage:
             of the image.
         labels: `[n]`, int64: indices of class names.
         crowd: `[n]`, bool: whether an object is a crowd.
-        areas: `[n]`, float32, in pixels, as the file states them.
+        areas: `[n]`, float32, in pixels, as the file states them, or those of
+            the boxes.
         segmentations: Of each object, as in the file; None without one.
     """
 
@@ -270,9 +271,13 @@ def _fault(box, height, width):
         return "malformed"
     if across <= 0 or down <= 0:
         return "malformed"
+    right, bottom = left + across, top + down
     fits = min(left, top) >= -_TOLERANCE
-    fits = fits and left + across <= width + _TOLERANCE
-    return "" if fits and top + down <= height + _TOLERANCE else "outside"
+    fits = fits and right <= width + _TOLERANCE
+    fits = fits and bottom <= height + _TOLERANCE
+    # A part of it is inside, also of a box narrower than the tolerance.
+    fits = fits and left < width and top < height and min(right, bottom) > 0
+    return "" if fits else "outside"
 
 
 def _annotated(image, objects, index, path, images):
@@ -296,7 +301,12 @@ def _annotated(image, objects, index, path, images):
         labels=np.array([index[o["category_id"]] for o in objects], "int64"),
         crowd=np.array([bool(o.get("iscrowd")) for o in objects], bool),
         areas=np.array(
-            [o.get("area", o["bbox"][2] * o["bbox"][3]) for o in objects],
+            [
+                o["bbox"][2] * o["bbox"][3]
+                if o.get("area") is None
+                else o["area"]
+                for o in objects
+            ],
             "float32",
         ),
         segmentations=tuple(o.get("segmentation") for o in objects),

@@ -73,6 +73,8 @@ def test_masks_of_one_pixel_and_of_another_size(tmp_path):
         ({"bbox": [2, 4, float("nan"), 2]}, "with an area.*annotation 7"),
         ({"bbox": [2, 4]}, "with an area.*annotation 7"),
         ({"bbox": [12, 4, 18, 6]}, "annotation 7.*1 of 1.*are they corners"),
+        ({"bbox": [20, 4, 0.9, 2]}, "inside the image.*annotation 7"),
+        ({"bbox": [2, -1, 4, 1]}, "inside the image.*annotation 7"),
         ({"category_id": 5}, "category_id=5 of annotation 7 in"),
         ({"image_id": 5}, "image_id=5 of annotation 7 in"),
     ],
@@ -80,6 +82,11 @@ def test_masks_of_one_pixel_and_of_another_size(tmp_path):
 def test_bad_entries_are_named(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         data.read_coco(written(tmp_path, **changes), tmp_path)
+
+
+def test_an_area_that_is_null_is_that_of_the_box(tmp_path):
+    (one, _), _ = data.read_coco(written(tmp_path, area=None), tmp_path)
+    assert one.areas.tolist() == [8]
 
 
 @pytest.mark.parametrize(
