@@ -70,22 +70,27 @@ CROPS = ("num_local", "global_area", "local_area", "distort", "masked")
 
 def objective(config, info) -> training_step.Objective:
     """Return the student and the teacher of a config."""
-    fields = dataclasses.asdict(config.dino)
-    del fields["local_size"]
-    settings = training.DINO(
-        total_steps=training_step.steps_of(config, info)[0],
-        **{k: x for k, x in fields.items() if k not in CROPS},
-    )
+    own = settings(config, training_step.steps_of(config, info)[0])
     return training_step.Objective(
         predictor=lambda model: training.SelfDistillation(
             model,
-            settings,
+            own,
             local_size(config, model) if config.dino.num_local else None,
         ),
         loss=None,
         metrics=[],
         include_top=False,
         best_by="loss",
+    )
+
+
+def settings(config, total_steps: int) -> training.DINO:
+    """Return the settings of a config, which are checked."""
+    fields = dataclasses.asdict(config.dino)
+    del fields["local_size"]
+    return training.DINO(
+        total_steps=total_steps,
+        **{k: x for k, x in fields.items() if k not in CROPS},
     )
 
 
@@ -171,13 +176,8 @@ def check(config) -> None:
     Raises:
         ValueError: If a field has an impossible value.
     """
-    own = config.dino
     scored.refuse_unused(config, UNUSED, "the objective 'dino'")
-    training.DINO(
-        total_steps=1,
-        centring=own.centring,
-        momentum=own.momentum,
-    )
+    settings(config, total_steps=1)
     if config.run.micro_batches > 1:
         raise ValueError(
             "`run.micro_batches` must be 1 for the objective 'dino', which "

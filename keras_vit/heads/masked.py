@@ -234,8 +234,8 @@ def mae(
         squared error of each image's masked patches.
 
     Raises:
-        ValueError: If the backbone is no such ViT, or has no learned table of
-            positions that can be fixed.
+        ValueError: If the backbone is no such ViT, has no learned table of
+            positions that can be fixed, or no patch is visible or masked.
 
     Example:
         vit = keras_vit.ViTB16(include_top=False)
@@ -269,7 +269,7 @@ def mae(
     norm = None if _norms_mean(inner) else tokens.last_norm(inner)
     x = task_model.mark(inner, x if norm is None else norm(x))
     x = _decode(inner, x, visible, options)
-    return task_model.finish(
+    whole = task_model.finish(
         inner,
         _outputs(inner, x, visible, target),
         "videomae_pretraining" if _is_video(inner) else "vit_mae",
@@ -279,6 +279,13 @@ def mae(
         more_inputs=dict(visible=visible),
         kind=MaskedModel,
     )
+    if not 0 < whole.num_visible < count:
+        raise ValueError(
+            "`mask_ratio` must leave a patch visible and a patch masked. "
+            f"Received: mask_ratio={mask_ratio}, which leaves "
+            f"{whole.num_visible} of {count} patches visible"
+        )
+    return whole
 
 
 def _is_video(inner):

@@ -66,6 +66,13 @@ class DINO:
                 "`centring` must be 'mean' or 'sinkhorn'. Received: "
                 f"centring={self.centring!r}"
             )
+        teachers = tuple(self.teacher_temperatures)
+        if len(teachers) != 2 or min(self.student_temperature, *teachers) <= 0:
+            raise ValueError(
+                "`student_temperature` and the two `teacher_temperatures` must "
+                f"be above 0. Received: student_temperature="
+                f"{self.student_temperature}, teacher_temperatures={teachers}"
+            )
         if self.total_steps < 1 or not 0 <= self.momentum <= 1:
             raise ValueError(
                 "`total_steps` must be at least 1 and `momentum` in [0, 1]. "

@@ -534,3 +534,10 @@ def test_other_families_are_refused_by_name(name, reason):
 def test_what_cannot_be_masked_is_refused(changes, reason):
     with pytest.raises(ValueError, match=reason):
         mae(backbone(**changes))
+
+
+@torch_only
+@pytest.mark.parametrize("ratio", [0.0, 0.99])
+def test_a_ratio_without_a_masked_or_a_visible_patch_is_refused(ratio):
+    with pytest.raises(ValueError, match=f"mask_ratio={ratio}, which leaves"):
+        mae(backbone(), mask_ratio=ratio)
